@@ -1,0 +1,165 @@
+"""How much memory a large rollouts file needs, and how fast it is read.
+
+    python -m benchmarks.audit_memory --gigabytes 5
+
+generates a rollouts file in a temporary folder, streams all of it into step tables in a process of its own, and
+reports that process's peak resident memory and its speed. The rows of 64 tasks at a time lie interleaved, as a
+vectorised environment would write them, so no group is contiguous.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+NUM_ATTEMPTS = 8
+NUM_STEPS = 12
+TASKS_AT_A_TIME = 64
+NUM_TEXTS = 2_000
+WORDS = ("You", "see", "a", "cabinet", "drawer", "fridge", "mug", "plate", "on", "the", "counter", "and", "nothing.\n")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one process took."""
+
+    seconds: float
+    peak_megabytes: float
+    output: str
+
+
+def write_file(path: Path, num_bytes: int, *, tokens: int = 60, seed: int = 0) -> int:
+    """Write a rollouts file of about `num_bytes` and return its rows.
+
+    Rows carry an observation, a state, an action and the ids and log-probs of `tokens` sampled tokens.
+    """
+    rng = random.Random(seed)
+    rows = written = 0
+    with path.open("w", encoding="utf-8") as file:
+        written += file.write(json.dumps({"format": "groupwise.rollouts", "version": 1, "meta": {"seed": seed}}) + "\n")
+        for lines in _batches(rng, tokens):
+            written += file.write("".join(lines))
+            rows += len(lines)
+            if written >= num_bytes:
+                return rows
+    raise AssertionError("the batches never end")
+
+
+def _batches(rng: random.Random, tokens: int) -> Iterator[list[str]]:
+    """Batches of lines without end: 64 tasks, all their attempts, steps of all of them in turn, shuffled."""
+    observations = [json.dumps(_text(rng, 220)) for _ in range(NUM_TEXTS)]
+    states = [json.dumps(_text(rng, 30)) for _ in range(NUM_TEXTS)]
+    actions = [json.dumps(_text(rng, 12)) for _ in range(NUM_TEXTS)]
+    ids = [json.dumps([rng.randrange(150_000) for _ in range(tokens)]) for _ in range(NUM_TEXTS)]
+    logps = [json.dumps([round(-rng.expovariate(2.0), 4) for _ in range(tokens)]) for _ in range(NUM_TEXTS)]
+    first = 0
+    while True:
+        lines = []
+        for task in range(first, first + TASKS_AT_A_TIME):
+            for attempt in range(NUM_ATTEMPTS):
+                outcome = float(rng.random() < 0.4)
+                for index in range(NUM_STEPS):
+                    # A task has few states of its own, so that steps of different attempts meet.
+                    state = states[(task * 7 + index * 3 + rng.randrange(3)) % NUM_TEXTS]
+                    pick = rng.randrange(NUM_TEXTS)
+                    reward = outcome if index == NUM_STEPS - 1 else 0.0
+                    lines.append(
+                        f'{{"task": "bench-train-{task:012d}", "attempt": {attempt}, "index": {index}, '
+                        f'"state": {state}, "observation": {observations[pick]}, "action": {actions[pick]}, '
+                        f'"reward": {reward}, "valid": true, "outcome": {outcome}, '
+                        f'"response_ids": {ids[pick]}, "logp_behaviour": {logps[pick]}}}\n'
+                    )
+        rng.shuffle(lines)
+        yield lines
+        first += TASKS_AT_A_TIME
+
+
+def _text(rng: random.Random, words: int) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(words))
+
+
+def stream(path: Path) -> str:
+    """Turn every part of a file into a step table; what a command that audits it does before any credit."""
+    from groupwise.core.rollouts import RolloutsFile
+
+    parts = rows = largest = 0
+    for part in RolloutsFile.open(path).parts():
+        table = part.table()
+        parts += 1
+        rows += len(table)
+        largest = max(largest, len(table))
+    return f"{rows:,} rows in {parts} parts, the largest of {largest:,} rows"
+
+
+def measure(command: Sequence[str]) -> Measurement:
+    """Run a command and say what it took.
+
+    Linux counts a child's peak from the size of the process that started it, so this module imports nothing large and
+    leaves the writing of the file to a child too.
+    """
+    read, write = os.pipe()
+    start = time.perf_counter()
+    process = os.posix_spawn(
+        command[0],
+        command,
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_DUP2, write, 1), (os.POSIX_SPAWN_CLOSE, read)],
+    )
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        output = pipe.read()
+    _, status, usage = os.wait4(process, 0)
+    seconds = time.perf_counter() - start
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed with status {os.waitstatus_to_exitcode(status)}")
+    # Linux counts in kilobytes, macOS in bytes.
+    peak = usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+    return Measurement(seconds=seconds, peak_megabytes=peak, output=output.strip())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=5.0, help="size of the file (default: 5)")
+    parser.add_argument("--tokens", type=int, default=60, help="sampled tokens a row, with ids and log-probs")
+    parser.add_argument("--folder", type=Path, default=None, help="where the temporary folder is made")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    parser.add_argument("--stream", type=Path, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--write", type=Path, default=None, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.stream is not None:
+        print(stream(options.stream))
+    elif options.write is not None:
+        print(write_file(options.write, int(options.gigabytes * 1e9), tokens=options.tokens))
+    else:
+        report(options)
+
+
+def report(options: argparse.Namespace) -> None:
+    again = [sys.executable, "-m", "benchmarks.audit_memory"]
+    sizes = ["--gigabytes", str(options.gigabytes), "--tokens", str(options.tokens)]
+    with TemporaryDirectory(prefix="groupwise-bench-", dir=options.folder) as folder:
+        path = Path(folder) / "rollouts.jsonl"
+        rows = int(measure([*again, *sizes, "--write", str(path)]).output)
+        size = path.stat().st_size / 1e6
+        idle = measure([sys.executable, "-c", "import groupwise.core.rollouts"])
+        found = measure([*again, "--stream", str(path)])
+    if options.json:
+        print(json.dumps({"file_megabytes": size, "rows": rows, "idle": asdict(idle), "stream": asdict(found)}))
+        return
+    print(f"file              {size:,.0f} MB, {rows:,} rows")
+    print(f"streamed          {found.output}")
+    print(f"seconds           {found.seconds:,.1f}")
+    print(f"speed             {size / found.seconds:,.1f} MB/s")
+    print(f"peak memory       {found.peak_megabytes:,.0f} MB (of which imports {idle.peak_megabytes:,.0f} MB)")
+
+
+if __name__ == "__main__":
+    main()

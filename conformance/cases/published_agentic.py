@@ -1,0 +1,169 @@
+"""Published numbers of the step-level methods: HGPO, GiGPO, SALT, Flow-GRPO, MARS, Step-GRPO (agentic)."""
+
+from __future__ import annotations
+
+from conformance.case import Case
+from conformance.expectations import DOUBLE, FOUR_DECIMALS, Agrees, Values
+from conformance.tables import finished, rows, single_step, walk, with_columns
+
+THREE_ROUTES = walk(
+    A=[("s0", 0), ("s1", 0), ("s2", 10)],
+    B=[("s0", 0), ("s1", 0)],
+    C=[("s0", 0), ("s3", 0), ("s1", 0), ("s2", 10)],
+)
+"""The data of agentic 2.9 and 3.9. With gamma 0.9 the returns are 8.1, 9, 10; 0, 0; 7.29, 8.1, 9, 10."""
+
+SHARED_EDGES = rows(
+    "task attempt index state action reward",
+    *(("q", "T1", t, s, a, r) for t, (s, a, r) in enumerate([("s0", "a", 0), ("s1", "b", 0), ("s2", "c", 1)])),
+    *(("q", "T2", t, s, a, r) for t, (s, a, r) in enumerate([("s0", "a", 0), ("s1", "b", 0), ("s2", "d", 1)])),
+    *(("q", "T3", t, s, a, r) for t, (s, a, r) in enumerate([("s0", "a", 0), ("s1", "e", 0)])),
+    *(("q", "T4", t, s, a, r) for t, (s, a, r) in enumerate([("s0", "a", 0), ("s1", "b", 0), ("s2", "f", 0)])),
+)
+"""The vector of agentic 4.1: rewards 1, 1, 0, 0; edge a in all four, b in three, the others in one."""
+
+TURNS = rows(
+    "task attempt index reward",
+    ("q", "A", 0, 0.2),
+    ("q", "A", 1, 0.8),
+    ("q", "B", 0, -0.5),
+    ("q", "B", 1, -0.5),
+)
+"""Rewards of mean 0 whose returns are 1.0, 0.8 and -1.0, -0.5 (agentic 6.4)."""
+
+CASES = [
+    Case(
+        name="three-routes-under-hgpo-with-z-scores",
+        why="Vector of agentic 2.9, paper weights, population deviation.",
+        method="hgpo",
+        options={"gamma": 0.9},
+        columns=THREE_ROUTES,
+        # A1: (1 * 0.7071 + 2 * 1.0000) / 3 = 0.9024; B1: (1 * -1.4142 + 2 * -1) / 3; C2 has level 0 only.
+        expect=Values([0.8154, 0.9024, 0, -1.4084, -1.1381, 0.5930, 0, 0.7071, 0], FOUR_DECIMALS),
+        trap=11,
+    ),
+    Case(
+        name="three-routes-under-hgpo-with-the-mean-alone",
+        why="Vector of agentic 2.9, paper weights, mean only.",
+        method="hgpo",
+        options={"gamma": 0.9, "scale": "none"},
+        columns=THREE_ROUTES,
+        # A1: (1 * 3.0 + 2 * 4.5) / 3 = 4; B1: (-6 + 2 * -4.5) / 3 = -5.
+        expect=Values([2.97, 4.0, 0, -5.13, -5.0, 2.16, 0, 3.0, 0], FOUR_DECIMALS),
+        trap=11,
+    ),
+    Case(
+        name="three-routes-under-hgpo-with-the-released-weights",
+        why="Vector of agentic 2.9: the release weighs level k with (k + 2)^alpha (2.4, point 3).",
+        method="hgpo",
+        options={"gamma": 0.9, "reference": True},
+        columns=THREE_ROUTES,
+        # A1: (2 * 0.7071 + 3 * 1.0) / 5 = 0.8828; B1: (2 * -1.4142 + 3 * -1.0) / 5 = -1.1657.
+        expect=Values([0.8154, 0.8828, 0, -1.4084, -1.1657, 0.5930, 0, 0.7071, 0], FOUR_DECIMALS),
+        kind="convention",
+        trap=11,
+    ),
+    Case(
+        name="three-routes-under-hgpo-with-the-released-weights-and-the-mean-alone",
+        why="Vector of agentic 2.9, released weights, mean only.",
+        method="hgpo",
+        options={"gamma": 0.9, "scale": "none", "reference": True},
+        columns=THREE_ROUTES,
+        # A1: (2 * 3 + 3 * 4.5) / 5 = 3.9; B1: (2 * -6 + 3 * -4.5) / 5 = -5.1.
+        expect=Values([2.97, 3.9, 0, -5.13, -5.1, 2.16, 0, 3.0, 0], FOUR_DECIMALS),
+        kind="convention",
+        trap=11,
+    ),
+    Case(
+        name="three-routes-under-hgpo-with-the-episode-as-one-more-entry",
+        why="The optional base group weighs 1 and level k then (k + 2)^alpha (agentic 2.4, points 3 and 6).",
+        method="hgpo",
+        options={"gamma": 0.9, "episode": True},
+        columns=THREE_ROUTES,
+        # Episode 0.57735 (A, C) and -1.15470 (B). A1: (0.57735 + 2 * 0.70711 + 3 * 1) / 6; A2: (0.57735 + 0 + 0) / 6
+        # because constant levels stay as zeros; C1: the episode alone.
+        expect=Values(
+            [0.73603, 0.83193, 0.09623, -1.32382, -1.16385, 0.58778, 0.57735, 0.66385, 0.09623], FOUR_DECIMALS
+        ),
+        kind="convention",
+        trap=11,
+    ),
+    Case(
+        name="three-routes-under-gigpo-with-z-scores",
+        why="Vector of agentic 3.9: episode statistics over attempts, sample deviation.",
+        method="gigpo",
+        options={"gamma": 0.9},
+        columns=THREE_ROUTES,
+        expect=Values([1.2431, 1.1547, 0.5774, -2.3046, -2.3094, 1.0615, 0.5774, 1.1547, 0.5774], FOUR_DECIMALS),
+        trap=6,
+    ),
+    Case(
+        name="three-routes-under-gigpo-with-the-mean-alone",
+        why="Vector of agentic 3.9 with F_norm = 1: episode mean 6.6667.",
+        method="gigpo",
+        options={"gamma": 0.9, "scale": "none"},
+        columns=THREE_ROUTES,
+        # A, C: 3.33333 + (2.97, 3, 0 | 2.16, 0, 3, 0); B: -6.66667 + (-5.13, -6).
+        expect=Values([6.30333, 6.33333, 3.33333, -11.79667, -12.66667, 5.49333, 3.33333, 6.33333, 3.33333], 1e-5),
+        trap=6,
+    ),
+    Case(
+        name="three-routes-under-released-gigpo-count-an-attempt-once-per-step",
+        why="The release takes episode statistics over rows: mean 7.7778, std 4.4096 (agentic 3.3 and 3.9).",
+        method="gigpo",
+        options={"gamma": 0.9, "step_weight": 0.0, "reference": True},
+        columns=THREE_ROUTES,
+        expect=Values([0.5040, 0.5040, 0.5040, -1.7638, -1.7638, 0.5040, 0.5040, 0.5040, 0.5040], FOUR_DECIMALS),
+        kind="convention",
+        trap=7,
+    ),
+    Case(
+        name="shared-edges-are-tempered-and-lone-edges-keep-their-credit",
+        why="Vector of agentic 4.1.",
+        method="salt",
+        columns=SHARED_EDGES,
+        # a: the mean of all four; b: (0.8660 + 0.8660 - 0.8660) / 3 = 0.2887.
+        expect=Values([0, 0.2887, 0.8660, 0, 0.2887, 0.8660, 0, -0.8660, 0, 0.2887, -0.8660], FOUR_DECIMALS),
+    ),
+    Case(
+        name="two-turns-and-four-turns-count-as-one-attempt-each",
+        why="Vector of agentic 6.3, the paper's form: statistics over attempts.",
+        method="flow_grpo",
+        columns=finished({("q", "A"): (2, 1.0), ("q", "B"): (4, 0.0)}),
+        expect=Values([0.7071] * 2 + [-0.7071] * 4, FOUR_DECIMALS),
+        trap=7,
+    ),
+    Case(
+        name="two-turns-and-four-turns-count-as-six-rows-in-released-flow-grpo",
+        why="The release averages over turns: mean 0.3333, std 0.5164 (agentic 6.3).",
+        method="flow_grpo",
+        options={"reference": True},
+        columns=finished({("q", "A"): (2, 1.0), ("q", "B"): (4, 0.0)}),
+        expect=Values([1.2910] * 2 + [-0.6455] * 4, FOUR_DECIMALS),
+        kind="convention",
+        trap=7,
+    ),
+    Case(
+        name="turn-returns-are-centred-on-their-distinct-values",
+        why="Vector of agentic 6.4: the mean of 1, 0.8, -1, -0.5 is 0.075.",
+        method="mars",
+        columns=TURNS,
+        expect=Values([0.925, 0.725, -1.075, -0.575], 1e-6),
+    ),
+    Case(
+        name="step-rewards-are-compared-in-their-own-state",
+        why="Vector of agentic 5.6.",
+        method="step_grpo",
+        columns=with_columns(single_step(q=[0.95, 0.40, 0.80, 0.0]), state=["ask"] * 4),
+        expect=Values([0.9661, -0.3220, 0.6148, -1.2589], FOUR_DECIMALS),
+    ),
+    Case(
+        name="hgpo-without-history-is-the-state-term-of-gigpo",
+        why="HGPO with K = 0 equals GiGPO's A^S up to the deviation (agentic 9, invariants); outcomes are all equal.",
+        method="hgpo",
+        options={"depth": 0, "gamma": 0.9, "scale": "none"},
+        columns=with_columns(THREE_ROUTES, outcome=[1.0] * 9),
+        expect=Agrees(method="gigpo", options={"gamma": 0.9, "scale": "none"}, tolerance=DOUBLE),
+        trap=11,
+    ),
+]

@@ -1,0 +1,78 @@
+"""Write docs/methods/: one page a recipe, from its docstring and its parts.
+
+python docs/build_methods.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import tomli_w
+
+from groupwise import recipes
+
+FOLDER = Path(__file__).parent / "methods"
+RELATIONS = {
+    "grpo": ["`grpo` at one step per attempt is what verl and TRL call GRPO, up to eps."],
+    "dr_grpo": ["`rloo` = n / (n - 1) x `dr_grpo`.", "`grpo` = `dr_grpo` / (deviation + eps)."],
+    "rloo": ["`rloo` = n / (n - 1) x `dr_grpo`."],
+    "gigpo": ["`gigpo(step_weight=0)` = `grpo`."],
+    "hgpo": [
+        "`hgpo(depth=0, scale='none')` = the state term of `gigpo(scale='none')`.",
+        "Not prime-rl's `hierarchical_grpo`, which pairs a proposer with a solver.",
+    ],
+    "salt": ["Without shared edges, `salt` = its base recipe."],
+    "ngrpo": ["`ngrpo(virtual=0)` = `grpo`."],
+    "flow_grpo": ["`flow_grpo()` = `grpo()`; they differ in the loss that follows."],
+    "reinforce_pp_baseline": ["`dr_grpo`, whitened over the batch's tokens."],
+}
+
+
+def page(name: str) -> str:
+    """One recipe's page."""
+    summary = recipes.summary(name)
+    options = "\n".join(f"| `{key}` | `{value!r}` |" for key, value in summary.options.items())
+    relations = "".join(f"- {line}\n" for line in RELATIONS.get(name, []))
+    config = tomli_w.dumps({"algorithm": recipes.build(name).config()})
+    return (
+        f"# {name}\n\n<!-- Written by docs/build_methods.py from the recipe's docstring. Do not edit by hand. -->\n\n"
+        f"```text\n{summary.text}\n```\n\n"
+        f"## Options\n\n| option | default |\n|---|---|\n{options}\n\n"
+        + (f"## Relations\n\n{relations}\n" if relations else "")
+        + f"## Parts\n\nThe defaults, as a run file spells them out:\n\n```toml\n{config}```\n"
+    )
+
+
+def index() -> str:
+    """The list of recipes."""
+    rows = "\n".join(
+        f"| [{name}]({name}.md) | {recipes.summary(name).sentence} | {recipes.summary(name).citation} |"
+        for name in recipes.names()
+    )
+    return (
+        "# Methods\n\n<!-- Written by docs/build_methods.py. Do not edit by hand. -->\n\n"
+        f"| recipe | what it does | source |\n|---|---|---|\n{rows}\n"
+    )
+
+
+def pages() -> dict[Path, str]:
+    """Every page and its text."""
+    found = {FOLDER / f"{name}.md": page(name) for name in recipes.names()}
+    return {FOLDER / "README.md": index(), **found}
+
+
+def main() -> None:
+    """Write the pages, or check that they are up to date."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="exit with status 1 where a page is out of date")
+    if parser.parse_args().check:
+        sys.exit(any(not path.exists() or path.read_text() != text for path, text in pages().items()))
+    FOLDER.mkdir(exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""From groups of numbers to credit: signals, baselines, scales, and the estimators made of them."""
+
+from __future__ import annotations
+
+from groupwise.advantages.baselines import DistinctMean, LeaveOneOut, Mean, Median, NoBaseline
+from groupwise.advantages.combine import Blend, Sum, Term
+from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
+from groupwise.advantages.merged import Merged
+from groupwise.advantages.relative import Relative
+from groupwise.advantages.scales import (
+    Deviation,
+    DistinctDeviation,
+    MeanAbsoluteDeviation,
+    MedianAbsoluteDeviation,
+    NoScale,
+)
+from groupwise.advantages.signals import Centred, Column, EpisodeReturn, Penalised, ReturnToGo, StepReward
+from groupwise.advantages.whitened import Whitened
+from groupwise.core.parts import Part
+
+SIGNALS: dict[str, type[Part]] = {
+    "episode_return": EpisodeReturn,
+    "return_to_go": ReturnToGo,
+    "step_reward": StepReward,
+    "column": Column,
+    "penalised": Penalised,
+    "centred": Centred,
+}
+
+BASELINES: dict[str, type[Part]] = {
+    "mean": Mean,
+    "leave_one_out": LeaveOneOut,
+    "median": Median,
+    "distinct_mean": DistinctMean,
+    "no_baseline": NoBaseline,
+}
+
+SCALES: dict[str, type[Part]] = {
+    "deviation": Deviation,
+    "median_absolute_deviation": MedianAbsoluteDeviation,
+    "mean_absolute_deviation": MeanAbsoluteDeviation,
+    "distinct_deviation": DistinctDeviation,
+    "no_scale": NoScale,
+}
+
+ESTIMATORS: dict[str, type[Part]] = {
+    "relative": Relative,
+    "sum": Sum,
+    "blend": Blend,
+    "merged": Merged,
+    "whitened": Whitened,
+    "question_weighted": QuestionWeighted,
+    "asymmetric": Asymmetric,
+}
+
+__all__ = [
+    "BASELINES",
+    "ESTIMATORS",
+    "SCALES",
+    "SIGNALS",
+    "Asymmetric",
+    "Blend",
+    "Centred",
+    "Column",
+    "Deviation",
+    "DistinctDeviation",
+    "DistinctMean",
+    "EpisodeReturn",
+    "LeaveOneOut",
+    "Mean",
+    "MeanAbsoluteDeviation",
+    "Median",
+    "MedianAbsoluteDeviation",
+    "Merged",
+    "NoBaseline",
+    "NoScale",
+    "Penalised",
+    "QuestionWeighted",
+    "Relative",
+    "ReturnToGo",
+    "StepReward",
+    "Sum",
+    "Term",
+    "Whitened",
+]

@@ -1,0 +1,94 @@
+"""The estimator that most methods are made of: a number, less its group's level, over its group's spread.
+
+Axes: S steps, C members of the statistics (steps, or attempts within a group, and virtual members), M groups.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from groupwise.advantages.baselines import Mean
+from groupwise.advantages.scales import Deviation
+from groupwise.core.credit import Comparison, Credit
+from groupwise.core.errors import RecordError
+from groupwise.core.parts import BaselinePart, GrouperPart, Part, ScalePart, SignalPart, name_of
+from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments, pair_labels
+from groupwise.core.step_table import StepTable
+
+
+class Relative(Part, slot="estimator"):
+    """Compare each step's signal with its group's.
+
+        credit = (signal - baseline(group)) / scale(group)
+
+    Edge behaviour: all members equal gives exactly 0; a group of one follows `alone`; a step in no group gets 0 and is
+    not compared.
+    """
+
+    by: GrouperPart
+    """Who is compared with whom."""
+    of: SignalPart
+    """What is compared."""
+    baseline: BaselinePart = Mean()
+    """What is subtracted."""
+    scale: ScalePart = Deviation()
+    """What it is divided by."""
+    average: Literal["attempt", "step"] = "attempt"
+    """Who counts in the statistics: each attempt once (with the mean of its steps in the group), or each step."""
+    alone: Literal["zero", "raw", "error"] = "zero"
+    """What a group of one receives: 0, its raw signal (as several released codes do), or an error."""
+    virtual: tuple[float, ...] = ()
+    """Values of made-up members that join every group's statistics and receive nothing (NGRPO)."""
+    virtual_is_company: bool = True
+    """Whether a group with one real member and made-up ones counts as a comparison, or its member as alone."""
+
+    def __call__(self, table: StepTable) -> Credit:
+        signal, label = table.once(self.of), table.once(self.by)
+        member, values, groups = self._members(table, signal, label)
+        centred = self.baseline(values, groups)
+        scale = self.scale(values, groups)
+
+        group = groups.label[member]
+        distance = centred[member] if self.average == "step" else (signal - values[member]) + centred[member]
+        made_up = 0 if self.virtual_is_company else len(self.virtual)
+        compared = np.append(groups.size - made_up > 1, False)[group]
+        scale_of_step = np.append(scale, np.nan)[group]
+        # All members equal: 0 for every step, even where an attempt's own steps differ from its mean.
+        flat = np.append(groups.sum((centred != 0).astype(np.float64)) == 0, False)[group]
+        divisor = np.where(compared & ~flat & (scale_of_step > 0), scale_of_step, np.inf)
+        credit = np.where(compared, distance / divisor + 0.0, self._lone(table, signal, (group >= 0) & ~compared))
+        trace = Comparison(
+            values=credit,
+            compared=compared,
+            signal=signal,
+            label=group,
+            baseline=np.where(compared, signal - distance, np.nan),
+            scale=np.where(compared, scale_of_step, np.nan),
+            part=self,
+        )
+        return Credit(trace=trace, step_of_row=table.step_of_row)
+
+    def _members(self, table: StepTable, signal: FloatArray, label: IntArray) -> tuple[IntArray, FloatArray, Segments]:
+        """Who counts in the statistics: the member that each step is (S), the members' values and groups (C)."""
+        if self.average == "step":
+            member, values, label_of_member = np.arange(len(label)), signal, label
+        else:
+            # An attempt's steps in no group would share the label -1; each attempt keeps them apart from its others.
+            cells = Segments.of(pair_labels(label + 1, table.attempt))
+            member, values, label_of_member = cells.label, cells.mean(signal), label[cells.first]
+        if not self.virtual:
+            return member, values, Segments.of(label_of_member)
+        groups = Segments.of(label_of_member)
+        joined = np.append(groups.label, np.repeat(np.arange(len(groups)), len(self.virtual)))
+        return member, np.append(values, np.tile(self.virtual, len(groups))), Segments.of(joined)
+
+    def _lone(self, table: StepTable, signal: FloatArray, lone: BoolArray) -> FloatArray:
+        """What steps without peers receive (S)."""
+        if self.alone == "error" and lone.any():
+            raise RecordError(
+                f"{table.where(int(np.flatnonzero(lone)[0]))}: nobody to compare with ({name_of(self.by)}); "
+                "add attempts, or set alone to 'zero' or 'raw'"
+            )
+        return np.where(lone & (self.alone == "raw"), signal, 0.0)

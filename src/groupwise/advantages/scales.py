@@ -1,0 +1,90 @@
+"""Scales: how far apart a group's members lie, a number a group; credit is divided by it.
+
+Axes: N members, M groups.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.advantages.baselines import centred, distinct_members
+from groupwise.core.parts import Part
+from groupwise.core.segments import FloatArray, Segments
+
+Epsilon = Annotated[float, Field(ge=0)]
+
+
+class Deviation(Part, slot="scale"):
+    """The standard deviation, plus eps.
+
+        scale = sqrt(sum_i (x_i - mean)^2 / (n - ddof)) + eps
+
+    Choices: verl and TRL take ddof 1; HGPO's release takes ddof 0. eps is 1e-6 in verl and 1e-4 in TRL.
+    """
+
+    ddof: Literal[0, 1] = 1
+    """1 = sample deviation (divide by n - 1), 0 = population deviation (divide by n)."""
+    eps: Epsilon = 1e-6
+    """Added to the deviation."""
+
+    def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
+        freedom = np.maximum(groups.size - self.ddof, 1)
+        return np.sqrt(groups.sum(centred(values, groups) ** 2) / freedom) + self.eps
+
+
+class MedianAbsoluteDeviation(Part, slot="scale"):
+    """The median distance from the median, plus eps (MC-GRPO).
+
+    Choice: where more than half of the members agree, that median is 0 and the credit would explode (with 0/1 rewards
+    and an odd group it always does). With `fallback`, a group whose median distance is below `fallback` times its
+    range is divided by its sample deviation instead. None = the released behaviour.
+    """
+
+    eps: Epsilon = 1e-3
+    """Added to the median distance."""
+    fallback: Annotated[float, Field(ge=0)] | None = 1e-3
+    """Share of the range below which the sample deviation takes over."""
+
+    def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
+        distance = np.abs(values - groups.spread(groups.lower_median(values), 0.0))
+        median = groups.lower_median(distance)
+        if self.fallback is None:
+            return median + self.eps
+        too_small = median < self.fallback * (groups.high(values) - groups.low(values))
+        return np.where(too_small, Deviation(eps=0.0)(values, groups), median + self.eps)
+
+
+class MeanAbsoluteDeviation(Part, slot="scale"):
+    """The mean distance from the mean: then the absolute credits of a group sum to its size (DGPO).
+
+    scale = (sum_i |x_i - mean| + eps) / n
+    """
+
+    eps: Epsilon = 0.0
+    """Added to the *sum* of distances, as DGPO's release does with 1e-4."""
+
+    def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
+        return (groups.sum(np.abs(centred(values, groups))) + self.eps) / groups.size
+
+
+class DistinctDeviation(Part, slot="scale"):
+    """The sample deviation of the group's distinct values, plus eps (MARS)."""
+
+    decimals: Annotated[int, Field(ge=0, le=12)] = 6
+    """Digits after the point that count."""
+    eps: Epsilon = 1e-6
+    """Added to the deviation."""
+
+    def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
+        kept, distinct = distinct_members(values, groups, self.decimals)
+        return Deviation(eps=self.eps)(np.round(values, self.decimals)[kept], distinct)
+
+
+class NoScale(Part, slot="scale"):
+    """Divide by 1."""
+
+    def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
+        return np.ones(len(groups))

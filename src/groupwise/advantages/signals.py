@@ -1,0 +1,110 @@
+"""Signals: what is compared, a number a step.
+
+Axis: S steps.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.core.columns import number_column
+from groupwise.core.parts import GrouperPart, Part, SignalPart
+from groupwise.core.segments import FloatArray, IntArray, Segments, pair_labels, sorted_runs
+from groupwise.core.step_table import StepTable
+
+
+class EpisodeReturn(Part, slot="signal"):
+    """The whole attempt's score, the same for all its steps: `outcome` where given, else the sum of its rewards."""
+
+    def __call__(self, table: StepTable) -> FloatArray:
+        return table.episode_return
+
+
+class StepReward(Part, slot="signal"):
+    """The step's own reward."""
+
+    def __call__(self, table: StepTable) -> FloatArray:
+        return table.reward
+
+
+class Column(Part, slot="signal"):
+    """A named column of the table."""
+
+    name: str
+    """Name of the column, as handed to `from_columns`."""
+
+    def __call__(self, table: StepTable) -> FloatArray:
+        return number_column(self.name, table.column(self.name))
+
+
+class ReturnToGo(Part, slot="signal"):
+    """The discounted sum of this step's reward and of those that follow in the attempt.
+
+    R_t = r_t + gamma * R_{t+1}
+    """
+
+    gamma: Annotated[float, Field(ge=0, le=1)]
+    """Discount from one step to the next."""
+    of: SignalPart = StepReward()
+    """What is summed."""
+    within: Literal["attempt", "role"] = "attempt"
+    """Which later steps count: all of the attempt, or those of the same player in it."""
+
+    def __call__(self, table: StepTable) -> FloatArray:
+        rewards = table.once(self.of)
+        if self.within == "attempt" or "role" not in table.extra:
+            return _discounted(rewards, table.attempt, self.gamma)
+        return _discounted(rewards, pair_labels(table.attempt, table.codes("role") + 1), self.gamma)
+
+
+class Penalised(Part, slot="signal"):
+    """Another signal, less a penalty on each step whose action was invalid.
+
+    Placed after discounting, as GiGPO and HGPO publish it: the penalty stays on its step and is not passed back to
+    the steps before. A table without the column `valid` has no invalid steps.
+    """
+
+    of: SignalPart
+    """The signal that is penalised."""
+    penalty: Annotated[float, Field(ge=0)]
+    """What an invalid step loses."""
+
+    def __call__(self, table: StepTable) -> FloatArray:
+        signal = table.once(self.of)
+        if "valid" not in table.extra or not self.penalty:
+            return signal
+        return signal - self.penalty * ~table.column("valid")
+
+
+class Centred(Part, slot="signal"):
+    """Another signal, less its mean over a group; steps in no group keep it as it is."""
+
+    of: SignalPart
+    """The signal that is centred."""
+    by: GrouperPart
+    """Over which steps the mean is taken."""
+
+    def __call__(self, table: StepTable) -> FloatArray:
+        signal, groups = table.once(self.of), Segments.of(table.once(self.by))
+        return signal - groups.spread(groups.mean(signal), 0.0)
+
+
+def _discounted(rewards: FloatArray, label: IntArray, gamma: float) -> FloatArray:
+    """Sum each run of equally labelled steps from its end, R_t = r_t + gamma * R_{t+1} (S).
+
+    All runs advance together, one step of time at a pass: the arithmetic is Horner's, as a plain loop would do it.
+    """
+    order, starts = sorted_runs(label)
+    lengths = np.diff(np.append(starts, len(order)))
+    longest_first = np.argsort(-lengths, kind="stable")
+    starts, lengths = starts[longest_first], lengths[longest_first]
+    returns, running = np.empty(len(rewards)), np.zeros(len(starts))
+    for offset in range(int(lengths[0]) - 1 if len(lengths) else -1, -1, -1):
+        active = int(np.searchsorted(-lengths, -offset, side="left"))
+        steps = order[starts[:active] + offset]
+        running[:active] = rewards[steps] + gamma * running[:active]
+        returns[steps] = running[:active]
+    return returns

@@ -1,0 +1,51 @@
+"""Credit whitened over all tokens of the table."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.core.credit import Comparison, Credit
+from groupwise.core.parts import EstimatorPart, Part
+from groupwise.core.step_table import StepTable
+
+
+class Whitened(Part, slot="estimator"):
+    """Shift and scale credit to mean 0 and variance 1 over all tokens of the table, across tasks.
+
+        A = (v - mean_tok) / sqrt(var_tok + eps),   var_tok with Bessel's correction
+
+    Every token of a step carries the step's value, so each step counts `tokens` times; without that column, once.
+
+    Source: REINFORCE++, arXiv:2501.03262, as verl computes it. This part mixes tasks by design. Edge behaviour: all
+    values equal gives exactly 0; fewer than two tokens give 0 and no comparison.
+    """
+
+    mixes_tasks: ClassVar[bool] = True
+    of: EstimatorPart
+    """The credit that is whitened."""
+    eps: Annotated[float, Field(ge=0)] = 1e-8
+    """Added to the variance."""
+
+    def __call__(self, table: StepTable) -> Credit:
+        inner = self.of(table).trace
+        tokens, total = table.tokens, float(table.tokens.sum())
+        enough = total >= 2
+        anchor = inner.values[0] if len(table) else 0.0
+        distance = inner.values - anchor  # relative to one value, so that equal values give exactly 0
+        distance = distance - (tokens @ distance / total if enough else distance)
+        variance = float(tokens @ distance**2) / (total - 1) if enough else 0.0
+        scale = float(np.sqrt(variance + self.eps)) or 1.0
+        trace = Comparison(
+            values=distance / scale,
+            compared=np.full(len(table), enough),
+            signal=inner.values,
+            label=np.zeros(len(table), dtype=np.int64),
+            baseline=inner.values - distance,
+            scale=np.full(len(table), scale),
+            part=self,
+            of=inner,
+        )
+        return Credit(trace=trace, step_of_row=table.step_of_row)

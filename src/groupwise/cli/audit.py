@@ -1,0 +1,129 @@
+"""`groupwise audit`: what is in recorded rollouts, and what several recipes would make of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from groupwise.cli.algorithms import algorithm_named
+from groupwise.cli.screen import file_progress, output, share, shorten
+from groupwise.integrations.rollouts import open_rollouts
+from groupwise.reports.audit import Audit
+from groupwise.reports.audit import audit as run_audit
+from groupwise.reports.audit.levels import Level
+from groupwise.reports.audit.movers import Mover
+from groupwise.reports.audit.recipes_compared import RecipeColumn
+
+
+def audit(
+    file: Annotated[Path, typer.Argument(help="Rollouts: .jsonl, .jsonl.gz or .parquet.")],
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(help="A recipe by name, with options as name:key=value,..., or a TOML file. Repeat to compare."),
+    ] = None,
+    depth: Annotated[int, typer.Option(help="How many earlier states to look at.", min=0, max=16)] = 4,
+    gamma: Annotated[float, typer.Option(help="Discount of the returns that depths are compared by.")] = 0.95,
+    format: Annotated[str, typer.Option(help="auto, groupwise, verl_agent or verifiers.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+) -> None:
+    """Audit recorded rollouts: groups, histories, and credit under several recipes side by side."""
+    algorithms = {name: algorithm_named(name) for name in recipe or ["grpo", "gigpo", "hgpo"]}
+    rollouts = open_rollouts(file, format=format)
+    with file_progress(rollouts.size, f"auditing {file.name}") as progress:
+        tables = (part.table() for part in rollouts.parts(progress=progress))
+        found = run_audit(tables, algorithms, depth=depth, gamma=gamma)
+    if as_json:
+        typer.echo(json.dumps(found.as_json(), indent=2))
+    else:
+        _print(found, file)
+
+
+def _print(found: Audit, file: Path) -> None:
+    console, census = output(), found.census
+    console.print(f"[bold]Audit of {escape(str(file))}[/]", highlight=False)
+    console.print(
+        f"{census.tasks} tasks, {census.attempts} attempts, {census.steps} steps; "
+        f"mean return {census.mean_return:.4g}; {census.lone_tasks} tasks with one attempt, "
+        f"{census.equal_tasks} with equal returns; {census.invalid_steps} invalid steps\n"
+    )
+    console.print(_levels(found.levels, census.steps), "")
+    console.print(_recipes(found.recipes, census.steps), "")
+    if len(found.recipes) > 1:
+        first, last = found.recipes[0].name, found.recipes[-1].name
+        _movers(console, f"Steps that gain most from {first} to {last}", found.gains)
+        _movers(console, f"Steps that lose most from {first} to {last}", found.losses)
+    console.print("[bold]Findings[/]")
+    for number, finding in enumerate(found.findings, start=1):
+        console.print(f" {number}. {finding}", highlight=False)
+
+
+def _levels(levels: list[Level], steps: int) -> Table:
+    table = Table(title="Groups by depth of history (shares of all steps)", title_justify="left", box=None)
+    headings = ("depth", "groups", "mean size", "compared", "alone", "too early", "all equal", "hide histories")
+    for heading in (*headings, "baseline moves", "sign flips"):
+        table.add_column(heading, justify="right")
+    for level in levels:
+        table.add_row(
+            str(level.depth),
+            str(level.groups),
+            f"{level.mean_size:.1f}",
+            share(level.compared_steps, steps),
+            share(level.alone_steps, steps),
+            share(level.too_early_steps, steps),
+            share(level.equal_steps, steps),
+            share(level.split_steps, steps) if level.depth else "",
+            f"{level.baseline_shift:.3g} ({level.relative_shift:.2f} sd)" if level.depth else "",
+            share(level.sign_flips, level.compared_at_both) if level.depth else "",
+        )
+    return table
+
+
+def _recipes(recipes: list[RecipeColumn], steps: int) -> Table:
+    table = Table(title="Credit under each recipe", title_justify="left", box=None)
+    table.add_column("recipe", style="bold")
+    for heading in ("compared", "exactly 0", "mean |A|", "max |A|"):
+        table.add_column(heading, justify="right")
+    for other in recipes:
+        table.add_column(f"flips / r against {escape(other.name)}", justify="right")
+    for column in recipes:
+        against = [_against(column, other) for other in recipes]
+        table.add_row(
+            escape(column.name),
+            share(column.compared_steps, steps),
+            share(column.silent_steps, steps),
+            f"{column.mean_size:.3f}",
+            f"{column.largest:.3f}",
+            *against,
+        )
+    return table
+
+
+def _against(column: RecipeColumn, other: RecipeColumn) -> str:
+    if other.name == column.name:
+        return "-"
+    correlation = column.correlation[other.name]
+    flips = share(column.flips[other.name], column.both_signed[other.name])
+    return f"{flips} / {'none' if correlation is None else format(correlation, '.2f')}"
+
+
+def _movers(console: Console, title: str, movers: list[Mover]) -> None:
+    table = Table(title=title, title_justify="left", box=None)
+    for heading in ("task", "attempt", "step", "before", "after", "state", "action"):
+        table.add_column(heading, justify="right" if heading in ("before", "after", "step") else "left")
+    for mover in movers:
+        table.add_row(
+            escape(shorten(str(mover.task), 34)),
+            escape(str(mover.attempt)),
+            str(mover.index),
+            f"{mover.before:+.3f}",
+            f"{mover.after:+.3f}",
+            escape(shorten(mover.state, 44)),
+            escape(shorten(mover.action, 30)),
+        )
+    console.print(table, "")

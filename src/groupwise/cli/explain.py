@@ -1,0 +1,106 @@
+"""`groupwise explain`: how one step came by its credit, derived again from the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.tree import Tree
+
+from groupwise.cli.algorithms import algorithm_named
+from groupwise.cli.screen import file_progress, output, shorten
+from groupwise.core.errors import ConfigError, RecordError, nearest
+from groupwise.core.rollouts import Rollouts
+from groupwise.integrations.rollouts import open_rollouts
+from groupwise.reports.explain import Explanation, Member, find_step
+from groupwise.reports.explain import explain as run_explain
+
+AGREEMENT = 1e-9
+MOST_MEMBERS = 12
+
+
+def explain(
+    file: Annotated[Path, typer.Argument(help="Rollouts: .jsonl, .jsonl.gz or .parquet.")],
+    attempt: Annotated[str, typer.Option(help="Id of the attempt.")],
+    step: Annotated[int, typer.Option(help="Index of the step.", min=0)],
+    task: Annotated[
+        str | None, typer.Option(help="Id of the task (or group); may be left out if the attempt's id is unique.")
+    ] = None,
+    recipe: Annotated[str, typer.Option(help="A recipe by name, name:key=value,..., or a TOML file.")] = "hgpo",
+    format: Annotated[str, typer.Option(help="auto, groupwise, verl_agent or verifiers.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
+) -> None:
+    """Show the groups, members, baseline, scale and weights behind one step's credit, and derive it again by hand."""
+    algorithm = algorithm_named(recipe)
+    rollouts = open_rollouts(file, format=format)
+    with file_progress(rollouts.size, f"reading {file.name}") as progress:
+        batchwide = any(inner.mixes_tasks for inner in algorithm.parts())
+        part, scope = _find(rollouts.parts(progress=progress), task, attempt, batchwide=batchwide)
+    table = part.table()
+    credit = algorithm.advantage(table)
+    found = run_explain(table, credit, task=scope, attempt=attempt, index=step)
+    if as_json:
+        typer.echo(json.dumps(asdict(found) | {"largest_gap": found.largest_gap()}, indent=2))
+        return
+    position = find_step(table, task=scope, attempt=attempt, index=step)
+    console = output()
+    console.print(f"[bold]{escape(table.where(position))}[/] under [bold]{escape(recipe)}[/]", highlight=False)
+    if table.state[position] >= 0:
+        console.print(f"state  {escape(shorten(str(table.state_keys[table.state[position]]), 110))}", highlight=False)
+    if "action" in table.extra:
+        console.print(f"action {escape(shorten(str(table.extra['action'][position]), 110))}", highlight=False)
+    console.print(_tree(found))
+    gap = found.largest_gap()
+    verdict = "agrees" if gap <= AGREEMENT else "[bold red]does not agree[/]"
+    console.print(
+        f"credit [bold]{found.value:+.9f}[/]; derived by hand from the members above it {verdict} (gap {gap:.1e})"
+    )
+    if gap > AGREEMENT:
+        raise typer.Exit(1)
+
+
+def _find(parts: Iterable[Rollouts], task: str | None, attempt: str, *, batchwide: bool) -> tuple[Rollouts, str | int]:
+    """The part and the group that an attempt is in; holds that part and the one being read, no more."""
+    found: tuple[Rollouts, str | int] | None = None
+    scopes: set[str] = set()
+    several: set[str] = set()
+    for number, part in enumerate(parts):
+        if number and batchwide:
+            raise ConfigError("the recipe compares across tasks and the file is too large to hold; use a smaller file")
+        pairs = set(zip(part.columns["task"], part.columns["attempt"], strict=True))
+        scopes |= {str(scope) for scope, _ in pairs}
+        for scope, name in pairs:
+            if str(name) == attempt and task in (None, str(scope)):
+                found = (part, scope)
+                several.add(str(scope))
+    if task is not None and task not in scopes:
+        raise RecordError(f"there is no task {task!r}; {nearest(task, scopes)}")
+    if found is None:
+        raise RecordError(f"there is no attempt {attempt!r}{'' if task is None else f' at task {task!r}'}")
+    if len(several) > 1:
+        names = ", ".join(sorted(several)[:20])
+        raise RecordError(f"attempt {attempt!r} exists in {len(several)} tasks; add --task, one of: {names}")
+    return found
+
+
+def _tree(found: Explanation) -> Tree:
+    tree = Tree(f"[bold]{escape(found.what)}[/]: {escape(found.formula)}", highlight=False)
+    for member in found.members[:MOST_MEMBERS]:
+        tree.add(_member(member))
+    if len(found.members) > MOST_MEMBERS:
+        tree.add(f"… and {len(found.members) - MOST_MEMBERS} more members")
+    for weight, inner in found.inner:
+        branch = _tree(inner)
+        branch.label = f"weight {weight:.4g} x {branch.label}"
+        tree.add(branch)
+    return tree
+
+
+def _member(member: Member) -> str:
+    name = f"attempt {member.attempt}, step {member.index}: {member.value:.6g}"
+    return f"[bold green]{escape(name)} (this step)[/]" if member.is_self else escape(name)

@@ -1,0 +1,45 @@
+"""The `groupwise` command: collects the commands, and turns our errors into one line and status 2."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from groupwise.cli import audit, check, explain, recipes
+from groupwise.cli.screen import errors
+from groupwise.core.errors import GroupwiseError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Group-based reinforcement learning of language-model agents: credit you can trust and inspect.",
+)
+app.command("recipes")(recipes.recipes)
+app.command("audit")(audit.audit)
+app.command("explain")(explain.explain)
+app.add_typer(check.app, name="check")
+
+
+@app.callback()
+def groupwise(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Group-based reinforcement learning of language-model agents: credit you can trust and inspect."""
+    if version:
+        from groupwise import __version__
+
+        typer.echo(f"groupwise {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except GroupwiseError as error:
+        errors().print(f"[bold red]error[/]: {escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)

@@ -1,0 +1,61 @@
+"""`groupwise recipes`: list the recipes, or show one with its parts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+from rich.tree import Tree
+
+from groupwise import recipes as catalogue
+from groupwise.cli.screen import output
+
+
+def recipes(
+    show: Annotated[str | None, typer.Option("--show", metavar="NAME", help="Show one recipe with its parts.")] = None,
+) -> None:
+    """List the recipes with a sentence and a citation each, or show one with its parts."""
+    if show is None:
+        _list()
+    else:
+        _show(show)
+
+
+def _list() -> None:
+    table = Table(title="Recipes", title_justify="left", box=None, pad_edge=False)
+    table.add_column("name", style="bold")
+    table.add_column("what it does")
+    table.add_column("source", style="dim")
+    for name in catalogue.names():
+        summary = catalogue.summary(name)
+        table.add_row(name, summary.sentence, summary.citation)
+    output().print(table)
+
+
+def _show(name: str) -> None:
+    summary = catalogue.summary(name)
+    console = output()
+    console.print(f"[bold]{name}[/]")
+    console.print(escape(summary.text), highlight=False)
+    options = ", ".join(f"{key}={value!r}" for key, value in summary.options.items())
+    console.print(f"\n[bold]options[/] {escape(options)}\n", highlight=False)
+    tree = Tree("[bold]parts[/] (as a run file names them)")
+    _branch(tree, catalogue.build(name).config())
+    console.print(tree)
+
+
+def _branch(tree: Tree, config: dict[str, Any]) -> None:
+    for key, value in config.items():
+        if isinstance(value, dict):
+            _branch(tree.add(_label(key, value)), {k: v for k, v in value.items() if k != "kind"})
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for number, entry in enumerate(value):
+                _branch(tree.add(_label(f"{key}[{number}]", entry)), {k: v for k, v in entry.items() if k != "kind"})
+        else:
+            tree.add(escape(f"{key} = {value!r}"))
+
+
+def _label(key: str, value: dict[str, Any]) -> str:
+    return f"{escape(key)}: [bold cyan]{value['kind']}[/]" if "kind" in value else escape(key)

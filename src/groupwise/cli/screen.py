@@ -1,0 +1,45 @@
+"""What the commands print with: consoles, a progress bar over a file, words for numbers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def output() -> Console:
+    """The console for results; as wide as the terminal, or wide enough for a pipe."""
+    return Console(width=None if sys.stdout.isatty() else 140)
+
+
+def errors() -> Console:
+    """The console for errors and progress."""
+    return Console(stderr=True)
+
+
+@contextmanager
+def file_progress(size: int, title: str) -> Iterator[Callable[[int], None]]:
+    """A progress bar over a file's bytes, on a terminal and for files that take a while; nothing otherwise."""
+    if size < 8 * 2**20 or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    bar = Progress(
+        TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=errors(), transient=True
+    )
+    with bar:
+        task = bar.add_task(title, total=size)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def share(part: int, whole: int) -> str:
+    """A share in per cent."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def shorten(text: str, width: int = 60) -> str:
+    """One line of text, cut with an ellipsis."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"

@@ -1,0 +1,1 @@
+"""The nouns: records, the step table, credit, parts and slots, configuration, errors."""

@@ -1,0 +1,149 @@
+"""Checking and coding one column at a time: what a user hands in becomes an array, or an error that names the row.
+
+Axis: N rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from groupwise.core.errors import RecordError
+from groupwise.core.segments import NOT_COMPARABLE, BoolArray, FloatArray, IntArray
+
+Column = Sequence[Any] | npt.NDArray[Any]
+
+LARGEST_REWARD = 1e100
+"""Rewards beyond this leave no room for their squares in float64; no task has them, sentinels such as -1e300 do."""
+
+
+def check_lengths(columns: Mapping[str, Column]) -> int:
+    """Return the common length of all columns, or say which one differs from the first."""
+    lengths = {name: len(column) for name, column in columns.items()}
+    expected_name, expected = next(iter(lengths.items()))
+    for name, length in lengths.items():
+        if length != expected:
+            raise RecordError(
+                f"column {name!r} has {length} rows, but column {expected_name!r} has {expected}; "
+                "every column needs one entry per row"
+            )
+    return expected
+
+
+def number_column(name: str, column: Column, *, largest: float = np.inf) -> FloatArray:
+    """A column of finite numbers as float64; NaN, infinities, None and text are errors that name the row."""
+    found = np.asarray(column)
+    if found.dtype.kind not in "fiub":
+        row = next((i for i, value in enumerate(column) if not _is_number(value)), None)
+        if row is not None:
+            raise _at(row, f"column {name!r}, row {row}: {column[row]!r} is not a number; give every row a number")
+    values = found.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise _at(
+            int(bad[0]),
+            f"column {name!r}, row {bad[0]}: found {values[bad[0]]}; "
+            "drop the attempt or score it before computing credit (a missing score is not a zero)",
+        )
+    bad = np.flatnonzero(np.abs(values) > largest)
+    if len(bad):
+        raise _at(
+            int(bad[0]),
+            f"column {name!r}, row {bad[0]}: found {values[bad[0]]:g}, beyond {largest:g}; "
+            "this looks like a sentinel, not a reward: replace or rescale it",
+        )
+    return values
+
+
+def integer_column(name: str, column: Column) -> IntArray:
+    """A column of integers >= 0; anything else is an error that names the row."""
+    values = np.asarray(column)
+    if values.dtype.kind not in "iu":
+        row = next((i for i, value in enumerate(column) if not _is_integer(value)), 0)
+        raise _at(row, f"column {name!r}, row {row}: {column[row]!r} is not an integer; count from 0")
+    bad = np.flatnonzero(values < 0)
+    if len(bad):
+        raise _at(int(bad[0]), f"column {name!r}, row {bad[0]}: found {values[bad[0]]}; count from 0 upwards")
+    return values.astype(np.int64)
+
+
+def bool_column(name: str, column: Column) -> BoolArray:
+    """A column of truth values; 0 and 1 are taken as such, None and text are errors that name the row."""
+    for row, value in enumerate(column) if not isinstance(column, np.ndarray) or column.dtype == object else ():
+        if not isinstance(value, bool | np.bool_ | int | np.integer) or value not in (0, 1):
+            raise _at(row, f"column {name!r}, row {row}: {value!r} is neither true nor false")
+    return np.asarray(column).astype(np.bool_)
+
+
+def id_codes(name: str, column: Column) -> tuple[IntArray, list[str] | list[int]]:
+    """Code a column of ids (all text or all integers) by their sorted order; return codes and the ids behind them."""
+    if isinstance(column, np.ndarray) or (len(column) and isinstance(column[0], int | np.integer)):
+        values = np.asarray(column)
+        if values.dtype.kind in "iu":
+            keys, codes = np.unique(values, return_inverse=True)
+            return codes.astype(np.int64), keys.tolist()
+    listed = column.tolist() if isinstance(column, np.ndarray) else list(column)
+    _check_ids(name, listed)
+    codes, seen = first_seen_codes(listed)
+    ordered = sorted(seen)
+    rank = {key: code for code, key in enumerate(ordered)}
+    return np.array([rank[key] for key in seen], dtype=np.int64)[codes], ordered
+
+
+def key_codes(name: str, column: Column) -> tuple[IntArray, list[Hashable]]:
+    """Code a column of hashable keys by first appearance; None becomes -1 (not comparable)."""
+    listed = column.tolist() if isinstance(column, np.ndarray) else column
+    try:
+        codes, keys = first_seen_codes(listed)
+    except TypeError:
+        row = next(i for i, value in enumerate(listed) if not _is_hashable(value))
+        raise _at(
+            row,
+            f"column {name!r}, row {row}: a {type(listed[row]).__name__} cannot be compared by equality; "
+            "use text, a number, a tuple of these, or None for 'not comparable'",
+        ) from None
+    if None not in keys:
+        return codes, keys
+    missing = keys.index(None)
+    codes = np.where(codes == missing, NOT_COMPARABLE, codes - (codes > missing))
+    return codes, keys[:missing] + keys[missing + 1 :]
+
+
+def first_seen_codes(values: Sequence[Any]) -> tuple[IntArray, list[Any]]:
+    """Number values by first appearance; return the numbers and the distinct values."""
+    seen: dict[Any, int] = {}
+    codes = np.fromiter((seen.setdefault(value, len(seen)) for value in values), dtype=np.int64, count=len(values))
+    return codes, list(seen)
+
+
+def _check_ids(name: str, listed: Sequence[Any]) -> None:
+    kinds = set(map(type, listed))
+    if kinds <= {str} or kinds <= {int}:
+        return
+    row = next((i for i, value in enumerate(listed) if type(value) not in (str, int)), None)
+    if row is not None:
+        raise _at(row, f"column {name!r}, row {row}: {listed[row]!r} is not an id; use text or integers")
+    raise RecordError(f"column {name!r} mixes text and integer ids; use one of the two (1 and '1' would be two ids)")
+
+
+def _at(row: int, message: str) -> RecordError:
+    return RecordError(message, row=row)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, bool | int | float | np.number | np.bool_)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,104 @@
+"""Credit: one number a step, whether the step was compared with anybody, and how the number came about.
+
+Axes: N rows as handed in, S steps of the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupwise.core.segments import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Comparison:
+    """Trace of a comparison within groups: credit = (signal - baseline) / scale.
+
+    Worked example: returns 1 and 0 in one group, ddof 0: signal [1, 0], label [0, 0], baseline [.5, .5], scale
+    [.5, .5], values [1, -1].
+    """
+
+    values: FloatArray
+    """Credit of each step (S)."""
+    compared: BoolArray
+    """Whether anybody else was in the step's group (S)."""
+    signal: FloatArray
+    """The number compared (S)."""
+    label: IntArray
+    """Group of each step (S); -1 = in none."""
+    baseline: FloatArray
+    """What was subtracted (S); NaN where there is no group."""
+    scale: FloatArray
+    """What it was divided by (S); NaN where there is no group."""
+    part: object
+    """The estimator that compared."""
+    of: Trace | None = None
+    """Where the signal is itself credit, its own trace."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Mixture:
+    """Trace of a weighted sum: credit = sum of weight x credit over the terms."""
+
+    values: FloatArray
+    """Credit of each step (S)."""
+    compared: BoolArray
+    """Whether any term compared the step (S)."""
+    weights: tuple[FloatArray, ...]
+    """Weight of each term at each step (S); 0 where the term has nothing to say."""
+    terms: tuple[Trace, ...]
+    """Traces of the terms."""
+    part: object
+    """The estimator that weighed the terms."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Shared:
+    """Trace of credit that a group shares: credit = the group's mean credit where it is shared, else the step's own."""
+
+    values: FloatArray
+    """Credit of each step (S)."""
+    compared: BoolArray
+    """As in the trace below (S)."""
+    label: IntArray
+    """Group of each step (S); -1 = the step keeps its own credit."""
+    of: Trace
+    """Trace of the credit that is shared."""
+    part: object
+    """The estimator that shared the credit."""
+
+
+Trace = Comparison | Mixture | Shared
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Credit:
+    """What a table's steps deserve, in the order of the rows handed in.
+
+    Not compared is not the same as zero: a step nobody was compared with has `compared` False; a step that was exactly
+    average has value 0 and `compared` True.
+    """
+
+    trace: Trace
+    """How each number came about, in the table's own order of steps."""
+    step_of_row: IntArray
+    """The step that each row handed in belongs to (N)."""
+
+    @property
+    def values(self) -> FloatArray:
+        """Credit of each row (N)."""
+        return self.trace.values[self.step_of_row]
+
+    @property
+    def compared(self) -> BoolArray:
+        """Whether each row's step was compared with anybody (N)."""
+        return self.trace.compared[self.step_of_row]
+
+    def __len__(self) -> int:
+        return len(self.step_of_row)
+
+    def __repr__(self) -> str:
+        shown = np.array2string(self.values, threshold=8)
+        return f"Credit({len(self)} rows, {int(np.sum(self.compared))} compared, values {shown})"

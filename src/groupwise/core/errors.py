@@ -1,0 +1,51 @@
+"""Every error a user can meet, as one tree.
+
+    GroupwiseError
+    ├── ConfigError        a part, a recipe or a run file says something that cannot be meant
+    └── RecordError        recorded data breaks a promise: a missing column, a NaN, two rows with one identity
+        └── FileError      a rollouts file cannot be read: truncated, corrupt, of another format or version
+
+A message says *where* (path, row or key), *what was found*, and *what to do next*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+MOST_NAMES = 24
+"""How many valid names an error message lists."""
+
+
+class GroupwiseError(ValueError):
+    """Root of the tree; the command line prints it as one line and exits with status 2."""
+
+
+class ConfigError(GroupwiseError):
+    """A part, a recipe or a run file says something that cannot be meant."""
+
+
+class RecordError(GroupwiseError):
+    """Recorded data breaks a promise of its record."""
+
+    def __init__(self, message: str, *, row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+        """The offending row, where there is one, so that a reader can name the line of the file."""
+
+
+class FileError(RecordError):
+    """A rollouts file cannot be read."""
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """Finish an error message about an unknown name: the nearest valid one, then all of them.
+
+    >>> nearest("dpth", ["depth", "alpha"])
+    "did you mean 'depth'? Valid: alpha, depth"
+    """
+    names = sorted(valid)
+    close = get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    rest = f", ... ({len(names)} in all)" if len(names) > MOST_NAMES else ""
+    return f"{hint}Valid: {', '.join(names[:MOST_NAMES]) or '(none)'}{rest}"

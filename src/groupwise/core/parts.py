@@ -1,0 +1,203 @@
+"""Parts and slots: an algorithm is an expression of small named parts.
+
+A *part* is a frozen model you can call; its fields are its configuration. A *slot* is the role a part plays, a small
+protocol. A field that takes a part names the slot it fills, so a run file can name the part by its `kind`:
+
+    {"kind": "relative", "by": {"kind": "by_task"}, "of": {"kind": "episode_return"}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any, ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import ErrorDetails, core_schema
+
+from groupwise.core.credit import Credit
+from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
+from groupwise.core.step_table import StepTable
+
+CATALOGUES = {
+    "grouper": "groupwise.groups:GROUPERS",
+    "filter": "groupwise.groups:FILTERS",
+    "signal": "groupwise.advantages:SIGNALS",
+    "baseline": "groupwise.advantages:BASELINES",
+    "scale": "groupwise.advantages:SCALES",
+    "estimator": "groupwise.advantages:ESTIMATORS",
+}
+"""Where each slot's catalogue stands: a literal dict of kind -> class. Named, not imported: parts live above core."""
+
+
+class Part(BaseModel):
+    """A frozen, callable piece of an algorithm."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    slot: ClassVar[str] = ""
+    mixes_tasks: ClassVar[bool] = False
+    """Whether it compares across tasks; then it needs the whole batch at once."""
+
+    def __init_subclass__(cls, *, slot: str = "", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.slot = slot or cls.slot
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise ConfigError(f"{type(self).__name__}: {_sentences(error, type(self))}") from None
+
+    def parts(self) -> Iterator[Part]:
+        """This part and every part within it."""
+        yield self
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            for inner in value if isinstance(value, tuple) else (value,):
+                if isinstance(inner, Part):
+                    yield from inner.parts()
+
+    def config(self) -> dict[str, Any]:
+        """This part as plain data, complete: what a run file would say."""
+        fields = {name: _plain(getattr(self, name)) for name in type(self).model_fields}
+        kind = {"kind": kind_of(type(self))} if self.slot else {}
+        return kind | {name: value for name, value in fields.items() if value is not None}
+
+
+class Slot:
+    """Marks a field that a part of one slot fills; takes the part, its `kind`, or a mapping with `kind` and fields."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.fill)
+
+    def fill(self, value: object) -> Part:
+        """Turn what was given into a part that fits this slot."""
+        if isinstance(value, str):
+            value = {"kind": value}
+        if isinstance(value, Mapping):
+            value = self._decode(value)
+        if not isinstance(value, Part):
+            raise ConfigError(f"found {value!r}; give a {self.name}, or a table with its `kind`")
+        if value.slot != self.name:
+            raise ConfigError(f"{type(value).__name__} is a {value.slot}, but a {self.name} is needed here")
+        return value
+
+    def _decode(self, value: Mapping[str, Any]) -> Part:
+        if "kind" not in value:
+            raise ConfigError(f"the {self.name} has no `kind`. {nearest('', catalogue(self.name))}")
+        part = part_class(self.name, str(value["kind"]))
+        return part(**{name: given for name, given in value.items() if name != "kind"})
+
+
+def catalogue(slot: str) -> Mapping[str, type[Part]]:
+    """The parts that come with groupwise for a slot, by kind."""
+    module, name = CATALOGUES[slot].split(":")
+    found: Mapping[str, type[Part]] = getattr(import_module(module), name)
+    return found
+
+
+def part_class(slot: str, kind: str) -> type[Part]:
+    """Find a part's class by kind: a catalogue name, or `package.module:Class` for a part from elsewhere."""
+    known = catalogue(slot)
+    if kind in known:
+        return known[kind]
+    if ":" not in kind:
+        raise ConfigError(f"there is no {slot} {kind!r}; {nearest(kind, known)}")
+    module, _, name = kind.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"cannot load the {slot} {kind!r}: {error}; check that the package is installed") from None
+    if not (isinstance(found, type) and issubclass(found, Part)):
+        raise ConfigError(f"{kind!r} is not a Part; derive the class from groupwise.Part with slot={slot!r}")
+    return found
+
+
+def kind_of(part: type[Part]) -> str:
+    """The kind under which a run file names this class."""
+    for kind, known in catalogue(part.slot).items() if part.slot in CATALOGUES else ():
+        if known is part:
+            return kind
+    return f"{part.__module__}:{part.__qualname__}"
+
+
+def name_of(part: object) -> str:
+    """A part in a few words: its class, and the fields that differ from their defaults."""
+    fields = type(part).model_fields if isinstance(part, Part) else {}
+    shown = [
+        f"{name}={name_of(value) if isinstance(value, Part) else repr(value)}"
+        for name, field in fields.items()
+        if (value := getattr(part, name)) != field.default
+    ]
+    return f"{type(part).__name__}({', '.join(shown)})" if shown else type(part).__name__
+
+
+class Grouper(Protocol):
+    """Says who is compared with whom: a label a step, -1 = not comparable."""
+
+    def __call__(self, table: StepTable) -> IntArray: ...
+
+
+class Signal(Protocol):
+    """Says what is compared: a number a step."""
+
+    def __call__(self, table: StepTable) -> FloatArray: ...
+
+
+class Baseline(Protocol):
+    """Takes the group's own level out of its members' values; returns the centred values."""
+
+    def __call__(self, values: FloatArray, groups: Segments) -> FloatArray: ...
+
+
+class Scale(Protocol):
+    """Says how far apart a group's members lie: a number a group."""
+
+    def __call__(self, values: FloatArray, groups: Segments) -> FloatArray: ...
+
+
+class Estimator(Protocol):
+    """Turns a table into credit."""
+
+    def __call__(self, table: StepTable) -> Credit: ...
+
+
+class Filter(Protocol):
+    """Says which steps may train: True a step to keep. Statistics still count the steps it drops."""
+
+    def __call__(self, table: StepTable) -> BoolArray: ...
+
+
+GrouperPart = Annotated[Grouper, Slot("grouper")]
+SignalPart = Annotated[Signal, Slot("signal")]
+BaselinePart = Annotated[Baseline, Slot("baseline")]
+ScalePart = Annotated[Scale, Slot("scale")]
+EstimatorPart = Annotated[Estimator, Slot("estimator")]
+FilterPart = Annotated[Filter, Slot("filter")]
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Part):
+        return value.config()
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _sentences(error: ValidationError, part: type[Part]) -> str:
+    return "; ".join(_sentence(problem, part.model_fields) for problem in error.errors())
+
+
+def _sentence(problem: ErrorDetails, fields: Iterable[str]) -> str:
+    path = ".".join(str(key) for key in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown field {path!r}; {nearest(path, fields)}"
+    if problem["type"] == "missing":
+        return f"field {path!r} is missing; give it"
+    if problem["type"] == "value_error":
+        return f"{path}: {problem['ctx']['error']}"
+    return f"{path}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}"

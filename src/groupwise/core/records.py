@@ -1,0 +1,195 @@
+"""The records of a rollout: a task, a step, the trajectory of an attempt.
+
+Records are frozen and keyword-only. Token ids are exactly what the engine saw and sampled; text is derived from them,
+never the reverse. A failed attempt is a trajectory too: its error is a value on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from groupwise.core.errors import RecordError
+
+SCHEMA = 1
+"""Version of the records below; it grows when a field changes its meaning."""
+
+
+class StopReason(StrEnum):
+    """Why an attempt ended."""
+
+    TERMINATED = "terminated"
+    """The environment reached an end of its own: success or failure."""
+    TRUNCATED = "truncated"
+    """A limit on steps or tokens cut the attempt off; its outcome says nothing about what would have come."""
+    INVALID = "invalid"
+    """The policy's output could not be used and the rules end the attempt for it."""
+    ERROR = "error"
+    """The environment or the engine failed; `Trajectory.error` says how."""
+    TIMEOUT = "timeout"
+    """The environment or the engine did not answer in time."""
+
+
+class Origin(StrEnum):
+    """Where an attempt came from; only fresh attempts speak about the current policy."""
+
+    FRESH = "fresh"
+    """Sampled by the current policy from the task alone."""
+    REPLAYED = "replayed"
+    """Recalled from an earlier update."""
+    REFLECTED = "reflected"
+    """Sampled with a remembered failure in the prompt."""
+    GUIDED = "guided"
+    """Sampled with a hint, a demonstration or another model's help."""
+    BRANCHED = "branched"
+    """Continued from the middle of another attempt, its `parent`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """A problem instance.
+
+    Worked example: `Task.create(env="lookup", split="train", seed=7, payload={"question": "2+2"})` has the id
+    `lookup-train-…`, the same in every run, because it is a digest of the other fields.
+    """
+
+    id: str
+    """Content-derived and stable across runs."""
+    env: str = ""
+    """Name of the environment that plays it."""
+    split: str = ""
+    """Panel it belongs to: train, validation, test."""
+    seed: int = 0
+    """Seed of the environment instance."""
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    """What the environment needs to construct the instance; JSON values."""
+    tags: tuple[str, ...] = ()
+    """Labels for tables, such as a task family."""
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        env: str,
+        split: str = "",
+        seed: int = 0,
+        payload: Mapping[str, Any] | None = None,
+        tags: Sequence[str] = (),
+    ) -> Task:
+        """Make a task whose id is derived from its content."""
+        content = {"env": env, "split": split, "seed": seed, "payload": payload or {}}
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        name = "-".join(part for part in (env, split, digest) if part)
+        return cls(id=name, env=env, split=split, seed=seed, payload=payload or {}, tags=tuple(tags))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One exchange with the environment: what was seen, what was sampled, what came of it.
+
+    Worked example: index 0, state_key "kitchen", response_ids (5, 9), logp_behaviour (-0.1, -2.3), action "open door",
+    reward 0.0. The step trains on tokens 5 and 9 and is compared with other steps whose state_key is "kitchen".
+    """
+
+    index: int
+    """Position in the attempt, from 0."""
+    reward: float = 0.0
+    """Environment reward of this step alone."""
+    state_key: Hashable | None = None
+    """What makes two steps of a task comparable, set by the environment; None = not comparable."""
+    observation: str | None = None
+    """What the environment showed before the agent acted."""
+    action: str | None = None
+    """The parsed action, without the thoughts around it."""
+    valid: bool = True
+    """Whether the output could be parsed and the environment accepted the action."""
+    role: str | int | None = None
+    """Which player or agent acted, where there are several."""
+    branch: str | int | None = None
+    """The branch point this step was sampled from, where attempts share a trunk."""
+    prompt_ids: tuple[int, ...] = ()
+    """Token ids the engine was given."""
+    response_ids: tuple[int, ...] = ()
+    """Token ids the engine sampled; only these train."""
+    logp_behaviour: tuple[float, ...] = ()
+    """Log-probability of each sampled token when it was sampled."""
+    entropy: tuple[float, ...] = ()
+    """Entropy of the sampling distribution at each sampled token."""
+
+    def __post_init__(self) -> None:
+        if self.index < 0:
+            raise RecordError(f"step index is {self.index}; count steps from 0")
+        for name in ("logp_behaviour", "entropy"):
+            found = len(getattr(self, name))
+            if found not in (0, len(self.response_ids)):
+                raise RecordError(
+                    f"step {self.index}: {name} has {found} entries for {len(self.response_ids)} sampled tokens; "
+                    "record one per token, or none"
+                )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trajectory:
+    """The record of one attempt at a task, whole or failed.
+
+    Worked example: attempt 3 at a task, steps 0 and 1, scores {"success": 1.0}, stop "terminated".
+    """
+
+    id: str
+    """Unique within a run."""
+    task: Task
+    """The task that was attempted."""
+    attempt: int
+    """Number of the attempt within the task's group."""
+    steps: tuple[Step, ...]
+    """The steps, in order."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Scores of the whole attempt by name."""
+    outcome: float | None = None
+    """The score that counts; None = the sum of the step rewards."""
+    stop: StopReason = StopReason.TERMINATED
+    """Why the attempt ended."""
+    versions: tuple[int, ...] = ()
+    """Policy versions that sampled it, oldest first."""
+    origin: Origin = Origin.FRESH
+    """Where the attempt came from."""
+    parent: str | None = None
+    """The trajectory it was branched, replayed or reflected from."""
+    error: str | None = None
+    """What failed, where `stop` is error or timeout."""
+
+
+def step_columns(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
+    """Lay trajectories out as the columns of a step table, one row a step.
+
+    An attempt whose record was cut into several trajectories (same task, same attempt, indices that go on) is one
+    attempt. Outcomes are given for all trajectories or for none: a sum of rewards beside a score would be two scales.
+    """
+    steps = [(trajectory, step) for trajectory in trajectories for step in trajectory.steps]
+    columns: dict[str, list[Any]] = {
+        "task": [trajectory.task.id for trajectory, _ in steps],
+        "attempt": [trajectory.attempt for trajectory, _ in steps],
+        "index": [step.index for _, step in steps],
+        "state": [step.state_key for _, step in steps],
+        "reward": [step.reward for _, step in steps],
+        "action": [step.action for _, step in steps],
+        "valid": [step.valid for _, step in steps],
+        "role": [step.role for _, step in steps],
+        "branch": [step.branch for _, step in steps],
+    }
+    if all(step.role is None for _, step in steps):
+        del columns["role"]
+    if any(step.response_ids for _, step in steps):
+        columns["tokens"] = [len(step.response_ids) for _, step in steps]
+    without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
+    if len(without) < len(trajectories):
+        if without:
+            raise RecordError(
+                f"trajectory {without[0]!r} has no outcome while others have one; set it on all or on none"
+            )
+        columns["outcome"] = [trajectory.outcome for trajectory, _ in steps]
+    return columns

@@ -1,0 +1,108 @@
+"""The lines of a JSON Lines file, plain or gzip, one at a time, with an error that names the line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from groupwise.core.errors import FileError
+from groupwise.core.rollouts.row import shown
+
+Progress = Callable[[int], None]
+"""Called now and then with the number of bytes of the file that are done."""
+
+GZIP_MAGIC = b"\x1f\x8b"
+PARQUET_MAGIC = b"PAR1"
+
+_PROGRESS_BYTES = 1 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def first_bytes(path: Path, count: int = 4) -> bytes:
+    """The first bytes of a file, by which its format is recognised; a missing or empty file is an error."""
+    if not path.exists():
+        raise FileError(f"{path}: there is no such file; check the path")
+    if path.is_dir():
+        raise FileError(f"{path}: this is a folder; give one rollouts file")
+    try:
+        with path.open("rb") as file:
+            found = file.read(count)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+    if not found:
+        raise FileError(f"{path}: the file is empty; check that the run that wrote it got as far as its first step")
+    return found
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """A JSON Lines file as a stream of (line number, value); blank lines are skipped, lines count from 1."""
+
+    path: Path
+    is_gzip: bool = False
+
+    @classmethod
+    def open(cls, path: Path) -> JsonLines:
+        """Look at a file's first bytes and say whether it is compressed."""
+        return cls(path, is_gzip=first_bytes(path).startswith(GZIP_MAGIC))
+
+    def values(self, progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
+        """Every line's value, parsed."""
+        loads = json.loads
+        for number, line in self._lines(progress):
+            try:
+                value = loads(line.decode("utf-8"))
+            except (ValueError, RecursionError) as error:
+                raise self._corrupt(number, line, error) from None
+            yield number, value
+
+    def first(self) -> Any:
+        """The first line's value, or None where there are only blank lines."""
+        return next((value for _, value in self.values()), None)
+
+    def _lines(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
+        number = done = reported = 0
+        try:
+            with self.path.open("rb") as file, self._content(file) as content:
+                for line in content:
+                    number += 1
+                    done += len(line)
+                    if progress is not None and done - reported >= _PROGRESS_BYTES:
+                        reported = done
+                        progress(file.tell() if self.is_gzip else done)
+                    if number == 1 and line.startswith(_BYTE_ORDER_MARK):
+                        line = line[len(_BYTE_ORDER_MARK) :]
+                    if not line.isspace():
+                        yield number, line
+                if progress is not None:
+                    progress(file.tell())
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise FileError(
+                f"{self.path}, after line {number}: the gzip stream is cut off or corrupt ({error}); "
+                "copy the file again, or repair it with `gzip -dc` as far as it goes"
+            ) from error
+
+    def _content(self, file: BinaryIO) -> AbstractContextManager[Iterable[bytes]]:
+        return gzip.open(file) if self.is_gzip else nullcontext(file)
+
+    def _corrupt(self, number: int, line: bytes, error: Exception) -> FileError:
+        where = f"{self.path}, line {number}"
+        if isinstance(error, UnicodeDecodeError):
+            return FileError(
+                f"{where}: byte {error.start + 1} of the line is not UTF-8 ({shown(line[error.start])}); "
+                "the file must be UTF-8 text: convert it, for instance with `iconv -t utf-8`"
+            )
+        if not line.endswith(b"\n"):
+            return FileError(
+                f"{where}: the file ends in the middle of this line; the writer was cut off: "
+                "drop the last line, or write the file again"
+            )
+        at = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        return FileError(f"{where}: not valid JSON{at} ({reason}); repair or drop the line")

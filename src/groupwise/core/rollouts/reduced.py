@@ -1,0 +1,121 @@
+"""What credit reads of a row, and nothing else: token lists become a count, texts that are only shown are dropped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, NamedTuple
+
+from groupwise.core.records import Origin
+from groupwise.core.rollouts.part import Rollouts
+from groupwise.core.rollouts.row import FIRST_OBSERVATION, Id, Row
+
+_DROPPED = ("prompt_ids", "logp_behaviour", "entropy")
+_ABSENT: dict[str, Any] = {"segment": 0, "origin": Origin.FRESH.value}
+"""What an absent key means, where it does not mean 'unknown'."""
+
+
+class Reduced(NamedTuple):
+    """One row without its bulk."""
+
+    number: int
+    """Line (or row) of the file."""
+    task: Id
+    """Id of the task, where a group took its place as the scope."""
+    columns: dict[str, Any]
+    """Its entries in the columns of a step table; `task` holds the scope."""
+
+
+def reduce_row(number: int, row: Row) -> Reduced:
+    """Strip a checked row down to what credit reads; the row itself is used up."""
+    columns: dict[str, Any] = row  # type: ignore[assignment]  # a TypedDict cannot be emptied key by key
+    task = columns["task"]
+    if "group" in columns:
+        columns["task"] = columns.pop("group")
+    if "response_ids" in columns:
+        columns["tokens"] = len(columns.pop("response_ids"))
+        for name in _DROPPED:
+            columns.pop(name, None)
+    elif "prompt_ids" in columns:
+        del columns["prompt_ids"]
+    if "observation" in columns:
+        text = columns.pop("observation")
+        if columns["index"] == 0:
+            columns[FIRST_OBSERVATION] = _digest(text)
+    for name in ("state", "next_state"):
+        if type(columns.get(name)) in (list, dict):
+            columns[name] = canonical(columns[name])
+    if "extra" in columns:
+        columns |= columns.pop("extra")
+    return Reduced(number, task, columns)
+
+
+def canonical(value: object) -> str:
+    """The one JSON text of a value: keys sorted, no white space.
+
+    >>> canonical({"b": 1, "a": [2, 3]})
+    '{"a":[2,3],"b":1}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+class Names:
+    """Every column that some row of the file has, and whether any row has a sampled token.
+
+    All parts of a file have the same columns, also a part none of whose rows has an entry.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[str, None] = {}
+        self.has_tokens = False
+
+    def add(self, columns: dict[str, Any]) -> None:
+        """Note one row's columns."""
+        if not columns.keys() <= self.seen.keys():
+            self.seen |= dict.fromkeys(columns)
+        if not self.has_tokens and columns.get("tokens"):
+            self.has_tokens = True
+
+    def columns(self) -> list[str]:
+        """The columns of every part; lists of sampled tokens that are all empty were not recorded at all."""
+        return [name for name in self.seen if name != "tokens" or self.has_tokens]
+
+
+class PartBuilder:
+    """Rows, one after another, as columns."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[Any]] = {}
+        self._tasks: list[Id] = []
+        self._numbers: list[int] = []
+        self._known: dict[Any, Any] = {}
+
+    def add(self, row: Reduced) -> None:
+        """Append one row."""
+        columns, known = self._columns, self._known
+        before = len(self._numbers)
+        for name, value in row.columns.items():
+            column = columns.get(name)
+            if column is None:
+                columns[name] = column = [None] * before
+            # Ids, states and actions repeat: one object for all of them keeps a part small.
+            column.append(known.setdefault(value, value) if type(value) is str else value)
+        if len(row.columns) < len(columns):
+            for column in columns.values():
+                if len(column) == before:
+                    column.append(None)
+        self._tasks.append(known.setdefault(row.task, row.task) if type(row.task) is str else row.task)
+        self._numbers.append(row.number)
+
+    def build(self, path: str, unit: str, names: list[str]) -> Rollouts:
+        """The rows so far as one part with the given columns."""
+        num_rows = len(self._numbers)
+        columns = {name: self._columns.get(name) or [None] * num_rows for name in names}
+        for name, meaning in _ABSENT.items():
+            if name in columns:
+                columns[name] = [meaning if value is None else value for value in columns[name]]
+        return Rollouts(path=path, unit=unit, columns=columns, tasks=self._tasks, lines=self._numbers)

@@ -1,0 +1,265 @@
+"""The step table: many recorded steps as columns, in an order of their own.
+
+Axes: N rows as handed in, S steps (rows of one step that differ only by segment are one step), A attempts, M tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from groupwise.core import columns as check
+from groupwise.core.columns import Column
+from groupwise.core.errors import RecordError, nearest
+from groupwise.core.records import Trajectory, step_columns
+from groupwise.core.segments import (
+    NOT_COMPARABLE,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Segments,
+    pair_labels,
+    sorted_runs,
+    weighted_count,
+)
+
+_Answer = TypeVar("_Answer", bound=npt.NDArray[Any])
+
+REQUIRED = ("task", "attempt", "index", "reward")
+
+
+@dataclass(frozen=True, eq=False)
+class StepTable:
+    """The columns of many steps, sorted by task, attempt and index, whatever order they came in.
+
+    A step is identified by the ids of its task and attempt and by its index, never by its position. Every part works
+    on the sorted steps, so the steps of an attempt lie together in time, and the order in which rows were handed in
+    cannot change a single bit of what is computed. `Credit` hands its numbers back in the order of the rows.
+
+    Worked example: two attempts at one task, rows shuffled.
+
+    >>> table = StepTable.from_columns(
+    ...     task=["t", "t", "t"], attempt=[1, 0, 1], index=[1, 0, 0], state=["b", "a", "a"], reward=[1.0, 0.0, 0.0]
+    ... )
+    >>> table.index.tolist(), table.reward.tolist(), table.step_of_row.tolist()
+    ([0, 0, 1], [0.0, 0.0, 1.0], [2, 0, 1])
+    """
+
+    task: IntArray
+    """Task of each step (S), a code into `task_ids`."""
+    attempt: IntArray
+    """Attempt of each step (S), numbered over all tasks."""
+    index: IntArray
+    """Index of each step within its attempt (S)."""
+    state: IntArray
+    """State of each step (S), a code into `state_keys`; -1 = not comparable."""
+    reward: FloatArray
+    """Reward of each step (S)."""
+    task_ids: Sequence[str] | Sequence[int]
+    """Ids of the tasks (M)."""
+    attempt_ids: Sequence[str] | Sequence[int]
+    """Id of each attempt within its task (A)."""
+    state_keys: Sequence[Hashable]
+    """The distinct states, by first appearance in the table."""
+    extra: Mapping[str, npt.NDArray[Any]]
+    """Further named columns (S): outcome, valid, action, role, branch, tokens, accuracy, next_state, or your own."""
+    step_of_row: IntArray
+    """The step that each row handed in belongs to (N)."""
+    _asked: dict[Any, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_columns(
+        cls,
+        *,
+        task: Column | None = None,
+        attempt: Column | None = None,
+        index: Column | None = None,
+        reward: Column | None = None,
+        state: Column | None = None,
+        **extra: Column,
+    ) -> StepTable:
+        """Build a table from columns of equal length, in any row order; task, attempt, index and reward are required.
+
+        Args:
+            task: id of the task (text or integers); tasks are never compared with each other.
+            attempt: id of the attempt, within its task.
+            index: position of the step in its attempt, from 0.
+            reward: reward of the step, finite.
+            state: anything hashable; None where the step must not be compared by state.
+            **extra: further columns. `outcome` (the attempt's score, the same on all its rows), `valid` (was the action
+                valid), `tokens` (sampled tokens), `segment` (rows of one step that was cut into several training
+                sequences: rewards and tokens are summed, the step counts once), `action`, `role`, `branch`,
+                `accuracy`, `next_state`, or any other, for `Column(name)`.
+        """
+        given = _present({"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra})
+        check.check_lengths(given)
+        task_code, task_ids = check.id_codes("task", given["task"])
+        attempt_code, attempt_names = check.id_codes("attempt", given["attempt"])
+        step_index = check.integer_column("index", given["index"])
+        rewards = check.number_column("reward", given["reward"], largest=check.LARGEST_REWARD)
+        attempt_of_row = pair_labels(task_code, attempt_code)
+        rows = _identify(attempt_of_row, step_index, given)
+        attempt_of_step = attempt_of_row[rows.first]
+        first_of_attempt = rows.first[Segments.of(attempt_of_step).first]
+        state_code, state_keys = _states(given.get("state"), rows.first)
+        table = cls(
+            task=task_code[rows.first],
+            attempt=attempt_of_step,
+            index=step_index[rows.first],
+            state=state_code,
+            reward=rows.total(rewards),
+            task_ids=task_ids,
+            attempt_ids=[attempt_names[code] for code in attempt_code[first_of_attempt]],
+            state_keys=state_keys,
+            extra={name: _extra_column(name, column, rows) for name, column in extra.items() if name != "segment"},
+            step_of_row=rows.step,
+        )
+        table._check_outcome()
+        return table
+
+    @classmethod
+    def from_trajectories(cls, trajectories: Sequence[Trajectory]) -> StepTable:
+        """Build a table from trajectories: one row a step, in the order of the trajectories and of their steps."""
+        return cls.from_columns(**step_columns(trajectories))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @cached_property
+    def tasks(self) -> Segments:
+        """The steps of each task."""
+        return Segments.of(self.task)
+
+    @cached_property
+    def attempts(self) -> Segments:
+        """The steps of each attempt."""
+        return Segments.of(self.attempt)
+
+    @cached_property
+    def episode_return(self) -> FloatArray:
+        """Each step's episode return (S): the attempt's `outcome` where given, else the sum of its rewards."""
+        if "outcome" in self.extra:
+            return np.asarray(self.extra["outcome"], dtype=np.float64)
+        return self.attempts.spread(self.attempts.sum(self.reward), 0.0)
+
+    @cached_property
+    def tokens(self) -> FloatArray:
+        """Sampled tokens of each step (S); a table without the column counts each step once."""
+        return np.asarray(self.extra.get("tokens", np.ones(len(self))), dtype=np.float64)
+
+    def once(self, part: Callable[[StepTable], _Answer]) -> _Answer:
+        """What a grouper or a signal says of this table; parts that compare equal are asked once."""
+        if part not in self._asked:
+            answer = part(self)
+            answer.flags.writeable = False  # several parts will read it
+            self._asked[part] = answer
+        return cast(_Answer, self._asked[part])
+
+    def has_step_before(self, steps: int) -> BoolArray:
+        """Whether the step `steps` earlier in the same attempt is in the table, with none missing in between (S)."""
+        found = np.zeros(len(self), dtype=np.bool_)
+        if 0 <= steps < len(self):
+            same = self.attempt[steps:] == self.attempt[: len(self) - steps]
+            found[steps:] = same & (self.index[steps:] - self.index[: len(self) - steps] == steps)
+        return found
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A named extra column (S), or an error that lists the columns there are."""
+        if name not in self.extra:
+            raise RecordError(
+                f"the table has no column {name!r}, which this method reads; hand it to from_columns({name}=...). "
+                + nearest(name, self.extra)
+            )
+        return self.extra[name]
+
+    def codes(self, name: str) -> IntArray:
+        """A named extra column as codes (S), equal where its entries are equal; None becomes -1."""
+        return check.key_codes(name, self.column(name))[0]
+
+    def where(self, step: int) -> str:
+        """Name a step in words, for messages."""
+        task, attempt = self.task_ids[self.task[step]], self.attempt_ids[self.attempt[step]]
+        return f"task {task!r}, attempt {attempt!r}, index {self.index[step]}"
+
+    def _check_outcome(self) -> None:
+        if "outcome" not in self.extra:
+            return
+        constant = self.attempts.is_constant(self.extra["outcome"])
+        if not constant.all():
+            step = int(self.attempts.first[np.flatnonzero(~constant)[0]])
+            raise RecordError(
+                f"{self.where(step)}: the attempt's rows carry different outcomes; "
+                "an outcome belongs to the attempt: put per-step amounts into `reward`"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """How rows make up steps: the order of identity (N), each row's step (N), and each step's first row (S)."""
+
+    order: IntArray
+    step: IntArray
+    first: IntArray
+
+    def total(self, values: FloatArray) -> FloatArray:
+        """Sum over the rows of each step (S), in the order of identity: shuffled rows give the same bits."""
+        if len(self.first) == len(self.step):
+            return values[self.first]
+        return weighted_count(self.step[self.order], values[self.order], len(self.first))
+
+
+def _present(columns: Mapping[str, Column | None]) -> dict[str, Column]:
+    given = {name: column for name, column in columns.items() if column is not None}
+    for name in REQUIRED:
+        if name not in given:
+            raise RecordError(
+                f"column {name!r} is missing; a table needs {', '.join(REQUIRED)}, and found "
+                f"{', '.join(given) or 'nothing'}"
+            )
+    return given
+
+
+def _identify(attempt: IntArray, index: IntArray, given: Mapping[str, Column]) -> _Rows:
+    """Sort rows by identity, refuse two rows with one, and take rows that differ only by segment as one step."""
+    step = pair_labels(attempt, index)
+    segment = check.integer_column("segment", given["segment"]) if "segment" in given else np.zeros_like(step)
+    identity = pair_labels(step, segment) if "segment" in given else step
+    order, starts = sorted_runs(identity)
+    if len(starts) < len(identity):
+        twice = int(np.flatnonzero(np.diff(np.append(starts, len(order))) > 1)[0])
+        first, second = (int(row) for row in order[starts[twice] : starts[twice] + 2])
+        names = [name for name in ("task", "attempt", "index", "segment") if name in given]
+        words = ", ".join(f"{name} {given[name][first]!r}" for name in names)
+        raise RecordError(
+            f"rows {first} and {second} have one identity ({words}); drop the copy, "
+            "or number the parts of a step with `segment`",
+            row=second,
+        )
+    return _Rows(order=order, step=step, first=order[Segments.of(step[order]).first])
+
+
+def _states(column: Column | None, rows: IntArray) -> tuple[IntArray, list[Hashable]]:
+    if column is None:
+        return np.full(len(rows), NOT_COMPARABLE, dtype=np.int64), []
+    return check.key_codes("state", _take(column, rows))
+
+
+def _extra_column(name: str, column: Column, rows: _Rows) -> npt.NDArray[Any]:
+    if name in ("outcome", "accuracy"):
+        return check.number_column(name, column, largest=check.LARGEST_REWARD)[rows.first]
+    if name == "valid":
+        return check.bool_column(name, column)[rows.first]
+    if name == "tokens":
+        return rows.total(check.integer_column(name, column).astype(np.float64))
+    return _take(column, rows.first)
+
+
+def _take(column: Column, rows: IntArray) -> npt.NDArray[Any]:
+    if isinstance(column, np.ndarray):
+        return column[rows]
+    return np.fromiter((column[row] for row in rows.tolist()), dtype=object, count=len(rows))

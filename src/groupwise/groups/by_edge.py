@@ -1,0 +1,87 @@
+"""Steps of a task that are the same edge of its trajectory graph: from one state, by one action, to one state."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.core.columns import first_seen_codes, key_codes
+from groupwise.core.parts import Part
+from groupwise.core.segments import NOT_COMPARABLE, IntArray, pair_labels
+from groupwise.core.step_table import StepTable
+
+BOUNDARY = 0
+"""Code of what lies before an attempt's first step and after its last."""
+
+
+class ByEdge(Part, slot="grouper"):
+    """Group steps that share the last states, the action and the state that followed (SALT's merged edges).
+
+        e = (norm(s_{t-h}), ..., norm(s_t), norm(a_t), norm(s_{t+1}))
+
+    norm() lower-cases text and collapses its white space. Before the first step and after the last stands a boundary.
+
+    Source: SALT, arXiv:2510.20022, which leaves the merge key open. Choices: h = 1; the next state is part of the key,
+    so that equal texts with different effects stay apart; a None state or action, or a missing row inside the window,
+    leaves the step unmerged.
+    """
+
+    history: Annotated[int, Field(ge=0)] = 1
+    """How many earlier states must be equal too."""
+    next_state: bool = True
+    """Whether the state that followed must be equal; without it, credit is shared over an action's random outcomes."""
+
+    def __call__(self, table: StepTable) -> IntArray:
+        state = _normal_codes(table.state_keys, table.state)
+        label = pair_labels(table.task, state)
+        for steps in range(1, self.history + 1):
+            label = pair_labels(label, _earlier(table, state, steps))
+        codes, actions = key_codes("action", table.column("action"))
+        label = pair_labels(label, _normal_codes(actions, codes))
+        return pair_labels(label, _following(table, state)) if self.next_state else label
+
+
+def _normal_codes(keys: Sequence[Hashable], codes: IntArray) -> IntArray:
+    """Codes of the normalised keys, from 1 up (0 is the boundary); -1 stays."""
+    normal, _ = first_seen_codes([_normal(key) for key in keys])
+    return np.append(normal + 1, NOT_COMPARABLE)[codes]
+
+
+def _normal(key: object) -> object:
+    return " ".join(key.lower().split()) if isinstance(key, str) else key
+
+
+def _earlier(table: StepTable, state: IntArray, steps: int) -> IntArray:
+    """State `steps` before (S): a boundary before the attempt's first row, -1 where a row between is missing."""
+    position = np.arange(len(table)) - table.attempts.first[table.attempt]
+    before = np.where(table.has_step_before(steps), np.roll(state, steps), NOT_COMPARABLE)
+    return np.where(position < steps, BOUNDARY, before)
+
+
+def _following(table: StepTable, state: IntArray) -> IntArray:
+    """State after the step (S): from `next_state` where given, else the next row's; a boundary after the last row."""
+    follows = np.append(table.has_step_before(1)[1:], False)
+    after = np.where(follows, np.roll(state, -1), NOT_COMPARABLE)
+    is_last = np.append(table.attempt[1:] != table.attempt[:-1], True)[: len(table)]
+    after = np.where(is_last, BOUNDARY, after)
+    if "next_state" not in table.extra:
+        return after
+    return _merge_next_states(table, after)
+
+
+def _merge_next_states(table: StepTable, after: IntArray) -> IntArray:
+    """Replace the following state by the recorded `next_state` where there is one, in the same code book (S)."""
+    known, _ = first_seen_codes([_normal(key) for key in table.state_keys])
+    book = {_normal(key): int(code) + 1 for key, code in zip(table.state_keys, known, strict=True)}
+    recorded = np.fromiter(
+        (
+            NOT_COMPARABLE if key is None else book.setdefault(_normal(key), len(book) + 1)
+            for key in table.column("next_state").tolist()
+        ),
+        dtype=np.int64,
+        count=len(table),
+    )
+    return np.where(recorded >= 0, recorded, after)

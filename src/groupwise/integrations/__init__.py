@@ -1,0 +1,1 @@
+"""The same recipes inside other people's trainers, and readers of the rollouts they record."""

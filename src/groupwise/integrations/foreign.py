@@ -1,0 +1,114 @@
+"""Reading fields of other programs' records: what is not of the expected form is told by line and field."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.core.errors import FileError
+from groupwise.core.rollouts.reduced import canonical
+from groupwise.core.rollouts.row import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One JSON object of a foreign file, with the place it stands at.
+
+    Programs that dump with `json.dumps(..., default=str)` write numpy numbers and truth values as text ("1.0", "True");
+    such text is read as what it was.
+    """
+
+    path: Path
+    line: int
+    fields: dict[str, Any]
+    inside: str = ""
+    """Where in the line the object stands, such as "traces[0].nodes[3]"; empty for the line itself."""
+
+    @classmethod
+    def of(cls, path: Path, line: int, value: Any) -> Record:
+        """The object that a line holds."""
+        if not isinstance(value, dict):
+            raise FileError(
+                f"{path}, line {line}: found {shown(value)} instead of an object; check the format", row=line
+            )
+        return cls(path, line, value)
+
+    def error(self, name: str, found: str, advice: str) -> FileError:
+        """An error about one field."""
+        field = f"{self.inside}.{name}" if self.inside else name
+        return FileError(f"{self.path}, line {self.line}: field {field!r} {found}; {advice}", row=self.line)
+
+    def first(self, names: Iterable[str]) -> str | None:
+        """The first of these fields that is there."""
+        return next((name for name in names if name in self.fields), None)
+
+    def id(self, name: str) -> str | int:
+        """A field that names something."""
+        value = self._needed(name)
+        if type(value) is str or type(value) is int:
+            return value
+        raise self.error(name, f"is {shown(value)}", "an id is text or an integer")
+
+    def number(self, name: str) -> float:
+        """A number."""
+        value = self._needed(name)
+        if isinstance(value, str):
+            try:
+                return float(value)
+            except ValueError:
+                pass
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            return value
+        raise self.error(name, f"is {shown(value)}", "it takes a number")
+
+    def integer(self, name: str) -> int:
+        """A whole number."""
+        value = self.number(name)
+        if value != value // 1:
+            raise self.error(name, f"is {shown(value)}", "it takes a whole number")
+        return int(value)
+
+    def truth(self, name: str) -> bool:
+        """True or false."""
+        value = self._needed(name)
+        for meaning, spellings in ((True, (1, "True", "true")), (False, (0, "False", "false"))):
+            if value in spellings:
+                return meaning
+        raise self.error(name, f"is {shown(value)}", "it takes true or false")
+
+    def text(self, name: str | None) -> str | None:
+        """A text, or None where there is none."""
+        value = self.fields.get(name) if name is not None else None
+        return value if isinstance(value, str) else None
+
+    def record(self, name: str) -> Record | None:
+        """An object inside this one, or None where there is none."""
+        value = self.fields.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.error(name, f"is {shown(value)}", "it takes an object")
+        return Record(self.path, self.line, value, f"{self.inside}.{name}" if self.inside else name)
+
+    def records(self, name: str) -> list[Record]:
+        """A list of objects inside this one; absent = empty."""
+        value = self.fields.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(inner, dict) for inner in value):
+            raise self.error(name, f"is {shown(value)}", "it takes a list of objects")
+        prefix = f"{self.inside}.{name}" if self.inside else name
+        return [Record(self.path, self.line, inner, f"{prefix}[{i}]") for i, inner in enumerate(value)]
+
+    def _needed(self, name: str) -> Any:
+        if self.fields.get(name) is None:
+            raise self.error(name, "is missing", "the format needs it")
+        return self.fields[name]
+
+
+def digest(value: Any) -> str:
+    """An id for something that has none of its own: the same for the same content."""
+    return hashlib.blake2b(canonical(value).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

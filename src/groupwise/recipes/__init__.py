@@ -1,0 +1,66 @@
+"""Named algorithms: functions that return an `Algorithm`, with the paper's values as keyword defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from groupwise.core.algorithm import Algorithm
+from groupwise.recipes.catalogue import build, names, summary
+from groupwise.recipes.difficulty import a_grae, dgpo
+from groupwise.recipes.episode import (
+    dr_grpo,
+    flow_grpo,
+    grpo,
+    mc_grpo,
+    ngrpo,
+    reinforce_pp,
+    reinforce_pp_baseline,
+    rloo,
+)
+from groupwise.recipes.graph import salt
+from groupwise.recipes.history import hgpo
+from groupwise.recipes.recipe import RecipeSummary, recipe
+from groupwise.recipes.roles import mars
+from groupwise.recipes.state import gigpo, step_grpo
+
+RECIPES: dict[str, Callable[..., Algorithm]] = {
+    "grpo": grpo,
+    "dr_grpo": dr_grpo,
+    "rloo": rloo,
+    "reinforce_pp": reinforce_pp,
+    "reinforce_pp_baseline": reinforce_pp_baseline,
+    "gigpo": gigpo,
+    "hgpo": hgpo,
+    "salt": salt,
+    "mc_grpo": mc_grpo,
+    "ngrpo": ngrpo,
+    "dgpo": dgpo,
+    "a_grae": a_grae,
+    "mars": mars,
+    "flow_grpo": flow_grpo,
+    "step_grpo": step_grpo,
+}
+
+__all__ = [
+    "RECIPES",
+    "RecipeSummary",
+    "a_grae",
+    "build",
+    "dgpo",
+    "dr_grpo",
+    "flow_grpo",
+    "gigpo",
+    "grpo",
+    "hgpo",
+    "mars",
+    "mc_grpo",
+    "names",
+    "ngrpo",
+    "recipe",
+    "reinforce_pp",
+    "reinforce_pp_baseline",
+    "rloo",
+    "salt",
+    "step_grpo",
+    "summary",
+]

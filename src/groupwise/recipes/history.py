@@ -1,0 +1,51 @@
+"""HGPO: steps compared with steps that share their state and ever more of their history."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.advantages import Blend, Deviation, NoScale, Penalised, Relative, ReturnToGo, Term
+from groupwise.core.algorithm import Algorithm
+from groupwise.groups import ByHistory
+from groupwise.recipes.recipe import recipe
+from groupwise.recipes.state import ScaleName, episode_term
+
+
+@recipe
+def hgpo(
+    *,
+    depth: Annotated[int, Field(ge=0)] = 2,
+    alpha: Annotated[float, Field(ge=0)] = 1.0,
+    gamma: float = 0.95,
+    scale: ScaleName = "std",
+    episode: bool = False,
+    invalid_penalty: float = 0.1,
+    reference: bool = False,
+) -> Algorithm:
+    """HGPO (2026, arXiv:2602.22817): a step against steps that share its state and more and more of its history.
+
+    A = sum_k w_k A_k / sum_k w_k,   w_k = (k+1)^alpha,   A_k over steps with equal (s_{t-k}, ..., s_t), k = 0..depth
+
+    Choices: population deviation. Levels on which the step is alone or has no such history drop out of both sums; a
+    level on which it is exactly average stays in. `episode=True` adds the episode credit at weight 1 and then weighs
+    level k by (k+2)^alpha. `reference=True` is the released code: weights (k+2)^alpha always, levels of exactly 0
+    dropped, 1e-6 added to the denominator, episode statistics over rows, penalty on the row's episode score too.
+    """
+    spread = Deviation(ddof=0) if scale == "std" else NoScale()
+    returns = Penalised(of=ReturnToGo(gamma=gamma), penalty=invalid_penalty)
+    first = 2 if episode or reference else 1
+    terms = [
+        Term(
+            weight=float(first + k) ** alpha,
+            of=Relative(by=ByHistory(depth=k), of=returns, scale=spread, average="step"),
+        )
+        for k in range(depth + 1)
+    ]
+    if episode:
+        base = episode_term(scale=scale, invalid_penalty=invalid_penalty, reference=reference)
+        terms.insert(0, Term(weight=1.0, of=base))
+    if reference:
+        return Algorithm(advantage=Blend(terms=tuple(terms), absent="zero_valued", eps=1e-6))
+    return Algorithm(advantage=Blend(terms=tuple(terms)))

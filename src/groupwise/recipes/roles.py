@@ -1,0 +1,39 @@
+"""MARS: turn-level credit for several players."""
+
+from __future__ import annotations
+
+from groupwise.advantages import (
+    Centred,
+    DistinctDeviation,
+    DistinctMean,
+    NoScale,
+    Relative,
+    ReturnToGo,
+    StepReward,
+    Whitened,
+)
+from groupwise.core.algorithm import Algorithm
+from groupwise.groups import ByRole
+from groupwise.recipes.recipe import recipe
+from groupwise.recipes.state import ScaleName
+
+
+@recipe
+def mars(*, gamma: float = 1.0, scale: ScaleName = "none", whiten: bool = False) -> Algorithm:
+    """MARS (thu-nics, released code): each player's turns against that player's own turns.
+
+    R_t = discounted sum of (r - mean over the player's turns);   A_t = R_t - mean of the distinct values of R
+
+    Choices: the game is the task, the player the column `role`. Values are distinct if they differ at six decimals. The
+    released gamma was not found; 1. `scale="std"` divides by the sample deviation of the distinct values; `whiten`
+    whitens over the batch.
+    """
+    turns = ReturnToGo(gamma=gamma, of=Centred(of=StepReward(), by=ByRole()), within="role")
+    credit = Relative(
+        by=ByRole(),
+        of=turns,
+        baseline=DistinctMean(),
+        scale=DistinctDeviation() if scale == "std" else NoScale(),
+        average="step",
+    )
+    return Algorithm(advantage=Whitened(of=credit) if whiten else credit)

@@ -1,0 +1,73 @@
+"""Recipes that compare steps taken from the same state: GiGPO, Step-GRPO."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from groupwise.advantages import (
+    Deviation,
+    EpisodeReturn,
+    NoScale,
+    Penalised,
+    Relative,
+    ReturnToGo,
+    StepReward,
+    Sum,
+    Term,
+)
+from groupwise.core.algorithm import Algorithm
+from groupwise.groups import ByState, ByTask
+from groupwise.recipes.recipe import recipe
+
+ScaleName = Literal["std", "none"]
+
+
+@recipe
+def gigpo(
+    *,
+    step_weight: float = 1.0,
+    gamma: float = 0.95,
+    scale: ScaleName = "std",
+    similarity: float | None = None,
+    invalid_penalty: float = 0.1,
+    reference: bool = False,
+) -> Algorithm:
+    """GiGPO (Feng et al. 2025, arXiv:2505.10978): episode credit, plus credit among visits to the same state.
+
+    A = A_episode + w * A_state;   A_state compares the return-to-go of steps with equal state
+
+    Choices: sample deviation at both levels. Each attempt counts once in the episode statistics; the release counts its
+    steps, gives a task with one row its raw score, and takes the invalid penalty off that row's episode score too
+    (`reference=True`). By default the penalty is on the step return alone, after discounting: divided by a
+    deviation over attempts that may be nearly 0, a tenth of a point on one row could become any number.
+    Similar states must contain the same numbers, which the release does not ask.
+    """
+    spread = Deviation(ddof=1) if scale == "std" else NoScale()
+    state = Relative(
+        by=ByState(similarity=similarity, same_numbers=not reference),
+        of=Penalised(of=ReturnToGo(gamma=gamma), penalty=invalid_penalty),
+        scale=spread,
+        average="step",
+    )
+    episode = episode_term(scale=scale, invalid_penalty=invalid_penalty, reference=reference)
+    return Algorithm(advantage=Sum(terms=(Term(weight=1.0, of=episode), Term(weight=step_weight, of=state))))
+
+
+@recipe
+def step_grpo(*, eps: float = 1e-6) -> Algorithm:
+    """Step-GRPO (R1-Router, 2025, arXiv:2505.22095): every step is a GRPO prompt of its own, with its own reward.
+
+    A_t = (r_t - mean(r)) / (std(r) + eps) over the steps with the same state
+
+    Choices: the state key names the step's prompt. Sample deviation.
+    """
+    return Algorithm(advantage=Relative(by=ByState(), of=StepReward(), scale=Deviation(eps=eps), average="step"))
+
+
+def episode_term(*, scale: ScaleName, invalid_penalty: float, reference: bool) -> Relative:
+    """The episode credit that GiGPO adds and HGPO may blend in."""
+    spread = Deviation(ddof=1) if scale == "std" else NoScale()
+    if reference:
+        score = Penalised(of=EpisodeReturn(), penalty=invalid_penalty)
+        return Relative(by=ByTask(), of=score, scale=spread, average="step", alone="raw")
+    return Relative(by=ByTask(), of=EpisodeReturn(), scale=spread)

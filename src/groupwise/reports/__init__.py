@@ -1,0 +1,1 @@
+"""Reading what was recorded: audit it, explain one number, find faults of identity."""

@@ -1,0 +1,5 @@
+"""Audit recorded rollouts: groups, histories, and what several recipes would make of them."""
+
+from groupwise.reports.audit.audit import Audit, audit
+
+__all__ = ["Audit", "audit"]

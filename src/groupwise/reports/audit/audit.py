@@ -1,0 +1,89 @@
+"""The audit of recorded rollouts: groups, histories, and what several recipes would make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from groupwise.advantages import NoScale, Relative, ReturnToGo
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.credit import Comparison
+from groupwise.core.errors import ConfigError
+from groupwise.core.step_table import StepTable
+from groupwise.groups import ByHistory
+from groupwise.reports.audit.census import Census, CensusTally
+from groupwise.reports.audit.findings import findings
+from groupwise.reports.audit.levels import Level, LevelTally
+from groupwise.reports.audit.movers import Mover, MoverTally
+from groupwise.reports.audit.recipes_compared import RecipeColumn, RecipeTally
+
+NUM_MOVERS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What an audit found."""
+
+    census: Census
+    """What is in the file."""
+    levels: list[Level]
+    """Groups at each depth of history."""
+    recipes: list[RecipeColumn]
+    """Credit under each recipe."""
+    gains: list[Mover]
+    """Steps that gain most from the first recipe to the last."""
+    losses: list[Mover]
+    """Steps that lose most."""
+    findings: list[str]
+    """What it means, in sentences."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The audit as plain data."""
+        return asdict(self)
+
+
+def audit(
+    tables: Iterable[StepTable], algorithms: Mapping[str, Algorithm], *, depth: int = 4, gamma: float = 0.95
+) -> Audit:
+    """Audit tables that each hold whole tasks.
+
+    Args:
+        tables: the parts of the file; one at a time is held in memory.
+        algorithms: the recipes to compare, by name, in order; the first and the last are compared step by step.
+        depth: how many earlier states to look at.
+        gamma: discount of the return that the depths are compared by.
+    """
+    names = list(algorithms)
+    returns = ReturnToGo(gamma=gamma)
+    levels = [Relative(by=ByHistory(depth=k), of=returns, scale=NoScale(), average="step") for k in range(depth + 1)]
+    census, level_tally = CensusTally(), LevelTally(len(levels))
+    recipe_tally, movers = RecipeTally(names), MoverTally(NUM_MOVERS)
+    for number, table in enumerate(tables):
+        if number:
+            _refuse_batchwide(algorithms)
+        credits = {name: algorithm.advantage(table) for name, algorithm in algorithms.items()}
+        census.add(table)
+        level_tally.add(table, [_comparison(level, table) for level in levels])
+        recipe_tally.add(credits)
+        movers.add(table, credits[names[0]], credits[names[-1]])
+    gains, losses = movers.result()
+    result = census.result(), level_tally.result(), recipe_tally.result()
+    return Audit(
+        census=result[0], levels=result[1], recipes=result[2], gains=gains, losses=losses, findings=findings(*result)
+    )
+
+
+def _comparison(level: Relative, table: StepTable) -> Comparison:
+    trace = level(table).trace
+    assert isinstance(trace, Comparison), "a level is a plain comparison"
+    return trace
+
+
+def _refuse_batchwide(algorithms: Mapping[str, Algorithm]) -> None:
+    for name, algorithm in algorithms.items():
+        if any(part.mixes_tasks for part in algorithm.parts()):
+            raise ConfigError(
+                f"recipe {name!r} compares across tasks and needs the whole file in memory, which is too large for "
+                "that; leave it out, or audit a smaller file"
+            )

@@ -1,0 +1,84 @@
+"""Plain-language findings: what the numbers of an audit mean for somebody about to train."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from groupwise.reports.audit.census import Census
+from groupwise.reports.audit.levels import Level
+from groupwise.reports.audit.recipes_compared import RecipeColumn
+
+
+def findings(census: Census, levels: Sequence[Level], recipes: Sequence[RecipeColumn]) -> list[str]:
+    """Sentences worth reading first, in the order of the pipeline: groups, states, histories, recipes."""
+    return [*_groups(census), *_states(census, levels), *_histories(levels), *_recipes(census, recipes)]
+
+
+def _groups(census: Census) -> Iterator[str]:
+    if census.lone_tasks:
+        yield (
+            f"{_share(census.lone_tasks, census.tasks)} of the tasks have a single attempt: nothing to compare it "
+            "with. Sample at least two attempts per task."
+        )
+    if census.equal_tasks:
+        yield (
+            f"{_share(census.equal_tasks, census.tasks)} of the tasks have attempts that all score the same: episode "
+            "credit (GRPO) is exactly 0 there. Step-level credit may still differ; otherwise filter or replay them."
+        )
+    sizes = set(census.attempts_per_task)
+    if len(sizes) > 1:
+        yield f"Group sizes differ ({min(sizes)} to {max(sizes)} attempts): statistics are over the attempts present."
+    if census.invalid_steps:
+        yield f"{_share(census.invalid_steps, census.steps)} of the steps were invalid actions."
+
+
+def _states(census: Census, levels: Sequence[Level]) -> Iterator[str]:
+    if census.steps_without_state:
+        yield (
+            f"{_share(census.steps_without_state, census.steps)} of the steps have no state: "
+            "GiGPO and HGPO cannot compare them."
+        )
+    shallow = levels[0]
+    with_state = shallow.compared_steps + shallow.alone_steps
+    if with_state and shallow.compared_steps < 0.25 * with_state:
+        yield (
+            f"Only {_share(shallow.compared_steps, with_state)} of the steps share their state: step-level credit will "
+            "be thin. Look for counters, time stamps or ids in the state keys (`groupwise check rollouts`)."
+        )
+    if shallow.compared_steps and shallow.equal_steps > 0.5 * shallow.compared_steps:
+        yield (
+            f"{_share(shallow.equal_steps, shallow.compared_steps)} of the steps that share a state share one return "
+            "too: compared, and nothing learnt."
+        )
+
+
+def _histories(levels: Sequence[Level]) -> Iterator[str]:
+    shallow, deep = levels[0], levels[-1]
+    if deep.depth and shallow.compared_steps and deep.split_steps:
+        yield (
+            f"{_share(deep.split_steps, shallow.compared_steps)} of the steps that share a state arrived there by "
+            f"different histories (depth {deep.depth})."
+        )
+    if deep.depth and deep.compared_at_both:
+        yield (
+            f"Asking for {deep.depth} earlier states to match moves the baseline by {deep.baseline_shift:.3g} on "
+            f"average ({deep.relative_shift:.2f} deviations) and turns the sign of "
+            f"{_share(deep.sign_flips, deep.compared_at_both)} of the steps; "
+            f"{_share(deep.compared_steps, shallow.compared_steps)} of them still find company."
+        )
+
+
+def _recipes(census: Census, recipes: Sequence[RecipeColumn]) -> Iterator[str]:
+    for before, after in pairwise(recipes):
+        flips, both = after.flips[before.name], after.both_signed[before.name]
+        if both:
+            yield f"From {before.name} to {after.name}, {_share(flips, both)} of the credited steps change sign."
+    last = recipes[-1]
+    if last.compared_steps < census.steps:
+        missing = census.steps - last.compared_steps
+        yield f"{last.name} has nobody to compare {_share(missing, census.steps)} of the steps with; they get 0."
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "0 %"

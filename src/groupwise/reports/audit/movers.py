@@ -1,0 +1,80 @@
+"""The steps that gain or lose most when one recipe takes another's place."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupwise.core.credit import Credit
+from groupwise.core.step_table import StepTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mover:
+    """A step whose credit changes much."""
+
+    task: str | int
+    """Id of its task (or group)."""
+    attempt: str | int
+    """Id of its attempt."""
+    index: int
+    """Its index."""
+    state: str
+    """Its state, in words."""
+    action: str
+    """What was done there."""
+    before: float
+    """Credit under the first recipe."""
+    after: float
+    """Credit under the last recipe."""
+
+    @property
+    def change(self) -> float:
+        """How much the step gains."""
+        return self.after - self.before
+
+
+class MoverTally:
+    """Keeps the largest gains and losses part by part."""
+
+    def __init__(self, num: int) -> None:
+        self._num = num
+        self._gains: list[Mover] = []
+        self._losses: list[Mover] = []
+
+    def add(self, table: StepTable, before: Credit, after: Credit) -> None:
+        """Look for movers in one part."""
+        change = after.trace.values - before.trace.values
+        num = min(self._num, len(change))
+        if not num:
+            return
+        lowest = np.argpartition(change, num - 1)[:num]
+        highest = np.argpartition(-change, num - 1)[:num]
+        losses = [_mover(table, int(step), before, after) for step in lowest if change[step] < 0]
+        gains = [_mover(table, int(step), before, after) for step in highest if change[step] > 0]
+        self._losses = heapq.nsmallest(self._num, self._losses + losses, key=lambda mover: (mover.change, _name(mover)))
+        self._gains = heapq.nsmallest(self._num, self._gains + gains, key=lambda mover: (-mover.change, _name(mover)))
+
+    def result(self) -> tuple[list[Mover], list[Mover]]:
+        """The largest gains and the largest losses, largest first."""
+        return self._gains, self._losses
+
+
+def _name(mover: Mover) -> tuple[str, str, int]:
+    return str(mover.task), str(mover.attempt), mover.index
+
+
+def _mover(table: StepTable, step: int, before: Credit, after: Credit) -> Mover:
+    state = table.state_keys[table.state[step]] if table.state[step] >= 0 else ""
+    action = table.extra["action"][step] if "action" in table.extra else ""
+    return Mover(
+        task=table.task_ids[table.task[step]],
+        attempt=table.attempt_ids[table.attempt[step]],
+        index=int(table.index[step]),
+        state=str(state),
+        action=str(action or ""),
+        before=float(before.trace.values[step]),
+        after=float(after.trace.values[step]),
+    )

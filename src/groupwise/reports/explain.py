@@ -1,0 +1,262 @@
+"""Explaining one number: the groups it came from, their members, and the arithmetic, done a second time by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupwise.advantages import (
+    Blend,
+    EpisodeReturn,
+    Merged,
+    NoBaseline,
+    Penalised,
+    Relative,
+    ReturnToGo,
+    StepReward,
+    Sum,
+    Whitened,
+)
+from groupwise.core.credit import Comparison, Credit, Mixture, Shared, Trace
+from groupwise.core.errors import RecordError, nearest
+from groupwise.core.parts import Part, name_of
+from groupwise.core.segments import IntArray
+from groupwise.core.step_table import StepTable
+from groupwise.reports import by_hand
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A step that took part in a comparison."""
+
+    task: str | int
+    """Id of its task."""
+    attempt: str | int
+    """Id of its attempt."""
+    index: int
+    """Its index."""
+    value: float
+    """What was compared."""
+    is_self: bool
+    """Whether it is the step being explained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """How a step came by one number; `inner` explains the numbers it was made of."""
+
+    what: str
+    """The part that made the number, in words."""
+    value: float
+    """The number, as computed."""
+    by_hand: float
+    """The number, derived again from the members and the numbers below."""
+    compared: bool
+    """Whether anybody else took part."""
+    formula: str
+    """The arithmetic, with the numbers in it."""
+    members: tuple[Member, ...] = ()
+    """Who took part."""
+    inner: tuple[tuple[float, Explanation], ...] = ()
+    """The numbers it was made of, each with its weight."""
+
+    def largest_gap(self) -> float:
+        """Largest relative distance between a number as computed and as derived by hand, here or below."""
+        here = abs(self.value - self.by_hand) / max(1.0, abs(self.value))
+        return max([here, *(inner.largest_gap() for _, inner in self.inner)])
+
+
+def explain(table: StepTable, credit: Credit, *, task: str | int, attempt: str | int, index: int) -> Explanation:
+    """Explain the credit of one step."""
+    return _explain(table, credit.trace, find_step(table, task=task, attempt=attempt, index=index))
+
+
+def find_step(table: StepTable, *, task: str | int, attempt: str | int, index: int) -> int:
+    """Position of a step in the table, by identity; ids may be given as text."""
+    task_code = _lookup("task", task, table.task_ids)
+    of_task = np.flatnonzero(table.task == task_code)
+    attempts = sorted(set(table.attempt[of_task].tolist()))
+    attempt_code = attempts[_lookup("attempt", attempt, [table.attempt_ids[code] for code in attempts])]
+    found = np.flatnonzero((table.attempt == attempt_code) & (table.index == index))
+    if not len(found):
+        steps = table.index[table.attempt == attempt_code]
+        raise RecordError(
+            f"task {task!r}, attempt {attempt!r} has no step {index}; its steps run from {steps.min()} to {steps.max()}"
+        )
+    return int(found[0])
+
+
+def _lookup(kind: str, wanted: str | int, ids: Sequence[str | int]) -> int:
+    names = [str(name) for name in ids]
+    if str(wanted) not in names:
+        raise RecordError(f"there is no {kind} {wanted!r}; {nearest(str(wanted), names)}")
+    return names.index(str(wanted))
+
+
+def _explain(table: StepTable, trace: Trace, step: int) -> Explanation:
+    if isinstance(trace, Comparison):
+        return _comparison(table, trace, step)
+    if isinstance(trace, Mixture):
+        return _mixture(table, trace, step)
+    return _shared(table, trace, step)
+
+
+def _comparison(table: StepTable, trace: Comparison, step: int) -> Explanation:
+    part, value, label = trace.part, float(trace.values[step]), trace.label[step]
+    inner = () if trace.of is None else ((1.0, _explain(table, trace.of, step)),)
+    signal = inner[0][1].by_hand if inner else _signal(table, part, step, float(trace.signal[step]))
+    if not trace.compared[step]:
+        formula = "in no group: 0" if label < 0 else f"nobody else in the group: {value:.6g}"
+        return Explanation(what=_words(part), value=value, by_hand=value, compared=False, formula=formula, inner=inner)
+    steps = np.flatnonzero(trace.label == label)
+    level, spread = _statistics(table, part, trace, steps, step)
+    by_hand_value = 0.0 if spread == 0 or _all_equal(table, part, trace, steps) else (signal - level) / spread
+    return Explanation(
+        what=_words(part),
+        value=value,
+        by_hand=by_hand_value,
+        compared=True,
+        formula=f"({signal:.6g} - {level:.6g}) / {spread:.6g} = {by_hand_value:.6g}",
+        members=_members(table, trace.signal, steps, step),
+        inner=inner,
+    )
+
+
+def _statistics(table: StepTable, part: object, trace: Comparison, steps: IntArray, step: int) -> tuple[float, float]:
+    """Baseline and scale of the step's group, by hand; as traced, where the part is not known here."""
+    traced = float(trace.baseline[step]), float(trace.scale[step])
+    if isinstance(part, Whitened):
+        return _whitening(table, part, trace, steps)
+    if not isinstance(part, Relative):
+        return traced
+    values, own = _counted(table, part, trace, steps, step)
+    level = by_hand.baseline(part.baseline, values, own)
+    spread = by_hand.scale(part.scale, values)
+    return traced[0] if level is None else level, traced[1] if spread is None else spread
+
+
+def _counted(
+    table: StepTable, part: Relative, trace: Comparison, steps: IntArray, step: int
+) -> tuple[list[float], int]:
+    """The values that count in the statistics, and which of them is the step's own."""
+    if part.average == "step":
+        values = trace.signal[steps].tolist()
+        return values + list(part.virtual), int(np.flatnonzero(steps == step)[0])
+    attempts = sorted(set(table.attempt[steps].tolist()))
+    values = [by_hand.mean(trace.signal[steps[table.attempt[steps] == attempt]].tolist()) for attempt in attempts]
+    return values + list(part.virtual), attempts.index(table.attempt[step])
+
+
+def _all_equal(table: StepTable, part: object, trace: Comparison, steps: IntArray) -> bool:
+    if not isinstance(part, Relative) or isinstance(part.baseline, NoBaseline):
+        return False
+    return len(set(_counted(table, part, trace, steps, int(steps[0]))[0])) == 1
+
+
+def _whitening(table: StepTable, part: Whitened, trace: Comparison, steps: IntArray) -> tuple[float, float]:
+    tokens, values = table.tokens[steps].tolist(), trace.signal[steps].tolist()
+    total = math.fsum(tokens)
+    level = math.fsum(n * value for n, value in zip(tokens, values, strict=True)) / total
+    variance = math.fsum(n * (value - level) ** 2 for n, value in zip(tokens, values, strict=True)) / (total - 1)
+    return level, math.sqrt(variance + part.eps)
+
+
+def _mixture(table: StepTable, trace: Mixture, step: int) -> Explanation:
+    terms = [_explain(table, term, step) for term in trace.terms]
+    weights = _weights(trace, terms, step)
+    total = math.fsum(weight * term.by_hand for weight, term in zip(weights, terms, strict=True))
+    shown = " + ".join(f"{weight:.6g} x {term.by_hand:.6g}" for weight, term in zip(weights, terms, strict=True))
+    return Explanation(
+        what=_words(trace.part),
+        value=float(trace.values[step]),
+        by_hand=total,
+        compared=bool(trace.compared[step]),
+        formula=f"{shown} = {total:.6g}",
+        inner=tuple(zip(weights, terms, strict=True)),
+    )
+
+
+def _weights(trace: Mixture, terms: Sequence[Explanation], step: int) -> list[float]:
+    part = trace.part
+    if isinstance(part, Sum):
+        return [term.weight for term in part.terms]
+    if isinstance(part, Blend):
+        skips_zeros = part.absent == "zero_valued"
+        raw = [
+            term.weight if (found.value != 0 if skips_zeros else found.compared) else 0.0
+            for term, found in zip(part.terms, terms, strict=True)
+        ]
+        total = math.fsum(raw) + part.eps
+        return [weight / total if total else 0.0 for weight in raw]
+    return [float(weight[step]) for weight in trace.weights]
+
+
+def _shared(table: StepTable, trace: Shared, step: int) -> Explanation:
+    own = _explain(table, trace.of, step)
+    if trace.label[step] < 0:
+        members: tuple[Member, ...] = ()
+        value, formula = own.by_hand, "shared with no other attempt: its own credit"
+    else:
+        steps = np.flatnonzero(trace.label == trace.label[step])
+        members = _members(table, trace.of.values, steps, step)
+        once = isinstance(trace.part, Merged) and trace.part.count == "attempt"
+        attempts = sorted(set(table.attempt[steps].tolist()))
+        counted = (
+            [by_hand.mean(trace.of.values[steps[table.attempt[steps] == a]].tolist()) for a in attempts]
+            if once
+            else trace.of.values[steps].tolist()
+        )
+        value = by_hand.mean(counted)
+        formula = f"mean of {len(counted)} {'attempts' if once else 'steps'} = {value:.6g}"
+    return Explanation(
+        what=_words(trace.part),
+        value=float(trace.values[step]),
+        by_hand=value,
+        compared=own.compared,
+        formula=formula,
+        members=members,
+        inner=((1.0, own),),
+    )
+
+
+def _signal(table: StepTable, part: object, step: int, traced: float) -> float:
+    """The step's own signal, summed up by hand from the rewards; as traced, where the signal is not known here."""
+    return _worked_out(table, part.of, step, traced) if isinstance(part, Relative) else traced
+
+
+def _worked_out(table: StepTable, signal: object, step: int, traced: float) -> float:
+    attempt = table.attempt == table.attempt[step]
+    if isinstance(signal, StepReward):
+        return float(table.reward[step])
+    if isinstance(signal, EpisodeReturn) and "outcome" not in table.extra:
+        return math.fsum(table.reward[attempt].tolist())
+    if isinstance(signal, ReturnToGo) and signal.within == "attempt" and isinstance(signal.of, StepReward):
+        return by_hand.discounted(table.reward[attempt & (table.index >= table.index[step])].tolist(), signal.gamma)
+    if isinstance(signal, Penalised):
+        invalid = "valid" in table.extra and not table.column("valid")[step]
+        penalty = signal.penalty if invalid else 0.0
+        return _worked_out(table, signal.of, step, traced + penalty) - penalty
+    return traced
+
+
+def _members(table: StepTable, values: Any, steps: IntArray, step: int) -> tuple[Member, ...]:
+    return tuple(
+        Member(
+            task=table.task_ids[table.task[i]],
+            attempt=table.attempt_ids[table.attempt[i]],
+            index=int(table.index[i]),
+            value=float(values[i]),
+            is_self=bool(i == step),
+        )
+        for i in steps.tolist()
+    )
+
+
+def _words(part: object) -> str:
+    if isinstance(part, Relative):
+        return f"{name_of(part.of)} compared {name_of(part.by)}, {name_of(part.baseline)} / {name_of(part.scale)}"
+    return type(part).__name__ if isinstance(part, Part) else str(part)

@@ -1,0 +1,281 @@
+"""Faults of identity in recorded rollouts: what makes groups compare the wrong things, found before it costs a run.
+
+Each check reads one part of a file, which holds whole groups, and yields faults with the lines where they stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+from groupwise.core.rollouts import Rollouts
+
+MOST_EXAMPLES = 5
+CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d:\d\d")
+NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Something wrong with what was recorded."""
+
+    kind: str
+    """Which check found it."""
+    lines: tuple[int, ...]
+    """Where in the file."""
+    found: str
+    """What was found there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """A kind of fault."""
+
+    kind: str
+    """Its name."""
+    severity: Literal["error", "warning"]
+    """An error breaks credit; a warning is legal and likely wrong."""
+    meaning: str
+    """Why it matters and what to do."""
+    find: Callable[[Attempts], Iterator[Fault]]
+    """Looks for it in a part."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attempts:
+    """A part's rows by group and attempt, the rows of an attempt by index."""
+
+    rollouts: Rollouts
+    rows: dict[Any, dict[Any, list[int]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        columns = self.rollouts.columns
+        rows: dict[Any, dict[Any, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for row, (task, attempt) in enumerate(zip(columns["task"], columns["attempt"], strict=True)):
+            rows[task][attempt].append(row)
+        index, segment = columns["index"], columns.get("segment")
+        for attempts in rows.values():
+            for listed in attempts.values():
+                listed.sort(key=lambda row: (index[row], segment[row] if segment else 0))
+        object.__setattr__(self, "rows", rows)
+
+    def column(self, name: str) -> Sequence[Any]:
+        """A column, or None in every row."""
+        return self.rollouts.columns.get(name) or [None] * len(self.rollouts)
+
+    def each(self) -> Iterator[tuple[Any, Any, list[int]]]:
+        """Every attempt: its group, its id, its rows."""
+        for task, attempts in self.rows.items():
+            for attempt, rows in attempts.items():
+                yield task, attempt, rows
+
+    def fault(self, kind: str, rows: Iterable[int], found: str) -> Fault:
+        """A fault at some rows."""
+        return Fault(kind=kind, lines=tuple(self.rollouts.lines[row] for row in rows), found=found)
+
+
+def duplicated_rows(attempts: Attempts) -> Iterator[Fault]:
+    """Two rows with one identity."""
+    index, segment = attempts.column("index"), attempts.column("segment")
+    for task, attempt, rows in attempts.each():
+        for before, row in pairwise(rows):
+            if (index[before], segment[before]) == (index[row], segment[row]):
+                found = f"group {task!r}, attempt {attempt!r}, index {index[row]} twice"
+                yield attempts.fault("duplicated-row", (before, row), found)
+
+
+def two_first_observations(attempts: Attempts) -> Iterator[Fault]:
+    """Attempts of one group that did not start from the same observation."""
+    shown, state, index = attempts.column("first_observation"), attempts.column("state"), attempts.column("index")
+    for task, by_attempt in attempts.rows.items():
+        starts: dict[Any, int] = {}
+        for rows in by_attempt.values():
+            if index[rows[0]] == 0:
+                observation = shown[rows[0]] if shown[rows[0]] is not None else state[rows[0]]
+                starts.setdefault(observation, rows[0])
+        if len(starts) > 1:
+            yield attempts.fault(
+                "two-first-observations", starts.values(), f"group {task!r} starts from {len(starts)} observations"
+            )
+
+
+def gaps_in_steps(attempts: Attempts) -> Iterator[Fault]:
+    """Attempts whose indices do not run 0, 1, 2, ..."""
+    index = attempts.column("index")
+    for task, attempt, rows in attempts.each():
+        seen = sorted({index[row] for row in rows})
+        if seen != list(range(len(seen))):
+            missing = next(i for i, found in enumerate(seen) if found != i)
+            yield attempts.fault(
+                "gap-in-steps",
+                rows[:1],
+                f"group {task!r}, attempt {attempt!r} has no step {missing} but has {seen[-1]}",
+            )
+
+
+def rows_after_the_end(attempts: Attempts) -> Iterator[Fault]:
+    """Attempts that go on after a row that says why they stopped."""
+    stop, index = attempts.column("stop"), attempts.column("index")
+    for task, attempt, rows in attempts.each():
+        ended = [row for row in rows if stop[row] is not None and index[row] < index[rows[-1]]]
+        if ended:
+            yield attempts.fault(
+                "row-after-the-end", ended[:1], f"group {task!r}, attempt {attempt!r} goes on after {stop[ended[0]]!r}"
+            )
+
+
+def two_outcomes(attempts: Attempts) -> Iterator[Fault]:
+    """Attempts whose rows carry different outcomes."""
+    outcome = attempts.column("outcome")
+    for task, attempt, rows in attempts.each():
+        values = {outcome[row]: row for row in rows}
+        if len(values) > 1:
+            found = f"group {task!r}, attempt {attempt!r} has outcomes {sorted(values, key=str)}"
+            yield attempts.fault("two-outcomes", values.values(), found)
+
+
+def lone_attempts(attempts: Attempts) -> Iterator[Fault]:
+    """Groups with a single attempt."""
+    for task, by_attempt in attempts.rows.items():
+        if len(by_attempt) == 1:
+            rows = next(iter(by_attempt.values()))
+            yield attempts.fault("lone-attempt", rows[:1], f"group {task!r} has one attempt")
+
+
+def copied_attempts(attempts: Attempts) -> Iterator[Fault]:
+    """Attempts of a group that are equal row by row: copies made as padding, or sampling that does not sample."""
+    state, action, reward = attempts.column("state"), attempts.column("action"), attempts.column("reward")
+    for task, by_attempt in attempts.rows.items():
+        seen: dict[Any, Any] = {}
+        for attempt, rows in by_attempt.items():
+            content = tuple((state[row], action[row], reward[row]) for row in rows)
+            if len(content) > 1 and content in seen:
+                found = f"group {task!r}: attempt {attempt!r} repeats attempt {seen[content]!r} in all {len(rows)} rows"
+                yield attempts.fault("copied-attempt", rows[:1], found)
+            seen.setdefault(content, attempt)
+
+
+def counters_in_states(attempts: Attempts) -> Iterator[Fault]:
+    """Text states that would meet if their numbers were left out, and do not meet as they are."""
+    state, index = attempts.column("state"), attempts.column("index")
+    for task, by_attempt in attempts.rows.items():
+        rows = [row for listed in by_attempt.values() for row in listed if isinstance(state[row], str)]
+        later = [row for row in rows if index[row] > 0]
+        if len(later) < 8:
+            continue
+        exact = Counter(state[row] for row in rows)
+        stripped = Counter(NUMBER.sub("#", state[row]) for row in rows)
+        met = sum(exact[state[row]] > 1 for row in later)
+        could_meet = sum(stripped[NUMBER.sub("#", state[row])] > 1 for row in later)
+        if met <= 0.1 * len(later) and could_meet >= 0.5 * len(later):
+            clock = " (they look like times)" if CLOCK.search(state[later[0]]) else ""
+            found = f"group {task!r}: {met} of {len(later)} states meet, {could_meet} would without numbers{clock}"
+            yield attempts.fault("counter-in-state", later[:1], found)
+
+
+def missing_states(attempts: Attempts) -> Iterator[Fault]:
+    """Groups none of whose steps has a state."""
+    state = attempts.column("state")
+    for task, by_attempt in attempts.rows.items():
+        rows = [row for listed in by_attempt.values() for row in listed]
+        if all(state[row] is None for row in rows):
+            yield attempts.fault("no-state", rows[:1], f"group {task!r} has no state on any of {len(rows)} rows")
+
+
+def several_versions(attempts: Attempts) -> Iterator[Fault]:
+    """Groups whose attempts were sampled by different policy versions."""
+    version = attempts.column("version")
+    for task, by_attempt in attempts.rows.items():
+        seen = {version[row]: row for rows in by_attempt.values() for row in rows if version[row] is not None}
+        if len(seen) > 1:
+            yield attempts.fault("several-versions", seen.values(), f"group {task!r} mixes versions {sorted(seen)}")
+
+
+CHECKS = (
+    Check(
+        kind="duplicated-row",
+        severity="error",
+        meaning="A copied row counts twice in every statistic. Drop it, or number the parts of a step with `segment`.",
+        find=duplicated_rows,
+    ),
+    Check(
+        kind="two-first-observations",
+        severity="error",
+        meaning="The attempts of a group were not attempts at one task: seed the environment by the task.",
+        find=two_first_observations,
+    ),
+    Check(
+        kind="two-outcomes",
+        severity="error",
+        meaning="An outcome belongs to the attempt; put per-step amounts into `reward`.",
+        find=two_outcomes,
+    ),
+    Check(
+        kind="row-after-the-end",
+        severity="error",
+        meaning="Steps after the end were not played: drop the rows of finished environments.",
+        find=rows_after_the_end,
+    ),
+    Check(
+        kind="gap-in-steps",
+        severity="warning",
+        meaning="History cannot be read across a missing step; returns skip it. Record every step.",
+        find=gaps_in_steps,
+    ),
+    Check(
+        kind="copied-attempt",
+        severity="warning",
+        meaning="Padding copies inflate groups; if it is no copy, the sampler may be greedy or share its seed.",
+        find=copied_attempts,
+    ),
+    Check(
+        kind="counter-in-state",
+        severity="warning",
+        meaning="A counter or clock in the state keeps equal states apart: strip it from the state key.",
+        find=counters_in_states,
+    ),
+    Check(
+        kind="no-state",
+        severity="warning",
+        meaning="Methods that compare by state (GiGPO, HGPO) have nothing to work with: record `state`.",
+        find=missing_states,
+    ),
+    Check(
+        kind="lone-attempt",
+        severity="warning",
+        meaning="One attempt has nobody to be compared with, or group ids were made per attempt.",
+        find=lone_attempts,
+    ),
+    Check(
+        kind="several-versions",
+        severity="warning",
+        meaning="The group's attempts come from several policies; keep log-probs and correct for it.",
+        find=several_versions,
+    ),
+)
+
+
+@dataclass
+class FaultTally:
+    """Faults by kind, with a few examples each."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, rollouts: Rollouts) -> None:
+        """Run every check over one part."""
+        attempts = Attempts(rollouts)
+        for check in CHECKS:
+            for fault in check.find(attempts):
+                self.counts[check.kind] += 1
+                if len(self.examples[check.kind]) < MOST_EXAMPLES:
+                    self.examples[check.kind].append(fault)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether anything was found that breaks credit."""
+        return any(self.counts[check.kind] for check in CHECKS if check.severity == "error")

@@ -1,0 +1,1 @@
+"""The tests of groupwise; run pytest from the root of the repository."""

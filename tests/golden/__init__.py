@@ -1,0 +1,1 @@
+"""Numbers with a provenance: what a recipe must give on a small, written-down table."""

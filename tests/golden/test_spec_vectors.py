@@ -1,0 +1,215 @@
+"""Every numeric vector of specs/agentic.md that a recipe answers for, through the public path.
+
+The specification rounds to 4 decimals, hence the tolerance. The vectors of objectives.md are in the file beside this.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import groupwise
+from tests.golden.tables import STEPS, attempts, compared, credit, three_attempts
+
+FOUR_DECIMALS = 5.1e-5
+
+PAPER_MEAN_ONLY = [2.97, 4.0, 0.0, -5.13, -5.0, 2.16, 0.0, 3.0, 0.0]
+PAPER_Z = [0.8154, 0.9024, 0.0, -1.4084, -1.1381, 0.5930, 0.0, 0.7071, 0.0]
+RELEASE_MEAN_ONLY = [2.97, 3.9, 0.0, -5.13, -5.1, 2.16, 0.0, 3.0, 0.0]
+RELEASE_Z = [0.8154, 0.8828, 0.0, -1.4084, -1.1657, 0.5930, 0.0, 0.7071, 0.0]
+LEVEL_0_MEAN_ONLY = [2.97, 3.0, 0.0, -5.13, -6.0, 2.16, 0.0, 3.0, 0.0]
+LEVEL_0_Z = [0.8154, 0.7071, 0.0, -1.4084, -1.4142, 0.5930, 0.0, 0.7071, 0.0]
+
+
+MUGS = ("You are in the kitchen. You see a mug 1.", "You are in the kitchen. You see a mug 2.")
+
+
+def near(expected: float | list[float], tolerance: float = FOUR_DECIMALS) -> object:
+    return pytest.approx(expected, abs=tolerance, rel=0)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "expected"),
+    [
+        ({"scale": "none"}, PAPER_MEAN_ONLY),
+        ({"scale": "std"}, PAPER_Z),
+        ({"scale": "none", "depth": 0}, LEVEL_0_MEAN_ONLY),
+        ({"scale": "std", "depth": 0}, LEVEL_0_Z),
+    ],
+)
+def test_hgpo_gives_the_paper_columns_of_its_table(hyper: dict[str, object], expected: list[float]) -> None:
+    """agentic.md 2.9, gamma 0.9, K = 2, alpha = 1: the paper weights and the level-0 columns."""
+    assert credit(three_attempts(), "hgpo", gamma=0.9, **hyper) == near(expected)
+
+
+@pytest.mark.parametrize(("scale", "expected"), [("none", RELEASE_MEAN_ONLY), ("std", RELEASE_Z)])
+def test_hgpo_reference_gives_the_released_columns_of_its_table(scale: str, expected: list[float]) -> None:
+    """agentic.md 2.9, the columns of code weights (n+1)."""
+    values = credit(three_attempts(), "hgpo", gamma=0.9, scale=scale, reference=True)
+    # The release adds 1e-6 to the sum of weights, 2 at the least: half a millionth of 5.13, inside the
+    # tolerance.
+    assert values == near(expected)
+
+
+def test_hgpo_compares_every_step_of_its_table_but_the_lone_visit_of_s3() -> None:
+    """agentic.md 2.9: C1 is a singleton at each level; A2 and C3 tie, which is a comparison of value 0."""
+    flags = dict(zip(STEPS, compared(three_attempts(), "hgpo", gamma=0.9), strict=True))
+    assert flags == {name: name != "C1" for name in STEPS}
+
+
+def three_levels(deviations: tuple[float, float, float]) -> groupwise.StepTable:
+    """A table whose first row has the given mean-only level credits at k = 0, 1, 2.
+
+    T shares (x, y, z) with U, (y, z) also with V, z also with W. For T of return 0 the level means must be minus the
+    deviations d0, d1, d2: U = -2 d2, U + V = -3 d1, U + V + W = -4 d0.
+    """
+    d0, d1, d2 = deviations
+    last = {"T": 0.0, "U": -2 * d2, "V": -3 * d1 + 2 * d2, "W": -4 * d0 + 3 * d1}
+    path = {"T": "xyz", "U": "xyz", "V": "vyz", "W": "wuz"}
+    names = [(attempt, index) for index in (2, 1, 0) for attempt in "TUVW"]
+    return groupwise.StepTable.from_columns(
+        task=[0] * 12,
+        attempt=[attempt for attempt, _ in names],
+        index=[index for _, index in names],
+        state=[path[attempt][index] for attempt, index in names],
+        reward=[last[attempt] if index == 2 else 0.0 for attempt, index in names],
+    )
+
+
+@pytest.mark.parametrize(
+    ("hyper", "expected"),
+    [
+        ({"alpha": 0.0}, 0.4333),
+        ({"alpha": 1.0}, 0.3167),
+        ({"alpha": 2.0}, 0.1929),
+        ({"alpha": 1.0, "reference": True}, 0.3556),
+        ({"alpha": 2.0, "reference": True}, 0.2690),
+    ],
+)
+def test_hgpo_blends_three_levels_with_the_weights_of_the_paper_and_of_the_release(
+    hyper: dict[str, object], expected: float
+) -> None:
+    """agentic.md 2.9, aggregation only: level credits (0.5, 1.0, -0.2)."""
+    table = three_levels((0.5, 1.0, -0.2))
+    assert credit(table, "hgpo", gamma=1.0, scale="none", **hyper)[0] == near(expected)
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_hgpo_puts_the_episode_entry_at_weight_one(reference: bool) -> None:
+    """agentic.md 2.9, base_group on: entries 0.5774, 0.8154, 1.0 with weights 1, 2, 3 give 0.8680."""
+    # Returns 0, -2, W of T, U, W: in z the mean is -0.8154, in (x, z) it is -1. Outcomes 0.8661, 0, 0: mean
+    # 0.2887.
+    last = {"T": 0.0, "U": -2.0, "W": 2.0 - 3 * 0.8154}
+    outcome = {"T": 1.5 * 0.5774, "U": 0.0, "W": 0.0}
+    path = {"T": "xz", "U": "xz", "W": "wz"}
+    names = [("T", 1), ("T", 0), ("U", 1), ("U", 0), ("W", 1), ("W", 0)]
+    table = groupwise.StepTable.from_columns(
+        task=["q"] * 6,
+        attempt=[attempt for attempt, _ in names],
+        index=[index for _, index in names],
+        state=[path[attempt][index] for attempt, index in names],
+        reward=[last[attempt] if index else 0.0 for attempt, index in names],
+        outcome=[outcome[attempt] for attempt, _ in names],
+    )
+    hyper = {"gamma": 1.0, "scale": "none", "depth": 1, "episode": True, "reference": reference}
+    assert credit(table, "hgpo", **hyper)[0] == near(0.8680)
+
+
+EPISODE_ROWS = [0.5040, 0.5040, 0.5040, -1.7638, -1.7638, 0.5040, 0.5040, 0.5040, 0.5040]
+EPISODE_ATTEMPTS = [0.5774, 0.5774, 0.5774, -1.1547, -1.1547, 0.5774, 0.5774, 0.5774, 0.5774]
+STATE_Z = [0.6658, 0.5774, 0.0, -1.1499, -1.1547, 0.4842, 0.0, 0.5774, 0.0]
+TOTAL = [1.2431, 1.1547, 0.5774, -2.3046, -2.3094, 1.0615, 0.5774, 1.1547, 0.5774]
+
+
+@pytest.mark.parametrize(
+    ("hyper", "expected"),
+    [
+        ({}, TOTAL),
+        ({"step_weight": 0.0}, EPISODE_ATTEMPTS),
+        ({"step_weight": 0.0, "reference": True}, EPISODE_ROWS),
+        ({"reference": True}, [e + s for e, s in zip(EPISODE_ROWS, STATE_Z, strict=True)]),
+    ],
+)
+def test_gigpo_gives_the_columns_of_its_table(hyper: dict[str, object], expected: list[float]) -> None:
+    """agentic.md 3.9, gamma 0.9: A (traj E + z), A^E trajectories, A^E rows, and rows E + z, the release."""
+    assert credit(three_attempts(), "gigpo", gamma=0.9, **hyper) == near(expected, 2 * FOUR_DECIMALS)
+
+
+@pytest.mark.parametrize(("scale", "expected"), [("none", LEVEL_0_MEAN_ONLY), ("std", STATE_Z)])
+def test_the_state_term_of_gigpo_gives_its_column(scale: str, expected: list[float]) -> None:
+    """agentic.md 3.9: A^S mean-only and A^S sample-z, as the difference between step weights 1 and 0."""
+    hyper = {"gamma": 0.9, "scale": scale}
+    whole = credit(three_attempts(), "gigpo", step_weight=1.0, **hyper)
+    episode = credit(three_attempts(), "gigpo", step_weight=0.0, **hyper)
+    assert [a - b for a, b in zip(whole, episode, strict=True)] == near(expected)
+
+
+@pytest.mark.parametrize(
+    ("states", "reference", "are_merged"),
+    [
+        (MUGS, False, False),
+        (MUGS, True, True),
+        (("You arrive at desk 1.", "You arrive at shelf 12."), True, False),
+        (("You arrive at desk 1.", "You arrive at shelf 12."), False, False),
+        ((MUGS[0], "You are in the kitchens. You see a mug 1."), False, True),
+    ],
+)
+def test_states_that_differ_by_a_number_are_merged_only_in_the_release(
+    states: tuple[str, str], reference: bool, are_merged: bool
+) -> None:
+    """agentic.md 3.9, difflib at 0.95: mug 1 / mug 2 is 0.975, desk 1 / shelf 12 is 0.8182 (the trap of 3.9)."""
+    table = groupwise.StepTable.from_columns(
+        task=["q", "q"], attempt=[0, 1], index=[0, 0], state=list(states), reward=[1.0, 0.0]
+    )
+    hyper = {"scale": "none", "similarity": 0.95, "reference": reference}
+    state_term = 0.5 if are_merged else 0.0
+    assert credit(table, "gigpo", **hyper) == near([0.5 + state_term, -0.5 - state_term], 1e-12)
+
+
+def test_grpo_and_rloo_check_of_the_shared_conventions() -> None:
+    """agentic.md 0.2: rewards [1,0,0,1], GRPO with sample std +-0.8660, population std +-1, RLOO +-0.6667."""
+    table, signs = attempts((1, 0, 0, 1)), [1, -1, -1, 1]
+    assert credit(table, "grpo") == near([sign * 0.8660 for sign in signs])
+    assert credit(table, "grpo", ddof=0) == near([sign * 1.0 for sign in signs])
+    assert credit(table, "rloo") == near([sign * 0.6667 for sign in signs])
+
+
+def test_salt_tempers_the_edges_that_good_and_bad_attempts_share() -> None:
+    """agentic.md 4.1: edges T1 a,b,c; T2 a,b,d; T3 a,e; T4 a,b,f, rewards [1,1,0,0]."""
+    paths = {1: "abc", 2: "abd", 3: "ae", 4: "abf"}
+    names = [(attempt, index) for attempt, path in paths.items() for index in range(len(path))]
+    table = groupwise.StepTable.from_columns(
+        task=["q"] * len(names),
+        attempt=[attempt for attempt, _ in names],
+        index=[index for _, index in names],
+        state=[f"s{index}" for _, index in names],
+        action=[paths[attempt][index] for attempt, index in names],
+        reward=[float(attempt <= 2 and index == len(paths[attempt]) - 1) for attempt, index in names],
+    )
+    by_edge = {"a": 0.0, "b": 0.2887, "c": 0.8660, "d": 0.8660, "e": -0.8660, "f": -0.8660}
+    expected = [by_edge[paths[attempt][index]] for attempt, index in names]
+    assert credit(table, "salt") == near(expected)
+    assert credit(table, "salt", next_state=False, history=0) == near(expected)
+
+
+def test_step_grpo_gives_the_vector_of_the_router() -> None:
+    """agentic.md 5.6: r = [0.95, 0.40, 0.80, 0] at one step prompt."""
+    assert credit(attempts((0.95, 0.40, 0.80, 0)), "step_grpo") == near([0.9661, -0.3220, 0.6148, -1.2589])
+
+
+def test_flow_grpo_compares_attempts_and_the_release_compares_rows() -> None:
+    """agentic.md 6.3: R = [1, 0] with 2 and 4 turns."""
+    table = groupwise.StepTable.from_columns(
+        task=["q"] * 6, attempt=[0, 0, 1, 1, 1, 1], index=[0, 1, 0, 1, 2, 3], reward=[0, 1, 0, 0, 0, 0]
+    )
+    assert credit(table, "flow_grpo") == near([0.7071] * 2 + [-0.7071] * 4)
+    assert credit(table, "flow_grpo", reference=True) == near([1.2910] * 2 + [-0.6455] * 4)
+
+
+@pytest.mark.parametrize("tokens", [None, [3, 2, 4, 1]])
+def test_mars_centres_on_the_distinct_values_whatever_the_token_counts(tokens: list[int] | None) -> None:
+    """agentic.md 6.4: turn returns [1.0, 0.8] and [-1.0, -0.5]; their rewards have mean 0, so step 1 is idle."""
+    extra = {} if tokens is None else {"tokens": tokens}
+    table = groupwise.StepTable.from_columns(
+        task=["game"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.2, 0.8, -0.5, -0.5], **extra
+    )
+    assert credit(table, "mars") == near([0.925, 0.725, -1.075, -0.575], 1e-6)

@@ -1,0 +1,51 @@
+"""How the laws call a recipe: rows in, credit out, always through the public path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import hypothesis.strategies as st
+import numpy as np
+
+import groupwise
+from groupwise import recipes
+from tests.oracles.variants import Variant
+from tests.strategies import DYADIC, UNIT_REWARDS, Row, columns_of, step_rows
+
+
+def table_of(rows: Sequence[Row]) -> groupwise.StepTable:
+    return groupwise.StepTable.from_columns(**columns_of(rows))
+
+
+def credit(rows: Sequence[Row], recipe: str, **hyper: object) -> groupwise.Credit:
+    return getattr(recipes, recipe)(**hyper).advantage(table_of(rows))
+
+
+def values(rows: Sequence[Row], recipe: str, **hyper: object) -> np.ndarray:
+    return np.asarray(credit(rows, recipe, **hyper).values)
+
+
+def rows_for(
+    variant: Variant, *, rewards: st.SearchStrategy[float] = DYADIC, **shape: object
+) -> st.SearchStrategy[list[Row]]:
+    """Tables the variant accepts: A-GRAE reads a return as a success rate, so its rewards are terminal in [0, 1]."""
+    if variant.recipe == "a_grae":
+        return step_rows(rewards=UNIT_REWARDS, terminal=True, **shape)
+    return step_rows(rewards=rewards, **shape)
+
+
+def with_last_rewards(rows: Sequence[Row], shift: float) -> list[Row]:
+    """The rows with `shift` added to the reward of each attempt's last step: every return-to-go moves by it."""
+    last = {}
+    for row in rows:
+        who = (row["task"], row["attempt"])
+        last[who] = max(last.get(who, 0), int(str(row["index"])))
+    return [
+        row | {"reward": float(str(row["reward"])) + shift * (row["index"] == last[row["task"], row["attempt"]])}
+        for row in rows
+    ]
+
+
+def mapped(rows: Sequence[Row], **changes: object) -> list[Row]:
+    """The rows with each named column passed through its function; a missing column stays missing."""
+    return [row | {name: change(row[name]) for name, change in changes.items() if name in row} for row in rows]

@@ -1,0 +1,234 @@
+"""Relations between methods: where two recipes must agree, or differ by a known factor."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.laws.calls import credit, mapped, values
+from tests.strategies import DYADIC, WILD, Row, step_rows
+
+plain_rows = step_rows(optional=False)
+any_rows = step_rows()
+
+
+def close(got: np.ndarray, expected: np.ndarray, size: float = 1.0) -> None:
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12 * size)
+
+
+def attempts_by_task(rows: list[Row]) -> dict[object, set[object]]:
+    attempts: dict[object, set[object]] = defaultdict(set)
+    for row in rows:
+        attempts[row["task"]].add(row["attempt"])
+    return attempts
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.95])
+@given(rows=plain_rows)
+def test_gigpo_without_its_state_term_is_grpo(gamma: float, rows: list[Row]) -> None:
+    assert np.array_equal(values(rows, "gigpo", step_weight=0.0, gamma=gamma), values(rows, "grpo"))
+    assert np.array_equal(values(rows, "gigpo", step_weight=0.0, scale="none"), values(rows, "dr_grpo"))
+
+
+@given(rows=plain_rows)
+def test_the_release_of_gigpo_without_its_state_term_is_grpo_over_rows(rows: list[Row]) -> None:
+    release = values(rows, "gigpo", step_weight=0.0, reference=True)
+    assert np.array_equal(release, values(rows, "grpo", average="step", alone="raw"))
+
+
+@given(rows=any_rows, gamma=st.sampled_from((0.5, 1.0, 0.95)))
+def test_hgpo_without_history_is_the_state_term_of_gigpo(rows: list[Row], gamma: float) -> None:
+    hyper = {"gamma": gamma, "scale": "none"}
+    state_term = values(rows, "gigpo", **hyper) - values(rows, "gigpo", step_weight=0.0, **hyper)
+    close(values(rows, "hgpo", depth=0, **hyper), state_term, size=100.0)
+
+
+@given(rows=plain_rows)
+def test_scaled_hgpo_without_history_differs_from_the_state_term_by_the_ddof_alone(rows: list[Row]) -> None:
+    """Population against sample deviation: a factor sqrt(n / (n - 1)) for n steps in the state, up to the eps."""
+    state_term = values(rows, "gigpo") - values(rows, "gigpo", step_weight=0.0)
+    size: dict[object, int] = defaultdict(int)
+    for row in rows:
+        size[row["task"], row["state"]] += 1
+    sizes = np.array([max(size[row["task"], row["state"]], 2) for row in rows])
+    expected = state_term * np.sqrt(sizes / (sizes - 1))
+    np.testing.assert_allclose(values(rows, "hgpo", depth=0), expected, rtol=1e-4, atol=1e-9)
+
+
+@given(rows=any_rows)
+def test_hgpo_deeper_than_any_attempt_changes_nothing(rows: list[Row]) -> None:
+    assert np.array_equal(values(rows, "hgpo", depth=6), values(rows, "hgpo", depth=40))
+
+
+@given(rows=any_rows, alpha=st.sampled_from((0.0, 1.0, 2.0)))
+def test_the_release_of_hgpo_at_depth_zero_differs_by_its_denominator_alone(rows: list[Row], alpha: float) -> None:
+    """One level of weight w = 2^alpha: the released mean is w A / (w + 1e-6)."""
+    weight = 2.0**alpha
+    paper = values(rows, "hgpo", depth=0, alpha=alpha)
+    close(values(rows, "hgpo", depth=0, alpha=alpha, reference=True), paper * (weight / (weight + 1e-6)))
+
+
+@given(rows=plain_rows, depth=st.integers(0, 3))
+def test_hgpo_finds_nobody_where_every_state_is_its_own(rows: list[Row], depth: int) -> None:
+    lonely = [row | {"state": f"{row['task']} {row['attempt']} {row['index']}"} for row in rows]
+    got = credit(lonely, "hgpo", depth=depth)
+    assert not np.any(got.values)
+    assert not np.any(got.compared)
+
+
+@given(rows=plain_rows)
+def test_hgpo_on_one_state_and_no_depth_is_one_group_a_task(rows: list[Row]) -> None:
+    """With every state equal, depth 0 and gamma 1, one-step attempts: GRPO with the population deviation."""
+    single = [row | {"state": "s"} for row in rows if row["index"] == 0]
+    assert np.array_equal(values(single, "hgpo", depth=0, gamma=1.0), values(single, "grpo", ddof=0))
+
+
+@given(rows=step_rows(rewards=WILD, optional=False))
+def test_rloo_is_dr_grpo_times_n_over_n_minus_one(rows: list[Row]) -> None:
+    attempts = attempts_by_task(rows)
+    sizes = np.array([max(len(attempts[row["task"]]), 2) for row in rows])
+    size = max(abs(float(str(row["reward"]))) for row in rows) * 4
+    close(values(rows, "rloo"), values(rows, "dr_grpo") * sizes / (sizes - 1), size=size)
+
+
+@given(rows=plain_rows)
+def test_grpo_with_either_ddof_differs_by_the_known_factor(rows: list[Row]) -> None:
+    attempts = attempts_by_task(rows)
+    sizes = np.array([max(len(attempts[row["task"]]), 2) for row in rows])
+    sample, population = values(rows, "grpo", eps=1e-15), values(rows, "grpo", eps=1e-15, ddof=0)
+    np.testing.assert_allclose(population, sample * np.sqrt(sizes / (sizes - 1)), rtol=1e-9, atol=1e-12)
+
+
+@given(rows=step_rows(rewards=WILD))
+def test_flow_grpo_is_grpo_and_its_release_is_grpo_over_rows(rows: list[Row]) -> None:
+    assert np.array_equal(values(rows, "flow_grpo"), values(rows, "grpo"))
+    assert np.array_equal(values(rows, "flow_grpo", reference=True), values(rows, "grpo", average="step"))
+
+
+@given(rows=step_rows(rewards=WILD, max_steps=1))
+def test_rows_and_attempts_are_one_where_attempts_have_one_step(rows: list[Row]) -> None:
+    for recipe in ("grpo", "dr_grpo", "rloo"):
+        assert np.array_equal(values(rows, recipe, average="step"), values(rows, recipe))
+
+
+@given(rows=step_rows(rewards=WILD))
+def test_ngrpo_without_a_virtual_member_is_grpo(rows: list[Row]) -> None:
+    assert np.array_equal(values(rows, "ngrpo", virtual=0), values(rows, "grpo"))
+
+
+@given(rows=step_rows(rewards=WILD), base=st.sampled_from(("grpo", "rloo")), history=st.integers(0, 2))
+def test_salt_without_shared_edges_is_its_base(rows: list[Row], base: str, history: int) -> None:
+    lonely = [row | {"action": f"{row['attempt']} {row['index']}"} for row in rows]
+    assert np.array_equal(values(lonely, "salt", base=base, history=history), values(rows, base))
+
+
+@given(
+    rewards=st.lists(DYADIC, min_size=2, max_size=6),
+    length=st.integers(1, 4),
+    base=st.sampled_from(("grpo", "rloo")),
+    count=st.sampled_from(("attempt", "step")),
+)
+def test_salt_cancels_the_credit_of_edges_that_all_attempts_share(
+    rewards: list[float], length: int, base: str, count: str
+) -> None:
+    """Attempts that do the same at every step differ by luck alone; a centred base leaves them the mean, 0."""
+    rows: list[Row] = [
+        {
+            "task": "q",
+            "attempt": attempt,
+            "index": index,
+            "state": f"s{index}",
+            "action": "go",
+            "reward": reward * (index == length - 1),
+        }
+        for attempt, reward in enumerate(rewards)
+        for index in range(length)
+    ]
+    np.testing.assert_allclose(values(rows, "salt", base=base, count=count), 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("recipe", ["dr_grpo", "rloo", "grpo"])
+@given(rows=any_rows)
+def test_centred_credit_sums_to_zero_over_the_attempts_of_a_task(recipe: str, rows: list[Row]) -> None:
+    per_attempt = dict(zip(((row["task"], row["attempt"]) for row in rows), values(rows, recipe), strict=True))
+    for task in attempts_by_task(rows):
+        total = math.fsum(value for (owner, _), value in per_attempt.items() if owner == task)
+        assert total == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("recipe", ["dr_grpo", "rloo", "grpo"])
+@given(rows=any_rows)
+def test_credit_averaged_over_steps_sums_to_zero_over_the_rows_of_a_task(recipe: str, rows: list[Row]) -> None:
+    got = values(rows, recipe, average="step")
+    for task in attempts_by_task(rows):
+        assert math.fsum(got[[row["task"] == task for row in rows]]) == pytest.approx(0.0, abs=1e-9)
+
+
+@given(rows=any_rows)
+def test_the_state_term_sums_to_zero_over_each_state(rows: list[Row]) -> None:
+    got = values(rows, "hgpo", depth=0, scale="none")
+    for key in {(row["task"], row["state"]) for row in rows}:
+        own = [(row["task"], row["state"]) == key for row in rows]
+        assert math.fsum(got[own]) == pytest.approx(0.0, abs=1e-9)
+
+
+@given(rows=any_rows)
+def test_whitened_credit_has_token_mean_zero_and_variance_one(rows: list[Row]) -> None:
+    tokens = np.array([int(str(row.get("tokens", 1))) for row in rows], dtype=float)
+    for recipe, hyper in (("reinforce_pp", {}), ("reinforce_pp_baseline", {}), ("mars", {"whiten": True})):
+        got = values(rows, recipe, **hyper)
+        if not np.any(got):
+            continue
+        assert np.dot(tokens, got) == pytest.approx(0.0, abs=1e-9)
+        assert np.dot(tokens, got**2) / (tokens.sum() - 1) == pytest.approx(1.0, abs=1e-4)
+
+
+@given(rows=step_rows(optional=False, max_steps=1, min_attempts=2))
+def test_dgpo_gives_mixed_tasks_weights_whose_mean_is_the_share_of_all_tokens(rows: list[Row]) -> None:
+    """sum |A_i| / G of a mixed task is its weight; the weights are B_v softmax, so they sum to B_v."""
+    got = np.abs(values(rows, "dgpo"))
+    weights, tokens = [], 0
+    for task in attempts_by_task(rows):
+        own = got[[row["task"] == task for row in rows]]
+        if np.any(own):
+            weights.append(own.mean())
+            tokens += len(own)
+    assume(weights)
+    assert math.fsum(weights) == pytest.approx(len(weights) * len(rows) / tokens, rel=1e-9)
+
+
+@given(rows=step_rows(optional=False, min_attempts=2))
+def test_mc_grpo_and_its_release_differ_only_where_the_median_deviation_vanishes(rows: list[Row]) -> None:
+    paper, release = values(rows, "mc_grpo"), values(rows, "mc_grpo", reference=True)
+    assert np.array_equal(np.sign(paper), np.sign(release))
+    differs = paper != release
+    # Multiples of 1/8 within 32: a median deviation of 1/8 or more is never below a thousandth of the range.
+    assert np.all(np.abs(release[differs]) >= 0.125 / 1e-3 * (1 - 1e-9))
+
+
+@given(rows=step_rows(rewards=WILD, max_steps=3))
+def test_a_recorded_outcome_replaces_the_sum_of_rewards(rows: list[Row]) -> None:
+    """Terminal outcome in its own column and no rewards: the episode methods see the same table."""
+    first = {(row["task"], row["attempt"]): row["reward"] for row in rows}
+    told = [row | {"outcome": first[row["task"], row["attempt"]]} for row in rows]
+    earned_at = {(row["task"], row["attempt"]): row["index"] for row in rows}
+    earned = [
+        row | {"reward": first[row["task"], row["attempt"]] * (row["index"] == earned_at[row["task"], row["attempt"]])}
+        for row in rows
+    ]
+    for recipe in ("grpo", "dr_grpo", "rloo", "mc_grpo", "ngrpo", "flow_grpo", "salt"):
+        assert np.array_equal(values(told, recipe), values(earned, recipe))
+
+
+@given(rows=step_rows(optional=False))
+def test_a_table_without_states_compares_no_step_by_state(rows: list[Row]) -> None:
+    blind = [{name: field for name, field in row.items() if name != "state"} for row in rows]
+    assert not np.any(credit(blind, "hgpo").compared)
+    assert not np.any(credit(blind, "step_grpo").compared)
+    assert np.array_equal(values(blind, "gigpo"), values(rows, "grpo"))
+    assert np.array_equal(values(mapped(rows, state=lambda _: None), "gigpo"), values(rows, "grpo"))

@@ -1,0 +1,175 @@
+"""What adding a constant to rewards, or multiplying them, does to the credit of each recipe: a declared table.
+
+Rewards and shifts are multiples of 1/8 and scales are powers of two, so that every return is exact and a difference
+can only come from the recipe.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise import recipes
+from tests.laws.calls import mapped, values, with_last_rewards
+from tests.strategies import Row, step_rows
+
+SHIFT: dict[str, str] = {
+    "grpo": "outcome",
+    "dr_grpo": "outcome",
+    "rloo": "outcome",
+    "flow_grpo": "outcome",
+    "mc_grpo": "outcome",
+    "salt": "outcome",
+    "reinforce_pp": "outcome",
+    "reinforce_pp_baseline": "outcome",
+    "gigpo": "outcome",
+    "hgpo": "outcome",
+    "step_grpo": "reward",
+    "mars": "reward",
+    "ngrpo": "with best",
+    "dgpo": "with accuracy",
+    "a_grae": "changes",
+}
+"""outcome: adding a constant to what each attempt earns changes nothing (gamma 1). reward: adding it to each step's
+reward changes nothing. with best: if `best` moves too. with accuracy: if the table has its own accuracy column.
+changes: a return is read as a success rate, so its level matters."""
+
+SCALE: dict[str, str] = {
+    "dr_grpo": "linear",
+    "rloo": "linear",
+    "mars": "linear to six decimals",
+    "grpo": "invariant up to eps",
+    "flow_grpo": "invariant up to eps",
+    "mc_grpo": "invariant up to eps",
+    "salt": "invariant up to eps",
+    "reinforce_pp": "invariant up to eps",
+    "reinforce_pp_baseline": "invariant up to eps",
+    "gigpo": "invariant up to eps",
+    "hgpo": "invariant up to eps",
+    "step_grpo": "invariant up to eps",
+    "ngrpo": "invariant with best up to eps",
+    "dgpo": "invariant with accuracy",
+    "a_grae": "changes",
+}
+"""What multiplying every reward by a positive factor does, at the default settings."""
+
+LINEAR_SETTINGS: list[tuple[str, dict[str, object]]] = [
+    ("dr_grpo", {}),
+    ("rloo", {}),
+    ("gigpo", {"scale": "none"}),
+    ("gigpo", {"scale": "none", "reference": True}),
+    ("hgpo", {"scale": "none", "episode": True}),
+    ("hgpo", {"scale": "none", "reference": True}),
+    ("salt", {"base": "rloo"}),
+]
+"""Settings whose credit is in units of the reward."""
+
+UNDISCOUNTED = {name: {"gamma": 1.0} for name in ("gigpo", "hgpo", "reinforce_pp", "mars")}
+SHIFTS = st.integers(-8000, 8000).map(lambda number: number / 8)
+FACTORS = st.integers(0, 10).map(lambda power: 2.0**power)
+plain_rows = step_rows(optional=False)
+
+
+def of_kind(table: dict[str, str], *kinds: str) -> list[str]:
+    return [name for name, kind in table.items() if kind in kinds]
+
+
+def scaled(rows: list[Row], factor: float) -> list[Row]:
+    return mapped(rows, reward=lambda reward: factor * reward)
+
+
+def with_accuracy(rows: list[Row]) -> list[Row]:
+    return [row | {"accuracy": int(str(row["attempt"])[-1]) / 4} for row in rows]
+
+
+def test_the_tables_declare_every_recipe() -> None:
+    assert set(SHIFT) == set(SCALE) == set(recipes.names())
+
+
+@pytest.mark.parametrize("recipe", of_kind(SHIFT, "outcome"))
+@given(rows=plain_rows, shift=SHIFTS)
+def test_adding_a_constant_to_every_outcome_changes_nothing(recipe: str, rows: list[Row], shift: float) -> None:
+    hyper = UNDISCOUNTED.get(recipe, {})
+    after = values(with_last_rewards(rows, shift), recipe, **hyper)
+    np.testing.assert_allclose(after, values(rows, recipe, **hyper), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("recipe", of_kind(SHIFT, "reward"))
+@given(rows=plain_rows, shift=SHIFTS)
+def test_adding_a_constant_to_every_reward_changes_nothing(recipe: str, rows: list[Row], shift: float) -> None:
+    after = values(mapped(rows, reward=lambda reward: reward + shift), recipe)
+    np.testing.assert_allclose(after, values(rows, recipe), rtol=1e-9, atol=1e-9)
+
+
+@given(rows=plain_rows, shift=SHIFTS)
+def test_ngrpo_moves_with_its_best(rows: list[Row], shift: float) -> None:
+    after = values(with_last_rewards(rows, shift), "ngrpo", best=1.0 + shift)
+    np.testing.assert_allclose(after, values(rows, "ngrpo", best=1.0), rtol=1e-9, atol=1e-9)
+
+
+@given(rows=plain_rows.map(with_accuracy), shift=SHIFTS)
+def test_dgpo_ignores_a_shift_where_accuracy_is_recorded(rows: list[Row], shift: float) -> None:
+    after = values(with_last_rewards(rows, shift), "dgpo")
+    np.testing.assert_allclose(after, values(rows, "dgpo"), rtol=1e-9, atol=1e-9)
+
+
+def test_a_grae_reads_the_level_of_a_return() -> None:
+    """Returns 0, 1/4 against 1/2, 3/4: the same z-scores, other success rates, hence other credit."""
+    low: list[Row] = [{"task": "q", "attempt": a, "index": 0, "state": "s", "reward": a / 4} for a in (0, 1)]
+    high = mapped(low, reward=lambda reward: reward + 0.5)
+    # p = w = 1/8: z/2 (w / sqrt(p) + (1 - w) / sqrt(1 - p)) with z = 0.707103, positive side times w.
+    np.testing.assert_allclose(values(low, "a_grae"), [-0.455717, 0.056965], atol=1e-5)
+    np.testing.assert_allclose(values(high, "a_grae"), [-0.496011, 0.310007], atol=1e-5)
+
+
+@pytest.mark.parametrize(("recipe", "hyper"), LINEAR_SETTINGS, ids=str)
+@given(rows=plain_rows, factor=FACTORS)
+def test_credit_in_units_of_the_reward_scales_with_it_bit_for_bit(
+    recipe: str, hyper: dict[str, object], rows: list[Row], factor: float
+) -> None:
+    after = values(scaled(rows, factor), recipe, **hyper)
+    assert np.array_equal(after, factor * values(rows, recipe, **hyper))
+
+
+@given(rows=plain_rows, factor=FACTORS)
+def test_mars_scales_with_the_reward_to_six_decimals(rows: list[Row], factor: float) -> None:
+    """Distinct values are told apart after rounding to six decimals, which a factor moves by at most half of 1e-6."""
+    after = values(scaled(rows, factor), "mars")
+    np.testing.assert_allclose(after, factor * values(rows, "mars"), rtol=0, atol=factor * 1e-6)
+
+
+@pytest.mark.parametrize("recipe", of_kind(SCALE, "invariant up to eps"))
+@given(rows=plain_rows, factor=FACTORS)
+def test_scaling_rewards_up_changes_a_scaled_credit_by_its_eps_at_most(
+    recipe: str, rows: list[Row], factor: float
+) -> None:
+    """The deviation of distinct multiples of 1/8 is at least 0.02 and the eps 1e-6; MC-GRPO's eps is 1e-3."""
+    hyper = UNDISCOUNTED.get(recipe, {})
+    before, after = values(rows, recipe, **hyper), values(scaled(rows, factor), recipe, **hyper)
+    is_sum = recipe in {"gigpo", "hgpo", "salt"}
+    bound = 1e-2 if recipe == "mc_grpo" else 1e-4
+    np.testing.assert_allclose(after, before, rtol=bound, atol=bound if is_sum else 1e-9)
+    if not is_sum:
+        # Terms of a sum may cancel, as may credit shared along an edge; one term alone only grows as eps loses weight.
+        assert np.all(np.abs(after) >= np.abs(before) * (1 - 1e-12) - 1e-12)
+
+
+@pytest.mark.parametrize(("recipe", "eps"), [("grpo", 1e-6), ("step_grpo", 1e-6), ("mc_grpo", 1e-3)])
+@given(rows=plain_rows, power=st.integers(-10, 10))
+def test_scaling_rewards_and_eps_together_changes_no_bit(recipe: str, eps: float, rows: list[Row], power: int) -> None:
+    factor = 2.0**power
+    after = values(scaled(rows, factor), recipe, eps=factor * eps)
+    assert np.array_equal(after, values(rows, recipe, eps=eps))
+
+
+@given(rows=plain_rows, factor=FACTORS)
+def test_ngrpo_scales_with_its_best(rows: list[Row], factor: float) -> None:
+    after = values(scaled(rows, factor), "ngrpo", best=factor)
+    np.testing.assert_allclose(after, values(rows, "ngrpo", best=1.0), rtol=1e-4, atol=1e-9)
+
+
+@given(rows=plain_rows.map(with_accuracy), factor=FACTORS)
+def test_dgpo_ignores_a_factor_where_accuracy_is_recorded(rows: list[Row], factor: float) -> None:
+    np.testing.assert_allclose(values(scaled(rows, factor), "dgpo"), values(rows, "dgpo"), rtol=1e-12, atol=0)

@@ -1,0 +1,34 @@
+"""Oracles of the rows that two methods leave out of training: MC-GRPO's pivot, NGRPO's solved tasks."""
+
+from __future__ import annotations
+
+from tests.oracles.episode import lower_median
+from tests.oracles.rows import Row, episode_returns, steps_of
+
+
+def mc_grpo_keep(rows: list[Row]) -> list[bool]:
+    """False on the attempt of lowest id among those whose return is the task's lower median (objectives.md 4.4).
+
+    Example: returns 0.2, 1, 0, 0.9, 0.5 of attempts 0..4 have median 0.5, so attempt 4 is left out.
+    """
+    returns = episode_returns(steps_of(rows))
+    pivots = set()
+    for task in {task for task, _ in returns}:
+        own = {attempt: value for (owner, attempt), value in returns.items() if owner == task}
+        middle = lower_median(list(own.values()))
+        pivots.add((task, min((attempt for attempt, value in own.items() if value == middle), key=_order)))
+    return [(row["task"], row["attempt"]) not in pivots for row in rows]
+
+
+def ngrpo_keep(rows: list[Row], *, best: float = 1.0) -> list[bool]:
+    """False on tasks where every attempt already reached `best` (objectives.md 4.3).
+
+    Example: returns 1, 1 of one task and 1, 0 of another with best = 1: the first task is left out.
+    """
+    returns = episode_returns(steps_of(rows))
+    return [any(value != best for (task, _), value in returns.items() if task == row["task"]) for row in rows]
+
+
+def _order(attempt: object) -> tuple[int, str]:
+    """Integers by size, texts by code point."""
+    return (attempt, "") if isinstance(attempt, int) else (0, str(attempt))

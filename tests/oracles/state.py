@@ -1,0 +1,135 @@
+"""Oracles of the methods that compare steps taken in the same state: GiGPO and Step-GRPO."""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+
+from tests.oracles.rows import (
+    Result,
+    Row,
+    Step,
+    attempt_means,
+    by_task,
+    deviation,
+    episode_returns,
+    returns_to_go,
+    spread,
+    steps_of,
+    zscore,
+)
+
+EPS = 1e-6
+
+
+def gigpo(
+    rows: list[Row],
+    *,
+    step_weight: float = 1.0,
+    gamma: float = 0.95,
+    scale: str = "std",
+    similarity: float | None = None,
+    invalid_penalty: float = 0.1,
+    reference: bool = False,
+) -> Result:
+    """A = A_E + step_weight A_S: the attempt among attempts, the step among steps in its state (agentic.md 3.2).
+
+    Example (agentic.md 3.9, gamma 0.9): attempt A of returns 10, 0, 10 has A_E = 3.3333 / 5.7735 = 0.5774; its first
+    step has R = 8.1 among 8.1, 0, 7.29 in s0: A_S = 2.97 / 4.4611 = 0.6658; A = 1.2431.
+    """
+    steps = steps_of(rows)
+    episode = episode_term(steps, scale=scale, invalid_penalty=invalid_penalty, reference=reference)
+    ahead = penalised(returns_to_go(steps, gamma), invalid_penalty)
+    groups = state_groups(steps, similarity=similarity, reference=reference)
+
+    def credit(step: Step) -> tuple[float, bool]:
+        first, has_attempts = episode[step]
+        members = groups.get(step, [])
+        has_steps = len(members) > 1
+        second = _relative(ahead[step], [ahead[other] for other in members], scale) if has_steps else 0.0
+        return first + step_weight * second, has_attempts or has_steps
+
+    return spread(rows, steps, credit)
+
+
+def step_grpo(rows: list[Row], *, eps: float = EPS) -> Result:
+    """z-score of the step's reward among the steps with the same state (agentic.md 5.6).
+
+    Example: 0.95, 0.40, 0.80, 0 have mean 0.5375 and sample std 0.42696: the first gets 0.4125 / 0.42696 = 0.9661.
+    """
+    steps = steps_of(rows)
+    groups = state_groups(steps, similarity=None, reference=False)
+
+    def credit(step: Step) -> tuple[float, bool]:
+        rewards = [other.reward for other in groups.get(step, [])]
+        if len(rewards) < 2:
+            return 0.0, False
+        return zscore(step.reward, rewards, ddof=1, eps=eps), True
+
+    return spread(rows, steps, credit)
+
+
+def episode_term(
+    steps: list[Step], *, scale: str, invalid_penalty: float, reference: bool
+) -> dict[Step, tuple[float, bool]]:
+    """A_E of each step: its attempt's return against the attempts of the task.
+
+    The release takes the statistics over rows, lets a lone row's score through, and takes the invalid penalty off the
+    row's own score (agentic.md 3.3). The recipe's default leaves the score alone: among attempts of equal return, of
+    which each has some invalid steps, the deviation of the attempts' means is 0, and 0.05 / 1e-6 would be 50,000.
+    Example: returns 1 and 0 of two steps each, one step of the first invalid, penalty 0.1, mean only: every step of
+    the first gets 0.5; in the release the scores are 0.9, 1, 0, 0 and the invalid step gets 0.9 - 0.475 = 0.425.
+    """
+    returns = episode_returns(steps)
+    score = {step: returns[step.who] for step in steps}
+    if reference:
+        score = penalised(score, invalid_penalty)
+    terms = {}
+    for members in by_task(steps).values():
+        scores = [score[step] for step in members]
+        numbers = scores if reference else attempt_means(members, score)
+        for step in members:
+            if len(numbers) == 1:
+                terms[step] = (score[step] if reference else 0.0, False)
+            else:
+                terms[step] = (_relative(score[step], numbers, scale), True)
+    return terms
+
+
+def penalised(numbers: dict[Step, float], penalty: float) -> dict[Step, float]:
+    """Each step's number, less the penalty where its action is invalid: after discounting (agentic.md 3.3)."""
+    return {step: value if step.is_valid else value - penalty for step, value in numbers.items()}
+
+
+def state_groups(steps: list[Step], *, similarity: float | None, reference: bool) -> dict[Step, list[Step]]:
+    """The steps of the same task and state, for each step that has a state."""
+    members: dict[object, list[Step]] = {}
+    label: dict[Step, object] = {}
+    seen: dict[object, list[str]] = {}
+    for step in sorted(steps, key=lambda step: (step.task, step.attempt, step.index)):
+        if step.state is None:
+            continue
+        state = step.state
+        if similarity is not None:
+            known = seen.setdefault(step.task, [])
+            state = _representative(str(step.state), known, similarity, reference)
+        label[step] = (step.task, state)
+        members.setdefault(label[step], []).append(step)
+    return {step: members[key] for step, key in label.items()}
+
+
+def _representative(state: str, known: list[str], similarity: float, reference: bool) -> str:
+    """The first known state that is near enough, or the state itself, which becomes known.
+
+    Example at 0.95: "... see a mug 1." and "... see a mug 2." have ratio 0.975: one group in the release, two here.
+    """
+    for candidate in known:
+        is_near = SequenceMatcher(None, state, candidate).ratio() >= similarity
+        if is_near and (reference or re.findall(r"\d+", state) == re.findall(r"\d+", candidate)):
+            return candidate
+    known.append(state)
+    return state
+
+
+def _relative(own: float, numbers: list[float], scale: str) -> float:
+    return zscore(own, numbers, ddof=1, eps=EPS) if scale == "std" else deviation(own, numbers)

@@ -1,0 +1,140 @@
+"""Every recipe, with the settings under which it is tested, and the oracle that judges it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_baseline
+from tests.oracles.edges import salt
+from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
+from tests.oracles.history import hgpo
+from tests.oracles.roles import mars
+from tests.oracles.rows import Result
+from tests.oracles.state import gigpo, step_grpo
+
+ORACLES: dict[str, Callable[..., Result]] = {
+    "a_grae": a_grae,
+    "dgpo": dgpo,
+    "dr_grpo": dr_grpo,
+    "flow_grpo": flow_grpo,
+    "gigpo": gigpo,
+    "grpo": grpo,
+    "hgpo": hgpo,
+    "mars": mars,
+    "mc_grpo": mc_grpo,
+    "ngrpo": ngrpo,
+    "reinforce_pp": reinforce_pp,
+    "reinforce_pp_baseline": reinforce_pp_baseline,
+    "rloo": rloo,
+    "salt": salt,
+    "step_grpo": step_grpo,
+}
+
+DISCOUNTED = {"gigpo", "hgpo", "mars", "reinforce_pp"}
+"""Recipes with a gamma."""
+
+BATCH_WIDE = {"reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae"}
+"""Recipes that read other tasks by design; `mars` joins them when it whitens."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A recipe's name and the settings it is called with."""
+
+    recipe: str
+    hyper: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def oracle(self) -> Callable[..., Result]:
+        return ORACLES[self.recipe]
+
+    @property
+    def is_batch_wide(self) -> bool:
+        return self.recipe in BATCH_WIDE or bool(self.hyper.get("whiten"))
+
+    @property
+    def is_value(self) -> bool:
+        """Whether the credit is in units of the reward, not divided by a deviation."""
+        if self.recipe == "mars":
+            return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
+        return (
+            self.recipe in {"dr_grpo", "rloo"} or self.hyper.get("scale") == "none" or self.hyper.get("base") == "rloo"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.recipe}({', '.join(f'{key}={value}' for key, value in self.hyper.items())})"
+
+
+def _variants(recipe: str, *hypers: dict[str, object]) -> list[Variant]:
+    return [Variant(recipe, hyper) for hyper in hypers]
+
+
+VARIANTS: list[Variant] = [
+    *_variants(
+        "grpo",
+        {},
+        {"ddof": 0},
+        {"eps": 1e-4},
+        {"average": "step"},
+        {"alone": "raw"},
+        {"average": "step", "alone": "raw"},
+    ),
+    *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
+    *_variants("rloo", {}, {"average": "step"}, {"alone": "raw"}),
+    *_variants("flow_grpo", {}, {"reference": True}),
+    *_variants("mc_grpo", {}, {"eps": 0.01}, {"reference": True}),
+    *_variants("ngrpo", {}, {"best": 2.0, "virtual": 3}, {"virtual": 0}, {"reference": True}),
+    *_variants("reinforce_pp", {}, {"eps": 1e-4}),
+    *_variants("reinforce_pp_baseline", {}, {"eps": 1e-4}),
+    *_variants(
+        "gigpo",
+        {},
+        {"scale": "none"},
+        {"step_weight": 0.5, "invalid_penalty": 0.25},
+        {"similarity": 0.9},
+        {"similarity": 0.9, "reference": True},
+        {"reference": True},
+        {"reference": True, "scale": "none"},
+    ),
+    *_variants(
+        "hgpo",
+        {},
+        {"depth": 0},
+        {"depth": 4, "alpha": 2.0},
+        {"alpha": 0.0, "invalid_penalty": 0.25},
+        {"scale": "none"},
+        {"episode": True},
+        {"episode": True, "scale": "none"},
+        {"reference": True},
+        {"reference": True, "depth": 4, "alpha": 2.0},
+        {"reference": True, "episode": True},
+        {"reference": True, "episode": True, "scale": "none"},
+    ),
+    *_variants(
+        "salt",
+        {},
+        {"history": 0},
+        {"next_state": False},
+        {"count": "step"},
+        {"base": "rloo"},
+        {"history": 2, "next_state": False, "count": "step", "base": "rloo"},
+    ),
+    *_variants("dgpo", {}, {"temperature": 0.5}, {"reference": True}),
+    *_variants("a_grae", {}, {"alpha": 0.5}, {"reference": True}),
+    *_variants("mars", {}, {"scale": "std"}, {"whiten": True}, {"scale": "std", "whiten": True}),
+    *_variants("step_grpo", {}, {"eps": 1e-4}),
+]
+
+LAW_VARIANTS: list[Variant] = [
+    *[Variant(recipe) for recipe in ORACLES],
+    *_variants("grpo", {"average": "step", "alone": "raw"}),
+    *_variants("gigpo", {"scale": "none"}, {"similarity": 0.9}, {"reference": True}),
+    *_variants("hgpo", {"episode": True, "depth": 4}, {"scale": "none"}, {"reference": True, "episode": True}),
+    *_variants("salt", {"history": 2, "next_state": False, "count": "step", "base": "rloo"}),
+    *_variants("mc_grpo", {"reference": True}),
+    *_variants("ngrpo", {"reference": True}),
+    *_variants("mars", {"scale": "std", "whiten": True}),
+]
+"""Each recipe as it comes, and settings that take another path through the library: enough for the laws, where every
+case draws many tables."""
