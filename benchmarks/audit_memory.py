@@ -32,6 +32,7 @@ class Measurement:
     """What one process took."""
 
     seconds: float
+    cpu_seconds: float
     peak_megabytes: float
     output: str
 
@@ -122,7 +123,9 @@ def measure(command: Sequence[str]) -> Measurement:
         raise SystemExit(f"{' '.join(command)} failed with status {os.waitstatus_to_exitcode(status)}")
     # Linux counts in kilobytes, macOS in bytes.
     peak = usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-    return Measurement(seconds=seconds, peak_megabytes=peak, output=output.strip())
+    return Measurement(
+        seconds=seconds, cpu_seconds=usage.ru_utime + usage.ru_stime, peak_megabytes=peak, output=output.strip()
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -156,8 +159,8 @@ def report(options: argparse.Namespace) -> None:
         return
     print(f"file              {size:,.0f} MB, {rows:,} rows")
     print(f"streamed          {found.output}")
-    print(f"seconds           {found.seconds:,.1f}")
-    print(f"speed             {size / found.seconds:,.1f} MB/s")
+    print(f"seconds           {found.seconds:,.1f} ({found.cpu_seconds:,.1f} of one core)")
+    print(f"speed             {size / found.seconds:,.1f} MB/s ({size / found.cpu_seconds:,.1f} MB per core second)")
     print(f"peak memory       {found.peak_megabytes:,.0f} MB (of which imports {idle.peak_megabytes:,.0f} MB)")
 
 

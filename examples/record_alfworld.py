@@ -203,7 +203,7 @@ def header(tasks: Sequence[Task], goals: Sequence[str], options: argparse.Namesp
         "env": f"alfworld {version('alfworld')}, textworld {version('textworld')}",
         "source": "ALFWorld games (MIT), Shridhar et al. 2021, arXiv:2010.03768",
         "split": options.split,
-        "policy": "noisy expert: the game's walkthrough with mistakes",
+        "policy": "noisy expert: the walkthrough with mistakes, less the gap where a task has one",
         "seed": options.seed,
         "command": f"python examples/record_alfworld.py {flags}",
         "tasks": about,
@@ -219,7 +219,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--tasks", type=int, default=12, help="number of tasks, a multiple of six")
     parser.add_argument("--attempts", type=int, default=8, help="attempts at each task")
     parser.add_argument("--step-limit", type=int, default=30, help="steps before an attempt is cut off")
-    parser.add_argument("--noise-low", type=float, default=0.3, help="mistakes a step in the first attempt")
+    parser.add_argument("--noise-low", type=float, default=0.2, help="mistakes a step in the first attempt")
     parser.add_argument("--noise-high", type=float, default=0.8, help="mistakes a step in the last attempt")
     parser.add_argument("--gap-share", type=float, default=0.2, help="share of tasks with an unknown command")
     parser.add_argument("--seed", type=int, default=0, help="run seed")

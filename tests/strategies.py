@@ -81,7 +81,7 @@ def _attempts(rng: random.Random, regime: str) -> list[tuple[list[float], float]
     one_length = rng.choice((None, rng.randint(1, 6)))
     constant = rng.choice(FROZEN if regime == "frozen" else CONSTANTS)
     attempts = []
-    for _ in range(rng.choice((1, 2, 2, 3, 4, 5, 7))):
+    for _ in range(rng.choice((1, 2, 2, 3, 4, 5, 7, 12))):
         length = one_length or rng.randint(1, 6)
         if regime in _ONE_REWARD:
             rewards = [_ONE_REWARD[regime](rng) for _ in range(length)]
@@ -95,7 +95,9 @@ def _attempts(rng: random.Random, regime: str) -> list[tuple[list[float], float]
 
 
 def _indices(rng: random.Random, length: int) -> list[int]:
-    """Consecutive indices from 0; now and then one is missing from the middle."""
+    """Consecutive indices from 0; now and then one is missing from the middle, or the first ones are."""
+    if rng.random() < 0.05:
+        return list(range(2, 2 + length))
     if length > 1 and rng.random() < 0.15:
         gap = rng.randint(1, length - 1)
         return [index + (index >= gap) for index in range(length)]

@@ -11,6 +11,9 @@ from collections import defaultdict
 
 from tests.oracles.rows import Result, Row, number
 
+Key = tuple[int, tuple[object, ...]]
+"""Level; then the task, and the states from that many steps back up to now."""
+
 
 def clustered_hgpo(
     rows: list[Row],
@@ -29,7 +32,7 @@ def clustered_hgpo(
     ahead = _returns(rows, gamma, invalid_penalty)
     clusters = _clusters(rows, depth)
     total, weight_sum, compared = [0.0] * len(rows), [0.0] * len(rows), [False] * len(rows)
-    for (level, *_), members in clusters.items():
+    for (level, _), members in clusters.items():
         if len(members) < 2:
             continue
         weight = float(level + 1) ** alpha
@@ -58,9 +61,8 @@ def _returns(rows: list[Row], gamma: float, invalid_penalty: float) -> list[floa
     return ahead
 
 
-def _clusters(rows: list[Row], depth: int) -> dict[tuple[object, ...], list[int]]:
-    """Key: level, task, and the states from that many steps back up to now."""
-    clusters: dict[tuple[object, ...], list[int]] = defaultdict(list)
+def _clusters(rows: list[Row], depth: int) -> dict[Key, list[int]]:
+    clusters: dict[Key, list[int]] = defaultdict(list)
     for path in _paths(rows):
         recent: list[object] = []
         expected: float | None = None
@@ -75,7 +77,7 @@ def _clusters(rows: list[Row], depth: int) -> dict[tuple[object, ...], list[int]
                 continue
             recent = [*recent, state][-(depth + 1) :]
             for level in range(len(recent)):
-                clusters[(level, row["task"], *recent[-level - 1 :])].append(position)
+                clusters[level, (row["task"], *recent[-level - 1 :])].append(position)
     return clusters
 
 

@@ -15,11 +15,14 @@ from tests.oracles.state import gigpo, step_grpo
 
 ORACLES: dict[str, Callable[..., Result]] = {
     "a_grae": a_grae,
+    "cispo": grpo,
+    "dapo": grpo,
     "dgpo": dgpo,
     "dr_grpo": dr_grpo,
     "flow_grpo": flow_grpo,
     "gigpo": gigpo,
     "grpo": grpo,
+    "gspo": grpo,
     "hgpo": hgpo,
     "mars": mars,
     "mc_grpo": mc_grpo,
@@ -28,6 +31,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "reinforce_pp_baseline": reinforce_pp_baseline,
     "rloo": rloo,
     "salt": salt,
+    "sapo": grpo,
     "step_grpo": step_grpo,
 }
 
@@ -80,6 +84,7 @@ VARIANTS: list[Variant] = [
         {"alone": "raw"},
         {"average": "step", "alone": "raw"},
     ),
+    *[Variant(name) for name in ("dapo", "gspo", "cispo", "sapo")],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     *_variants("rloo", {}, {"average": "step"}, {"alone": "raw"}),
     *_variants("flow_grpo", {}, {"reference": True}),

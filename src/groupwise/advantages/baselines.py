@@ -34,7 +34,7 @@ class Median(Part, slot="baseline"):
     """Subtract the group's median; of an even number of members, the lower of the middle two (MC-GRPO)."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
-        return values - groups.spread(groups.lower_median(values), 0.0)
+        return values - groups.spread(groups.lower_median(values))
 
 
 class DistinctMean(Part, slot="baseline"):
@@ -49,7 +49,7 @@ class DistinctMean(Part, slot="baseline"):
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
         kept, distinct = distinct_members(values, groups, self.decimals)
         mean = distinct.mean(np.round(values, self.decimals)[kept])
-        return np.where(groups.spread(distinct.size, 1.0) == 1, 0.0, values - groups.spread(mean, 0.0))
+        return np.where(groups.spread(distinct.size, 1.0) == 1, 0.0, values - groups.spread(mean))
 
 
 class NoBaseline(Part, slot="baseline"):
@@ -63,7 +63,7 @@ def centred(values: FloatArray, groups: Segments) -> FloatArray:
     """Distance of each member from its group's mean (N); 0 for members of no group."""
     distance = values - groups.spread(values[groups.first], np.nan)
     distance = np.where(groups.label < 0, 0.0, distance)
-    return distance - groups.spread(groups.sum(distance) / groups.size, 0.0)
+    return distance - groups.spread(groups.sum(distance) / groups.size)
 
 
 def distinct_members(values: FloatArray, groups: Segments, decimals: int) -> tuple[IntArray, Segments]:

@@ -83,7 +83,7 @@ class Asymmetric(Part, slot="estimator"):
         easy = np.sqrt(1 - inside) if self.easy_denominator == "paper" else 1 - np.sqrt(inside)
         hard = np.sqrt(inside)
         factor = np.where(mixed, w / 2 / (hard + self.eps) + (1 - w) / 2 / (easy + self.eps), 0.0)
-        weight = table.tasks.spread(factor, 0.0)
+        weight = table.tasks.spread(factor)
         weight = np.where(inner.values > 0, weight * min(1.0, w / self.alpha), weight)
         return _weighted(table, inner, weight, self)
 

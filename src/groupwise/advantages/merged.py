@@ -35,7 +35,7 @@ class Merged(Part, slot="estimator"):
         once = self.count == "attempt"
         mean = attempts.mean(passes.mean(inner.values)) if once else groups.mean(inner.values)
         trace = Shared(
-            values=np.where(met, groups.spread(mean, 0.0), inner.values),
+            values=np.where(met, groups.spread(mean), inner.values),
             compared=inner.compared,
             label=np.where(met, groups.label, NOT_COMPARABLE),
             of=inner,

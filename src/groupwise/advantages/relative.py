@@ -51,7 +51,7 @@ class Relative(Part, slot="estimator"):
         scale = self.scale(values, groups)
 
         group = groups.label[member]
-        distance = centred[member] if self.average == "step" else (signal - values[member]) + centred[member]
+        distance = (signal - values[member]) + centred[member]
         made_up = 0 if self.virtual_is_company else len(self.virtual)
         compared = np.append(groups.size - made_up > 1, False)[group]
         scale_of_step = np.append(scale, np.nan)[group]

@@ -49,7 +49,7 @@ class MedianAbsoluteDeviation(Part, slot="scale"):
     """Share of the range below which the sample deviation takes over."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
-        distance = np.abs(values - groups.spread(groups.lower_median(values), 0.0))
+        distance = np.abs(values - groups.spread(groups.lower_median(values)))
         median = groups.lower_median(distance)
         if self.fallback is None:
             return median + self.eps

@@ -89,7 +89,7 @@ class Centred(Part, slot="signal"):
 
     def __call__(self, table: StepTable) -> FloatArray:
         signal, groups = table.once(self.of), Segments.of(table.once(self.by))
-        return signal - groups.spread(groups.mean(signal), 0.0)
+        return signal - groups.spread(groups.mean(signal))
 
 
 def _discounted(rewards: FloatArray, label: IntArray, gamma: float) -> FloatArray:

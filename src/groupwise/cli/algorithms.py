@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
 from groupwise.recipes import build
-from groupwise.recipes.run_file import load_algorithm
 
 
 def algorithm_named(text: str) -> Algorithm:
     """Build what `hgpo`, `hgpo:depth=4,scale=none` or `my_run.toml` names."""
+    from groupwise.recipes.run_file import (
+        load_algorithm,
+        parse_value,
+    )  # a run's whole schema; not every command needs it
+
     if text.endswith(".toml"):
         return load_algorithm(Path(text))
     name, _, options = text.partition(":")
-    return build(name, **dict(_option(name, option) for option in options.split(",") if option))
-
-
-def _option(recipe: str, text: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"{recipe}: option {text!r} has no value; write {key}=VALUE")
-    try:
-        return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key, value  # bare words, as in scale=none
+    given: dict[str, Any] = {}
+    for option in options.split(",") if options else ():
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise ConfigError(f"{name}: option {option!r} has no value; write {key}=VALUE")
+        given[key] = parse_value(value)
+    return build(name, **given)

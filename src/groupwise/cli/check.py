@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
+import tomllib
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from groupwise.cli.screen import file_progress, output
+from groupwise.core.errors import ConfigError
+from groupwise.core.parts import name_of, part_class
+from groupwise.envs.checker import NUM_TASKS, RuleResult, check_environment
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.faults import CHECKS, FaultTally
 
@@ -71,3 +77,57 @@ def _print(tally: FaultTally, rows: int, file: Path) -> None:
         for fault in tally.examples[check.kind]:
             lines = ", ".join(str(line) for line in fault.lines)
             console.print(f"          line {lines}: {escape(fault.found)}", highlight=False)
+
+
+@app.command("env")
+def env(
+    kind: Annotated[
+        str, typer.Argument(metavar="MODULE:CLASS", help="Your environment, or the kind of a built-in one.")
+    ],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="A field of the environment; may repeat.")
+    ] = None,
+    tasks: Annotated[
+        int, typer.Option(min=1, help="Training tasks to play; fewer for a slow environment.")
+    ] = NUM_TASKS,
+    seed: Annotated[int, typer.Option(help="For the tasks and actions that are tried.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Check an environment against the rules the loop relies on; exit with status 1 if one is broken."""
+    # The installed command, unlike `python -m`, does not look for modules where the user stands.
+    sys.path.insert(0, str(Path.cwd()))
+    part: Any = part_class("env", kind)(**_fields(settings or []))
+    results = check_environment(part, tasks=tasks, seed=seed)
+    if as_json:
+        typer.echo(json.dumps({"env": part.config(), "rules": [asdict(result) for result in results]}, indent=2))
+    else:
+        _print_rules(name_of(part), results)
+    if any(result.status == "broken" for result in results):
+        raise typer.Exit(1)
+
+
+def _fields(settings: Sequence[str]) -> dict[str, Any]:
+    """Read `field=value` settings; a value is TOML, or else plain text."""
+    fields: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: found no '='; write FIELD=VALUE")
+        try:
+            fields[name.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            fields[name.strip()] = value.strip()
+    return fields
+
+
+def _print_rules(name: str, results: Sequence[RuleResult]) -> None:
+    console = output()
+    broken = sum(result.status == "broken" for result in results)
+    console.print(f"[bold]{escape(name)}[/]: {len(results)} rules, {broken} broken", highlight=False)
+    for result in results:
+        if result.status == "broken":
+            console.print(f" [red]broken[/]   {result.rule}: {escape(result.found)}", highlight=False)
+            console.print(f"          [dim]Why it matters: {escape(result.why)}[/]", highlight=False)
+        else:
+            word = "[green]ok[/]     " if result.status == "kept" else "[dim]skipped[/]"
+            console.print(f" {word}  {result.rule}: {escape(result.found)}", highlight=False)

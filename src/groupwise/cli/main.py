@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from groupwise.cli import audit, check, explain, recipes
+from groupwise.cli import audit, check, explain, recipes, train
 from groupwise.cli.screen import errors
 from groupwise.core.errors import GroupwiseError
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("recipes")(recipes.recipes)
 app.command("audit")(audit.audit)
 app.command("explain")(explain.explain)
+app.command("train")(train.train)
 app.add_typer(check.app, name="check")
 
 

@@ -2,8 +2,11 @@
 
     GroupwiseError
     ├── ConfigError        a part, a recipe or a run file says something that cannot be meant
-    └── RecordError        recorded data breaks a promise: a missing column, a NaN, two rows with one identity
-        └── FileError      a rollouts file cannot be read: truncated, corrupt, of another format or version
+    ├── RecordError        recorded data breaks a promise: a missing column, a NaN, two rows with one identity
+    │   └── FileError      a rollouts file cannot be read: truncated, corrupt, of another format or version
+    ├── EnvironmentFault   an environment raised, hung or died
+    ├── EngineFault        an engine was asked for what it cannot do, or failed
+    └── TrainingError      a run cannot go on: a NaN, weights that did not arrive, too few survivors
 
 A message says *where* (path, row or key), *what was found*, and *what to do next*.
 """
@@ -36,6 +39,18 @@ class RecordError(GroupwiseError):
 
 class FileError(RecordError):
     """A rollouts file cannot be read."""
+
+
+class EnvironmentFault(GroupwiseError):
+    """An environment raised, hung or died; stored on its trajectory."""
+
+
+class EngineFault(GroupwiseError):
+    """An engine was asked for what it cannot do, or failed."""
+
+
+class TrainingError(GroupwiseError):
+    """A run cannot go on."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -19,6 +19,7 @@ from groupwise.core.credit import Credit
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
 from groupwise.core.step_table import StepTable
+from groupwise.core.totals import Totals
 
 CATALOGUES = {
     "grouper": "groupwise.groups:GROUPERS",
@@ -27,6 +28,16 @@ CATALOGUES = {
     "baseline": "groupwise.advantages:BASELINES",
     "scale": "groupwise.advantages:SCALES",
     "estimator": "groupwise.advantages:ESTIMATORS",
+    "loss": "groupwise.losses:LOSSES",
+    "ratio": "groupwise.losses:RATIOS",
+    "surrogate": "groupwise.losses:SURROGATES",
+    "correction": "groupwise.losses:CORRECTIONS",
+    "penalty": "groupwise.losses:PENALTIES",
+    "aggregate": "groupwise.losses:AGGREGATES",
+    "env": "groupwise.envs:ENVS",
+    "model": "groupwise.engines:MODELS",
+    "memory": "groupwise.rollout:MEMORIES",
+    "action_rule": "groupwise.rollout:ACTION_RULES",
 }
 """Where each slot's catalogue stands: a literal dict of kind -> class. Named, not imported: parts live above core."""
 
@@ -172,12 +183,28 @@ class Filter(Protocol):
     def __call__(self, table: StepTable) -> BoolArray: ...
 
 
+class Loss(Protocol):
+    """Makes the number that is minimised of a micro-batch's token columns; its shares of an update add up.
+
+    The columns and the result hold tensors, which core does not name: see `groupwise.losses`.
+    """
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+
+    @property
+    def unit(self) -> str: ...
+
+    def __call__(self, columns: Any, totals: Totals) -> Any: ...
+
+
 GrouperPart = Annotated[Grouper, Slot("grouper")]
 SignalPart = Annotated[Signal, Slot("signal")]
 BaselinePart = Annotated[Baseline, Slot("baseline")]
 ScalePart = Annotated[Scale, Slot("scale")]
 EstimatorPart = Annotated[Estimator, Slot("estimator")]
 FilterPart = Annotated[Filter, Slot("filter")]
+LossPart = Annotated[Loss, Slot("loss")]
 
 
 def _plain(value: object) -> Any:

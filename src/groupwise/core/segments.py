@@ -57,7 +57,7 @@ class Segments:
         """The label, with one more bin at the end for members of no group (N)."""
         return np.where(self.label < 0, len(self), self.label)
 
-    def spread(self, per_group: npt.NDArray[np.generic], outside: float) -> FloatArray:
+    def spread(self, per_group: npt.NDArray[np.generic], outside: float = 0.0) -> FloatArray:
         """Hand each member its group's number; members of no group get `outside`."""
         return np.append(per_group.astype(np.float64), outside)[self.label]
 
@@ -68,7 +68,7 @@ class Segments:
     def mean(self, values: FloatArray) -> FloatArray:
         """Mean of each group (M), taken relative to its first member, so that a constant's mean is that constant."""
         anchor = values[self.first]
-        return anchor + self.sum(values - self.spread(anchor, 0.0)) / self.size
+        return anchor + self.sum(values - self.spread(anchor)) / self.size
 
     def is_constant(self, values: FloatArray) -> BoolArray:
         """Which groups hold one value only (M), decided by equality."""

@@ -145,7 +145,7 @@ class StepTable:
         """Each step's episode return (S): the attempt's `outcome` where given, else the sum of its rewards."""
         if "outcome" in self.extra:
             return np.asarray(self.extra["outcome"], dtype=np.float64)
-        return self.attempts.spread(self.attempts.sum(self.reward), 0.0)
+        return self.attempts.spread(self.attempts.sum(self.reward))
 
     @cached_property
     def tokens(self) -> FloatArray:

@@ -9,7 +9,7 @@ from groupwise.groups.by_history import ByHistory
 from groupwise.groups.by_role import ByRole
 from groupwise.groups.by_state import ByState
 from groupwise.groups.by_task import ByAttempt, ByTask
-from groupwise.groups.filters import DropPivot, DropSolved
+from groupwise.groups.filters import DropPivot, DropSolved, ZeroSpread
 
 GROUPERS: dict[str, type[Part]] = {
     "by_task": ByTask,
@@ -24,6 +24,7 @@ GROUPERS: dict[str, type[Part]] = {
 FILTERS: dict[str, type[Part]] = {
     "drop_pivot": DropPivot,
     "drop_solved": DropSolved,
+    "zero_spread": ZeroSpread,
 }
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "ByTask",
     "DropPivot",
     "DropSolved",
+    "ZeroSpread",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from groupwise.core.parts import Part
@@ -41,3 +43,24 @@ class DropSolved(Part, slot="filter"):
     def __call__(self, table: StepTable) -> BoolArray:
         missed = (table.episode_return != self.best).astype(np.float64)
         return table.tasks.sum(missed)[table.task] > 0
+
+
+class ZeroSpread(Part, slot="filter"):
+    """Drop the tasks whose attempts all did equally well: nothing tells them apart.
+
+    Source: DAPO (Yu et al. 2025, arXiv:2503.14476), dynamic sampling: keep a task iff 0 < correct < n. Choices: what is
+    compared is the column `accuracy` where the table has it, else the return, since a length penalty would make equal
+    answers differ; equal means equal, not a small deviation. A task with one attempt is dropped (`alone="keep"` keeps
+    it, as verl's recipe does). Sampling more tasks in place of the dropped ones is the attempt plan's work.
+    """
+
+    alone: Literal["drop", "keep"] = "drop"
+    """What happens to a task with one attempt."""
+
+    def __call__(self, table: StepTable) -> BoolArray:
+        scores = np.asarray(table.extra.get("accuracy", table.episode_return), dtype=np.float64)
+        kept = ~table.tasks.is_constant(scores)
+        if self.alone == "keep":
+            tasks = Segments.of(table.task[table.attempts.first])
+            kept |= tasks.size == 1
+        return kept[table.task]

@@ -19,6 +19,7 @@ from groupwise.recipes.episode import (
 )
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
+from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.recipe import RecipeSummary, recipe
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
@@ -29,6 +30,10 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "rloo": rloo,
     "reinforce_pp": reinforce_pp,
     "reinforce_pp_baseline": reinforce_pp_baseline,
+    "dapo": dapo,
+    "gspo": gspo,
+    "cispo": cispo,
+    "sapo": sapo,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "salt": salt,
@@ -46,11 +51,14 @@ __all__ = [
     "RecipeSummary",
     "a_grae",
     "build",
+    "cispo",
+    "dapo",
     "dgpo",
     "dr_grpo",
     "flow_grpo",
     "gigpo",
     "grpo",
+    "gspo",
     "hgpo",
     "mars",
     "mc_grpo",
@@ -61,6 +69,7 @@ __all__ = [
     "reinforce_pp_baseline",
     "rloo",
     "salt",
+    "sapo",
     "step_grpo",
     "summary",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from groupwise.advantages import Asymmetric, EpisodeReturn, MeanAbsoluteDeviation, QuestionWeighted, Relative
 from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByTask
+from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.recipes.episode import grpo
 from groupwise.recipes.recipe import recipe
 
@@ -16,10 +17,13 @@ def dgpo(*, temperature: float = 2.0, reference: bool = False) -> Algorithm:
     A_i = lambda_s * (R_i - mean(R)) / mean|R - mean(R)|,   lambda_s = B_v * softmax_s(-accuracy_s / T)
 
     Choices: no epsilon, since a group of equal returns is 0 by rule; `reference=True` adds the released 1e-4 to the sum
-    of distances. See `QuestionWeighted` for accuracy and the token factor.
+    of distances. See `QuestionWeighted` for accuracy and the token factor. Clip 0.2, mean over tokens, no KL.
     """
     balanced = Relative(by=ByTask(), of=EpisodeReturn(), scale=MeanAbsoluteDeviation(eps=1e-4 if reference else 0.0))
-    return Algorithm(advantage=QuestionWeighted(of=balanced, temperature=temperature))
+    return Algorithm(
+        advantage=QuestionWeighted(of=balanced, temperature=temperature),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()),
+    )
 
 
 @recipe
@@ -29,8 +33,11 @@ def a_grae(*, alpha: float = 1.0, reference: bool = False) -> Algorithm:
     A = (w/2) z / sqrt(p) + ((1-w)/2) z / sqrt(1-p);   positive A times min(1, w / alpha)
 
     Choices: the paper's sqrt(1-p); the release divides by 1 - sqrt(p) and adds 1e-6 to both denominators
-    (`reference=True`). Returns must lie in [0, 1].
+    (`reference=True`). Returns must lie in [0, 1]. Loss as for GRPO.
     """
+    base = grpo()
     if reference:
-        return Algorithm(advantage=Asymmetric(of=grpo().advantage, alpha=alpha, easy_denominator="code", eps=1e-6))
-    return Algorithm(advantage=Asymmetric(of=grpo().advantage, alpha=alpha))
+        credit = Asymmetric(of=base.advantage, alpha=alpha, easy_denominator="code", eps=1e-6)
+    else:
+        credit = Asymmetric(of=base.advantage, alpha=alpha)
+    return Algorithm(advantage=credit, loss=base.loss)

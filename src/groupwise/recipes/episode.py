@@ -20,6 +20,16 @@ from groupwise.advantages import (
 )
 from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByTask, DropPivot, DropSolved
+from groupwise.losses import (
+    Clip,
+    ConstantLength,
+    Kl,
+    PolicyLoss,
+    SequenceMean,
+    SequenceRatio,
+    TokenMean,
+    TrajectoryMean,
+)
 from groupwise.recipes.recipe import recipe
 
 Average = Literal["attempt", "step"]
@@ -32,16 +42,17 @@ def grpo(
 ) -> Algorithm:
     """GRPO (Shao et al. 2024, arXiv:2402.03300): an attempt is compared with the other attempts at its task.
 
-    A_i = (R_i - mean(R)) / (std(R) + eps)
+    A_i = (R_i - mean(R)) / (std(R) + eps);   loss = mean over answers, then tokens, of (clipped -A * rho + b * k3)
 
     Choices: sample deviation and eps 1e-6, as verl computes it (TRL: 1e-4). Each attempt counts once, however many
     steps it has; `average="step"` counts it once a step. A task with one attempt gets 0; `alone="raw"` gives it R, as
-    verl does.
+    verl does. Clip 0.2; b = 0.001 (DeepSeek-R1), where published recipes range to 0.04 and TRL's default is 0.
     """
     return Algorithm(
         advantage=Relative(
             by=ByTask(), of=EpisodeReturn(), scale=Deviation(ddof=ddof, eps=eps), average=average, alone=alone
-        )
+        ),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=SequenceMean(), penalties=(Kl(estimator="k3", weight=0.001),)),
     )
 
 
@@ -49,20 +60,24 @@ def grpo(
 def dr_grpo(*, average: Average = "attempt", alone: Alone = "zero") -> Algorithm:
     """Dr. GRPO (Liu et al. 2025, arXiv:2503.20783): GRPO without the division by the deviation.
 
-    A_i = R_i - mean(R)
+    A_i = R_i - mean(R);   loss = sum over tokens of clipped -A * rho / (answers * most tokens of an answer)
 
-    Choices: as for GRPO.
+    Choices: credit as for GRPO. Clip 0.2, no KL. The divisor is TRL's, with the number of answers; verl leaves it out.
     """
-    return Algorithm(advantage=Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale(), average=average, alone=alone))
+    return Algorithm(
+        advantage=Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale(), average=average, alone=alone),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=ConstantLength()),
+    )
 
 
 @recipe
 def rloo(*, average: Average = "attempt", alone: Alone = "zero") -> Algorithm:
     """RLOO (Ahmadian et al. 2024, arXiv:2402.14740): an attempt against the mean of the *other* attempts at its task.
 
-    A_i = R_i - mean_{j != i}(R_j) = n / (n - 1) * (R_i - mean(R))
+    A_i = R_i - mean_{j != i}(R_j) = n / (n - 1) * (R_i - mean(R));   ratio of an answer = product over its tokens
 
-    Choices: a task with one attempt gets 0.
+    Choices: a task with one attempt gets 0. The answer is that of a step; its ratio is clipped at 0.2, as in TRL. The
+    KL term belongs to the reward.
     """
     return Algorithm(
         advantage=Relative(
@@ -72,7 +87,8 @@ def rloo(*, average: Average = "attempt", alone: Alone = "zero") -> Algorithm:
             scale=NoScale(),
             average=average,
             alone=alone,
-        )
+        ),
+        loss=PolicyLoss(ratio=SequenceRatio(length="sum"), surrogate=Clip(), aggregate=SequenceMean()),
     )
 
 
@@ -83,7 +99,7 @@ def reinforce_pp(*, gamma: float = 1.0, eps: float = 1e-8) -> Algorithm:
     A_t = (R_t - mean_tok(R)) / sqrt(var_tok(R) + eps)
 
     Choices: over several steps, R_t is the return-to-go. Tasks mix by design; a lone attempt still gets a signal. The
-    KL term of the reward belongs to the reward.
+    KL term of the reward belongs to the reward. Clip 0.2, mean over tokens.
     """
     returns = Relative(
         by=ByTask(),
@@ -93,7 +109,7 @@ def reinforce_pp(*, gamma: float = 1.0, eps: float = 1e-8) -> Algorithm:
         average="step",
         alone="raw",
     )
-    return Algorithm(advantage=Whitened(of=returns, eps=eps))
+    return Algorithm(advantage=Whitened(of=returns, eps=eps), loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()))
 
 
 @recipe
@@ -103,21 +119,28 @@ def reinforce_pp_baseline(*, eps: float = 1e-8) -> Algorithm:
     A_i = whiten_tok(R_i - mean(R))
 
     Choices: the mean is over attempts; a task with one attempt enters with 0. The whitening shifts, so an all-correct
-    task can get credit that is not 0, as in verl.
+    task can get credit that is not 0, as in verl. Loss as for REINFORCE++.
     """
-    return Algorithm(advantage=Whitened(of=dr_grpo().advantage, eps=eps))
+    return Algorithm(advantage=Whitened(of=dr_grpo().advantage, eps=eps), loss=reinforce_pp().loss)
 
 
 @recipe
 def flow_grpo(*, reference: bool = False) -> Algorithm:
     """Flow-GRPO (AgentFlow, Li et al. 2025, arXiv:2510.05592): the outcome, compared by task, goes to every turn.
 
-    A_i = (R_i - mean(R)) / (std(R) + 1e-6), the same for all turns of attempt i
+    A_i = (R_i - mean(R)) / (std(R) + 1e-6) for all turns;   loss = mean over attempts, then turns, then tokens
 
     Choices: the statistics count each attempt once, as the paper writes; the released code counts every turn, so that
-    longer attempts weigh more (`reference=True`).
+    longer attempts weigh more (`reference=True`). Clip 0.2 below and 0.3 above, KL 0.001 as k3.
     """
-    return grpo(average="step" if reference else "attempt")
+    return Algorithm(
+        advantage=grpo(average="step" if reference else "attempt").advantage,
+        loss=PolicyLoss(
+            surrogate=Clip(low=0.2, high=0.3),
+            aggregate=TrajectoryMean(within="step"),
+            penalties=(Kl(estimator="k3", weight=0.001),),
+        ),
+    )
 
 
 @recipe
@@ -127,12 +150,14 @@ def mc_grpo(*, eps: float = 1e-3, reference: bool = False) -> Algorithm:
     A_i = (R_i - median(R)) / (MAD(R) + eps); the attempt at the median is dropped
 
     Choices: with 0/1 rewards and an odd group the median distance is always 0 and the released credit is +-1000; where
-    it is under a thousandth of the range we divide by the sample deviation. `reference=True` keeps the release.
+    it is under a thousandth of the range we divide by the sample deviation. `reference=True` keeps the release. Loss
+    as for GRPO, with the released KL weight 0.04.
     """
     scale = MedianAbsoluteDeviation(eps=eps, fallback=None if reference else 1e-3)
     return Algorithm(
         advantage=Relative(by=ByTask(), of=EpisodeReturn(), baseline=Median(), scale=scale),
         filters=(DropPivot(),),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=SequenceMean(), penalties=(Kl(estimator="k3", weight=0.04),)),
     )
 
 
@@ -145,7 +170,7 @@ def ngrpo(
     A_i = (R_i - mean(R + {best})) / (std(R + {best}) + eps)
 
     Choices: a single attempt is compared with the made-up one; the release gives it R (`reference=True`). Tasks that
-    every attempt solved are dropped, as released.
+    every attempt solved are dropped, as released. Clip 0.16 below and 0.24 above, mean over tokens, no KL.
     """
     credit = Relative(
         by=ByTask(),
@@ -155,4 +180,8 @@ def ngrpo(
         virtual=(best,) * virtual,
         virtual_is_company=not reference,
     )
-    return Algorithm(advantage=credit, filters=(DropSolved(best=best),))
+    return Algorithm(
+        advantage=credit,
+        filters=(DropSolved(best=best),),
+        loss=PolicyLoss(surrogate=Clip(low=0.16, high=0.24), aggregate=TokenMean()),
+    )

@@ -24,9 +24,10 @@ def salt(
     A_{i,t} = mean of A_j over the attempts j through edge e_{i,t}, where two or more pass it, else A_i
 
     Choices (the paper's merge rule was not found, so these are ours): an edge is the last `history` + 1 states, the
-    action and the next state; each attempt counts once. Reads the column `action`.
+    action and the next state; each attempt counts once. Reads the column `action`. Loss as for the base.
     """
     credit = grpo() if base == "grpo" else rloo()
     return Algorithm(
-        advantage=Merged(of=credit.advantage, by=ByEdge(history=history, next_state=next_state), count=count)
+        advantage=Merged(of=credit.advantage, by=ByEdge(history=history, next_state=next_state), count=count),
+        loss=credit.loss,
     )

@@ -9,6 +9,7 @@ from pydantic import Field
 from groupwise.advantages import Blend, Deviation, NoScale, Penalised, Relative, ReturnToGo, Term
 from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByHistory
+from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.recipes.recipe import recipe
 from groupwise.recipes.state import ScaleName, episode_term
 
@@ -32,6 +33,7 @@ def hgpo(
     level on which it is exactly average stays in. `episode=True` adds the episode credit at weight 1 and then weighs
     level k by (k+2)^alpha. `reference=True` is the released code: weights (k+2)^alpha always, levels of exactly 0
     dropped, 1e-6 added to the denominator, episode statistics over rows, penalty on the row's episode score too.
+    Loss as for GiGPO (clip 0.2, dual clip 3, mean over tokens, KL 0.01 as k3), without an entropy bonus.
     """
     spread = Deviation(ddof=0) if scale == "std" else NoScale()
     returns = Penalised(of=ReturnToGo(gamma=gamma), penalty=invalid_penalty)
@@ -46,6 +48,6 @@ def hgpo(
     if episode:
         base = episode_term(scale=scale, invalid_penalty=invalid_penalty, reference=reference)
         terms.insert(0, Term(weight=1.0, of=base))
-    if reference:
-        return Algorithm(advantage=Blend(terms=tuple(terms), absent="zero_valued", eps=1e-6))
-    return Algorithm(advantage=Blend(terms=tuple(terms)))
+    blend = Blend(terms=tuple(terms), absent="zero_valued", eps=1e-6) if reference else Blend(terms=tuple(terms))
+    loss = PolicyLoss(surrogate=Clip(dual=3.0), aggregate=TokenMean(), penalties=(Kl(estimator="k3", weight=0.01),))
+    return Algorithm(advantage=blend, loss=loss)

@@ -17,6 +17,8 @@ from groupwise.advantages import (
 )
 from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByState, ByTask
+from groupwise.losses import Clip, EntropyBonus, Kl, PolicyLoss, TokenMean
+from groupwise.recipes.episode import grpo
 from groupwise.recipes.recipe import recipe
 
 ScaleName = Literal["std", "none"]
@@ -40,7 +42,8 @@ def gigpo(
     steps, gives a task with one row its raw score, and takes the invalid penalty off that row's episode score too
     (`reference=True`). By default the penalty is on the step return alone, after discounting: divided by a
     deviation over attempts that may be nearly 0, a tenth of a point on one row could become any number.
-    Similar states must contain the same numbers, which the release does not ask.
+    Similar states must contain the same numbers, which the release does not ask. Loss as released: clip 0.2, dual clip
+    3, mean over tokens, KL 0.01 as k3 (0.001 for its search task), entropy bonus 0.001.
     """
     spread = Deviation(ddof=1) if scale == "std" else NoScale()
     state = Relative(
@@ -50,7 +53,14 @@ def gigpo(
         average="step",
     )
     episode = episode_term(scale=scale, invalid_penalty=invalid_penalty, reference=reference)
-    return Algorithm(advantage=Sum(terms=(Term(weight=1.0, of=episode), Term(weight=step_weight, of=state))))
+    return Algorithm(
+        advantage=Sum(terms=(Term(weight=1.0, of=episode), Term(weight=step_weight, of=state))),
+        loss=PolicyLoss(
+            surrogate=Clip(dual=3.0),
+            aggregate=TokenMean(),
+            penalties=(Kl(estimator="k3", weight=0.01), EntropyBonus(weight=0.001)),
+        ),
+    )
 
 
 @recipe
@@ -59,9 +69,11 @@ def step_grpo(*, eps: float = 1e-6) -> Algorithm:
 
     A_t = (r_t - mean(r)) / (std(r) + eps) over the steps with the same state
 
-    Choices: the state key names the step's prompt. Sample deviation.
+    Choices: the state key names the step's prompt. Sample deviation. Loss as for GRPO.
     """
-    return Algorithm(advantage=Relative(by=ByState(), of=StepReward(), scale=Deviation(eps=eps), average="step"))
+    return Algorithm(
+        advantage=Relative(by=ByState(), of=StepReward(), scale=Deviation(eps=eps), average="step"), loss=grpo().loss
+    )
 
 
 def episode_term(*, scale: ScaleName, invalid_penalty: float, reference: bool) -> Relative:

@@ -86,7 +86,9 @@ class ParquetSource:
         try:
             found = json.loads(text) if text is not None else None
         except ValueError as error:
-            raise FileError(f"{self.path}: the header in the file's metadata is not JSON ({error})") from None
+            raise FileError(
+                f"{self.path}: the header in the file's metadata is not JSON ({error}); write the file again"
+            ) from None
         if not is_header(found):
             raise FileError(f"{self.path}: the file's metadata has no header under the key {FORMAT!r}; {NOT_OURS}")
         fault = header_fault(found)

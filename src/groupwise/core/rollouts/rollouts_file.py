@@ -15,8 +15,9 @@ from groupwise.core.rollouts.lines import PARQUET_MAGIC, JsonLines, Progress, fi
 from groupwise.core.rollouts.parquet import ParquetSource
 from groupwise.core.rollouts.part import Rollouts
 from groupwise.core.rollouts.reduced import Names, PartBuilder, Reduced, reduce_row
-from groupwise.core.rollouts.row import Row, Uniformity, row_fault
+from groupwise.core.rollouts.row import Row, row_fault
 from groupwise.core.rollouts.spill import whole_groups
+from groupwise.core.rollouts.uniformity import Uniformity
 
 PART_BYTES = 32 << 20
 COMPRESSION = 16

@@ -46,13 +46,12 @@ class Bucket:
     def add(self, row: Reduced) -> None:
         """Append one row."""
         self._pending.append((row.number, row.task, row.columns))
-        self._pending_bytes += _ROW_BYTES + _text_bytes(row.columns, "state") + _text_bytes(row.columns, "action")
+        self._pending_bytes += _ROW_BYTES + sum([len(value) for value in row.columns.values() if type(value) is str])
         if self._pending_bytes >= _PENDING_BYTES:
-            self._flush()
+            self.flush()
 
     def close(self) -> None:
-        """Write what is pending; the bucket can then be read."""
-        self._flush()
+        """Close the file; what is pending is lost."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -69,7 +68,8 @@ class Bucket:
         """Give the disk space back."""
         self.path.unlink(missing_ok=True)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what is pending."""
         if not self._pending:
             return
         batch = marshal.dumps(self._pending)
@@ -112,6 +112,8 @@ def spill(rows: Iterable[Reduced], folder: Path, *, num_buckets: int, divisor: i
                 if len(bucket.scopes) < 2:
                     bucket.scopes.add(scope)
             bucket.add(row)
+        for bucket in buckets:
+            bucket.flush()
     finally:
         for bucket in buckets:
             bucket.close()
@@ -121,11 +123,6 @@ def spill(rows: Iterable[Reduced], folder: Path, *, num_buckets: int, divisor: i
 def stable_hash(scope: str | int) -> int:
     """The same number for the same scope in every process."""
     return zlib.crc32(str(scope).encode("utf-8", "surrogatepass"))
-
-
-def _text_bytes(columns: dict[str, Any], name: str) -> int:
-    value = columns.get(name)
-    return len(value) if type(value) is str else 0
 
 
 def whole_groups(

@@ -16,8 +16,9 @@ from groupwise.core.records import Trajectory
 from groupwise.core.rollouts.header import header
 from groupwise.core.rollouts.parquet import Shape, write_parquet
 from groupwise.core.rollouts.plain import plain
-from groupwise.core.rollouts.row import KEYS, Row, Uniformity, row_fault, shown
+from groupwise.core.rollouts.row import KEYS, Row, row_fault, shown
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.core.rollouts.uniformity import Uniformity
 
 
 def write_rollouts(

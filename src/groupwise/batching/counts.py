@@ -1,0 +1,24 @@
+"""What the denominators of a loss count, over all samples of an update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from groupwise.core.sample import Sample
+from groupwise.core.totals import Totals
+
+
+def totals(samples: Sequence[Sample], *, max_tokens: int) -> Totals:
+    """Count the samples of an update once, before any split into micro-batches.
+
+    Args:
+        samples: Every sample of the update; those that train on no token are not counted.
+        max_tokens: The most tokens a response may have, by which some losses divide.
+    """
+    return Totals.count(
+        tokens=[sample.num_trained for sample in samples],
+        trajectory=[sample.trajectory for sample in samples],
+        step=[sample.step for sample in samples],
+        group=[sample.group for sample in samples],
+        max_tokens=max_tokens,
+    )

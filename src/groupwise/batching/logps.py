@@ -1,0 +1,124 @@
+"""Log-probabilities of the trained tokens of a layout, and the entropies of their distributions.
+
+Axes: U predicting nodes, T trained tokens, H hidden.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakSet
+
+import torch
+from torch import nn
+
+from groupwise.batching.causal_lm import CausalLM
+from groupwise.batching.head import Tiling, head_logps
+from groupwise.batching.masks import attention_mask
+from groupwise.batching.pack import Pack, pack
+from groupwise.batching.padded import PaddedRows
+from groupwise.core.errors import ConfigError
+from groupwise.core.sample import Sample
+
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
+"""Largest difference of a log-probability between the shared layout and the model's own forward pass, by type."""
+
+_checked: WeakSet[nn.Module] = WeakSet()
+
+
+def token_logps(
+    model: nn.Module,
+    layout: Pack | PaddedRows,
+    *,
+    temperature: float = 1.0,
+    chunk: int = 2048,
+    entropy: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Log-probability (T) and, where asked, entropy (T) of each trained token, in the order of the layout.
+
+    The body runs once; only states that predict a trained token reach the head, each distinct one once, `chunk` at a
+    time. Float32 softmax of the logits over `temperature`. Both results are differentiable. Dropout, where the model
+    has it and trains, is drawn once for a shared token.
+
+    The first time a model meets a pack, its log-probs of a few tokens are compared with the model's own forward pass.
+    """
+    if temperature <= 0:
+        raise ConfigError(f"temperature is {temperature}; log-probs need a positive one, that of the sampler")
+    if chunk < 1:
+        raise ConfigError(f"chunk is {chunk}; at least one token at a time")
+    halves = CausalLM.of(model)
+    halves.check_tokens(longest=layout.longest, largest_id=layout.largest_id)
+    if isinstance(layout, Pack):
+        halves.check_tree(layout.longest)
+        if halves.body not in _checked:
+            check_sharing(model)
+            _checked.add(halves.body)
+    return _token_logps(halves, layout, Tiling(rows=chunk, temperature=temperature, entropy=entropy))
+
+
+def check_sharing(model: nn.Module) -> None:
+    """Compare log-probs of a few packed tokens with the model's own forward pass; refuse the model if they differ.
+
+    It catches what no attribute tells: a model that ignores the mask or the positions, or does something of its own to
+    the logits. Every module's training mode is restored.
+    """
+    halves = CausalLM.of(model)
+    device, vocabulary = halves.head.weight.device, len(halves.head.weight)
+    samples = [_probe(prompt, response, vocabulary) for prompt, response in PROBES]
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            (packed,) = pack(samples, token_budget=100, gate=0.0)
+            found = _token_logps(halves, packed.to(device), Tiling(rows=100))[0]
+            expected = torch.cat([_own_logps(model, sample, device) for sample in samples])
+    finally:
+        for module, training in modes:
+            module.training = training
+    apart = float((found - expected).abs().max())
+    if not apart <= TOLERANCE.get(halves.head.weight.dtype, 0.25):
+        raise ConfigError(
+            f"{halves.name} does not run packed: log-probs of {len(expected)} tokens differ from its own forward pass "
+            f"by up to {apart:.2g}; use padded rows, one a sample"
+        )
+
+
+def _token_logps(
+    halves: CausalLM, layout: Pack | PaddedRows, tiling: Tiling
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    if isinstance(layout, Pack):
+        dtype = next(halves.body.parameters()).dtype
+        mask = attention_mask(layout, implementation=halves.attention, dtype=dtype)
+    else:
+        mask = layout.attention_mask
+    hidden = halves.hidden_states(
+        input_ids=layout.input_ids, attention_mask=mask, position_ids=layout.position_ids
+    ).flatten(0, 1)
+    # A distribution belongs to the node, whoever asks for one of its tokens.
+    node_U, row_T = torch.unique(layout.predictor, return_inverse=True)
+    order = torch.argsort(row_T, stable=True)
+    logp, entropy_U = head_logps(halves.head, hidden[node_U], row_T[order], layout.target[order], tiling)
+    back = torch.argsort(order)
+    return logp[back], None if entropy_U is None else entropy_U[row_T]
+
+
+PROBES = (((1, 2, 3), (4, 5)), ((1, 2, 4), (5, 1)), ((1, 2), (5,)), ((3,), (1, 2)))
+"""Prompts and responses of the comparison: a fork, a prefix that ends early, and a second tree."""
+
+
+def _probe(prompt: tuple[int, ...], response: tuple[int, ...], vocabulary: int) -> Sample:
+    return Sample(
+        prompt_ids=tuple(token % vocabulary for token in prompt),
+        response_ids=tuple(token % vocabulary for token in response),
+        advantage=0.0,
+        trajectory=0,
+        step=0,
+        group=0,
+    )
+
+
+def _own_logps(model: nn.Module, sample: Sample, device: torch.device) -> torch.Tensor:
+    """Log-probs of a sample's response by the model's own forward pass."""
+    tokens = torch.tensor([sample.token_ids], device=device)
+    logits = model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits[0].float()
+    sampled = torch.tensor(sample.response_ids, device=device)
+    logp: torch.Tensor = logits[len(sample.prompt_ids) - 1 : -1].log_softmax(-1).gather(1, sampled[:, None])[:, 0]
+    return logp

@@ -1,0 +1,187 @@
+"""Micro-batches of packed tokens under a budget, each distinct prefix once.
+
+The last token of a sequence predicts nothing, so a pack holds a sample's inputs only: the prompt, and the response
+without its last token.
+
+Axes: N samples, L nodes (tokens computed), T trained tokens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from groupwise.batching.forest import Forest, Ragged, common_prefix, count_up, grow, sort
+from groupwise.core.errors import ConfigError
+from groupwise.core.sample import Sample
+from groupwise.core.segments import IntArray
+
+GATE = 1.3
+"""Raw tokens per distinct token from which sharing pays; below it, rows side by side do with simpler attention."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pack:
+    """Some samples of an update as one row of tokens, with the way back from nodes to samples.
+
+    Worked example: prompt (1, 2) with the responses (3, 4) and (3, 5) is one path of three nodes, input_ids
+    [[1, 2, 3]], with predictor [1, 2, 1, 2], target [3, 4, 3, 5], sample [0, 0, 1, 1], position [0, 1, 0, 1]. Token 3
+    is computed once and trains twice, each time with its own sample's advantage.
+    """
+
+    input_ids: torch.Tensor
+    """Token of each node (1, L), in pre-order."""
+    position_ids: torch.Tensor
+    """Depth of each node (1, L): its position in every sample through it."""
+    end: torch.Tensor
+    """One past the last node of each node's subtree (L): q sees k where `k <= q < end[k]`."""
+    predictor: torch.Tensor
+    """Node whose hidden state predicts each trained token (T)."""
+    target: torch.Tensor
+    """Token id of each trained token (T)."""
+    sample: torch.Tensor
+    """Sample of each trained token (T), numbered as in the list handed in; ascending."""
+    position: torch.Tensor
+    """Position of each trained token in its response (T), from 0."""
+    members: tuple[int, ...]
+    """The samples it holds, ascending."""
+    longest: int
+    """Nodes of the longest path: the positions and the attention window a model must have."""
+    largest_id: int
+    """Largest token id: the vocabulary a model must have."""
+    raw_tokens: int
+    """Tokens of its samples without sharing; over the number of nodes, the token ratio."""
+
+    def __len__(self) -> int:
+        return self.input_ids.shape[1]
+
+    def to(self, device: torch.device | str) -> Pack:
+        """The same pack on a device."""
+        return replace(
+            self,
+            input_ids=self.input_ids.to(device),
+            position_ids=self.position_ids.to(device),
+            end=self.end.to(device),
+            predictor=self.predictor.to(device),
+            target=self.target.to(device),
+            sample=self.sample.to(device),
+            position=self.position.to(device),
+        )
+
+
+def pack(samples: Sequence[Sample], *, token_budget: int, share: bool = True, gate: float = GATE) -> list[Pack]:
+    """Lay samples out as micro-batches of at most `token_budget` tokens each, distinct ones where prefixes are shared.
+
+    Samples are sorted lexicographically and cut where the fewest tokens are computed twice. With `share` off, or where
+    that leaves fewer than `gate` raw tokens per distinct one, they lie side by side in the order handed in. A sample
+    longer than the budget has a pack of its own. Samples that train on no token are in no pack.
+    """
+    if token_budget < 1:
+        raise ConfigError(f"token_budget is {token_budget}; a pack holds at least one token")
+    trained = np.array([number for number, sample in enumerate(samples) if sample.num_trained], dtype=np.int64)
+    inputs = Ragged.of([samples[number].token_ids[:-1] for number in trained])
+    targets = Ragged.of([samples[number].response_ids for number in trained])
+    plan = _shared_plan(inputs, token_budget) if share else None
+    if plan is None or len(inputs.flat) < gate * plan.num_nodes:
+        plan = _plain_plan(inputs, token_budget)
+    return [
+        _pack(grow(inputs, plan.order[run], plan.shared[run]), np.sort(plan.order[run]), trained, targets)
+        for run in plan.runs
+    ]
+
+
+def cuts(length: IntArray, shared: IntArray, token_budget: int) -> list[int]:
+    """Cut a sorted list of sequences into runs that fit the budget, with the fewest nodes in all, then the fewest runs.
+
+    Sequence i adds `length[i] - shared[i]` nodes to a run, all of its `length[i]` where it begins one. Returned are the
+    starts of the runs, and N. Going on only adds nodes to a run, at either end: the starts from which a run reaches i
+    within the budget are a moving window, and the best of them is the front of a monotone queue, so that the optimum
+    costs one pass. Cutting wherever the budget is full can cost half as many nodes again, where histories are long.
+    """
+    nodes_before = np.append(0, np.cumsum(length - shared)).tolist()
+    best: list[tuple[int, int]] = [(0, 0)]  # nodes and runs of the first i sequences
+    begins = [0]  # where the last of those runs begins
+    prefix = shared.tolist()
+    window: deque[tuple[tuple[int, int], int]] = deque()
+    for i, (tokens, repeated) in enumerate(zip(length.tolist(), prefix, strict=True)):
+        begin = (best[i][0] + repeated - nodes_before[i], best[i][1] + 1)
+        while window and window[-1][0] > begin:
+            window.pop()
+        window.append((begin, i))
+        # A single path may be longer than the budget: it cannot be cut.
+        room = max(token_budget, tokens) - nodes_before[i + 1]
+        while prefix[window[0][1]] - nodes_before[window[0][1]] > room:
+            window.popleft()
+        (nodes, runs), start = window[0]
+        best.append((nodes + nodes_before[i + 1], runs))
+        begins.append(start)
+    found = [len(length)]
+    while found[-1]:
+        found.append(begins[found[-1]])
+    return found[::-1]
+
+
+def unpack(pack: Pack) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Prompt and response of each sample in a pack, read back from the tensors alone."""
+    found = {}
+    node = torch.arange(len(pack), device=pack.end.device)
+    for number in pack.members:
+        mine = pack.sample == number
+        last = pack.predictor[mine][0]  # what predicts the first sampled token is the end of the prompt
+        prompt = pack.input_ids[0][(node <= last) & (last < pack.end)]
+        found[number] = tuple(prompt.tolist()), tuple(pack.target[mine].tolist())
+    return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Plan:
+    """Which sequences lie side by side, and what each takes over from its neighbour."""
+
+    order: IntArray
+    shared: IntArray
+    runs: list[slice]
+    num_nodes: int
+
+
+def _shared_plan(inputs: Ragged, token_budget: int) -> _Plan:
+    order = sort(inputs)
+    return _plan(inputs, order, common_prefix(inputs, order), token_budget)
+
+
+def _plain_plan(inputs: Ragged, token_budget: int) -> _Plan:
+    order = np.arange(len(inputs), dtype=np.int64)
+    return _plan(inputs, order, np.zeros_like(order), token_budget)
+
+
+def _plan(inputs: Ragged, order: IntArray, shared: IntArray, token_budget: int) -> _Plan:
+    length = inputs.length[order]
+    starts = cuts(length, shared, token_budget)
+    shared[starts[:-1]] = 0  # the first sequence of a run shares with nobody
+    runs = [slice(low, high) for low, high in pairwise(starts)]
+    return _Plan(order=order, shared=shared, runs=runs, num_nodes=int((length - shared).sum()))
+
+
+def _pack(grown: Forest, members: IntArray, trained: IntArray, targets: Ragged) -> Pack:
+    """The pack of a forest whose paths are the inputs of `members`, as numbered among those that train."""
+    responses = targets.length[members]
+    position = count_up(responses)
+    predictor = grown.node[np.repeat(grown.start[1:] - responses, responses) + position]
+    target = targets.flat[np.repeat(targets.start[members], responses) + position]
+    return Pack(
+        input_ids=torch.from_numpy(grown.token)[None],
+        position_ids=torch.from_numpy(grown.depth)[None],
+        end=torch.from_numpy(grown.end),
+        predictor=torch.from_numpy(predictor),
+        target=torch.from_numpy(target),
+        sample=torch.from_numpy(np.repeat(trained[members], responses)),
+        position=torch.from_numpy(position),
+        members=tuple(trained[members].tolist()),
+        longest=int(grown.depth.max()) + 1,
+        largest_id=int(max(grown.token.max(), target.max())),
+        raw_tokens=len(grown.node),
+    )

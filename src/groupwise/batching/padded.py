@@ -1,0 +1,115 @@
+"""Ordinary right-padded rows, one a sample: the layout that needs no trust, which the others must equal.
+
+Axes: B rows, W width, T trained tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from groupwise.batching.forest import Ragged, count_up
+from groupwise.core.errors import ConfigError
+from groupwise.core.sample import Sample
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PaddedRows:
+    """Some samples of an update as rows of one width; the fields mean what they mean in `Pack`.
+
+    Worked example: prompt (1, 2) with response (3,), prompt (4,) with response (5, 6), pad_id 0, are the rows
+    [1, 2, 3] and [4, 5, 6]: predictor [1, 3, 4], target [3, 5, 6], sample [0, 1, 1], position [0, 0, 1].
+    """
+
+    input_ids: torch.Tensor
+    """Tokens (B, W), the last one of each response too."""
+    attention_mask: torch.Tensor
+    """1 where there is a token, 0 at padding (B, W)."""
+    position_ids: torch.Tensor
+    """Position of each token in its row (B, W)."""
+    predictor: torch.Tensor
+    """Place in the flattened rows (B x W) whose hidden state predicts each trained token (T)."""
+    target: torch.Tensor
+    """Token id of each trained token (T)."""
+    sample: torch.Tensor
+    """Sample of each trained token (T), numbered as in the list handed in; ascending."""
+    position: torch.Tensor
+    """Position of each trained token in its response (T), from 0."""
+    members: tuple[int, ...]
+    """The samples it holds, ascending."""
+    longest: int
+    """Tokens of the longest row."""
+    largest_id: int
+    """Largest token id: the vocabulary a model must have."""
+    raw_tokens: int
+    """Tokens of its samples, without padding."""
+
+    def __len__(self) -> int:
+        return self.input_ids.numel()
+
+    def to(self, device: torch.device | str) -> PaddedRows:
+        """The same rows on a device."""
+        return replace(
+            self,
+            input_ids=self.input_ids.to(device),
+            attention_mask=self.attention_mask.to(device),
+            position_ids=self.position_ids.to(device),
+            predictor=self.predictor.to(device),
+            target=self.target.to(device),
+            sample=self.sample.to(device),
+            position=self.position.to(device),
+        )
+
+
+def padded(
+    samples: Sequence[Sample], *, num_rows: int | None = None, width: int | None = None, pad_id: int = 0
+) -> list[PaddedRows]:
+    """Lay samples out as rows, in the order handed in.
+
+    Args:
+        samples: Those that train on no token are in no row.
+        num_rows: Rows of a micro-batch; None = all in one.
+        width: Width of every row; None = the longest sample of the micro-batch.
+        pad_id: Token id of padding.
+    """
+    trained = [number for number, sample in enumerate(samples) if sample.num_trained]
+    step = len(trained) if num_rows is None else num_rows
+    if step < 1 and trained:
+        raise ConfigError(f"num_rows is {num_rows}; a micro-batch has at least one row")
+    return [
+        _rows(samples, trained[low : low + step], width=width, pad_id=pad_id)
+        for low in range(0, len(trained), max(step, 1))
+    ]
+
+
+def _rows(samples: Sequence[Sample], members: list[int], *, width: int | None, pad_id: int) -> PaddedRows:
+    tokens = Ragged.of([samples[number].token_ids for number in members])
+    responses = np.array([len(samples[number].response_ids) for number in members], dtype=np.int64)
+    targets = Ragged.of([samples[number].response_ids for number in members])
+    longest = int(tokens.length.max())
+    if width is not None and width < longest:
+        raise ConfigError(f"width is {width}; the longest sample has {longest} tokens")
+    width = width or longest
+    row, column = np.repeat(np.arange(len(members)), tokens.length), count_up(tokens.length)
+    input_ids = np.full((len(members), width), pad_id, dtype=np.int64)
+    is_token = np.zeros((len(members), width), dtype=np.int64)
+    input_ids[row, column] = tokens.flat
+    is_token[row, column] = 1
+    position = count_up(responses)
+    first_predictor = np.arange(len(members)) * width + tokens.length - responses - 1
+    return PaddedRows(
+        input_ids=torch.from_numpy(input_ids),
+        attention_mask=torch.from_numpy(is_token),
+        position_ids=torch.arange(width).expand(len(members), width),
+        predictor=torch.from_numpy(np.repeat(first_predictor, responses) + position),
+        target=torch.from_numpy(targets.flat),
+        sample=torch.from_numpy(np.repeat(np.array(members, dtype=np.int64), responses)),
+        position=torch.from_numpy(position),
+        members=tuple(members),
+        longest=longest,
+        largest_id=int(tokens.flat.max()),
+        raw_tokens=len(tokens.flat),
+    )

@@ -1,0 +1,173 @@
+"""Attention of a pack on a CPU, at the cost of its paths instead of the square of its length.
+
+In pre-order, what a block of neighbouring nodes sees outside itself are the ancestors of the block's first node: if k
+comes before the block and is an ancestor of some q in it, then `k < first <= q < end[k]`, so that k is an ancestor of
+the first as well. So a block of queries needs the keys of one path and its own, whatever else is in the pack. Rows side
+by side are a forest too, and profit as much.
+
+`TreeMask` brings this to a model that knows nothing of it: a boolean mask in which no entry is stored. Where torch's
+own `scaled_dot_product_attention` meets it, the blocks are computed; any other operation gets the entries.
+
+Axes: L nodes, B nodes of a block, K keys a block sees, A attention heads, D their width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch.nn import functional
+
+BLOCK = 128
+"""Nodes of a block: with fewer, fewer keys are computed and not seen; with more, fewer keys are copied."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Block:
+    """Neighbouring nodes and what they see.
+
+    Worked example: of the nodes 0-1-2 and 0-3 in blocks of two, the second block is [2, 4), with path (0, 1) and rows
+    [0, 0, 0, -inf] and [0, -inf, -inf, 0] of `mask`: node 3 sees the root and itself.
+    """
+
+    nodes: slice
+    """The nodes, first to last."""
+    path: torch.Tensor
+    """The ancestors of the first node, ascending."""
+    mask: torch.Tensor
+    """0 where a node sees a key, else -inf (B, K); the keys are the path, then the nodes."""
+
+
+def blocks(end: torch.Tensor, *, size: int = BLOCK) -> list[Block]:
+    """Cut the nodes of a pack into blocks."""
+    node = torch.arange(len(end))
+    found = []
+    for low in range(0, len(end), size):
+        own = node[low : low + size]
+        path = torch.nonzero(end[:low] > low).flatten()
+        key = torch.cat((path, own))
+        seen_BK = (key[None, :] <= own[:, None]) & (own[:, None] < end[key][None, :])
+        mask_BK = torch.zeros(seen_BK.shape).masked_fill_(~seen_BK, -torch.inf)
+        found.append(Block(nodes=slice(low, low + len(own)), path=path, mask=mask_BK))
+    return found
+
+
+def attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, listed: Sequence[Block], *, scale: float | None = None
+) -> torch.Tensor:
+    """Attention of each node to its ancestors (1, A, L, D), from queries, keys and values of that shape."""
+    apply = cast(Callable[..., torch.Tensor], _TreeAttention.apply)
+    return apply(query[0], key[0], value[0], listed, scale)[None]
+
+
+class _TreeAttention(torch.autograd.Function):
+    """Torch's attention kernel block by block, gradients of keys and values added up in place.
+
+    Left to autograd, each block would add a gradient of the size of all keys: the square of the length again.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        listed: Sequence[Block],
+        scale: float | None,
+    ) -> torch.Tensor:
+        trains = any(ctx.needs_input_grad)
+        output = query.new_empty((*query.shape[:2], value.shape[-1]))
+        ctx.parts = []
+        for block in listed:
+            queries = query[None, :, block.nodes].detach().requires_grad_(trains)
+            keys = _of_keys(key, block)[None].detach().requires_grad_(trains)
+            values = _of_keys(value, block)[None].detach().requires_grad_(trains)
+            with torch.set_grad_enabled(trains):
+                attended = functional.scaled_dot_product_attention(
+                    queries, keys, values, attn_mask=block.mask.to(query.dtype), scale=scale
+                )
+            output[:, block.nodes] = attended[0].detach()
+            if trains:
+                ctx.parts.append((block, (queries, keys, values), attended))
+        ctx.shapes = query.shape, key.shape, value.shape
+        return output
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, into: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        grad_query, grad_key, grad_value = (into.new_zeros(shape) for shape in ctx.shapes)
+        for block, inputs, attended in ctx.parts:
+            # Kept for a second backward pass, should the caller keep the graph around this one.
+            parts = torch.autograd.grad(attended, inputs, into[None, :, block.nodes], retain_graph=True)
+            grad_query[:, block.nodes] = parts[0][0]
+            _add_to_keys(grad_key, block, parts[1][0])
+            _add_to_keys(grad_value, block, parts[2][0])
+        return grad_query, grad_key, grad_value, None, None
+
+
+def _of_keys(values: torch.Tensor, block: Block) -> torch.Tensor:
+    """The rows of a block's path, then those of its nodes (A, K, D)."""
+    return torch.cat((values[:, block.path], values[:, block.nodes]), dim=1)
+
+
+def _add_to_keys(total: torch.Tensor, block: Block, part: torch.Tensor) -> None:
+    length = len(block.path)
+    total[:, block.path] += part[:, :length]  # no node is twice on a path
+    total[:, block.nodes] += part[:, length:]
+
+
+class TreeMask(torch.Tensor):
+    """A boolean attention mask (1, 1, L, L) by the interval rule, whose entries exist only where they are asked for."""
+
+    end: torch.Tensor
+    listed: list[Block]
+
+    @classmethod
+    def of(cls, end: torch.Tensor, *, size: int = BLOCK) -> TreeMask:
+        """The mask of the nodes with the given ends (L)."""
+        mask = torch.zeros((), dtype=torch.bool).expand(1, 1, len(end), len(end)).as_subclass(cls)
+        mask.end, mask.listed = end, blocks(end, size=size)
+        return mask
+
+    def entries(self) -> torch.Tensor:
+        """The mask as an ordinary tensor."""
+        node = torch.arange(len(self.end))
+        return ((node[None, :] <= node[:, None]) & (node[:, None] < self.end[None, :]))[None, None]
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is functional.scaled_dot_product_attention and _is_plain(*args, **kwargs):
+            query, key, value = args
+            return attend(query, key, value, kwargs["attn_mask"].listed, scale=kwargs.get("scale"))
+        if func in _ABOUT_SHAPE:
+            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        return func(*_entries(args), **{name: _entries(value) for name, value in kwargs.items()})
+
+
+_PROPERTIES = ("shape", "device", "dtype", "ndim", "requires_grad")
+_ABOUT_SHAPE = {torch.Tensor.dim, torch.Tensor.size} | {getattr(torch.Tensor, name).__get__ for name in _PROPERTIES}
+"""What an attention mask is asked before it is used; none of it reads an entry."""
+
+
+def _is_plain(*tensors: Any, **settings: Any) -> bool:
+    """Whether a call is `(query, key, value, attn_mask=mask, scale=...)` on one row, without dropout."""
+    return (
+        len(tensors) == 3
+        and isinstance(settings.get("attn_mask"), TreeMask)
+        and tensors[0].shape[:3] == tensors[1].shape[:3] == tensors[2].shape[:3]
+        and tensors[0].shape[0] == 1
+        and not settings.get("dropout_p")
+        and not settings.get("is_causal")
+    )
+
+
+def _entries(value: Any) -> Any:
+    """The value with every mask of ours in it written out."""
+    if isinstance(value, tuple | list):
+        return type(value)(_entries(one) for one in value)
+    return value.entries() if isinstance(value, TreeMask) else value

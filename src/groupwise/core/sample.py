@@ -1,0 +1,74 @@
+"""A sample: one training sequence, a prompt the engine was given and the response it sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from groupwise.core.errors import RecordError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One training sequence with the credit of its sampled tokens.
+
+    Worked example: step 1 of attempt 4, prompt (7, 8, 9), sampled (5, 2), credit 0.5:
+
+        Sample(prompt_ids=(7, 8, 9), response_ids=(5, 2), advantage=0.5, logp_behaviour=(-0.1, -2.3),
+               trajectory=4, step=1, group=0)
+
+    trains on two tokens: 5, predicted from 9, and 2, predicted from 5; both have advantage 0.5. A sample without
+    sampled tokens, or with `trains` off, trains on none: no layout holds it and no total counts it.
+    """
+
+    prompt_ids: tuple[int, ...]
+    """Token ids the engine was given; at least one: the last of them predicts the first sampled token."""
+    response_ids: tuple[int, ...]
+    """Token ids the engine sampled; only these train."""
+    advantage: float | tuple[float, ...]
+    """Advantage of the whole response, or of each sampled token."""
+    logp_behaviour: tuple[float, ...] = ()
+    """Log-probability of each sampled token when it was sampled; empty = not recorded."""
+    entropy: tuple[float, ...] = ()
+    """Entropy of the sampling distribution at each sampled token; empty = not recorded."""
+    trajectory: int
+    """Number of its trajectory within the update."""
+    step: int
+    """Index of its step within the trajectory."""
+    group: int
+    """Number of its group within the update."""
+    trains: bool = True
+    """Whether it trains; off = it only took part in comparisons."""
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids:
+            raise RecordError(
+                f"{self.name}: the prompt is empty, so that nothing predicts the first sampled token; "
+                "begin it with a token such as the tokenizer's beginning of sequence"
+            )
+        for name in ("logp_behaviour", "entropy"):
+            found = len(getattr(self, name))
+            if found not in (0, len(self.response_ids)):
+                raise RecordError(
+                    f"{self.name}: {name} has {found} entries for {len(self.response_ids)} sampled tokens; "
+                    "record one per token, or none"
+                )
+        if isinstance(self.advantage, tuple) and len(self.advantage) != len(self.response_ids):
+            raise RecordError(
+                f"{self.name}: advantage has {len(self.advantage)} entries for {len(self.response_ids)} sampled "
+                "tokens; give one number, or one per token"
+            )
+
+    @property
+    def name(self) -> str:
+        """How messages speak of the sample."""
+        return f"sample of trajectory {self.trajectory}, step {self.step}"
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Prompt and response, as the model reads them."""
+        return self.prompt_ids + self.response_ids
+
+    @property
+    def num_trained(self) -> int:
+        """How many of its tokens train."""
+        return len(self.response_ids) if self.trains else 0

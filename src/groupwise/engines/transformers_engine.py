@@ -1,0 +1,215 @@
+"""An engine over any Hugging Face causal language model, on CPU or GPU.
+
+Equal prompts are prefilled once and expanded; prompts of like length run together; a row that has finished leaves the
+batch; what was computed for an attempt's earlier prompt is used again where the next prompt begins the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+
+from groupwise.core.errors import EngineFault
+from groupwise.engines.draws import uniforms
+from groupwise.engines.engine import Generation, Request
+from groupwise.engines.kv_sessions import KvSessions
+
+
+@dataclass
+class _Row:
+    """One response in the making."""
+
+    number: int
+    request: Request
+    ids: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    entropy: list[float] = field(default_factory=list)
+
+    def is_done(self) -> bool:
+        return len(self.ids) == self.request.max_tokens or self.has_stopped()
+
+    def has_stopped(self) -> bool:
+        return bool(self.ids) and self.ids[-1] in self.request.stop_ids
+
+
+class TransformersEngine:
+    """Samples from and scores with a Hugging Face causal language model."""
+
+    def __init__(
+        self, model: PreTrainedModel, *, version: int = 0, batch_tokens: int = 32768, session_tokens: int = 262144
+    ) -> None:
+        self._model = model.eval()
+        self._version = version
+        self._batch_tokens = batch_tokens
+        self._sessions = KvSessions(most_tokens=session_tokens)
+
+    @property
+    def version(self) -> int:
+        """Version of the weights in use."""
+        return self._version
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return torch.device(next(self._model.parameters()).device)
+
+    def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
+        """Copy weights by name into the model; forget everything computed with the old ones."""
+        own = dict(self._model.named_parameters())
+        unknown = [name for name in weights if name not in own]
+        if unknown:
+            raise EngineFault(
+                f"the engine's model has no parameter {unknown[0]!r}; hand over weights of the same model"
+            )
+        with torch.no_grad():
+            for name, value in weights.items():
+                own[name].copy_(value)
+        self._sessions.clear()
+        self._version = version
+
+    def forget(self, sessions: Sequence[str]) -> None:
+        """Drop what is kept for attempts that have ended."""
+        self._sessions.forget(sessions)
+
+    @torch.inference_mode()
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Answer requests, in their order."""
+        answers: dict[int, Generation] = {}
+        for batch in self._batches(requests):
+            for row in self._sample([_Row(number, requests[number]) for number in batch]):
+                answers[row.number] = Generation(
+                    response_ids=tuple(row.ids),
+                    logp=tuple(row.logp),
+                    entropy=tuple(row.entropy),
+                    stopped=row.has_stopped(),
+                    version=self._version,
+                )
+        return [answers[number] for number in range(len(requests))]
+
+    def _batches(self, requests: Sequence[Request]) -> Iterator[list[int]]:
+        """Requests of like length together, as many as the token budget holds."""
+        batch: list[int] = []
+        for number in sorted(range(len(requests)), key=lambda i: len(requests[i].prompt_ids)):
+            request = requests[number]
+            if not request.prompt_ids:
+                raise EngineFault("a request has an empty prompt; begin prompts with a start token")
+            if batch and (len(batch) + 1) * (len(request.prompt_ids) + request.max_tokens) > self._batch_tokens:
+                yield batch
+                batch = []
+            batch.append(number)
+        if batch:
+            yield batch
+
+    def _sample(self, rows: list[_Row]) -> Iterator[_Row]:
+        logits, cache, mask, lengths = self._prefill(rows)
+        position = 0
+        while rows:
+            tokens, logps, entropies = _draw(logits, [row.request for row in rows], position)
+            for row, token, logp, entropy in zip(rows, tokens, logps, entropies, strict=True):
+                row.ids.append(token)
+                row.logp.append(logp)
+                row.entropy.append(entropy)
+            left = [i for i, row in enumerate(rows) if not row.is_done()]
+            for i, row in enumerate(rows):
+                if row.is_done():
+                    self._sessions.keep(row.request, row.ids, cache, i, mask[i])
+                    yield row
+            if not left:
+                return
+            if len(left) < len(rows):
+                kept = torch.tensor(left, device=self.device)
+                cache.batch_select_indices(kept)
+                mask, lengths = mask[kept], lengths[kept]
+                rows = [rows[i] for i in left]
+            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+            out = self._model(
+                input_ids=torch.tensor([[row.ids[-1]] for row in rows], device=self.device),
+                attention_mask=mask,
+                position_ids=(lengths + position)[:, None],
+                past_key_values=cache,
+                use_cache=True,
+            )
+            logits, position = out.logits[:, -1], position + 1
+
+    def _prefill(self, rows: list[_Row]) -> tuple[torch.Tensor, DynamicCache, torch.Tensor, torch.Tensor]:
+        """Run each distinct prompt once; hand every row its logits, cache, mask and prompt length."""
+        distinct: dict[tuple[int, ...], int] = {}
+        for row in rows:
+            distinct.setdefault(row.request.prompt_ids, len(distinct))
+        owners = {row.request.prompt_ids: row.request for row in rows}
+        past = self._sessions.recall([owners[prompt] for prompt in distinct], self.device)
+        ids, new_mask, positions = _left_pad(
+            [prompt[known:] for prompt, known in zip(distinct, past.lengths, strict=True)], past.lengths, self.device
+        )
+        mask = torch.cat([past.mask, new_mask], dim=1)
+        out = self._model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=past.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        lengths = torch.tensor([len(prompt) for prompt in distinct], device=self.device)
+        logits, cache = out.logits[:, -1], out.past_key_values
+        if len(distinct) < len(rows):
+            expand = torch.tensor([distinct[row.request.prompt_ids] for row in rows], device=self.device)
+            cache.batch_select_indices(expand)
+            logits, mask, lengths = logits[expand], mask[expand], lengths[expand]
+        return logits, cache, mask, lengths
+
+    @torch.inference_mode()
+    def score(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], *, temperature: float = 1.0
+    ) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt."""
+        found: dict[int, tuple[float, ...]] = {}
+        requests = [
+            Request(prompt_ids=(*prompt, *response), seed=0, max_tokens=0, temperature=temperature)
+            for prompt, response in sequences
+        ]
+        for batch in self._batches(requests):
+            ids, mask, positions = _left_pad([requests[i].prompt_ids for i in batch], [0] * len(batch), self.device)
+            logits = self._model(input_ids=ids, attention_mask=mask, position_ids=positions).logits
+            for row, number in enumerate(batch):
+                response = torch.tensor(list(sequences[number][1]), device=self.device, dtype=torch.long)
+                predicting = logits[row, logits.shape[1] - len(response) - 1 : logits.shape[1] - 1]
+                logp = (predicting.float() / temperature).log_softmax(-1).gather(1, response[:, None])[:, 0]
+                found[number] = tuple(logp.tolist())
+        return [found[number] for number in range(len(sequences))]
+
+
+def _left_pad(
+    sequences: Sequence[Sequence[int]], starts: Sequence[int], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Ids, mask and positions of sequences that end together; each begins at its own position."""
+    width = max(len(sequence) for sequence in sequences)
+    ids = torch.zeros(len(sequences), width, dtype=torch.long)
+    mask, positions = torch.zeros_like(ids), torch.zeros_like(ids)
+    for row, (sequence, start) in enumerate(zip(sequences, starts, strict=True)):
+        ids[row, width - len(sequence) :] = torch.tensor(list(sequence))
+        mask[row, width - len(sequence) :] = 1
+        positions[row, width - len(sequence) :] = torch.arange(start, start + len(sequence))
+    return ids.to(device), mask.to(device), positions.to(device)
+
+
+def _draw(
+    logits: torch.Tensor, requests: Sequence[Request], position: int
+) -> tuple[list[int], list[float], list[float]]:
+    """Sample one token a row from its own random numbers; report log-probs and entropies of what was sampled from."""
+    heat = torch.tensor([request.temperature for request in requests], device=logits.device)
+    greedy = heat == 0
+    logp = (logits.float() / torch.where(greedy, torch.ones_like(heat), heat)[:, None]).log_softmax(-1)
+    probability = logp.exp()
+    # Inverse of the distribution function, in double precision: one number decides, whatever the batch looks like.
+    cumulative = probability.double().cumsum(-1)
+    draws = torch.as_tensor(uniforms([request.seed for request in requests], position), device=logits.device)
+    sampled = torch.searchsorted(cumulative, (draws * cumulative[:, -1])[:, None], right=True)[:, 0]
+    token = torch.where(greedy, logp.argmax(-1), sampled.clamp(max=logp.shape[-1] - 1))
+    entropy = torch.special.entr(probability).sum(-1)
+    chosen: Any = logp.gather(1, token[:, None])[:, 0]
+    return token.tolist(), chosen.tolist(), entropy.tolist()

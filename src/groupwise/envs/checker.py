@@ -1,0 +1,103 @@
+"""The conformance suite for environments: run it on your own before you train in it.
+
+for result in check_environment(MyEnvironment()):
+    print(result.status, result.rule, result.found)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from groupwise.core.records import Task
+from groupwise.envs import checker_key_rules as key_rules
+from groupwise.envs import checker_rules as rules
+from groupwise.envs.checker_play import BrokenRuleError, NotApplicableError, Subject
+from groupwise.envs.draws import Draws
+from groupwise.envs.environment import EnvironmentPart
+
+Rule = Callable[[Subject], str]
+"""A named promise of an environment; see `checker_rules` and `checker_key_rules`."""
+NUM_TASKS = 12
+"""How many training tasks are played unless it is said."""
+
+RULES: tuple[Rule, ...] = (
+    rules.opens_and_plays,
+    rules.is_repeatable,
+    rules.observe_has_no_effect,
+    rules.is_isolated,
+    rules.ends_in_time,
+    rules.success_is_told_at_the_end,
+    rules.refuses_to_act_after_the_end,
+    key_rules.state_key_is_hashable,
+    key_rules.state_key_is_equal_for_equal_situations,
+    key_rules.state_key_has_no_counter_or_clock,
+    rules.admissible_actions_are_valid,
+    rules.nonsense_is_invalid,
+    rules.rewards_are_finite,
+    rules.fork_is_exact,
+    rules.fork_is_independent,
+    rules.expert_succeeds,
+    rules.panels_are_disjoint,
+    rules.panels_are_fixed,
+    rules.task_ids_come_from_content,
+    rules.vocabulary_covers_every_word,
+    rules.acts_fast_enough,
+)
+"""All rules, in the order they are checked. If the first one is broken, the rest are not checked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleResult:
+    """What became of one rule."""
+
+    rule: str
+    """The rule's name."""
+    status: Literal["kept", "broken", "skipped"]
+    """Skipped = there was nothing to check."""
+    why: str
+    """Why the rule matters."""
+    found: str
+    """What was seen."""
+
+
+def check_environment(
+    part: EnvironmentPart, *, tasks: Sequence[Task] | int = NUM_TASKS, seed: int = 0
+) -> list[RuleResult]:
+    """Check an environment against every rule.
+
+    Args:
+        part: The environment.
+        tasks: The tasks to play, or how many training tasks to choose by the seed; fewer for a slow environment.
+        seed: For the choice of tasks and of actions.
+    """
+    results: list[RuleResult] = []
+    subject: Subject | None = None
+    for rule in RULES:
+        if results and results[0].status == "broken":
+            results.append(_result(rule, "skipped", "the environment could not be played"))
+            continue
+        try:
+            subject = subject or Subject(part=part, tasks=_choose_tasks(part, tasks, seed), seed=seed)
+            results.append(_result(rule, "kept", rule(subject)))
+        except BrokenRuleError as broken:
+            results.append(_result(rule, "broken", str(broken)))
+        except NotApplicableError as reason:
+            results.append(_result(rule, "skipped", str(reason)))
+        except Exception as error:  # a user's environment may raise anything, and the report must say what
+            results.append(_result(rule, "broken", f"it raised {type(error).__name__}: {error}"))
+    return results
+
+
+def _choose_tasks(part: EnvironmentPart, tasks: Sequence[Task] | int, seed: int) -> tuple[Task, ...]:
+    if not isinstance(tasks, int):
+        return tuple(tasks)
+    panel = part.panel("train")
+    if not panel:
+        raise BrokenRuleError("the train panel is empty")
+    return tuple(Draws("checker", seed).sample(panel, min(tasks, len(panel))))
+
+
+def _result(rule: Rule, status: Literal["kept", "broken", "skipped"], found: str) -> RuleResult:
+    return RuleResult(rule=rule.__name__, status=status, why=" ".join((rule.__doc__ or "").split()), found=found)

@@ -1,0 +1,41 @@
+"""Moves on a grid of rows and columns, and the words for its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Cell = tuple[int, int]
+"""Row and column, from 0 at the top left."""
+
+MOVES: dict[str, Cell] = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+"""The four moves by name, as changes of row and column."""
+
+
+def shift(cell: Cell, move: str) -> Cell:
+    """The cell one move away."""
+    rows, columns = MOVES[move]
+    return cell[0] + rows, cell[1] + columns
+
+
+def is_inside(cell: Cell, size: int) -> bool:
+    """Whether a cell lies on a square grid."""
+    return 0 <= cell[0] < size and 0 <= cell[1] < size
+
+
+def cells(size: int) -> list[Cell]:
+    """Every cell of a square grid, row by row."""
+    return [(row, column) for row in range(size) for column in range(size)]
+
+
+def named(cell: Cell) -> str:
+    """A cell in words.
+
+    >>> named((0, 2))
+    'row 0 column 2'
+    """
+    return f"row {cell[0]} column {cell[1]}"
+
+
+def listed(found: Iterable[Cell]) -> str:
+    """Cells in words, in order."""
+    return ", ".join(named(cell) for cell in sorted(found))

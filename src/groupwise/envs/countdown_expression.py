@@ -1,0 +1,116 @@
+"""Arithmetic of the countdown: reads an expression without `eval`, and finds one that makes the target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations
+
+from groupwise.core.errors import GroupwiseError
+
+LONGEST = 200
+"""Characters an answer may have; it also bounds how deep parentheses nest."""
+TOKEN = re.compile(r"\s*(?:([0-9]{1,9})|([-+*/()]))")
+OPERATIONS = "+-*/"
+
+
+class ExpressionError(GroupwiseError):
+    """A text is not an expression of whole numbers, + - * / and parentheses."""
+
+
+def evaluate(text: str) -> tuple[Fraction, list[int]]:
+    """The value of an expression, and the numbers it uses, in order.
+
+    >>> evaluate("(8 - 2) / 4")
+    (Fraction(3, 2), [8, 2, 4])
+    """
+    reader = _Reader(_tokens(text))
+    value = reader.total()
+    if reader.peek():
+        raise ExpressionError(f"found {reader.peek()!r} after the end of the expression; close it first")
+    return value, reader.numbers
+
+
+def solve(numbers: Sequence[int], target: int) -> str | None:
+    """An expression that uses every number once and makes the target, or None."""
+    return _combine([(Fraction(number), str(number)) for number in numbers], target)
+
+
+class _Reader:
+    """Reads tokens by the grammar: total = product {(+|-) product}, product = atom {(*|/) atom}."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens, self._next = tokens, 0
+        self.numbers: list[int] = []
+
+    def peek(self) -> str:
+        return self._tokens[self._next] if self._next < len(self._tokens) else ""
+
+    def total(self) -> Fraction:
+        value = self._product()
+        while self.peek() in ("+", "-"):
+            value = apply(self._take(), value, self._product())
+        return value
+
+    def _product(self) -> Fraction:
+        value = self._atom()
+        while self.peek() in ("*", "/"):
+            value = apply(self._take(), value, self._atom())
+        return value
+
+    def _atom(self) -> Fraction:
+        token = self._take()
+        if token.isdigit():
+            self.numbers.append(int(token))
+            return Fraction(int(token))
+        if token != "(":
+            raise ExpressionError(f"found {token or 'the end'!r} where a number should be; write numbers and ( )")
+        value = self.total()
+        if self._take() != ")":
+            raise ExpressionError("a parenthesis is not closed; add )")
+        return value
+
+    def _take(self) -> str:
+        token = self.peek()
+        self._next += 1
+        return token
+
+
+def apply(operation: str, left: Fraction, right: Fraction) -> Fraction:
+    """One step of arithmetic, exact."""
+    if operation == "/":
+        if right == 0:
+            raise ExpressionError("the expression divides by zero; change it")
+        return left / right
+    return left + right if operation == "+" else left - right if operation == "-" else left * right
+
+
+def _tokens(text: str) -> list[str]:
+    if len(text) > LONGEST:
+        raise ExpressionError(f"the expression has {len(text)} characters; use at most {LONGEST}")
+    tokens, position, end = [], 0, len(text.rstrip())
+    while position < end:
+        match = TOKEN.match(text, position)
+        if match is None:
+            raise ExpressionError(f"found {text[position:].strip()[0]!r}; write numbers, + - * / and ( ) only")
+        tokens.append(match[1] or match[2])
+        position = match.end()
+    return tokens
+
+
+def _combine(values: list[tuple[Fraction, str]], target: int) -> str | None:
+    """Join two of the values in every way, until one is left that is the target."""
+    if len(values) == 1:
+        return values[0][1] if values[0][0] == target else None
+    for first, second in combinations(range(len(values)), 2):
+        rest = [value for index, value in enumerate(values) if index not in (first, second)]
+        for left, right in ((values[first], values[second]), (values[second], values[first])):
+            for operation in OPERATIONS:
+                if operation == "/" and right[0] == 0:
+                    continue
+                joined = (apply(operation, left[0], right[0]), f"({left[1]} {operation} {right[1]})")
+                found = _combine([*rest, joined], target)
+                if found is not None:
+                    return found
+    return None

@@ -1,0 +1,172 @@
+"""Gymnasium's environments with text or discrete observations, as environments of ours."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from groupwise.core.errors import ConfigError
+from groupwise.core.parts import Part
+from groupwise.core.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.panel import check_env, choose_split
+from groupwise.envs.progress import Progress
+from groupwise.envs.words import vocabulary_of
+
+if TYPE_CHECKING:
+    import gymnasium
+
+ENV = "gymnasium"
+FIRST_SEED = {"train": 0, "validation": 1_000_000, "test": 2_000_000}
+"""The seeds of a split count up from here."""
+MOST_TASKS = 1_000_000
+
+
+class Gymnasium(Part, slot="env"):
+    """A registered Gymnasium environment whose actions are discrete and whose observations are text or numbers.
+
+    A task is a seed for `reset`. `terminated` and `truncated` are kept apart as Gymnasium gives them; `max_steps`
+    truncates too. A fork is a deep copy, with the random state in it. The `state_key` is the observation. Where
+    the environment tells an `action_mask` (Taxi does), the masked actions are not admissible.
+
+    Choices: an attempt that Gymnasium does not call a success or a failure is a success if it terminates with a
+    positive reward; `success_return` asks for a total instead.
+    """
+
+    id: str
+    """Name in Gymnasium's registry, such as "FrozenLake-v1"."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Options for `gymnasium.make`."""
+    actions: tuple[str, ...] = ()
+    """A word for each action; without them, the actions are numbers from 0."""
+    words: tuple[str, ...] = ()
+    """Every word of its observations, where they are text."""
+    about: str = "Choose the next action."
+    """The instruction: one line that tells the agent what to do."""
+    success_return: float | None = None
+    """Total reward from which an attempt counts as a success; None = it terminates with a positive reward."""
+    num_train: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 1000
+    """Tasks in the training panel."""
+    num_validation: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 100
+    """Tasks in the validation panel."""
+    num_test: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 200
+    """Tasks in the test panel."""
+    max_steps: Annotated[int, Field(ge=1)] = 100
+    """Steps before an attempt is truncated."""
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
+        choose_split(dict.fromkeys(counts, ()), split)
+        payload = {"id": self.id, "kwargs": self.kwargs}
+        seeds = range(FIRST_SEED[split], FIRST_SEED[split] + counts[split])
+        return tuple(Task.create(env=ENV, split=split, seed=seed, payload=payload) for seed in seeds)
+
+    def open(self, task: Task) -> GymnasiumEnvironment:
+        check_env(task, ENV)
+        world = _make(str(task.payload["id"]), task.payload["kwargs"])
+        return GymnasiumEnvironment(task, self, world, self._action_names(world))
+
+    def vocabulary(self) -> tuple[str, ...]:
+        world = _make(self.id, self.kwargs)
+        numbers = range(_num_observations(world.observation_space))
+        shown = ("state", *(str(number) for number in numbers), *self.words)
+        return vocabulary_of((self.instruction(), "Nothing happens.", *shown, *self._action_names(world)))
+
+    def instruction(self) -> str:
+        return self.about
+
+    def _action_names(self, world: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
+        count = getattr(world.action_space, "n", None)
+        if count is None or getattr(world.action_space, "start", 0) != 0:
+            raise ConfigError(f"gymnasium {self.id!r}: its actions are {world.action_space}; discrete ones are needed")
+        if self.actions and len(self.actions) != count:
+            raise ConfigError(f"gymnasium {self.id!r}: it has {count} actions, found {len(self.actions)}; name each")
+        return self.actions or tuple(str(action) for action in range(int(count)))
+
+
+class GymnasiumEnvironment:
+    """One attempt in a Gymnasium environment."""
+
+    def __init__(self, task: Task, part: Gymnasium, world: gymnasium.Env[Any, Any], names: tuple[str, ...]) -> None:
+        self._part, self._world, self._names = part, world, names
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._total = 0.0
+        seen, about = world.reset(seed=task.seed)
+        self._observation = self._observe(seen, about)
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        if action not in self._names:
+            seen = self._observation
+            shown = seen.text.removeprefix("Nothing happens. ")
+            self._observation = Observation(
+                text=f"Nothing happens. {shown}", state_key=seen.state_key, admissible=seen.admissible
+            )
+            return self._progress.outcome(self._observation, valid=False)
+        seen, reward, terminated, truncated, about = self._world.step(self._names.index(action))
+        self._total += float(reward)
+        self._observation = self._observe(seen, about)
+        if terminated:
+            return self._progress.outcome(
+                self._observation, success=self._succeeded(float(reward)), reward=float(reward)
+            )
+        return self._progress.outcome(self._observation, reward=float(reward), cut_off=bool(truncated))
+
+    def fork(self) -> GymnasiumEnvironment:
+        twin = GymnasiumEnvironment.__new__(GymnasiumEnvironment)
+        twin._part, twin._names, twin._observation, twin._total = (
+            self._part,
+            self._names,
+            self._observation,
+            self._total,
+        )
+        twin._world, twin._progress = copy.deepcopy(self._world), self._progress.fork()
+        return twin
+
+    def _succeeded(self, reward: float) -> bool:
+        threshold = self._part.success_return
+        return reward > 0 if threshold is None else self._total >= threshold
+
+    def _observe(self, seen: Any, about: dict[str, Any]) -> Observation:
+        text = _text(seen)
+        mask = about.get("action_mask")
+        admissible = tuple(name for index, name in enumerate(self._names) if mask is None or mask[index])
+        return Observation(text=text, state_key=text, admissible=admissible)
+
+
+def _make(id: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+    try:
+        import gymnasium
+    except ImportError:
+        raise ConfigError(
+            "the environment 'gymnasium' needs a package that is not here; pip install 'groupwise[gymnasium]'"
+        ) from None
+    try:
+        return gymnasium.make(id, disable_env_checker=True, **kwargs)
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"gymnasium {id!r}: {error}; name a registered environment") from None
+
+
+def _num_observations(space: gymnasium.Space[Any]) -> int:
+    """How many different numbers observations are made of; 0 for text."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Text):
+        return 0
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        return int(space.n)
+    if isinstance(space, spaces.Tuple):
+        return max(_num_observations(each) for each in space.spaces)
+    raise ConfigError(f"gymnasium: the observations are {space}; text, or whole numbers from 0, are needed")
+
+
+def _text(seen: Any) -> str:
+    if isinstance(seen, str):
+        return seen
+    numbers = seen if isinstance(seen, tuple) else (seen,)
+    return f"state {' '.join(str(int(number)) for number in numbers)}"

@@ -1,0 +1,100 @@
+"""Repeat the shown word: an environment whose every number can be worked out by hand."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import permutations
+from math import perm
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from groupwise.core.parts import Part
+from groupwise.core.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.panel import Panels, Proposal, check_env, choose_split, divide_panels
+from groupwise.envs.progress import Progress
+from groupwise.envs.words import vocabulary_of
+
+ENV = "identity"
+WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel")
+FEWEST_TASKS = 4
+
+
+class Identity(Part, slot="env"):
+    """Repeat the shown word, `length` times; each right word earns 1, and all right is success.
+
+    In closed form: a policy that says each of the n words with probability 1/n earns length/n on average and
+    succeeds with probability n^-length. The words of a task differ, so the word is the `state_key`. A word that is
+    not one of the n is invalid.
+    """
+
+    num_words: Annotated[int, Field(ge=2, le=len(WORDS))] = 8
+    """Words that may be shown."""
+    length: Annotated[int, Field(ge=1, le=4)] = 2
+    """Words that are shown in an attempt, one a step."""
+    max_steps: Annotated[int, Field(ge=1)] = 8
+    """Steps before an attempt is truncated."""
+
+    @model_validator(mode="after")
+    def _wide_enough(self) -> Identity:
+        if self.length > self.num_words or perm(self.num_words, self.length) < FEWEST_TASKS:
+            raise ValueError("so few different tasks cannot fill three panels; raise num_words")
+        if self.length > self.max_steps:
+            raise ValueError(f"{self.length} words do not fit into max_steps, {self.max_steps}; raise max_steps")
+        return self
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_panels(self.num_words, self.length), split)
+
+    def open(self, task: Task) -> IdentityEnvironment:
+        check_env(task, ENV)
+        return IdentityEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        return vocabulary_of((self.instruction(), "Say. Done.", *WORDS[: self.num_words]))
+
+    def instruction(self) -> str:
+        return "Repeat the word."
+
+
+class IdentityEnvironment:
+    """One attempt at repeating words."""
+
+    __slots__ = ("_answers", "_num_right", "_progress", "_sequence")
+
+    def __init__(self, task: Task, part: Identity) -> None:
+        self._sequence: tuple[str, ...] = tuple(task.payload["words"])
+        self._answers = WORDS[: part.num_words]
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._num_right = 0
+
+    def observe(self) -> Observation:
+        if self._progress.steps == len(self._sequence):
+            return Observation(text="Done.", state_key="done", admissible=())
+        word = self._sequence[self._progress.steps]
+        return Observation(text=f"Say {word}.", state_key=word, admissible=self._answers)
+
+    def act(self, action: str) -> Outcome:
+        step = self._progress.step()
+        right = action == self._sequence[step]
+        self._num_right += right
+        last = self._progress.steps == len(self._sequence)
+        success = self._num_right == len(self._sequence) if last else None
+        valid = action in self._answers
+        return self._progress.outcome(self.observe(), success=success, reward=float(right), valid=valid)
+
+    def fork(self) -> IdentityEnvironment:
+        twin = IdentityEnvironment.__new__(IdentityEnvironment)
+        twin._sequence, twin._answers, twin._num_right = self._sequence, self._answers, self._num_right
+        twin._progress = self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        return None if self._progress.ended else self._sequence[self._progress.steps]
+
+
+@cache
+def _panels(num_words: int, length: int) -> Panels:
+    sequences = permutations(WORDS[:num_words], length)
+    return divide_panels(ENV, [Proposal(payload={"words": list(sequence)}) for sequence in sequences])

@@ -1,0 +1,196 @@
+"""Look-ups in a small world of people: search fact by fact, then answer; or answer from given facts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from groupwise.core.parts import Part
+from groupwise.core.records import Task
+from groupwise.envs.draws import Draws
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.panel import Panels, Proposal, build_panels, check_env, choose_split
+from groupwise.envs.progress import Progress
+from groupwise.envs.words import vocabulary_of, with_goal
+
+ENV = "lookup"
+SIZES = {"train": 2000, "validation": 200, "test": 400}
+PEOPLE = ("anna", "ben", "clara", "david", "emma", "felix", "greta", "hugo")
+TIES = ("boss", "friend", "neighbour", "teacher")
+"""What leads from a person to another."""
+TRAITS = {
+    "city": ("berlin", "cairo", "lima", "oslo", "paris", "rome"),
+    "job": ("baker", "doctor", "farmer", "painter", "pilot", "tailor"),
+    "pet": ("cat", "dog", "fish", "horse", "parrot", "rabbit"),
+}
+"""What is asked for in the end, and what it can be."""
+
+
+class Lookup(Part, slot="env"):
+    """Questions about people, such as "what is the city of the boss of anna?", with searches and a verifier.
+
+    `search boss of anna` tells "The boss of anna is ben."; `answer paris` ends the attempt. A search that cannot be
+    understood, or for a person the agent has not heard of, is invalid. With `hops` 0 the task is single-turn: the
+    facts are in the text, and the first action ends the attempt.
+
+    Choices: an answer is right if it names the value, in any case and spacing. `state_key` is what the agent knows:
+    the facts it has found, in alphabetical order.
+    """
+
+    hops: Annotated[int, Field(ge=0, le=4)] = 2
+    """Searches that an answer needs; 0 = the facts are given."""
+    num_people: Annotated[int, Field(ge=3, le=len(PEOPLE))] = 5
+    """People in the world."""
+    max_steps: Annotated[int, Field(ge=1)] = 8
+    """Steps before an attempt is truncated."""
+    success_reward: float = 1.0
+    """Reward of a right answer."""
+    goal_in_text: bool = True
+    """Whether each observation's text begins with the question; it always does where the facts are given."""
+
+    @model_validator(mode="after")
+    def _solvable_in_time(self) -> Lookup:
+        if self.hops + 1 > self.max_steps:
+            raise ValueError(
+                f"{self.hops} searches and an answer do not fit into max_steps, {self.max_steps}; raise max_steps"
+            )
+        return self
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_panels(self.hops, self.num_people), split)
+
+    def open(self, task: Task) -> LookupEnvironment:
+        check_env(task, ENV)
+        return LookupEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        values = [value for trait in TRAITS.values() for value in trait]
+        sentences = "Task: what is the of? The of is. Nothing is known. Nothing happens. Right. Wrong. search answer"
+        return vocabulary_of((self.instruction(), sentences, *PEOPLE, *TIES, *TRAITS, *values))
+
+    def instruction(self) -> str:
+        return "Answer the question: search fact by fact, then answer."
+
+
+class LookupEnvironment:
+    """One attempt at a question."""
+
+    __slots__ = ("_chain", "_facts", "_found", "_hops", "_observation", "_part", "_progress", "_question")
+
+    def __init__(self, task: Task, part: Lookup) -> None:
+        self._part = part
+        self._facts: Mapping[str, str] = task.payload["facts"]
+        self._chain: tuple[str, ...] = tuple(task.payload["chain"])
+        self._hops = int(task.payload["hops"])
+        self._question = f"what is the {' of the '.join(self._chain[:0:-1])} of {self._chain[0]}?"
+        self._found: tuple[str, ...] = tuple(self._facts) if self._hops == 0 else ()
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._observation = self._observe(self._known())
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        verb, _, rest = action.partition(" ")
+        if verb == "answer" and rest.strip():
+            return self._answer(rest)
+        if self._hops == 0:
+            self._observation = self._observe("Nothing happens.")
+            return self._progress.outcome(self._observation, success=False, valid=False)
+        if verb != "search" or action not in self._searches():
+            self._observation = self._observe("Nothing happens.")
+            return self._progress.outcome(self._observation, valid=False)
+        if rest not in self._found:
+            self._found = tuple(sorted((*self._found, rest)))
+        self._observation = self._observe(_told(rest, self._facts[rest]))
+        return self._progress.outcome(self._observation)
+
+    def _answer(self, answer: str) -> Outcome:
+        right = verify(answer, facts=self._facts, chain=self._chain)
+        self._observation = self._observe("Right." if right else "Wrong.")
+        reward = self._part.success_reward if right else 0.0
+        return self._progress.outcome(self._observation, success=right, reward=reward)
+
+    def fork(self) -> LookupEnvironment:
+        twin = LookupEnvironment.__new__(LookupEnvironment)
+        twin._part, twin._facts, twin._chain, twin._hops = self._part, self._facts, self._chain, self._hops
+        twin._question, twin._found = self._question, self._found
+        twin._observation, twin._progress = self._observation, self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        if self._progress.ended:
+            return None
+        for fact in _needed(self._facts, self._chain):
+            if fact not in self._found:
+                return f"search {fact}"
+        return f"answer {follow(self._facts, self._chain)}"
+
+    def _searches(self) -> list[str]:
+        if self._hops == 0:
+            return []
+        heard = {self._chain[0], *(self._facts[fact] for fact in self._found)}
+        return [f"search {ask} of {person}" for person in PEOPLE if person in heard for ask in (*TIES, *TRAITS)]
+
+    def _known(self) -> str:
+        return " ".join(_told(fact, self._facts[fact]) for fact in self._found) or "Nothing is known."
+
+    def _observe(self, told: str) -> Observation:
+        answers = [f"answer {value}" for value in TRAITS[self._chain[-1]]]
+        shows_question = self._part.goal_in_text or self._hops == 0
+        return Observation(
+            text=with_goal(self._question, told) if shows_question else told,
+            state_key=self._known(),
+            admissible=(*self._searches(), *answers),
+            goal=self._question,
+        )
+
+
+def follow(facts: Mapping[str, str], chain: Sequence[str]) -> str:
+    """The answer to a question: from the person that begins the chain, tie by tie to the trait."""
+    person, *asks = chain
+    for ask in asks:
+        person = facts[f"{ask} of {person}"]
+    return person
+
+
+def verify(answer: str, *, facts: Mapping[str, str], chain: Sequence[str]) -> bool:
+    """Whether an answer names what the question asks for, in any case and spacing."""
+    return " ".join(answer.lower().split()) == follow(facts, chain)
+
+
+def _needed(facts: Mapping[str, str], chain: Sequence[str]) -> list[str]:
+    """The facts that lead to the answer, in order."""
+    return [f"{ask} of {follow(facts, chain[: 1 + step])}" for step, ask in enumerate(chain[1:])]
+
+
+def _told(fact: str, value: str) -> str:
+    return f"The {fact} is {value}."
+
+
+@cache
+def _panels(hops: int, num_people: int) -> Panels:
+    return build_panels(ENV, lambda index: _draw(hops, num_people, index), sizes=SIZES)
+
+
+def _draw(hops: int, num_people: int, index: int) -> Proposal | None:
+    draws = Draws(ENV, hops, num_people, index)
+    people = sorted(draws.sample(PEOPLE, num_people))
+    trait = draws.pick(tuple(TRAITS))
+    if hops == 0:
+        facts = {f"{trait} of {person}": draws.pick(TRAITS[trait]) for person in people}
+        chain = [draws.pick(people), trait]
+    else:
+        facts = {
+            f"{ask} of {person}": draws.pick(TRAITS[ask] if ask in TRAITS else [p for p in people if p != person])
+            for person in people
+            for ask in (*TIES, *TRAITS)
+        }
+        chain = [draws.pick(people), *(draws.pick(TIES) for _ in range(hops - 1)), trait]
+    if len({follow(facts, chain[: 1 + step]) for step in range(hops)}) < hops:
+        return None  # the chain comes back to a person, and the answer needs fewer searches than it should
+    return Proposal(payload={"hops": hops, "facts": facts, "chain": chain})

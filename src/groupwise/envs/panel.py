@@ -1,0 +1,143 @@
+"""Panels: the fixed tasks of an environment's splits.
+
+An instance's split is a function of its content. So no two splits share an instance, and no setting of an environment's
+fields can move an instance from the test panel of one run into the training panel of another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from groupwise.core.errors import ConfigError, RecordError, nearest
+from groupwise.core.records import Task
+
+SPLITS = ("train", "validation", "test")
+TEST_SHARE = 0.16
+"""Share of all instances that are kept for the test panel."""
+VALIDATION_SHARE = 0.10
+"""Share of all instances that are kept for the validation panel."""
+PATIENCE = 1000
+"""How many proposals in a row may add nothing before the instances count as exhausted."""
+
+Panels = Mapping[str, tuple[Task, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """An instance that may become a task; its payload says all there is to know about it."""
+
+    payload: Mapping[str, Any]
+    seed: int = 0
+    """For the chance events of the instance; not part of its identity."""
+    tags: tuple[str, ...] = field(default=())
+
+
+def panel_hash(tasks: Iterable[Task]) -> str:
+    """The fingerprint of a panel: sha256 over its task ids; their order does not count."""
+    return hashlib.sha256("\n".join(sorted(task.id for task in tasks)).encode()).hexdigest()
+
+
+def choose_split(panels: Panels, split: str) -> tuple[Task, ...]:
+    """The panel of a split, or an error that names the splits."""
+    if split not in panels:
+        raise ConfigError(f"there is no split {split!r}; {nearest(split, panels)}")
+    return panels[split]
+
+
+def check_disjoint(panels: Mapping[str, Sequence[Task]]) -> None:
+    """Raise if two splits share a task, by id or by content (seed and payload), or one lists a task twice."""
+    owner: dict[str, tuple[str, str]] = {}
+    for split, tasks in panels.items():
+        ids = {task.id for task in tasks}
+        if len(ids) < len(tasks):
+            raise RecordError(f"split {split!r} lists {len(tasks) - len(ids)} of its tasks twice; list each task once")
+        for task in tasks:
+            other = owner.get(task.id) or owner.get(_content(task))
+            if other:
+                raise RecordError(
+                    f"task {task.id} of split {split!r} is task {other[1]} of split {other[0]!r}; "
+                    "an instance may be in one split only, or the test panel measures memory"
+                )
+        owner |= {key: (split, task.id) for task in tasks for key in (task.id, _content(task))}
+
+
+def build_panels(env: str, propose: Callable[[int], Proposal | None], *, sizes: Mapping[str, int]) -> Panels:
+    """Fill the panels from a stream of proposals: each distinct instance goes to the split of its content.
+
+    `propose(0)`, `propose(1)`, ... are instances, or None where a draw came to nothing. Where the instances run out, a
+    panel is smaller than asked for; a panel without any task is an error.
+    """
+    panels: dict[str, list[Task]] = {split: [] for split in SPLITS}
+    seen: set[str] = set()
+    index = idle = 0
+    while idle < PATIENCE and any(len(panels[split]) < sizes[split] for split in SPLITS):
+        proposal = propose(index)
+        index, idle = index + 1, idle + 1
+        digest = _digest(proposal.payload) if proposal else ""
+        if proposal is None or digest in seen:
+            continue
+        split = _split_of(digest)
+        if len(panels[split]) < sizes[split]:
+            seen.add(digest)
+            panels[split].append(_task(env, split, proposal))
+            idle = 0
+    return _checked(env, panels)
+
+
+def divide_panels(env: str, proposals: Iterable[Proposal]) -> Panels:
+    """Divide all instances of a small environment into panels, in a fixed order that says nothing about them."""
+    ordered = sorted(proposals, key=lambda proposal: _digest(proposal.payload))
+    num_test = max(1, int(len(ordered) * TEST_SHARE))
+    num_validation = max(1, int(len(ordered) * VALIDATION_SHARE))
+    cut = {
+        "test": ordered[:num_test],
+        "validation": ordered[num_test : num_test + num_validation],
+        "train": ordered[num_test + num_validation :],
+    }
+    return _checked(env, {split: [_task(env, split, proposal) for proposal in cut[split]] for split in SPLITS})
+
+
+def interleave(panels: Sequence[Panels]) -> Panels:
+    """Several environments' or families' panels as one, in turn, so that any beginning of it is balanced."""
+    merged: dict[str, tuple[Task, ...]] = {}
+    for split in SPLITS:
+        longest = max(len(each[split]) for each in panels)
+        merged[split] = tuple(each[split][i] for i in range(longest) for each in panels if i < len(each[split]))
+    return merged
+
+
+def check_env(task: Task, env: str) -> None:
+    """Raise if a task belongs to another environment."""
+    if task.env != env:
+        raise RecordError(f"task {task.id} belongs to the environment {task.env!r}, not {env!r}; open it with that one")
+
+
+def _checked(env: str, panels: Mapping[str, Sequence[Task]]) -> Panels:
+    for split, tasks in panels.items():
+        if not tasks:
+            raise ConfigError(f"{env}: the {split} panel is empty, too few instances exist; make the instances larger")
+    check_disjoint(panels)
+    return {split: tuple(tasks) for split, tasks in panels.items()}
+
+
+def _task(env: str, split: str, proposal: Proposal) -> Task:
+    return Task.create(env=env, split=split, seed=proposal.seed, payload=proposal.payload, tags=proposal.tags)
+
+
+def _content(task: Task) -> str:
+    return _digest({"env": task.env, "seed": task.seed, "payload": task.payload})
+
+
+def _digest(payload: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
+
+
+def _split_of(digest: str) -> str:
+    share = int(digest[:13], 16) / 16**13
+    if share < TEST_SHARE:
+        return "test"
+    return "validation" if share < TEST_SHARE + VALIDATION_SHARE else "train"

@@ -1,0 +1,93 @@
+"""From log-probs and credit to the number that is minimised: ratio, surrogate, corrections, penalties, aggregate."""
+
+from __future__ import annotations
+
+from groupwise.core.parts import Part
+from groupwise.losses.aggregates import (
+    ConstantLength,
+    SequenceMean,
+    SequenceSum,
+    StepMean,
+    TokenMean,
+    TrajectoryMean,
+)
+from groupwise.losses.columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
+from groupwise.losses.corrections import Mask, OffPolicyMask, Reject, Truncate
+from groupwise.losses.penalties import EntropyBonus, Kl
+from groupwise.losses.policy_loss import METRICS, LossResult, PolicyLoss, Tally
+from groupwise.losses.ratios import SequenceRatio, TokenRatio
+from groupwise.losses.slots import TokenLoss
+from groupwise.losses.surrogates import Cispo, Clip, Plain, Sapo
+
+LOSSES: dict[str, type[Part]] = {
+    "policy_loss": PolicyLoss,
+}
+
+RATIOS: dict[str, type[Part]] = {
+    "token_ratio": TokenRatio,
+    "sequence_ratio": SequenceRatio,
+}
+
+SURROGATES: dict[str, type[Part]] = {
+    "plain": Plain,
+    "clip": Clip,
+    "cispo": Cispo,
+    "sapo": Sapo,
+}
+
+CORRECTIONS: dict[str, type[Part]] = {
+    "truncate": Truncate,
+    "mask": Mask,
+    "reject": Reject,
+    "off_policy_mask": OffPolicyMask,
+}
+
+PENALTIES: dict[str, type[Part]] = {
+    "kl": Kl,
+    "entropy_bonus": EntropyBonus,
+}
+
+AGGREGATES: dict[str, type[Part]] = {
+    "token_mean": TokenMean,
+    "sequence_mean": SequenceMean,
+    "sequence_sum": SequenceSum,
+    "constant_length": ConstantLength,
+    "step_mean": StepMean,
+    "trajectory_mean": TrajectoryMean,
+}
+
+__all__ = [
+    "AGGREGATES",
+    "CORRECTIONS",
+    "ENTROPY",
+    "LOSSES",
+    "METRICS",
+    "OLD_LOGP",
+    "PENALTIES",
+    "RATIOS",
+    "REFERENCE_LOGP",
+    "SURROGATES",
+    "Cispo",
+    "Clip",
+    "ConstantLength",
+    "EntropyBonus",
+    "Kl",
+    "LossResult",
+    "Mask",
+    "OffPolicyMask",
+    "Plain",
+    "PolicyLoss",
+    "Reject",
+    "Sapo",
+    "SequenceMean",
+    "SequenceRatio",
+    "SequenceSum",
+    "StepMean",
+    "Tally",
+    "TokenColumns",
+    "TokenLoss",
+    "TokenMean",
+    "TokenRatio",
+    "TrajectoryMean",
+    "Truncate",
+]

@@ -1,0 +1,128 @@
+"""Aggregates: from the losses of the tokens to one number.
+
+Every denominator is counted over the whole update and handed in, so the numbers of the micro-batches add up to the
+number of the batch, however it is split. Where nothing at all trains, the denominator is taken as 1 and the loss is 0.
+
+Axis: T tokens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.core.errors import RecordError
+from groupwise.core.parts import Part
+from groupwise.core.totals import Totals
+from groupwise.losses.columns import TokenColumns, Unit
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class TokenMean(Part, slot="aggregate"):
+    """Every token counts the same: long answers weigh more.
+
+        sum_t l_t / tokens
+
+    Source: DAPO (arXiv:2503.14476); `token-mean` in verl.
+    """
+
+    def __call__(self, loss_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor:
+        return loss_T.sum() / max(totals.tokens, 1)
+
+
+class SequenceMean(Part, slot="aggregate"):
+    """Every sample counts the same: a token of a short answer weighs more.
+
+        mean_i(sum_t l_{i,t} / L_i)
+
+    Source: GRPO (arXiv:2402.03300, eq. 3); `seq-mean-token-mean` in verl. L_i counts the tokens that train.
+    """
+
+    unit: ClassVar[Unit] = "sample"
+
+    def __call__(self, loss_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor:
+        return _sum_of_means(loss_T, columns, "sample") / max(totals.samples, 1)
+
+
+class SequenceSum(Part, slot="aggregate"):
+    """The log-prob of the whole answer is one action: its tokens add up.
+
+        mean_i(sum_t l_{i,t})
+
+    Source: REINFORCE, RLOO (arXiv:2402.14740); `seq-mean-token-sum` in verl.
+    """
+
+    def __call__(self, loss_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor:
+        return loss_T.sum() / max(totals.samples, 1)
+
+
+class ConstantLength(Part, slot="aggregate"):
+    """Tokens add up and are divided by a constant, so that length changes nothing about a token's weight.
+
+        sum_t l_t / (samples * length)
+
+    Source: Dr. GRPO (arXiv:2503.20783), as TRL divides. Choices: verl's `seq-mean-token-sum-norm` divides by the length
+    alone (`per_sequence=False`). The length is a setting; verl's default is the padded width, which moves.
+    """
+
+    length: Annotated[int, Field(gt=0)] | None = None
+    """The constant; None = the most tokens a sample may have (`Totals.max_tokens`)."""
+    per_sequence: bool = True
+    """Whether the number of samples divides too."""
+
+    def __call__(self, loss_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor:
+        samples = max(totals.samples, 1) if self.per_sequence else 1
+        return loss_T.sum() / (samples * (self.length or totals.max_tokens))
+
+
+class StepMean(Part, slot="aggregate"):
+    """Every step counts the same, however its tokens are cut into samples.
+
+        mean over steps of (mean over the step's tokens of l)
+
+    Source: ours; SLATE (arXiv:2602.23440) averages over steps. Where each step is one sample, it is `SequenceMean`.
+    """
+
+    unit: ClassVar[Unit] = "step"
+
+    def __call__(self, loss_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor:
+        return _sum_of_means(loss_T, columns, "step") / max(totals.steps, 1)
+
+
+class TrajectoryMean(Part, slot="aggregate"):
+    """Every attempt counts the same, whether it took two steps or fifty.
+
+        mean over trajectories of (mean over the trajectory's tokens of l)                          `within="token"`
+        mean over trajectories of (mean over its steps of (mean over the step's tokens of l))       `within="step"`
+
+    Source: Flow-GRPO (AgentFlow, arXiv:2510.05592) averages over attempts, turns and tokens; slime and agent-lightning
+    take the mean within an attempt first. A trajectory may lie in several micro-batches: its tokens and steps are
+    counted over the update (`Totals.trajectory_tokens`, `Totals.trajectory_steps`).
+    """
+
+    within: Literal["token", "step"] = "token"
+    """What counts the same within a trajectory."""
+
+    @property
+    def unit(self) -> Unit:
+        """What it must see whole in one micro-batch."""
+        return self.within
+
+    def __call__(self, loss_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor:
+        counts = totals.trajectory_tokens if self.within == "token" else totals.trajectory_steps
+        if len(columns) and int(columns.trajectory.max()) >= len(counts):
+            raise RecordError(
+                f"trajectory {int(columns.trajectory.max())} is not among the {len(counts)} of the totals; count the "
+                "totals over all samples of the update (Totals.count) and number trajectories from 0"
+            )
+        share_T = loss_T / loss_T.new_tensor(counts).index_select(0, columns.trajectory)
+        if self.within == "step":
+            share_T = share_T / columns.units("step").size(share_T)
+        return share_T.sum() / max(totals.trajectories, 1)
+
+
+def _sum_of_means(loss_T: Tensor, columns: TokenColumns, unit: Unit) -> Tensor:
+    return (loss_T / columns.units(unit).size(loss_T)).sum()

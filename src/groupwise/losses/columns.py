@@ -1,0 +1,139 @@
+"""What a loss sees: the sampled tokens of a micro-batch as columns.
+
+Axis: T tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Literal
+
+from groupwise.core.errors import RecordError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+OLD_LOGP, REFERENCE_LOGP, ENTROPY = "old_logp", "reference_logp", "entropy"
+"""What a loss part may need beyond the basics."""
+
+COLUMN_OF = {OLD_LOGP: "logp_old", REFERENCE_LOGP: "logp_ref", ENTROPY: "entropy"}
+"""The column in which each need is handed in."""
+
+Unit = Literal["token", "sample", "step", "trajectory"]
+UNITS: tuple[Unit, ...] = ("token", "sample", "step", "trajectory")
+"""What a ratio, a weight or a mean may be taken over, smallest first."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TokenColumns:
+    """The sampled tokens of a micro-batch, packed: one entry a token in every column.
+
+    Ids are numbers, not positions: a sample's tokens need not lie together, and a trajectory may go on in another
+    micro-batch. `step` counts within its trajectory, so a step is the pair (trajectory, step).
+
+    Worked example: one trajectory of two steps, each a sample of its own, of two tokens and one.
+
+        sample = [0, 0, 1]   trajectory = [0, 0, 0]   step = [0, 0, 1]   mask = [True, True, True]
+    """
+
+    logp: Tensor
+    """Log-prob under the current weights (T); carries the gradient."""
+    logp_behaviour: Tensor
+    """Log-prob that the engine reported when it sampled the token (T)."""
+    advantage: Tensor
+    """Credit of the token (T)."""
+    mask: Tensor
+    """Whether the token trains (T): True or False, 1 or 0. Whatever else a masked token holds is never read."""
+    sample: Tensor
+    """Sample of each token (T)."""
+    step: Tensor
+    """Index of each token's step within its trajectory (T)."""
+    trajectory: Tensor
+    """Trajectory of each token, by its number in the update (T)."""
+    logp_old: Tensor | None = None
+    """Log-prob under the learner's weights at the start of the update (T)."""
+    logp_ref: Tensor | None = None
+    """Log-prob under the reference policy (T)."""
+    entropy: Tensor | None = None
+    """Entropy of the distribution the token was drawn from, under the current weights (T); carries a gradient."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            column = getattr(self, field.name)
+            if column is not None and tuple(column.shape) != (len(self),):
+                raise RecordError(
+                    f"column {field.name!r} has shape {tuple(column.shape)}, but logp has {tuple(self.logp.shape)}; "
+                    "every column needs one entry per token"
+                )
+        if str(self.mask.dtype) != "torch.bool" and not bool(((self.mask == 0) | (self.mask == 1)).all()):
+            raise RecordError("column 'mask' holds a number that is neither 0 nor 1; put weights into the advantage")
+
+    def __len__(self) -> int:
+        return len(self.logp)
+
+    def given(self, need: str) -> Tensor:
+        """The column of a need (T), or an error that says how to supply it."""
+        column: Tensor | None = getattr(self, COLUMN_OF[need])
+        if column is None:
+            raise RecordError(
+                f"the loss needs {need}, but column {COLUMN_OF[need]!r} is missing; hand it in, or leave out the part "
+                "that reads it (a penalty of weight 0 reads nothing)"
+            )
+        return column
+
+    def trained(self) -> TokenColumns:
+        """Only the tokens that train, in float32 or better, and with a gradient on `logp` and `entropy` alone.
+
+        The others are left out before anything is computed, so that not even a NaN among them can reach the loss:
+        0 x NaN would be NaN.
+        """
+        kept = self.mask.nonzero()[:, 0]
+        chosen = {
+            field.name: column.index_select(0, kept)
+            for field in fields(self)
+            if (column := getattr(self, field.name)) is not None
+        }
+        logp = chosen["logp"]
+        chosen["logp"] = logp = logp if logp.dtype.itemsize >= 4 else logp.float()
+        for name in ("logp_behaviour", "advantage", "logp_old", "logp_ref"):
+            if name in chosen:
+                chosen[name] = chosen[name].detach().to(logp)
+        if "entropy" in chosen:
+            chosen["entropy"] = chosen["entropy"].to(logp)
+        return replace(self, **chosen)
+
+    def units(self, unit: Unit) -> Units:
+        """The units of one kind that these tokens make up."""
+        if unit == "token":
+            return Units(label=self.sample.new_ones(len(self)).cumsum(0) - 1, num=len(self))
+        if unit == "step":
+            trajectory, step = _dense(self.trajectory), _dense(self.step)
+            return _dense(trajectory.label * step.num + step.label)
+        return _dense(self.sample if unit == "sample" else self.trajectory)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Units:
+    """Tokens sorted into units, numbered densely: label [0, 0, 1] says that two tokens make up unit 0."""
+
+    label: Tensor
+    """Unit of each token (T)."""
+    num: int
+    """How many units there are."""
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Hand each token the sum over its unit (T)."""
+        return values.new_zeros(self.num).index_add(0, self.label, values).index_select(0, self.label)
+
+    def size(self, like: Tensor) -> Tensor:
+        """Hand each token the number of tokens of its unit (T), as numbers of the kind of `like`."""
+        return self.sum(like.detach().new_ones(len(like)))
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Hand each token the mean over its unit (T)."""
+        return self.sum(values) / self.size(values)
+
+
+def _dense(ids: Tensor) -> Units:
+    distinct, label = ids.unique(return_inverse=True)
+    return Units(label=label, num=len(distinct))

@@ -1,0 +1,125 @@
+"""Corrections: weights for the gap between the engine that sampled a token and the learner that trains on it.
+
+The engine and the learner compute the same weights' log-probs with other kernels and precisions, so the tokens come
+from a slightly different policy than the ratio assumes. With d_t = logp_old_t - logp_behaviour_t, a unit's importance
+weight is w = exp(sum of d over its tokens). Weights multiply the surrogate, not the penalties, and carry no gradient.
+A token of weight 0 still counts in the totals: what is dropped here shrinks the update, it does not sharpen the rest.
+Renormalising weights to mean 1 over the batch is not offered: it would change with the split into micro-batches.
+
+Axis: T tokens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.core.parts import Part
+from groupwise.losses.columns import OLD_LOGP, TokenColumns, Unit
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LARGEST_LOG_WEIGHT = 20.0
+"""Log-weights are clamped to this before exp, as in verl."""
+
+Bound = Annotated[float, Field(ge=0)]
+CorrectionUnit = Literal["token", "step", "trajectory"]
+
+
+class Truncate(Part, slot="correction"):
+    """Cap the importance weight (TIS).
+
+        w = min(exp(sum_unit d), high)
+
+    Source: truncated importance sampling (Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy
+    RL Training"), as in verl (token or sequence) and TRL; verl's cap is 2, TRL's 3.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
+    unit: CorrectionUnit = "token"
+    """Whose tokens share a weight."""
+    high: Annotated[float, Field(gt=0)] = 2.0
+    """Largest weight."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        return _weight(columns, self.unit).clamp(max=self.high)
+
+
+class Mask(Part, slot="correction"):
+    """Keep the importance weight within bounds, drop the token outside (MIS).
+
+        w = exp(sum_unit d) where low <= w <= high, else 0
+
+    Source: masked importance sampling (Liu et al. 2025, "When Speed Kills Stability"), as in verl and TRL.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
+    unit: CorrectionUnit = "token"
+    """Whose tokens share a weight."""
+    low: Bound = 0.5
+    """Smallest weight that is kept."""
+    high: Bound = 2.0
+    """Largest weight that is kept."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        weight_T = _weight(columns, self.unit)
+        return weight_T * _within(weight_T, self.low, self.high)
+
+
+class Reject(Part, slot="correction"):
+    """Drop whole units whose tokens drifted too far on average; the others keep weight 1 (geometric rejection).
+
+        w = 1 where low <= exp(mean_unit d) <= high, else 0
+
+    Source: verl's rollout correction. Combine with `Truncate` to drop the worst and weigh the rest. Choice: the bounds
+    are those of `Mask`; a mean over many tokens varies less than a token does, so long sequences want tighter ones.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
+    unit: Literal["step", "trajectory"] = "step"
+    """What is kept or dropped as a whole."""
+    low: Bound = 0.5
+    """Smallest geometric mean that is kept."""
+    high: Bound = 2.0
+    """Largest geometric mean that is kept."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        gap_T = columns.units(self.unit).mean(_gap(columns))
+        return _within(_exp(gap_T), self.low, self.high).to(gap_T)
+
+
+class OffPolicyMask(Part, slot="correction"):
+    """Drop blamed units that the policy has already moved far away from.
+
+        w = 0 where A < 0 and mean_unit(logp_behaviour - logp) > most, else 1
+
+    Source: DeepSeek-V3.2 (2025), as in TRL; the threshold is not published, TRL suggests 0.5. Choice: A is the token's
+    own, which within a step is the same for all its tokens unless credit is spread unevenly.
+    """
+
+    unit: Literal["step", "trajectory"] = "step"
+    """Whose drift is measured."""
+    most: Bound = 0.5
+    """Largest mean drop in log-prob that a blamed unit may show."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        drop_T = columns.units(self.unit).mean(columns.logp_behaviour - columns.logp.detach())
+        return 1 - ((columns.advantage < 0) & (drop_T > self.most)).to(drop_T)
+
+
+def _gap(columns: TokenColumns) -> Tensor:
+    return columns.given(OLD_LOGP) - columns.logp_behaviour
+
+
+def _weight(columns: TokenColumns, unit: Unit) -> Tensor:
+    return _exp(columns.units(unit).sum(_gap(columns)))
+
+
+def _exp(log_weight_T: Tensor) -> Tensor:
+    return log_weight_T.clamp(-LARGEST_LOG_WEIGHT, LARGEST_LOG_WEIGHT).exp()
+
+
+def _within(weight_T: Tensor, low: float, high: float) -> Tensor:
+    return (weight_T >= low) & (weight_T <= high)

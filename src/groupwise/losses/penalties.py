@@ -1,0 +1,86 @@
+"""Penalties: what is added to the loss of each token, times a weight. Axis: T tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.core.parts import Part
+from groupwise.losses.columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Weight = Annotated[float, Field(ge=0)]
+
+
+class Kl(Part, slot="penalty"):
+    """Stay close to the reference policy; pi is the current one.
+
+        d = logp_ref - logp;   k1 = -d;   k2 = d^2 / 2;   k3 = exp(d) - d - 1
+
+    All three estimate KL(pi || ref) from a token drawn from pi. Their *gradients*, which are what trains, differ:
+
+        gradient="own"                k1: zero on average    k2: grad KL(pi || ref)    k3: grad KL(ref || pi)
+        gradient="straight_through"   the value of the estimator with the gradient of k2, so grad KL(pi || ref)
+        gradient="unbiased"           of rho * k, rho = exp(logp - logp_old): for k1 and k3 grad KL(pi || ref), even
+                                      where the tokens were drawn from the old policy
+
+    Source: Schulman 2020, "Approximating KL divergence"; GRPO (arXiv:2402.03300, eq. 4) adds k3; the second is verl's
+    `+`, the third DeepSeek-V3.2's. Choices: d is clamped to +-20 and k3 capped at 10, as in verl; beyond these the
+    token has no gradient of its own, which for k3 is where d > 2.6. `cap=inf` lifts the second bound.
+    """
+
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    """How the divergence is estimated at a token."""
+    weight: Weight = 0.001
+    """How much of it is added to the loss; at 0 no reference policy is needed."""
+    gradient: Literal["own", "straight_through", "unbiased"] = "own"
+    """What is differentiated."""
+    clamp: Annotated[float, Field(gt=0)] = 20.0
+    """Largest log-ratio, in absolute value."""
+    cap: Annotated[float, Field(gt=0)] = 10.0
+    """Largest value of k3."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it reads beyond the basics."""
+        return frozenset({REFERENCE_LOGP, OLD_LOGP} if self.gradient == "unbiased" else {REFERENCE_LOGP})
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        d_T = (columns.given(REFERENCE_LOGP) - columns.logp).clamp(-self.clamp, self.clamp)
+        k2_T = d_T.square() / 2
+        if self.estimator == "k1":
+            value_T = -d_T
+        elif self.estimator == "k2":
+            value_T = k2_T
+        else:
+            value_T = k3(d_T).clamp(max=self.cap)
+        if self.gradient == "straight_through":
+            return value_T.detach() + (k2_T - k2_T.detach())
+        if self.gradient == "unbiased":
+            return (columns.logp - columns.given(OLD_LOGP)).clamp(-self.clamp, self.clamp).exp() * value_T
+        return value_T
+
+
+class EntropyBonus(Part, slot="penalty"):
+    """Reward uncertainty: the entropy of each token's distribution is taken off the loss.
+
+        l = -weight * H(pi(. | context of the token))
+
+    Source: A3C (Mnih et al. 2016, arXiv:1602.01783). The gradient runs through the whole distribution, not only through
+    the token that was drawn.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({ENTROPY})
+    weight: Weight = 0.001
+    """How much of it is taken off the loss; at 0 no entropy is needed."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        return -columns.given(ENTROPY)
+
+
+def k3(d_T: Tensor) -> Tensor:
+    """The low-variance estimate exp(d) - d - 1, which is never negative; exact where d is tiny."""
+    return d_T.expm1() - d_T

@@ -1,0 +1,195 @@
+"""The policy loss: a ratio, a surrogate, corrections, penalties and an aggregate, put together.
+
+Axis: T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import model_validator
+
+from groupwise.core.errors import ConfigError, RecordError
+from groupwise.core.parts import Part, name_of
+from groupwise.core.totals import Totals
+from groupwise.losses.aggregates import TokenMean
+from groupwise.losses.columns import OLD_LOGP, UNITS, TokenColumns, Unit
+from groupwise.losses.penalties import k3
+from groupwise.losses.ratios import TokenRatio
+from groupwise.losses.slots import AggregatePart, CorrectionPart, PenaltyPart, RatioPart, SurrogatePart
+from groupwise.losses.surrogates import Clip
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+METRICS = {
+    "loss/ratio": "mean ratio of the tokens that train; 1 on-policy",
+    "loss/clip_fraction_high": "share of tokens whose ratio passed the upper bound of the surrogate",
+    "loss/clip_fraction_low": "share of tokens whose ratio passed the lower bound of the surrogate",
+    "loss/clip_fraction_dual": "share of tokens of negative credit whose ratio passed the dual bound",
+    "loss/kl_to_old": "how far the policy has moved since the start of the update: mean of rho - 1 - log rho",
+    "loss/kl_to_reference": "how far the policy is from the reference: mean of k3",
+    "loss/mismatch": "learner minus engine: mean of logp_old - logp_behaviour",
+    "loss/mismatch_size": "learner against engine: mean of |logp_old - logp_behaviour|",
+    "loss/correction": "mean weight that the corrections give a token",
+    "loss/rejected": "share of tokens that the corrections dropped",
+    "loss/entropy": "mean entropy of the distributions the tokens were drawn from",
+}
+"""Every metric a loss may report, in a sentence each."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tally:
+    """A sum and how many it sums, so that micro-batches add up: `(a + b).mean` is the mean over both."""
+
+    total: Tensor
+    """The sum, a scalar without a gradient."""
+    count: int
+    """How many values were summed."""
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(total=self.total + other.total, count=self.count + other.count)
+
+    @property
+    def mean(self) -> float:
+        """The mean; NaN of nothing."""
+        return float(self.total) / self.count if self.count else float("nan")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LossResult:
+    """What a loss makes of a micro-batch; results of the micro-batches of an update add up, entry by entry."""
+
+    loss: Tensor
+    """The micro-batch's share of the update's loss, a scalar to call `backward` on."""
+    metrics: Mapping[str, Tally]
+    """What the tokens that train look like, by the names of `METRICS`."""
+
+
+class PolicyLoss(Part, slot="loss"):
+    """The loss of a policy on the tokens it sampled.
+
+        loss = aggregate_t( correction_t * surrogate(ratio_t, A_t) + sum_k weight_k * penalty_{k,t} )
+
+    Masked tokens are left out before anything is computed: not even a NaN among them changes the loss or a gradient,
+    and their own gradient is exactly 0. Denominators are those of the whole update, so any split into micro-batches
+    that keeps each `unit` whole gives the same loss and gradient. A micro-batch in which nothing trains gives a 0 that
+    one can call `backward` on.
+
+    Choices: penalties share the aggregate of the surrogate, as in TRL and verl. `old="engine"` takes the engine's
+    log-probs for the old ones (verl's bypass mode): it saves a forward pass and leaves the correction to the ratio.
+    """
+
+    ratio: RatioPart = TokenRatio()
+    """How much likelier a token has become."""
+    surrogate: SurrogatePart = Clip()
+    """The trust region."""
+    aggregate: AggregatePart = TokenMean()
+    """How the losses of the tokens become one number."""
+    corrections: tuple[CorrectionPart, ...] = ()
+    """Weights for the gap between engine and learner; they multiply."""
+    penalties: tuple[PenaltyPart, ...] = ()
+    """What is added to the loss of each token."""
+    old: Literal["learner", "engine"] = "learner"
+    """Whose log-probs a ratio is taken against: the learner's at the start of the update, or those the engine gave."""
+
+    @model_validator(mode="after")
+    def _corrects_once(self) -> PolicyLoss:
+        for correction in self.corrections if self.old == "engine" else ():
+            if OLD_LOGP in _needs(correction):
+                raise ConfigError(
+                    f"{name_of(correction)} has nothing to correct with old='engine', where the ratio itself is taken "
+                    "against the engine; leave out the one or the other"
+                )
+        return self
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the loss reads beyond the basics: what its parts need."""
+        needed = frozenset().union(*(_needs(part) for part in self._pieces()))
+        return needed - {OLD_LOGP} if self.old == "engine" else needed
+
+    @property
+    def unit(self) -> Unit:
+        """What must lie whole in one micro-batch: each sample, or each step or trajectory with all its samples."""
+        return max("sample", *(_unit(part) for part in self._pieces()), key=UNITS.index)
+
+    def __call__(self, columns: TokenColumns, totals: Totals) -> LossResult:
+        if self.old == "engine":
+            columns = replace(columns, logp_old=columns.logp_behaviour)
+        for need in sorted(self.needs):
+            columns.given(need)
+        columns = columns.trained()
+        if self.unit == "trajectory":
+            _check_whole_trajectories(columns, totals)
+        ratio_T = self.ratio(columns)
+        outcome = self.surrogate(ratio_T, columns)
+        loss_T = outcome.loss
+        weights = [correction(columns).detach() for correction in self.corrections]
+        for weight_T in weights:
+            loss_T = loss_T * weight_T
+        for penalty in self._active_penalties():
+            loss_T = loss_T + penalty.weight * penalty(columns)
+        measured = _measure(columns) | {f"clip_fraction_{name}": hit_T for name, hit_T in outcome.clipped.items()}
+        measured["ratio"] = ratio_T
+        if weights:
+            measured |= _measure_weights(weights)
+        return LossResult(loss=self.aggregate(loss_T, columns, totals), metrics=_tally(measured, loss_T))
+
+    def _active_penalties(self) -> tuple[PenaltyPart, ...]:
+        return tuple(penalty for penalty in self.penalties if penalty.weight)
+
+    def _pieces(self) -> tuple[object, ...]:
+        return self.ratio, self.surrogate, self.aggregate, *self.corrections, *self._active_penalties()
+
+
+def _needs(part: object) -> frozenset[str]:
+    needs: frozenset[str] = getattr(part, "needs", frozenset())
+    return needs
+
+
+def _unit(part: object) -> Unit:
+    unit: Unit = getattr(part, "unit", "token")
+    return unit
+
+
+def _check_whole_trajectories(columns: TokenColumns, totals: Totals) -> None:
+    """Refuse a trajectory of which a part lies elsewhere: a ratio over the rest would be silently wrong."""
+    here: list[int] = columns.trajectory.bincount(minlength=len(totals.trajectory_tokens)).tolist()
+    for number, (found, counted) in enumerate(zip(here, totals.trajectory_tokens, strict=False)):
+        if found not in (0, counted):
+            raise RecordError(
+                f"trajectory {number}: {found} of its {counted} tokens are in this micro-batch, but the loss takes "
+                "whole trajectories together; keep each in one micro-batch (PolicyLoss.unit)"
+            )
+
+
+def _measure(columns: TokenColumns) -> dict[str, Tensor]:
+    """What can be said of the tokens whatever the loss (T each)."""
+    measured: dict[str, Tensor] = {}
+    logp_T = columns.logp.detach()
+    if columns.logp_old is not None:
+        measured["kl_to_old"] = k3(logp_T - columns.logp_old)
+        measured["mismatch"] = columns.logp_old - columns.logp_behaviour
+        measured["mismatch_size"] = measured["mismatch"].abs()
+    if columns.logp_ref is not None:
+        measured["kl_to_reference"] = k3(columns.logp_ref - logp_T)
+    if columns.entropy is not None:
+        measured["entropy"] = columns.entropy
+    return measured
+
+
+def _measure_weights(weights: list[Tensor]) -> dict[str, Tensor]:
+    combined_T = weights[0]
+    for weight_T in weights[1:]:
+        combined_T = combined_T * weight_T
+    return {"correction": combined_T, "rejected": combined_T == 0}
+
+
+def _tally(measured: Mapping[str, Tensor], like_T: Tensor) -> dict[str, Tally]:
+    return {
+        f"loss/{name}": Tally(total=value_T.detach().to(like_T.dtype).sum(), count=len(value_T))
+        for name, value_T in measured.items()
+    }

@@ -1,0 +1,65 @@
+"""Ratios: how much likelier a token has become since the start of the update. Axis: T tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.core.parts import Part
+from groupwise.losses.columns import OLD_LOGP, TokenColumns
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class TokenRatio(Part, slot="ratio"):
+    """The ratio of each token on its own.
+
+        rho_t = exp(logp_t - logp_old_t)
+
+    Source: PPO (Schulman et al. 2017, arXiv:1707.06347, eq. 6). Choice: the log-ratio is clamped to +-`clamp` before
+    exp, as in verl; beyond it the token has no gradient.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
+    clamp: Annotated[float, Field(gt=0)] = 20.0
+    """Largest log-ratio, in absolute value."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        return (columns.logp - columns.given(OLD_LOGP)).clamp(-self.clamp, self.clamp).exp()
+
+
+class SequenceRatio(Part, slot="ratio"):
+    """One ratio for all tokens of a unit: the geometric mean of their ratios, or their product.
+
+        log s = mean_t(logp_t - logp_old_t)                    `length="mean"`, GSPO
+        log s = sum_t(logp_t - logp_old_t)                     `length="sum"`, RLOO
+        log s_t = sg(log s) + c * (logp_t - sg(logp_t)),       c = 1 for the mean, L for the sum
+
+    The last line is what each token gets: its value is s, and averaged over the unit its gradient is that of s.
+
+    Source: GSPO (Zheng et al. 2025, arXiv:2507.18071); the product is TRL's RLOO. Choices: the papers'
+    sequence is one answer to one prompt, hence `unit="step"`; on rows that hold a whole attempt, released codes take
+    the ratio of the trajectory without saying so: say `unit="trajectory"`. verl clamps log s at 10 from above; we
+    clamp on both sides. On units of one token, it is `TokenRatio`. Micro-batches hold whole units.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
+    unit: Literal["step", "trajectory"] = "step"
+    """Whose tokens share a ratio, however samples are cut."""
+    length: Literal["mean", "sum"] = "mean"
+    """Whether the log-ratio is averaged over the unit's tokens or summed."""
+    clamp: Annotated[float, Field(gt=0)] = 10.0
+    """Largest log-ratio of a unit, in absolute value."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        logp_T = columns.logp
+        units = columns.units(self.unit)
+        change_T = logp_T.detach() - columns.given(OLD_LOGP)
+        moving_T = logp_T - logp_T.detach()
+        if self.length == "mean":
+            log_ratio_T = units.mean(change_T) + moving_T
+        else:
+            log_ratio_T = units.sum(change_T) + units.size(change_T) * moving_T
+        return log_ratio_T.clamp(-self.clamp, self.clamp).exp()

@@ -1,0 +1,70 @@
+"""The slots of a loss: what each of its parts is handed and what it returns.
+
+A part sees only tokens that train. It may declare two things of itself: `needs`, what it reads beyond the basics
+(`OLD_LOGP`, `REFERENCE_LOGP`, `ENTROPY`), and `unit`, what it must see whole in one micro-batch (`step`,
+`trajectory`). A part that declares neither reads the basics, token by token. Axis: T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+from groupwise.core.parts import Slot
+from groupwise.core.totals import Totals
+from groupwise.losses.columns import TokenColumns
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TokenLoss:
+    """What a surrogate makes of the ratios: a loss a token, and where it bounded them."""
+
+    loss: Tensor
+    """Loss of each token (T), to be minimised."""
+    clipped: Mapping[str, Tensor] = field(default_factory=dict)
+    """Where each bound of the surrogate acted (T): `high`, `low`, `dual`."""
+
+
+class Ratio(Protocol):
+    """How much likelier a token has become since it was sampled."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor: ...
+
+
+class Surrogate(Protocol):
+    """Turns ratios and credit into a loss a token: the trust region."""
+
+    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss: ...
+
+
+class Correction(Protocol):
+    """Weighs tokens for the gap between the engine that sampled them and the learner; carries no gradient."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor: ...
+
+
+class Penalty(Protocol):
+    """Adds weight x value to the loss of each token."""
+
+    @property
+    def weight(self) -> float:
+        """How much of it is added; at 0 it is not computed and needs nothing."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor: ...
+
+
+class Aggregate(Protocol):
+    """Makes one number of the losses of the tokens; its denominators are those of the whole update."""
+
+    def __call__(self, loss_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor: ...
+
+
+RatioPart = Annotated[Ratio, Slot("ratio")]
+SurrogatePart = Annotated[Surrogate, Slot("surrogate")]
+CorrectionPart = Annotated[Correction, Slot("correction")]
+PenaltyPart = Annotated[Penalty, Slot("penalty")]
+AggregatePart = Annotated[Aggregate, Slot("aggregate")]

@@ -1,0 +1,102 @@
+"""Surrogates: from ratios and credit to a loss a token. Each is a trust region; a loss has exactly one.
+
+Axis: T tokens. A is the advantage, rho the ratio, sg stops the gradient; losses are minimised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from groupwise.core.parts import Part
+from groupwise.losses.columns import TokenColumns
+from groupwise.losses.slots import TokenLoss
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Width = Annotated[float, Field(ge=0)]
+Temperature = Annotated[float, Field(gt=0)]
+
+
+class Plain(Part, slot="surrogate"):
+    """Importance weighting without a trust region.
+
+        l = -A * rho
+
+    Source: REINFORCE with importance weights. On-policy (rho = 1) its gradient is the policy gradient, -A grad logp.
+    """
+
+    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
+        return TokenLoss(loss=-columns.advantage * ratio_T)
+
+
+class Clip(Part, slot="surrogate"):
+    """The clipped surrogate: no reward for moving a ratio further than 1 - low or 1 + high.
+
+        l = max(-A * rho, -A * clip(rho, 1 - low, 1 + high));   with `dual`, where A < 0: l = min(l, -A * dual)
+
+    Source: PPO (Schulman et al. 2017, arXiv:1707.06347, eq. 7); low < high is DAPO's clip-higher; the dual clip is Ye
+    et al. 2020 (arXiv:1912.09729), 3 in verl. INTELLECT-2's cap of rho at delta equals `dual=delta`. Infinite bounds
+    give `Plain`. A = 0 gives 0. The bounds themselves are inside.
+    """
+
+    low: Width = 0.2
+    """How far below 1 a ratio may go."""
+    high: Width = 0.2
+    """How far above 1 a ratio may go."""
+    dual: Annotated[float, Field(gt=1)] | None = None
+    """Largest ratio that a token of negative credit is punished for; None = no bound."""
+
+    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
+        A_T = columns.advantage
+        loss_T = (-A_T * ratio_T).maximum(-A_T * ratio_T.clamp(1 - self.low, 1 + self.high))
+        ratio_T = ratio_T.detach()
+        clipped = {
+            "high": (A_T > 0) & (ratio_T > 1 + self.high),
+            "low": (A_T < 0) & (ratio_T < 1 - self.low),
+        }
+        if self.dual is not None:
+            loss_T = loss_T.where(A_T >= 0, loss_T.minimum(-A_T * self.dual))
+            clipped["dual"] = (A_T < 0) & (ratio_T > self.dual)
+        return TokenLoss(loss=loss_T, clipped=clipped)
+
+
+class Cispo(Part, slot="surrogate"):
+    """Clip the importance weight, never the gradient: every token keeps teaching.
+
+        l = -sg(min(rho, cap)) * A * logp
+
+    Source: CISPO (MiniMax-M1, 2025, arXiv:2506.13585). Choices: `cap` is absolute, 5 in the ScaleRL recipe, as
+    TRL reads it; verl's bound 1 + eps is `cap=1 + eps`. No lower bound, as the paper sets none that acts.
+    """
+
+    cap: Annotated[float, Field(gt=0)] = 5.0
+    """Largest importance weight."""
+
+    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
+        weight_T = ratio_T.detach()
+        loss_T = -weight_T.clamp(max=self.cap) * columns.advantage * columns.logp
+        return TokenLoss(loss=loss_T, clipped={"high": weight_T > self.cap})
+
+
+class Sapo(Part, slot="surrogate"):
+    """A soft gate in place of the clip: a token's pull fades smoothly as its ratio leaves 1.
+
+        l = -A * (4 / tau) * sigmoid(tau * (rho - 1)),   tau = tau_positive where A > 0, else tau_negative
+
+    Source: SAPO (2025, arXiv:2511.20347); TRL and verl agree. Its slope in rho is sech^2(tau (rho - 1) / 2): 1 at
+    rho = 1, where the gradient is the policy gradient. Weighing logp by the gate itself, as one release does, would
+    double it. A = 0 gives 0.
+    """
+
+    tau_positive: Temperature = 1.0
+    """How fast the pull of praised tokens fades."""
+    tau_negative: Temperature = 1.05
+    """How fast the pull of blamed tokens fades."""
+
+    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
+        A_T = columns.advantage
+        tau_T = A_T.new_full(A_T.shape, self.tau_negative).masked_fill(A_T > 0, self.tau_positive)
+        return TokenLoss(loss=-A_T * (4 / tau_T) * (tau_T * (ratio_T - 1)).sigmoid())

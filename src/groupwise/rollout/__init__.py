@@ -1,0 +1,13 @@
+"""Environments, engines and memory make trajectories: the episode loop and what it is put together from."""
+
+from __future__ import annotations
+
+from groupwise.core.parts import Part
+from groupwise.rollout.actions import Tagged, WholeResponse
+from groupwise.rollout.memory import AnchoredWindow, Full, Window
+
+MEMORIES: dict[str, type[Part]] = {"window": Window, "full": Full, "anchored_window": AnchoredWindow}
+
+ACTION_RULES: dict[str, type[Part]] = {"whole_response": WholeResponse, "tagged": Tagged}
+
+__all__ = ["ACTION_RULES", "MEMORIES", "AnchoredWindow", "Full", "Tagged", "WholeResponse", "Window"]

@@ -1,0 +1,170 @@
+"""The episode loop: many attempts at once, each an environment, a dialogue and a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from groupwise.core.errors import EnvironmentFault
+from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
+from groupwise.core.seeds import seed_of
+from groupwise.engines.engine import Engine, Generation, Request
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.rollout.actions import ActionRule
+from groupwise.rollout.hosts import Fault, Host
+from groupwise.rollout.prompts import Exchange, Prompter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """An attempt to make."""
+
+    task: Task
+    """The task to try."""
+    number: int
+    """Its number within the task's group."""
+    seed: int
+    """The attempt's place in the tree of seeds."""
+    origin: Origin = Origin.FRESH
+    """Where the attempt comes from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How responses are sampled."""
+
+    max_tokens: int = 16
+    """Most tokens a response may have."""
+    temperature: float = 1.0
+    """Divides the logits."""
+
+
+@dataclass
+class _Live:
+    """An attempt under way."""
+
+    attempt: Attempt
+    observation: Observation
+    opening: tuple[int, ...]
+    observation_ids: tuple[int, ...]
+    past: list[Exchange] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    versions: set[int] = field(default_factory=set)
+    stop: StopReason | None = None
+    success: bool | None = None
+    error: str | None = None
+
+
+def collect(
+    attempts: Sequence[Attempt], *, host: Host, engine: Engine, prompter: Prompter, rule: ActionRule, sampling: Sampling
+) -> list[Trajectory]:
+    """Play all attempts to their end, in step with one another; finished ones cost nothing.
+
+    A fault of an environment ends its attempt with an error on its trajectory; the others go on. Attempts at one task
+    must see the same first observation.
+    """
+    first = host.open({number: attempt.task for number, attempt in enumerate(attempts)})
+    _check_same_start(attempts, first)
+    live = {number: _start(attempt, first[number], prompter) for number, attempt in enumerate(attempts)}
+    active = [number for number, state in live.items() if state.stop is None]
+    while active:
+        prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation_ids) for n in active}
+        requests = [_request(live[n].attempt, len(live[n].steps), prompts[n], prompter, sampling) for n in active]
+        said = dict(zip(active, engine.generate(requests), strict=True))
+        actions = {n: rule.read(prompter.text(said[n].response_ids), said[n].stopped) for n in active}
+        outcomes = host.act({n: actions[n].text for n in active})
+        for n in active:
+            _record(live[n], prompts[n], said[n], actions[n].text, actions[n].valid, outcomes[n], prompter)
+        host.close([n for n in active if live[n].stop is not None])
+        active = [n for n in active if live[n].stop is None]
+    return [_trajectory(live[number]) for number in range(len(attempts))]
+
+
+def _start(attempt: Attempt, shown: Observation | Fault, prompter: Prompter) -> _Live:
+    if isinstance(shown, Fault):
+        nothing = Observation(text="")
+        return _Live(attempt, nothing, (), (), stop=shown.reason, error=shown.message)
+    return _Live(attempt, shown, prompter.opening_ids(shown.goal), prompter.observation_ids(shown))
+
+
+def _request(attempt: Attempt, step: int, prompt: tuple[int, ...], prompter: Prompter, sampling: Sampling) -> Request:
+    return Request(
+        prompt_ids=prompt,
+        seed=seed_of(attempt.seed, "step", step),
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        stop_ids=(prompter.frame.end_id,),
+        session=f"{attempt.task.id}/{attempt.number}",
+    )
+
+
+def _record(
+    live: _Live,
+    prompt: tuple[int, ...],
+    said: Generation,
+    action: str,
+    well_formed: bool,
+    outcome: Outcome | Fault,
+    prompter: Prompter,
+) -> None:
+    """Write down a step and move on to what the environment shows next."""
+    reward, accepted = (0.0, True) if isinstance(outcome, Fault) else (outcome.reward, outcome.valid)
+    live.steps.append(
+        Step(
+            index=len(live.steps),
+            reward=reward,
+            state_key=live.observation.state_key,
+            observation=live.observation.text,
+            action=action,
+            valid=well_formed and accepted,
+            prompt_ids=prompt,
+            response_ids=said.response_ids,
+            logp_behaviour=said.logp,
+            entropy=said.entropy,
+        )
+    )
+    live.versions.add(said.version)
+    if isinstance(outcome, Fault):
+        live.stop, live.error = outcome.reason, outcome.message
+        return
+    live.past.append(Exchange(observation_ids=live.observation_ids, response_ids=said.response_ids))
+    live.observation = outcome.observation
+    live.observation_ids = prompter.observation_ids(outcome.observation)
+    if outcome.ended:
+        live.stop = StopReason.TERMINATED if outcome.terminated else StopReason.TRUNCATED
+        live.success = outcome.success
+
+
+def _trajectory(live: _Live) -> Trajectory:
+    assert live.stop is not None, "an attempt is recorded once it has ended"
+    attempt = live.attempt
+    scores = {"return": sum(step.reward for step in live.steps)}
+    if live.success is not None:
+        scores["success"] = float(live.success)
+    return Trajectory(
+        id=f"{attempt.task.id}/{attempt.number}",
+        task=attempt.task,
+        attempt=attempt.number,
+        steps=tuple(live.steps),
+        scores=scores,
+        stop=live.stop,
+        versions=tuple(sorted(live.versions)),
+        origin=attempt.origin,
+        error=live.error,
+    )
+
+
+def _check_same_start(attempts: Sequence[Attempt], first: dict[int, Observation | Fault]) -> None:
+    """Attempts of a group are attempts at one task only if they start from the same observation."""
+    seen: dict[str, tuple[int, Observation]] = {}
+    for number, attempt in enumerate(attempts):
+        shown = first[number]
+        if isinstance(shown, Fault):
+            continue
+        other, before = seen.setdefault(attempt.task.id, (attempt.number, shown))
+        if (before.text, before.state_key) != (shown.text, shown.state_key):
+            raise EnvironmentFault(
+                f"task {attempt.task.id!r}: attempts {other} and {attempt.number} start from different observations "
+                f"({before.text!r} and {shown.text!r}); open the environment from the task alone, without global "
+                "random numbers"
+            )

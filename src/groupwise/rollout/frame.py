@@ -1,0 +1,78 @@
+"""The frame around a dialogue, as token ids: what stands before the first observation, and between the turns.
+
+Prompts are put together from pieces of ids: each observation is encoded once, each response is the ids that were
+sampled. Nothing sampled is ever decoded and encoded again, so the learner sees exactly what the sampler saw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from groupwise.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_FIRST, _ANSWER, _SECOND = "\u2402first\u2403", "\u2402answer\u2403", "\u2402second\u2403"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """The fixed pieces of a dialogue.
+
+    Worked example (ChatML): opening `<|im_start|>user\\n`, before_response `<|im_end|>\\n<|im_start|>assistant\\n`,
+    between `\\n<|im_start|>user\\n`; the response itself ends with the sampled `<|im_end|>`.
+    """
+
+    opening: tuple[int, ...]
+    """Before the first observation."""
+    before_response: tuple[int, ...]
+    """Between an observation and the response to it."""
+    between: tuple[int, ...]
+    """Between a response, with its end token, and the next observation."""
+    end_id: int
+    """The token that ends a response."""
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> Frame:
+        """The frame that a tokenizer's chat template draws, or plain text where it has none."""
+        end_id = tokenizer.eos_token_id
+        if not isinstance(end_id, int):
+            raise ConfigError("the tokenizer has no end token; set `eos_token`, which ends every response")
+        if not tokenizer.chat_template:
+            start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
+            return cls(opening=start, before_response=_encode(tokenizer, ">"), between=(), end_id=end_id)
+        opening, before_response, between = _chat_pieces(tokenizer)
+        return cls(
+            opening=_encode(tokenizer, opening),
+            before_response=_encode(tokenizer, before_response),
+            between=_encode(tokenizer, between),
+            end_id=end_id,
+        )
+
+
+def _chat_pieces(tokenizer: Any) -> tuple[str, str, str]:
+    """Draw a dialogue of two observations and read off what stands around them."""
+    turns = [
+        {"role": "user", "content": _FIRST},
+        {"role": "assistant", "content": _ANSWER},
+        {"role": "user", "content": _SECOND},
+    ]
+    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    opening, found_first, rest = text.partition(_FIRST)
+    before_answer, found_answer, rest = rest.partition(_ANSWER)
+    between, found_second, before_response = rest.partition(_SECOND)
+    if not (found_first and found_answer and found_second):
+        raise ConfigError("the chat template changes or drops what is said in it; use a template that keeps its turns")
+    if before_answer != before_response:
+        raise ConfigError(
+            "the chat template opens a past answer differently from a new one, so a prompt would not continue the one "
+            "before; use a template that treats them alike, or memory `window`"
+        )
+    end = str(tokenizer.eos_token)
+    return opening, before_response, between.removeprefix(end)
+
+
+def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=False).input_ids)

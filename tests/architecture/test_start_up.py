@@ -1,0 +1,99 @@
+"""What `import groupwise` and the command line load, and how long that takes; each in a fresh interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import groupwise
+from tests.architecture.sources import ROOT
+
+IMPORT_SECONDS = 0.5
+HELP_SECONDS = 1.0
+SLACK = 1.5
+"""The promise is for a quiet machine; a guard that runs beside other tests on any machine allows half as much again."""
+NUM_RUNS = 5
+
+
+def fresh(code: str) -> str:
+    """What a fresh interpreter prints."""
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def without(*modules: str) -> str:
+    """Code that makes modules impossible to import."""
+    return f"import sys\nfor name in {modules!r}: sys.modules[name] = None\n"
+
+
+def best_seconds(code: str) -> float:
+    """Processor seconds of the fastest of several runs: the clock on the wall would count what other processes do."""
+    return min(float(fresh(code).splitlines()[-1]) for _ in range(NUM_RUNS))
+
+
+HELP = """
+import sys
+sys.argv = ["groupwise", *{arguments!r}]
+from groupwise.cli.main import main
+try:
+    main()
+except SystemExit as stopped:
+    assert not stopped.code, stopped.code
+"""
+
+
+def test_credit_needs_numpy_and_pydantic_only() -> None:
+    code = without("torch", "typer", "rich", "tomli_w", "pyarrow", "click") + (
+        "from groupwise import StepTable, recipes\n"
+        "table = StepTable.from_columns(task=['t', 't'], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0])\n"
+        "print(recipes.dr_grpo().advantage(table).values.tolist())\n"
+    )
+    assert fresh(code) == "[0.5, -0.5]\n"
+
+
+def test_the_command_line_needs_no_torch() -> None:
+    shown = fresh(without("torch") + HELP.format(arguments=["--help"]))
+    assert "audit" in shown
+    listed = fresh(without("torch") + HELP.format(arguments=["recipes"]))
+    assert "hgpo" in listed
+
+
+def test_an_audit_needs_no_torch_and_no_pyarrow() -> None:
+    example = str(ROOT / "examples" / "alfworld_rollouts.jsonl")
+    assert "Findings" in fresh(without("torch", "pyarrow") + HELP.format(arguments=["audit", example]))
+
+
+def test_importing_takes_under_half_a_second() -> None:
+    code = "import time\nstart = time.process_time()\nimport groupwise\nprint(time.process_time() - start)"
+    assert best_seconds(code) < SLACK * IMPORT_SECONDS
+
+
+def test_help_takes_under_a_second() -> None:
+    code = HELP.format(arguments=["--help"]) + "import time\nprint(time.process_time())"
+    assert best_seconds(code) < SLACK * HELP_SECONDS
+
+
+def test_the_public_names_are_these() -> None:
+    assert groupwise.__all__ == [
+        "Algorithm",
+        "ConfigError",
+        "Credit",
+        "FileError",
+        "GroupwiseError",
+        "Origin",
+        "Part",
+        "RecordError",
+        "Step",
+        "StepTable",
+        "StopReason",
+        "Task",
+        "Trajectory",
+        "__version__",
+        "recipes",
+    ]
+    assert all(hasattr(groupwise, name) for name in groupwise.__all__)

@@ -1,0 +1,184 @@
+"""Every built-in environment keeps every rule; every broken one breaks the rule it was made to break, and no other."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tracemalloc
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.core.parts import Slot, catalogue, kind_of
+from groupwise.envs import (
+    ENVS,
+    SPLITS,
+    Boxes,
+    Countdown,
+    Gridworld,
+    Gymnasium,
+    Household,
+    Identity,
+    Lookup,
+    check_environment,
+    checker,
+    checker_rules,
+    panel_hash,
+)
+from groupwise.envs.checker_play import Subject
+from groupwise.envs.draws import Draws
+from groupwise.envs.household_tasks import FAMILIES
+from tests.unit.envs.corridors import BREAKS, CorridorPart
+
+ROOT = Path(__file__).parents[2]
+
+BUILT_IN = {
+    "household": Household(),
+    "household, large and terse": Household(
+        num_receptacles=12, num_objects=12, max_steps=30, goal_in_text=False, show_carried=False
+    ),
+    "household, one family": Household(families=("examine",), num_receptacles=3, num_objects=2),
+    "gridworld": Gridworld(),
+    "gridworld, slippery": Gridworld(slip=0.2),
+    "boxes": Boxes(),
+    "boxes, two and walls": Boxes(num_boxes=2, num_walls=2),
+    "countdown": Countdown(),
+    "countdown, four numbers": Countdown(num_numbers=4),
+    "lookup": Lookup(),
+    "lookup, single-turn": Lookup(hops=0, max_steps=1),
+    "identity": Identity(),
+    "identity, one word": Identity(length=1),
+}
+ADAPTED = {
+    "FrozenLake": Gymnasium(id="FrozenLake-v1", actions=("left", "down", "right", "up")),
+    "Taxi": Gymnasium(id="Taxi-v4", actions=("south", "north", "east", "west", "pickup", "dropoff"), max_steps=30),
+}
+
+# Provenance: printed by `panel_hash(Class().panel(split))` under CPython 3.11.7 and 3.13.0, which agree. A changed hash
+# means that old and new results on this environment cannot be compared: say so in the changelog.
+GOLDEN = {
+    "household": {
+        "train": "37a4a8a2bf39e7f46ebbb0b81484750a9038f12ba33d0cff079a17349f9209e3",
+        "validation": "f61d7b37b4413fca01bb0fe60789f5c09a34372d02de8d900fd0c163df42ddfb",
+        "test": "f6590aa693dbd8fcde3172cd52b8eefc37d31906aa9439b4140e46085a3ef638",
+    },
+    "gridworld": {"test": "eb82f4a6738802870f35db136f33bba46d316487b954bd2f57578efd995f29b9"},
+    "gridworld, slippery": {"test": "e8785bcc67b895fa62bfe3d0bdbae06b12d58b94156812fea8751934cf73638d"},
+    "boxes": {"test": "74b9d152355f9541b701f60853f32e15db26e06dd1049272ee4514374d055b45"},
+    "countdown": {"test": "efb32c651e492f390abff3824997fde1a7e69729fa472025cbecbe4bac29d065"},
+    "lookup": {"test": "46359cfbc0a302ad6f019bd7eeb41eb9d9cbb92760f1c12063dfcdc785b3756f"},
+    "identity": {"test": "71f8c1f5ba2f51aa2276aad5719a1dbbb8a288dd81851f8c7a6adffcfa42732b"},
+}
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_built_in_environments_keep_every_rule(name: str) -> None:
+    results = check_environment(BUILT_IN[name])
+    assert [(result.rule, result.found) for result in results if result.status == "broken"] == []
+    assert len(results) == len(checker.RULES)
+    skipped = {result.rule for result in results if result.status == "skipped"}
+    assert skipped <= {"admissible_actions_are_valid"}, "only free answers have nothing to list"
+
+
+@pytest.mark.parametrize("name", ADAPTED)
+def test_gymnasium_environments_keep_every_rule(name: str) -> None:
+    pytest.importorskip("gymnasium")
+    results = check_environment(ADAPTED[name], tasks=4)
+    assert [(result.rule, result.found) for result in results if result.status == "broken"] == []
+    assert [result.rule for result in results if result.status == "skipped"] == ["expert_succeeds"]
+
+
+def test_a_sound_environment_keeps_every_rule() -> None:
+    assert {result.status for result in check_environment(CorridorPart())} == {"kept"}
+
+
+@pytest.mark.parametrize("part", BREAKS, ids=lambda part: part.__name__)
+def test_a_broken_environment_breaks_its_rule_and_no_other(part: type[CorridorPart]) -> None:
+    results = check_environment(part())
+    assert [result.rule for result in results if result.status == "broken"] == [BREAKS[part]]
+
+
+def test_every_rule_is_broken_by_some_environment() -> None:
+    timed = {"acts_fast_enough"}
+    assert {rule.__name__ for rule in checker.RULES} == set(BREAKS.values()) | timed
+
+
+def test_a_slow_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker_rules, "FEWEST_STEPS_PER_SECOND", 1e12)
+    results = check_environment(CorridorPart())
+    assert [result.rule for result in results if result.status == "broken"] == ["acts_fast_enough"]
+
+
+def test_every_rule_says_why_it_matters() -> None:
+    for result in check_environment(CorridorPart()):
+        assert len(result.why.split()) > 8
+        assert result.found
+
+
+def test_the_catalogue_fills_the_slot() -> None:
+    assert catalogue("env") is ENVS
+    for kind, part in ENVS.items():
+        assert kind_of(part) == kind == part.__name__.lower()
+        assert part.slot == "env"
+    filled = Slot("env").fill({"kind": "household", "families": ["heat"], "num_objects": 3})
+    assert filled == Household(families=("heat",), num_objects=3)
+    assert Slot("env").fill(filled.config()) == filled
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_household_expert_solves_200_tasks_of_every_family(family: Any) -> None:
+    part = Household(families=(family,))
+    for task in part.panel("train")[:200]:
+        *_, (_, last) = Subject(part=part, tasks=(task,), seed=0).play_by_expert(task)
+        assert last.success is True
+        assert last.reward == 1.0
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_panels_are_the_ones_results_were_measured_on(name: str) -> None:
+    for split, expected in GOLDEN[name].items():
+        assert panel_hash(BUILT_IN[name].panel(split)) == expected
+
+
+def test_household_panels_are_large_enough() -> None:
+    sizes = {split: len(Household().panel(split)) for split in SPLITS}
+    assert sizes == {"train": 2400, "validation": 240, "test": 480}
+
+
+@cache
+def transcripts() -> str:
+    """A digest of random attempts at every kind of environment; also run in another process."""
+    digest = hashlib.sha256()
+    for name in GOLDEN:
+        subject = Subject(part=BUILT_IN[name], tasks=BUILT_IN[name].panel("test")[:5], seed=0)
+        for attempt in subject.attempts:
+            digest.update(repr((name, attempt.actions, attempt.transcript, attempt.keys)).encode())
+    return digest.hexdigest()
+
+
+def test_transcripts_are_the_same_in_another_process_with_other_hashes() -> None:
+    script = "from tests.conformance.test_environments import transcripts; print(transcripts())"
+    variables = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == transcripts()
+
+
+def test_128_households_step_in_little_memory() -> None:
+    part = Household()
+    tasks = part.panel("train")[:128]
+    tracemalloc.start()
+    try:
+        environments = [part.open(task) for task in tasks]
+        active, draws = list(environments), Draws("memory")
+        while active:
+            active = [each for each in active if not each.act(draws.pick(each.observe().admissible or ())).ended]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(environments) == 128
+    assert peak < 4 * 2**20, f"{peak / 2**20:.1f} MiB for 128 environments"

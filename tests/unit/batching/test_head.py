@@ -1,0 +1,123 @@
+"""The chunked head: the worked vector of the online softmax, its gradients, and that tiles change nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from groupwise.batching.head import Head, Softmax, Tiling, head_logps
+
+LOGITS = (1.0, 2.0, 0.0, -1.0)
+"""Worked vector: with target 1, ln of the normaliser 2.440190, log-prob -0.440190, entropy 0.947537."""
+
+
+def _identity_head(**settings: float) -> Head:
+    return Head(weight=torch.eye(4, dtype=torch.float64), **settings)  # type: ignore[arg-type]
+
+
+def test_the_online_softmax_after_each_tile() -> None:
+    z = torch.tensor([LOGITS], dtype=torch.float64)
+    first = Softmax.start(z).add(z[:, :2].clone(), entropy=True)
+    assert first.high.item() == 2.0
+    assert first.total.item() == pytest.approx(1.367879, abs=5e-7)
+    assert (first.weighed + first.high * first.total).item() == pytest.approx(2.367879, abs=5e-7)
+    second = first.add(z[:, 2:].clone(), entropy=True)
+    assert second.high.item() == 2.0
+    assert second.total.item() == pytest.approx(1.553002, abs=5e-7)
+    assert (second.weighed + second.high * second.total).item() == pytest.approx(2.318092, abs=5e-7)
+    assert second.log_normaliser.item() == pytest.approx(2.440190, abs=5e-7)
+    assert second.entropy.item() == pytest.approx(0.947537, abs=5e-7)
+
+
+def test_a_later_tile_may_hold_the_highest_logit() -> None:
+    z = torch.tensor([[-1.0, 0.0, 1.0, 2.0]], dtype=torch.float64)
+    found = Softmax.start(z).add(z[:, :1].clone(), entropy=True).add(z[:, 1:].clone(), entropy=True)
+    assert found.log_normaliser.item() == pytest.approx(2.440190, abs=5e-7)
+    assert found.entropy.item() == pytest.approx(0.947537, abs=5e-7)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 100])
+def test_log_prob_entropy_and_their_gradients_of_the_worked_vector(columns: int) -> None:
+    tiling = Tiling(rows=1, columns=columns, entropy=True)
+    found = []
+    for output in (0, 1):
+        hidden = torch.tensor([LOGITS], dtype=torch.float64, requires_grad=True)
+        both = head_logps(_identity_head(), hidden, torch.tensor([0]), torch.tensor([1]), tiling)
+        assert both[0].item() == pytest.approx(-0.440190, abs=5e-7)
+        assert both[1] is not None
+        assert both[1].item() == pytest.approx(0.947537, abs=5e-7)
+        both[output].sum().backward()  # type: ignore[union-attr]
+        assert hidden.grad is not None
+        found.append(hidden.grad[0].tolist())
+    assert found[0] == pytest.approx([-0.236883, 0.356086, -0.087144, -0.032059], abs=5e-7)
+    assert found[1] == pytest.approx([0.116701, -0.326688, 0.130076, 0.079911], abs=5e-7)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 9])
+@pytest.mark.parametrize("columns", [3, 11, 100])
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("entropy", [True, False])
+def test_any_tiling_equals_the_plain_formula(rows: int, columns: int, softcap: float | None, entropy: bool) -> None:
+    torch.manual_seed(0)
+    hidden = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(11, 4, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(11, dtype=torch.float64, requires_grad=True)
+    row, target = torch.tensor([0, 0, 0, 2, 3, 3]), torch.tensor([1, 1, 10, 4, 0, 7])  # two rows predict nothing
+    weigh = torch.randn(6, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+
+    def gradients(logp: torch.Tensor, spread: torch.Tensor | None) -> list[torch.Tensor]:
+        loss = (weigh[0] * logp).sum() + (0.0 if spread is None else (weigh[1] * spread).sum())
+        return list(torch.autograd.grad(loss, (hidden, weight, bias)))
+
+    z = (hidden @ weight.T + bias) * 1.5
+    z = z if softcap is None else softcap * torch.tanh(z / softcap)
+    log_p = (z / 0.7).log_softmax(-1)
+    expected_logp, expected_entropy = log_p[row, target], -(log_p.exp() * log_p).sum(-1) if entropy else None
+    head = Head(weight=weight, bias=bias, scale=1.5, softcap=softcap)
+    tiling = Tiling(rows=rows, columns=columns, temperature=0.7, entropy=entropy)
+    logp, found_entropy = head_logps(head, hidden, row, target, tiling)
+
+    torch.testing.assert_close(logp, expected_logp)
+    assert (found_entropy is None) == (not entropy)
+    if found_entropy is not None:
+        torch.testing.assert_close(found_entropy, expected_entropy)
+    for found, expected in zip(gradients(logp, found_entropy), gradients(expected_logp, expected_entropy), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_frozen_head_gets_no_gradient() -> None:
+    weight = torch.randn(11, 4)
+    hidden = torch.randn(2, 4, requires_grad=True)
+    logp, _ = head_logps(Head(weight=weight), hidden, torch.tensor([0, 1]), torch.tensor([3, 4]), Tiling(rows=8))
+    logp.sum().backward()
+    assert weight.grad is None
+    assert hidden.grad is not None
+
+
+def test_huge_logits_stay_finite_and_keep_their_digits() -> None:
+    hidden = torch.tensor([[1e4, 1e4 - 1.0, -1e4, -1e4]])
+    head = Head(weight=torch.eye(4))
+    tiling = Tiling(rows=1, columns=3, entropy=True)
+    logp, entropy = head_logps(head, hidden, torch.tensor([0]), torch.tensor([1]), tiling)
+    assert logp.item() == pytest.approx(-1.3132617, abs=1e-3)  # a difference of logits, which have 24 bits
+    assert entropy is not None
+    assert entropy.item() == pytest.approx(0.5822034, abs=1e-6)
+
+
+def test_nothing_to_predict_gives_nothing() -> None:
+    empty = torch.zeros(0, dtype=torch.int64)
+    logp, entropy = head_logps(_identity_head(), torch.zeros(0, 4), empty, empty, Tiling(rows=4, entropy=True))
+    assert logp.shape == (0,)
+    assert entropy is not None
+    assert entropy.shape == (0,)
+
+
+def test_half_precision_states_give_float32_log_probs() -> None:
+    hidden = torch.randn(2, 4).bfloat16().requires_grad_()
+    weight = torch.randn(11, 4).bfloat16().requires_grad_()
+    logp, _ = head_logps(Head(weight=weight), hidden, torch.tensor([0, 1]), torch.tensor([3, 4]), Tiling(rows=8))
+    logp.sum().backward()
+    assert logp.dtype == torch.float32
+    assert hidden.grad is not None
+    assert weight.grad is not None
+    assert (hidden.grad.dtype, weight.grad.dtype) == (torch.bfloat16, torch.bfloat16)

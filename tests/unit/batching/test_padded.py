@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from groupwise.batching.padded import padded
+from groupwise.core.errors import ConfigError
+from tests.unit.batching.samples import sample
+
+TWO = [sample((1, 2), (3,)), sample((4,), (5, 6, 7))]
+
+
+def test_rows_are_padded_on_the_right() -> None:
+    (rows,) = padded(TWO, pad_id=9)
+    assert rows.input_ids.tolist() == [[1, 2, 3, 9], [4, 5, 6, 7]]
+    assert rows.attention_mask.tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert rows.position_ids.tolist() == [[0, 1, 2, 3], [0, 1, 2, 3]]
+    assert rows.predictor.tolist() == [1, 4, 5, 6]
+    assert rows.target.tolist() == [3, 5, 6, 7]
+    assert rows.sample.tolist() == [0, 1, 1, 1]
+    assert rows.position.tolist() == [0, 0, 1, 2]
+    assert (rows.members, rows.longest, rows.largest_id, rows.raw_tokens, len(rows)) == ((0, 1), 4, 7, 7, 8)
+
+
+def test_width_and_rows_of_a_micro_batch_are_free() -> None:
+    first, second = padded(TWO, num_rows=1, width=6)
+    assert first.input_ids.tolist() == [[1, 2, 3, 0, 0, 0]]
+    assert second.input_ids.tolist() == [[4, 5, 6, 7, 0, 0]]
+    assert second.sample.tolist() == [1, 1, 1]
+    assert second.predictor.tolist() == [0, 1, 2]
+
+
+def test_samples_that_train_on_nothing_have_no_row() -> None:
+    (rows,) = padded([sample((1,), ()), TWO[0], sample((1,), (2,), trains=False)])
+    assert rows.members == (1,)
+    assert rows.sample.tolist() == [1]
+    assert padded([]) == []
+    assert padded([sample((1,), ())]) == []
+
+
+def test_to_moves_every_tensor() -> None:
+    (rows,) = padded(TWO)
+    moved = rows.to("meta")
+    names = ("input_ids", "attention_mask", "position_ids", "predictor", "target", "sample", "position")
+    assert {getattr(moved, name).device.type for name in names} == {"meta"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"width": 3}, "width is 3; the longest sample has 4 tokens"),
+        ({"num_rows": 0}, "num_rows is 0; a micro-batch has at least one row"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        padded(TWO, **settings)
+    assert str(raised.value) == message

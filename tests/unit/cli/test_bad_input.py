@@ -1,0 +1,234 @@
+"""Bad input: one line that names the place and says what to do, status 2, no traceback, nothing written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise import recipes
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.files import HEADER, ROWS, write
+
+RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
+KEYS = (
+    "Valid: accuracy, action, attempt, branch, entropy, extra, group, index, logp_behaviour, next_state, observation, "
+    "origin, outcome, prompt_ids, response_ids, reward, role, segment, state, stop, task, tokens, valid, version"
+)
+OPTIONS = "Valid: alpha, depth, episode, gamma, invalid_penalty, reference, scale"
+
+
+def changed(position: int, **change: Any) -> list[dict[str, Any]]:
+    """The rows, one of them with other entries; None takes an entry out."""
+    rows = [dict(row) for row in ROWS]
+    rows[position] |= change
+    rows[position] = {name: value for name, value in rows[position].items() if value is not None}
+    return rows
+
+
+def rows(*content: dict[str, Any]) -> Callable[[Path], Path]:
+    return lambda folder: write(folder / "rollouts.jsonl", content)
+
+
+def raw(name: str, content: bytes) -> Callable[[Path], Path]:
+    def write_bytes(folder: Path) -> Path:
+        path = folder / name
+        path.write_bytes(content)
+        return path
+
+    return write_bytes
+
+
+GOOD = "".join(json.dumps(line) + "\n" for line in (HEADER, *ROWS)).encode()
+
+BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
+    (
+        "a missing column",
+        rows(*changed(2, reward=None)),
+        "rollouts.jsonl, line 4: no key 'reward'; every row needs task, attempt, index and reward",
+    ),
+    (
+        "ragged columns",
+        rows(*changed(3, outcome=1.0)),
+        "rollouts.jsonl, line 5: has 'outcome', but line 2 has none; give it to every row or to none",
+    ),
+    (
+        "a NaN reward",
+        rows(*changed(1, reward=float("nan"))),
+        "rollouts.jsonl, line 3: key 'reward' is NaN; it takes a finite number "
+        "(a missing score is not a zero: score the attempt or leave it out)",
+    ),
+    (
+        "a reward beyond any reward",
+        rows(*changed(1, reward=-1e300)),
+        "rollouts.jsonl: column 'reward', line 3: found -1e+300, beyond 1e+100; "
+        "this looks like a sentinel, not a reward: replace or rescale it",
+    ),
+    (
+        "a negative index",
+        rows(*changed(1, index=-1)),
+        "rollouts.jsonl, line 3: key 'index' is -1; it takes an integer from 0 upwards",
+    ),
+    (
+        "two rows with one identity",
+        rows(*ROWS, ROWS[1]),
+        "rollouts.jsonl: lines 3 and 8 have one identity (task 't', attempt 'a', index 1); drop the copy, "
+        "or number the parts of a step with `segment`",
+    ),
+    (
+        "an unknown key",
+        rows(*changed(0, rewrd=1.0)),
+        f"rollouts.jsonl, line 2: unknown key 'rewrd'; did you mean 'reward'? {KEYS} (further columns go into 'extra')",
+    ),
+    (
+        "a truncated file",
+        raw("rollouts.jsonl", GOOD[:-20]),
+        "rollouts.jsonl, line 7: the file ends in the middle of this line; the writer was cut off: "
+        "drop the last line, or write the file again",
+    ),
+    (
+        "a truncated gzip file",
+        raw("rollouts.jsonl.gz", gzip.compress(GOOD, mtime=0)[:-8]),
+        "rollouts.jsonl.gz, after line 7: the gzip stream is cut off or corrupt (Compressed file ended before the "
+        "end-of-stream marker was reached); copy the file again, or repair it with `gzip -dc` as far as it goes",
+    ),
+    (
+        "a corrupt line",
+        raw("rollouts.jsonl", GOOD.replace(b'"take"', b'"ta"ke"')),
+        "rollouts.jsonl, line 3: not valid JSON at column 86 (Expecting ',' delimiter); repair or drop the line",
+    ),
+    (
+        "bytes that are no text",
+        raw("rollouts.jsonl", b"\xe7\x00\x01\n"),
+        "rollouts.jsonl, line 1: byte 1 of the line is not UTF-8 (231); the file must be UTF-8 text: "
+        "convert it, for instance with `iconv -t utf-8`",
+    ),
+    (
+        "an empty file",
+        raw("rollouts.jsonl", b""),
+        "rollouts.jsonl: the file is empty; check that the run that wrote it got as far as its first step",
+    ),
+    (
+        "a file of no known format",
+        raw("rollouts.jsonl", b'{"prompt": "hi"}\n'),
+        "rollouts.jsonl, line 1: found an object with prompt, which is of no format that groupwise reads by itself; "
+        "name the format (groupwise, verl_agent, verifiers), or write the file with "
+        "groupwise.core.rollouts.write_rollouts",
+    ),
+    (
+        "a later version",
+        raw("rollouts.jsonl", b'{"format": "groupwise.rollouts", "version": 2, "meta": {}}\n'),
+        "rollouts.jsonl, line 1: the file is of version 2 of the format, and this groupwise reads 1; "
+        "update groupwise, or write the file again",
+    ),
+]
+
+
+@pytest.mark.parametrize("command", [("audit",), ("explain", "--attempt", "a", "--task", "t", "--step", "0")])
+@pytest.mark.parametrize(("what", "make", "message"), BAD_FILES, ids=[what for what, _, _ in BAD_FILES])
+def test_a_bad_file_gives_one_line_and_status_2_and_writes_nothing(
+    what: str,
+    make: Callable[[Path], Path],
+    message: str,
+    command: tuple[str, ...],
+    groupwise: Run,
+    tmp_path: Path,
+) -> None:
+    path = make(tmp_path)
+    content = path.read_bytes()
+    ran = groupwise(command[0], path.name, *command[1:])
+    assert ran.err == f"error: {message}\n"
+    assert (ran.status, ran.out) == (2, "")
+    assert [found.name for found in tmp_path.rglob("*")] == [path.name]
+    assert path.read_bytes() == content
+
+
+BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
+    (("audit", "FILE", "--recipe", "hgop"), f"there is no recipe 'hgop'; did you mean 'hgpo'? {RECIPES}"),
+    (("explain", "FILE", "--attempt", "c", "--step", "0", "--recipe", "zzz"), f"there is no recipe 'zzz'; {RECIPES}"),
+    (("recipes", "--show", "hgop"), f"there is no recipe 'hgop'; did you mean 'hgpo'? {RECIPES}"),
+    (
+        ("audit", "FILE", "--recipe", "hgpo:dpth=1"),
+        f"hgpo: unknown option 'dpth'; did you mean 'depth'? {OPTIONS}",
+    ),
+    (("audit", "FILE", "--recipe", "hgpo:depth"), "hgpo: option 'depth' has no value; write depth=VALUE"),
+    (
+        ("audit", "FILE", "--recipe", "hgpo:depth=-1"),
+        "hgpo: depth: input should be greater than or equal to 0, found -1",
+    ),
+    (
+        ("audit", "FILE", "--recipe", "hgpo:scale=max"),
+        "hgpo: scale: input should be 'std' or 'none', found 'max'",
+    ),
+    (
+        ("audit", "FILE", "--recipe", "none.toml"),
+        "none.toml: there is no such file; give a recipe's name or a TOML file",
+    ),
+    (("audit", "none.jsonl"), "none.jsonl: there is no such file; check the path"),
+    (("audit", "."), ".: this is a folder; give one rollouts file"),
+    (("check", "rollouts", "none.jsonl"), "none.jsonl: there is no such file; check the path"),
+    (
+        ("audit", "FILE", "--format", "veriffiers"),
+        "unknown rollouts format 'veriffiers'; did you mean 'verifiers'? Valid: auto, groupwise, verifiers, verl_agent",
+    ),
+    (("audit", "FILE", "--gamma", "2"), "ReturnToGo: gamma: input should be less than or equal to 1, found 2.0"),
+    (
+        ("explain", "FILE", "--attempt", "c", "--step", "0", "--task", "uu"),
+        "there is no task 'uu'; did you mean 'u'? Valid: t, u",
+    ),
+    (
+        ("explain", "FILE", "--attempt", "c", "--step", "3"),
+        "task 'u', attempt 'c' has no step 3; its steps run from 0 to 0",
+    ),
+    (("explain", "FILE", "--attempt", "zz", "--step", "0"), "there is no attempt 'zz'"),
+    (
+        ("explain", "FILE", "--attempt", "zz", "--step", "0", "--task", "t"),
+        "there is no attempt 'zz' at task 't'",
+    ),
+    (
+        ("explain", "FILE", "--attempt", "a", "--step", "0"),
+        "attempt 'a' exists in 2 tasks; add --task, one of: t, u",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_OPTIONS)
+def test_a_bad_option_gives_one_line_and_status_2_and_writes_nothing(
+    arguments: tuple[str, ...], message: str, groupwise: Run, rollouts: str, tmp_path: Path
+) -> None:
+    ran = groupwise(*(rollouts if argument == "FILE" else argument for argument in arguments))
+    assert ran.err == f"error: {message}\n"
+    assert (ran.status, ran.out) == (2, "")
+    assert [found.name for found in tmp_path.rglob("*")] == [rollouts]
+
+
+def test_brackets_in_a_message_are_printed_as_they_are(groupwise: Run, rollouts: str) -> None:
+    ran = groupwise("explain", rollouts, "--attempt", "[red]x[/]", "--step", "0")
+    assert ran.err == "error: there is no attempt '[red]x[/]'\n"
+
+
+def test_a_long_message_stays_on_one_line(groupwise: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "rollouts.jsonl", changed(0, rewrd=1.0))
+    err = groupwise("audit", path.name).err
+    assert len(err) > 300
+    assert err.count("\n") == 1
+
+
+def test_a_wrong_run_file_names_the_file_and_the_key(groupwise: Run, rollouts: str, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('[algorithm]\nrecipe = "hgpo"\ndpth = 2\n')
+    ran = groupwise("audit", rollouts, "--recipe", "run.toml")
+    assert ran.err == f"error: run.toml: hgpo: unknown option 'dpth'; did you mean 'depth'? {OPTIONS}\n"
+    assert ran.status == 2
+
+
+@pytest.mark.parametrize("arguments", [("bogus",), ("audit",), ("audit", "FILE", "--nope"), ("explain", "FILE")])
+def test_a_wrong_call_shows_the_usage_and_status_2(arguments: tuple[str, ...], groupwise: Run) -> None:
+    ran = groupwise(*arguments)
+    assert ran.status == 2
+    assert ran.err.startswith("Usage: ")
+    assert "Error" in ran.err
+    assert "Traceback" not in ran.err

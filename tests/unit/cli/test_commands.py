@@ -1,0 +1,304 @@
+"""The commands on files that are as they should be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from groupwise import recipes
+from groupwise.cli.algorithms import algorithm_named
+from groupwise.cli.main import app
+from groupwise.cli.screen import share, shorten
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.files import EXAMPLE, ROWS, row, write
+
+
+def invoked(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def words(text: str) -> str:
+    """The text without the tables' white space."""
+    return " ".join(text.split())
+
+
+# recipes
+
+
+def test_recipes_lists_every_recipe_with_its_sentence_and_citation() -> None:
+    listed = words(invoked("recipes").stdout)
+    for name in recipes.names():
+        summary = recipes.summary(name)
+        assert name in listed
+        # Sentences and citations share their lines with the other columns, so look word by word.
+        assert all(word in listed for word in (summary.sentence + " " + summary.citation).split()), name
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_recipes_show_prints_the_docstring_the_options_and_the_parts(name: str) -> None:
+    shown = words(invoked("recipes", "--show", name).stdout)
+    assert words(recipes.summary(name).text) in shown
+    for option, default in recipes.summary(name).options.items():
+        assert f"{option}={default!r}" in shown
+    assert "parts (as a run file names them)" in shown
+    assert f"advantage: {recipes.build(name).config()['advantage']['kind']}" in shown
+
+
+def test_recipes_show_names_every_part_down_to_its_numbers() -> None:
+    shown = invoked("recipes", "--show", "grpo").stdout
+    tree = shown.partition("parts (as a run file names them)\n")[2]
+    assert tree.splitlines()[:11] == [
+        "├── advantage: relative",
+        "│   ├── by: by_task",
+        "│   ├── of: episode_return",
+        "│   ├── baseline: mean",
+        "│   ├── scale: deviation",
+        "│   │   ├── ddof = 1",
+        "│   │   └── eps = 1e-06",
+        "│   ├── average = 'attempt'",
+        "│   ├── alone = 'zero'",
+        "│   ├── virtual = []",
+        "│   └── virtual_is_company = True",
+    ]
+
+
+def test_recipes_show_numbers_the_terms_of_a_sum() -> None:
+    shown = invoked("recipes", "--show", "gigpo").stdout
+    assert "terms[0]" in shown
+    assert "terms[1]" in shown
+    assert "weight = 1.0" in shown
+
+
+# audit
+
+
+def audited(file: str | Path, *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(invoked("audit", str(file), "--json", *arguments).stdout)
+    return found
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return write(tmp_path / "rollouts.jsonl", ROWS)
+
+
+def test_audit_json_holds_the_census_levels_recipes_and_findings(small: Path) -> None:
+    found = audited(small, "--recipe", "dr_grpo", "--recipe", "rloo", "--depth", "1", "--gamma", "1")
+    assert found["census"] == {
+        "tasks": 2,
+        "attempts": 4,
+        "steps": 6,
+        "attempts_per_task": {"2": 2},
+        "mean_return": 1.25,
+        "lone_tasks": 0,
+        "equal_tasks": 0,
+        "steps_without_state": 0,
+        "invalid_steps": 0,
+    }
+    assert [level["depth"] for level in found["levels"]] == [0, 1]
+    assert [level["compared_steps"] for level in found["levels"]] == [6, 2]
+    assert [column["name"] for column in found["recipes"]] == ["dr_grpo", "rloo"]
+    # Returns 1, 0 and 0, 4: credit a half and two; leave-one-out doubles both.
+    assert [column["largest"] for column in found["recipes"]] == [2.0, 4.0]
+    assert found["recipes"][0]["flips"] == {"rloo": 0}
+    assert [mover["action"] for mover in found["gains"]] == ["go", "go", "take"]
+    assert [mover["attempt"] for mover in found["losses"]] == ["a", "b", "b"]
+    assert found["findings"][-1] == "From dr_grpo to rloo, 0.0 % of the credited steps change sign."
+
+
+def test_audit_compares_three_recipes_and_four_depths_by_default(small: Path) -> None:
+    found = audited(small)
+    assert [column["name"] for column in found["recipes"]] == ["grpo", "gigpo", "hgpo"]
+    assert [level["depth"] for level in found["levels"]] == [0, 1, 2, 3, 4]
+
+
+def test_audit_prints_tables_movers_and_findings(small: Path) -> None:
+    text = invoked("audit", str(small), "--recipe", "dr_grpo", "--recipe", "rloo").stdout
+    lines = [words(line) for line in text.splitlines()]
+    assert lines[0].startswith("Audit of ")
+    assert "2 tasks, 4 attempts, 6 steps; mean return 1.25; 0 tasks with one attempt, 0 with equal returns; " in text
+    assert "depth groups mean size compared alone too early all equal hide histories baseline moves sign flips" in lines
+    # Depth 0: the state s of t, m of t, s of u, two steps each.
+    assert "0 3 2.0 100.0 % 0.0 % 0.0 % 0.0 %" in lines
+    # Depth 1: (s, m) of t, two steps; four are too early.
+    assert "1 1 2.0 33.3 % 0.0 % 66.7 % 0.0 % 0.0 % 0 (0.00 sd) 0.0 %" in lines
+    assert "recipe compared exactly 0 mean |A| max |A| flips / r against dr_grpo flips / r against rloo" in lines
+    # Four steps of a half and two of two: mean 1.
+    assert "dr_grpo 100.0 % 0.0 % 1.000 2.000 - 0.0 % / 1.00" in lines
+    assert "rloo 100.0 % 0.0 % 2.000 4.000 0.0 % / 1.00 -" in lines
+    assert "Steps that gain most from dr_grpo to rloo" in lines
+    assert "u c 0 +2.000 +4.000 s go" in lines
+    assert "u a 0 -2.000 -4.000 s [bold]go[/]" in lines
+    assert lines[-1] == "1. From dr_grpo to rloo, 0.0 % of the credited steps change sign."
+
+
+def test_audit_of_one_recipe_has_no_movers(small: Path) -> None:
+    assert "Steps that gain most" not in invoked("audit", str(small), "--recipe", "grpo").stdout
+
+
+def test_audit_takes_recipes_with_options_and_run_files(small: Path, tmp_path: Path) -> None:
+    run = tmp_path / "mine.toml"
+    run.write_text('[algorithm]\nrecipe = "hgpo"\ndepth = 0\nscale = "none"\ngamma = 1.0\n')
+    with_options = "hgpo:depth=0,scale=none,gamma=1.0"
+    columns = audited(small, "--recipe", with_options, "--recipe", str(run))["recipes"]
+    assert [column["name"] for column in columns] == [with_options, str(run)]
+    # States of t: returns 1, 0 at both: a half. s of u: 0, 4: two.
+    assert [column["largest"] for column in columns] == [2.0, 2.0]
+    assert columns[0]["correlation"] == {str(run): pytest.approx(1.0)}
+
+
+def test_audit_of_the_shipped_example_counts_what_is_in_the_file() -> None:
+    lines = [json.loads(line) for line in EXAMPLE.read_text(encoding="utf-8").splitlines()[1:]]
+    census = audited(EXAMPLE)["census"]
+    assert census["steps"] == len(lines)
+    assert census["tasks"] == len({line["task"] for line in lines})
+    assert census["attempts"] == len({(line["task"], line["attempt"]) for line in lines})
+    assert census["invalid_steps"] == sum(not line.get("valid", True) for line in lines)
+
+
+def test_audit_of_the_shipped_example_has_something_to_say() -> None:
+    text = invoked("audit", str(EXAMPLE)).stdout
+    assert "Findings" in text
+    assert "arrived there by different histories" in words(text)
+
+
+def test_a_batch_wide_recipe_audits_a_file_that_fits_into_memory(small: Path) -> None:
+    assert audited(small, "--recipe", "reinforce_pp")["recipes"][0]["compared_steps"] == 6
+
+
+# explain
+
+
+def test_explain_shows_groups_members_and_the_number_derived_again(small: Path) -> None:
+    text = invoked("explain", str(small), "--task", "t", "--attempt", "a", "--step", "1", "--recipe", "dr_grpo").stdout
+    assert text.splitlines() == [
+        "task 't', attempt 'a', index 1 under dr_grpo",
+        "state  m",
+        "action take",
+        "EpisodeReturn compared ByTask, Mean / NoScale: (1 - 0.5) / 1 = 0.5",
+        "├── attempt a, step 0: 1",
+        "├── attempt a, step 1: 1 (this step)",
+        "├── attempt b, step 0: 0",
+        "└── attempt b, step 1: 0",
+        "credit +0.500000000; derived by hand from the members above it agrees (gap 0.0e+00)",
+    ]
+
+
+def test_explain_needs_no_task_where_the_attempt_is_unique(small: Path) -> None:
+    text = invoked("explain", str(small), "--attempt", "c", "--step", "0", "--recipe", "rloo").stdout
+    assert text.splitlines()[0] == "task 'u', attempt 'c', index 0 under rloo"
+    assert "credit +4.000000000" in text
+
+
+def test_explain_is_about_hgpo_by_default_and_shows_its_weights(small: Path) -> None:
+    text = invoked("explain", str(small), "--task", "t", "--attempt", "a", "--step", "1").stdout
+    assert text.splitlines()[0] == "task 't', attempt 'a', index 1 under hgpo"
+    # Levels 0 and 1 compare with weights 1 and 2 of 3; nobody has two steps of history.
+    assert "weight 0.3333 x Penalised" in text
+    assert "weight 0.6667 x Penalised" in text
+    assert "weight 0 x Penalised" in text
+
+
+def test_explain_json_holds_every_number(small: Path) -> None:
+    arguments = ("--task", "t", "--attempt", "b", "--step", "0", "--recipe", "dr_grpo", "--json")
+    found = json.loads(invoked("explain", str(small), *arguments).stdout)
+    assert found["value"] == found["by_hand"] == -0.5
+    assert found["largest_gap"] == 0
+    assert found["compared"] is True
+    assert found["inner"] == []
+    assert [member["value"] for member in found["members"]] == [1, 1, 0, 0]
+    assert [member["is_self"] for member in found["members"]] == [False, False, True, False]
+
+
+def test_explain_shows_twelve_members_and_counts_the_rest(tmp_path: Path) -> None:
+    path = write(tmp_path / "many.jsonl", [row("t", f"a{i:02d}", 0, "s", float(i)) for i in range(15)])
+    text = invoked("explain", str(path), "--attempt", "a00", "--step", "0", "--recipe", "grpo").stdout
+    assert text.count("attempt a") == 12
+    assert "… and 3 more members" in text
+
+
+def test_explain_agrees_on_the_first_step_of_the_shipped_example() -> None:
+    first = json.loads(EXAMPLE.read_text(encoding="utf-8").splitlines()[1])
+    arguments = ("--task", str(first["task"]), "--attempt", str(first["attempt"]), "--step", str(first["index"]))
+    for name in ("grpo", "gigpo", "hgpo", "salt"):
+        text = invoked("explain", str(EXAMPLE), *arguments, "--recipe", name).stdout
+        assert "it agrees" in words(text)
+
+
+# check rollouts
+
+
+def test_check_passes_a_clean_file_with_status_0(groupwise: Run, rollouts: str) -> None:
+    ran = groupwise("check", "rollouts", rollouts)
+    assert ran.status == 0
+    assert ran.out.splitlines()[0] == "rollouts.jsonl: 6 rows, 10 checks"
+    assert [line.split() for line in ran.out.splitlines()[1:]].count(["ok", "duplicated-row"]) == 1
+
+
+def test_check_fails_a_file_with_a_duplicated_row_with_status_1(groupwise: Run, tmp_path: Path) -> None:
+    write(tmp_path / "copies.jsonl", [*ROWS, ROWS[1]])
+    ran = groupwise("check", "rollouts", "copies.jsonl")
+    assert (ran.status, ran.err) == (1, "")
+    assert (
+        " error    duplicated-row: 1. A copied row counts twice in every statistic. Drop it, or number the parts of a "
+        "step with `segment`.\n          line 3, 8: group 't', attempt 'a', index 1 twice\n"
+    ) in ran.out
+
+
+def test_check_warns_of_a_lone_attempt_with_status_0(groupwise: Run, tmp_path: Path) -> None:
+    write(tmp_path / "lone.jsonl", ROWS[:2])
+    ran = groupwise("check", "rollouts", "lone.jsonl")
+    assert ran.status == 0
+    assert " warning  lone-attempt: 1." in ran.out
+
+
+def test_check_json_tells_every_check(groupwise: Run, tmp_path: Path) -> None:
+    write(tmp_path / "copies.jsonl", [*ROWS, ROWS[1]])
+    ran = groupwise("check", "rollouts", "copies.jsonl", "--json")
+    found = json.loads(ran.out)
+    assert ran.status == 1
+    assert found["rows"] == 7
+    assert found["faults"]["duplicated-row"]["count"] == 1
+    assert found["faults"]["duplicated-row"]["severity"] == "error"
+    assert found["faults"]["duplicated-row"]["examples"] == [
+        {"kind": "duplicated-row", "lines": [3, 8], "found": "group 't', attempt 'a', index 1 twice"}
+    ]
+    assert found["faults"]["lone-attempt"]["count"] == 0
+
+
+def test_the_shipped_example_breaks_no_credit() -> None:
+    assert "error" not in [line.split()[0] for line in invoked("check", "rollouts", str(EXAMPLE)).stdout.splitlines()]
+
+
+# names and words
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "options"),
+    [
+        ("hgpo", "hgpo", {}),
+        ("hgpo:depth=4,scale=none", "hgpo", {"depth": 4, "scale": "none"}),
+        ('hgpo:scale="none",episode=true', "hgpo", {"scale": "none", "episode": True}),
+    ],
+)
+def test_a_recipe_is_named_with_its_options(text: str, name: str, options: dict[str, Any]) -> None:
+    assert algorithm_named(text) == recipes.build(name, **options)
+
+
+def test_shares_and_short_texts() -> None:
+    assert share(1, 8) == "12.5 %"
+    assert share(1, 0) == "-"
+    assert shorten("one  two\nthree", 13) == "one two three"
+    assert shorten("one two three", 12) == "one two thr…"
+
+
+def test_help_lists_the_commands(groupwise: Run) -> None:
+    ran = groupwise("--help")
+    assert ran.status == 0
+    assert all(command in ran.out for command in ("recipes", "audit", "explain", "check"))

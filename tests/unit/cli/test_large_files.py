@@ -1,0 +1,142 @@
+"""What the commands do with files that come in several parts, and what they show while they read."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.cli import explain as explain_command
+from groupwise.cli.screen import file_progress
+from groupwise.core.rollouts import Rollouts, RolloutsFile
+from groupwise.reports.explain import Explanation
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.files import row, write
+
+TASKS = [f"task {number}" for number in range(12)]
+ROWS = [
+    row(task, f"{attempt}-{number}", index, f"s{index % 2}", float((number * attempt + index) % 5))
+    for number, task in enumerate(TASKS)
+    for attempt in range(3)
+    for index in range(attempt + 1)
+]
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Makes every file too large for one part; holds the sizes of the parts that were read."""
+    whole, sizes = RolloutsFile.parts, []
+
+    def parts(self: RolloutsFile, progress: Any = None) -> Iterator[Rollouts]:
+        # Read to the end first: the traceback that pytest keeps would hold the temporary files of a reader halfway.
+        for part in list(whole(self, progress, part_bytes=256)):
+            sizes.append(len(part))
+            yield part
+
+    monkeypatch.setattr(RolloutsFile, "parts", parts)
+    return sizes
+
+
+def test_the_audit_of_a_file_in_parts_counts_what_the_audit_of_the_whole_counts(
+    groupwise: Run, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    write(tmp_path / "large.jsonl", ROWS)
+    whole = json.loads(groupwise("audit", "large.jsonl", "--json").out)
+    sizes = request.getfixturevalue("in_parts")
+    parts = json.loads(groupwise("audit", "large.jsonl", "--json").out)
+    assert len(sizes) > 3
+    assert sum(sizes) == len(ROWS)
+    assert parts["census"] == whole["census"]
+    assert [level["compared_steps"] for level in parts["levels"]] == [
+        level["compared_steps"] for level in whole["levels"]
+    ]
+    assert [column["flips"] for column in parts["recipes"]] == [column["flips"] for column in whole["recipes"]]
+
+
+def test_a_step_of_a_file_in_parts_is_explained_as_in_the_whole(
+    groupwise: Run, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    write(tmp_path / "large.jsonl", ROWS)
+    step = ("--attempt", "2-7", "--step", "1")
+    whole = groupwise("explain", "large.jsonl", *step)
+    request.getfixturevalue("in_parts")
+    assert whole.status == 0
+    assert groupwise("explain", "large.jsonl", *step) == whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("explain", "large.jsonl", "--attempt", "2-7", "--step", "1", "--recipe", "dgpo"),
+            "the recipe compares across tasks and the file is too large to hold; use a smaller file",
+        ),
+        (
+            ("audit", "large.jsonl", "--recipe", "dgpo"),
+            "recipe 'dgpo' compares across tasks and needs the whole file in memory, which is too large for that; "
+            "leave it out, or audit a smaller file",
+        ),
+    ],
+)
+def test_a_recipe_across_tasks_refuses_a_file_in_parts(
+    arguments: tuple[str, ...], message: str, groupwise: Run, tmp_path: Path, in_parts: list[int]
+) -> None:
+    write(tmp_path / "large.jsonl", ROWS)
+    ran = groupwise(*arguments)
+    assert (ran.status, ran.out, ran.err) == (2, "", f"error: {message}\n")
+
+
+def test_an_explanation_that_does_not_agree_says_so_with_status_1(
+    groupwise: Run, rollouts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = explain_command.run_explain
+
+    def off_by_a_little(*arguments: Any, **options: Any) -> Explanation:
+        found = honest(*arguments, **options)
+        return replace(found, by_hand=found.by_hand + 2e-9)
+
+    monkeypatch.setattr(explain_command, "run_explain", off_by_a_little)
+    ran = groupwise("explain", rollouts, "--attempt", "c", "--step", "0", "--recipe", "dr_grpo")
+    assert ran.status == 1
+    assert "derived by hand from the members above it does not agree (gap" in ran.out
+
+
+def test_a_step_without_state_or_action_is_explained_without_them(groupwise: Run, tmp_path: Path) -> None:
+    write(tmp_path / "bare.jsonl", [row("t", "a", 0, None, 1.0), row("t", "b", 0, None, 0.0)])
+    ran = groupwise("explain", "bare.jsonl", "--attempt", "a", "--step", "0", "--recipe", "dr_grpo")
+    assert ran.out.splitlines()[:2] == [
+        "task 't', attempt 'a', index 0 under dr_grpo",
+        "EpisodeReturn compared ByTask, Mean / NoScale: (1 - 0.5) / 1 = 0.5",
+    ]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("size", "is_shown"), [(8 * 2**20, True), (8 * 2**20 - 1, False)])
+def test_a_bar_is_shown_on_a_terminal_for_files_that_take_a_while(
+    size: int, is_shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with file_progress(size, "reading rollouts.jsonl") as progress:
+        progress(size // 2)
+    assert ("reading rollouts.jsonl" in stream.getvalue()) == is_shown
+
+
+def test_no_bar_is_shown_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with file_progress(2**30, "reading rollouts.jsonl") as progress:
+        progress(2**29)
+    assert stream.getvalue() == ""

@@ -1,0 +1,34 @@
+"""An algorithm: an estimator and the filters that say what may train."""
+
+from __future__ import annotations
+
+import pytest
+
+from groupwise import Algorithm, ConfigError
+from groupwise.advantages import EpisodeReturn, Relative
+from groupwise.groups import ByTask, DropPivot, DropSolved
+from tests.unit.tables import single_steps, table
+
+GRPO = Relative(by=ByTask(), of=EpisodeReturn())
+
+
+def test_an_algorithm_without_filters_keeps_every_row() -> None:
+    assert Algorithm(advantage=GRPO).keep(single_steps([1, 0])).tolist() == [True, True]
+
+
+def test_a_row_is_kept_only_if_every_filter_keeps_its_step() -> None:
+    algorithm = Algorithm(advantage=GRPO, filters=(DropSolved(), DropPivot()))
+    # t0 is solved. In t1 the lower median of 0, 1, 2 is 1, so the middle attempt is the pivot.
+    assert algorithm.keep(single_steps([1, 1, 1], [0, 1, 2])).tolist() == [False] * 3 + [True, False, True]
+
+
+def test_what_is_kept_comes_back_in_the_order_of_the_rows() -> None:
+    rows = table("task attempt index reward", ("q", 1, 0, 1.0), ("q", 2, 0, 2.0), ("q", 0, 1, 0.0), ("q", 0, 0, 0.0))
+    # Returns 0, 1, 2: attempt 1 is the pivot and stands in the first row.
+    assert Algorithm(advantage=GRPO, filters=("drop_pivot",)).keep(rows).tolist() == [False, True, True, True]
+
+
+def test_filters_must_be_filters() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Algorithm(advantage=GRPO, filters=(ByTask(),))
+    assert str(caught.value) == "Algorithm: filters.0: ByTask is a grouper, but a filter is needed here"

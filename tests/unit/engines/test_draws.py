@@ -1,0 +1,31 @@
+"""Random numbers by name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from groupwise.core.seeds import seed_of
+from groupwise.engines.draws import uniforms
+
+
+def test_a_number_depends_on_its_seed_and_position_alone() -> None:
+    together = uniforms([5, 6, 7], 3)
+    assert [uniforms([seed], 3)[0] for seed in (5, 6, 7)] == together.tolist()
+    assert uniforms([5], 4)[0] != together[0]
+
+
+def test_numbers_are_spread_evenly_over_seeds_and_over_positions() -> None:
+    over_seeds = uniforms([seed_of("attempt", i) for i in range(20000)], 0)
+    over_positions = np.array([uniforms([42], position)[0] for position in range(20000)])
+    for found in (over_seeds, over_positions):
+        assert found.min() >= 0
+        assert found.max() < 1
+        counts = np.histogram(found, bins=50, range=(0, 1))[0]
+        assert ((counts - 400) ** 2 / 400).sum() < 49 + 4 * (2 * 49) ** 0.5  # chi-squared, four deviations
+        assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 0.03
+
+
+def test_seeds_of_different_paths_differ() -> None:
+    paths = [("a", "b"), ("ab",), ("a", "b", ""), (1,), ("1",), (1, "1"), (11,)]
+    assert len({seed_of(*path) for path in paths}) == len(paths)
+    assert all(0 <= seed_of(*path) < 2**63 for path in paths)

@@ -1,0 +1,338 @@
+"""A correct little environment, and one that breaks each rule of the checker and no other."""
+
+from __future__ import annotations
+
+import random
+import time
+from itertools import count
+from typing import ClassVar
+
+from groupwise import Part, Task
+from groupwise.envs import Environment, Observation, Outcome, Progress
+
+
+class Corridor:
+    """Walk left or right until the goal."""
+
+    def __init__(self, task: Task, max_steps: int) -> None:
+        self.at, self.goal = int(task.payload["start"]), int(task.payload["goal"])
+        self.progress = Progress(task, max_steps=max_steps)
+
+    def observe(self) -> Observation:
+        return Observation(text=self.text(), state_key=self.key(), admissible=self.listed())
+
+    def act(self, action: str) -> Outcome:
+        self.progress.step()
+        if action not in ("left", "right"):
+            return self.progress.outcome(self.observe(), valid=False)
+        self.at += self.stride() if action == "right" else -1
+        if self.at == self.goal:
+            return self.progress.outcome(self.observe(), success=True, reward=self.reward())
+        return self.progress.outcome(self.observe())
+
+    def text(self) -> str:
+        return f"at {self.at} of {self.goal}"
+
+    def key(self) -> object:
+        return self.at
+
+    def listed(self) -> tuple[str, ...]:
+        return ("left", "right")
+
+    def stride(self) -> int:
+        return 1
+
+    def reward(self) -> float:
+        return 1.0
+
+
+class Branching(Corridor):
+    """A corridor that forks and has an expert."""
+
+    def fork(self) -> Environment:
+        twin = type(self).__new__(type(self))
+        twin.at, twin.goal, twin.progress = self.at, self.goal, self.progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        return "right" if self.at < self.goal else "left"
+
+
+class CorridorPart(Part, slot="env"):
+    max_steps: int = 12
+
+    world: ClassVar[type[Corridor]] = Branching
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        goals = {"train": range(3, 9), "validation": range(9, 10), "test": range(10, 12)}[split]
+        return tuple(
+            Task.create(env="corridor", split=split, payload={"start": start, "goal": goal})
+            for goal in goals
+            for start in (0, 1)
+        )
+
+    def open(self, task: Task) -> Environment:
+        return self.world(task, self.max_steps)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        return ("-", "at", "go", "goal", "left", "of", "right", "the", "to", *(str(number) for number in range(30)))
+
+    def instruction(self) -> str:
+        return "Go to the goal"
+
+
+class Tuples(Corridor):
+    def act(self, action: str) -> Outcome:
+        outcome = super().act(action)
+        return (outcome.observation, outcome.reward, outcome.terminated)  # type: ignore[return-value]
+
+
+class Unseeded(Corridor):
+    def stride(self) -> int:
+        return random.SystemRandom().choice((1, 2))
+
+
+class LookingMoves(Corridor):
+    looks = 0
+
+    def text(self) -> str:
+        self.looks += 1
+        return super().text() if self.looks % 5 else "at left"
+
+
+class GlobalGenerator(Corridor):
+    """What several published environments do: seed the process-wide generator, then draw from it."""
+
+    def __init__(self, task: Task, max_steps: int) -> None:
+        super().__init__(task, max_steps)
+        random.seed(self.goal)
+
+    def stride(self) -> int:
+        return random.choice((1, 2))
+
+
+class GlobalSeeder(Corridor):
+    """Draws nothing itself, but reseeds everybody else."""
+
+    def __init__(self, task: Task, max_steps: int) -> None:
+        super().__init__(task, max_steps)
+        random.seed(7)
+
+
+class Endless(Corridor):
+    def act(self, action: str) -> Outcome:
+        self.progress.steps = 0
+        return super().act(action)
+
+
+class Patient(Corridor):
+    """An action that it does not understand does not count as a step."""
+
+    def act(self, action: str) -> Outcome:
+        if action not in ("left", "right"):
+            return Outcome(observation=self.observe(), valid=False)
+        return super().act(action)
+
+
+class Silent(Corridor):
+    def act(self, action: str) -> Outcome:
+        outcome = super().act(action)
+        return Outcome(
+            observation=outcome.observation,
+            reward=outcome.reward,
+            terminated=outcome.terminated,
+            truncated=outcome.truncated,
+            valid=outcome.valid,
+        )
+
+
+class Immortal(Corridor):
+    def act(self, action: str) -> Outcome:
+        if self.progress.ended:
+            return Outcome(observation=self.observe(), terminated=True, success=False)
+        return super().act(action)
+
+
+class ListKey(Corridor):
+    def key(self) -> object:
+        return [self.at]
+
+
+class NewKey(Corridor):
+    serial: ClassVar = count()
+
+    def __init__(self, task: Task, max_steps: int) -> None:
+        super().__init__(task, max_steps)
+        self.own = f"{'abcdefghij'[next(self.serial) % 10]}{next(self.serial)}"
+
+    def key(self) -> object:
+        return (self.own, self.at)
+
+
+class CountingKey(Corridor):
+    def key(self) -> object:
+        return f"{self.at}, step {self.progress.steps}"
+
+
+class CountingText(Corridor):
+    """The counter is in the text too, so no situation ever comes again."""
+
+    def text(self) -> str:
+        return f"at {self.at} of {self.goal} - {self.progress.steps}"
+
+    def key(self) -> object:
+        return self.text()
+
+
+class ClockKey(Corridor):
+    def key(self) -> object:
+        return f"{self.at} at {int(time.time()) // 3600 * 3600}"
+
+
+class FalseList(Corridor):
+    def listed(self) -> tuple[str, ...]:
+        return ("left", "right", "go")
+
+
+class Fragile(Corridor):
+    def act(self, action: str) -> Outcome:
+        {"left": -1, "right": 1}[action]
+        return super().act(action)
+
+
+class Permissive(Corridor):
+    def act(self, action: str) -> Outcome:
+        return super().act(action if action in ("left", "right") else "left")
+
+
+class NotANumber(Corridor):
+    def reward(self) -> float:
+        return float("nan")
+
+
+class ForkFromStart(Branching):
+    def fork(self) -> Environment:
+        twin = super().fork()
+        assert isinstance(twin, ForkFromStart)
+        twin.at -= 1
+        return twin
+
+
+class Body:
+    at = 0
+
+
+class SharedFork(Branching):
+    def __init__(self, task: Task, max_steps: int) -> None:
+        self.body = Body()
+        super().__init__(task, max_steps)
+
+    @property
+    def at(self) -> int:  # type: ignore[override]
+        return self.body.at
+
+    @at.setter
+    def at(self, value: int) -> None:
+        self.body.at = value
+
+    def fork(self) -> Environment:
+        twin = SharedFork.__new__(SharedFork)
+        twin.body, twin.goal, twin.progress = self.body, self.goal, self.progress.fork()
+        return twin
+
+
+class Lost(Corridor):
+    def expert(self) -> str | None:
+        return "left"
+
+
+class Mumbling(Corridor):
+    def expert(self) -> str | None:
+        return "right" if self.progress.steps % 2 else "go to the goal"
+
+
+def part_of(broken: type[Corridor]) -> type[CorridorPart]:
+    class BrokenPart(CorridorPart):
+        world: ClassVar[type[Corridor]] = broken
+
+    BrokenPart.__name__ = broken.__name__
+    return BrokenPart
+
+
+class Leaking(CorridorPart):
+    def panel(self, split: str) -> tuple[Task, ...]:
+        if split != "test":
+            return super().panel(split)
+        return tuple(Task.create(env="corridor", split="test", payload=task.payload) for task in super().panel("train"))
+
+
+class Growing(CorridorPart):
+    calls: ClassVar[list[str]] = []
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        self.calls.append(split)
+        extra = Task.create(env="corridor", split=split, payload={"start": -len(self.calls), "goal": 2})
+        return (*super().panel(split), extra)
+
+
+class Numbered(CorridorPart):
+    def panel(self, split: str) -> tuple[Task, ...]:
+        tasks = super().panel(split)
+        return tuple(
+            Task(id=f"{split}-{number}", env="corridor", split=split, payload=task.payload)
+            for number, task in enumerate(tasks)
+        )
+
+
+class Wordless(CorridorPart):
+    def vocabulary(self) -> tuple[str, ...]:
+        return tuple(word for word in super().vocabulary() if word != "of")
+
+
+class Shouting(CorridorPart):
+    def instruction(self) -> str:
+        return "Go\nto\nthe\ngoal"
+
+
+class Empty(CorridorPart):
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return ()
+
+
+class Unopenable(CorridorPart):
+    def open(self, task: Task) -> Environment:
+        raise FileNotFoundError("no game file")
+
+
+BREAKS: dict[type[CorridorPart], str] = {
+    part_of(Tuples): "opens_and_plays",
+    Shouting: "opens_and_plays",
+    Empty: "opens_and_plays",
+    Unopenable: "opens_and_plays",
+    part_of(Unseeded): "is_repeatable",
+    part_of(LookingMoves): "observe_has_no_effect",
+    part_of(GlobalGenerator): "is_isolated",
+    part_of(GlobalSeeder): "is_isolated",
+    part_of(Endless): "ends_in_time",
+    part_of(Patient): "ends_in_time",
+    part_of(Silent): "success_is_told_at_the_end",
+    part_of(Immortal): "refuses_to_act_after_the_end",
+    part_of(ListKey): "state_key_is_hashable",
+    part_of(NewKey): "state_key_is_equal_for_equal_situations",
+    part_of(CountingKey): "state_key_has_no_counter_or_clock",
+    part_of(CountingText): "state_key_has_no_counter_or_clock",
+    part_of(ClockKey): "state_key_has_no_counter_or_clock",
+    part_of(FalseList): "admissible_actions_are_valid",
+    part_of(Fragile): "nonsense_is_invalid",
+    part_of(Permissive): "nonsense_is_invalid",
+    part_of(NotANumber): "rewards_are_finite",
+    part_of(ForkFromStart): "fork_is_exact",
+    part_of(SharedFork): "fork_is_independent",
+    part_of(Lost): "expert_succeeds",
+    part_of(Mumbling): "expert_succeeds",
+    Leaking: "panels_are_disjoint",
+    Growing: "panels_are_fixed",
+    Numbered: "task_ids_come_from_content",
+    Wordless: "vocabulary_covers_every_word",
+}
+"""Each broken environment, and the one rule it breaks."""

@@ -1,0 +1,75 @@
+"""`groupwise check env`: the report, its exit status, its settings."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from groupwise import ConfigError
+from groupwise.cli.main import app
+from groupwise.envs.checker import RULES
+
+BROKEN = """
+from tests.unit.envs.corridors import Corridor, CorridorPart
+
+
+class Nan(Corridor):
+    def reward(self):
+        return float("nan")
+
+
+class MyEnv(CorridorPart):
+    world = Nan
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", sys.path[:])
+
+
+def test_a_built_in_environment_passes() -> None:
+    ran = CliRunner().invoke(app, ["check", "env", "household", "--set", 'families=["pick"]', "--set", "num_objects=2"])
+    assert ran.exit_code == 0
+    lines = ran.stdout.splitlines()
+    assert lines[0] == f"Household(families=('pick',), num_objects=2): {len(RULES)} rules, 0 broken"
+    assert len(lines) == 1 + len(RULES)
+    assert all(line.startswith((" ok ", " skipped ")) for line in lines[1:])
+    assert lines[-1].endswith("steps a second, opening included")
+
+
+def test_a_broken_one_of_your_own_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_broken_env.py").write_text(BROKEN)
+    monkeypatch.chdir(tmp_path)
+    ran = CliRunner().invoke(app, ["check", "env", "my_broken_env:MyEnv"])
+    assert ran.exit_code == 1
+    assert " broken   rewards_are_finite: a reward is nan" in ran.stdout
+    assert "Why it matters: One NaN in a group makes the credit of all its members NaN." in ran.stdout
+
+
+def test_json_for_machines() -> None:
+    ran = CliRunner().invoke(app, ["check", "env", "identity", "--tasks", "3", "--json"])
+    report = json.loads(ran.stdout)
+    assert report["env"] == {"kind": "identity", "num_words": 8, "length": 2, "max_steps": 8}
+    assert [rule["rule"] for rule in report["rules"]] == [rule.__name__ for rule in RULES]
+    assert report["rules"][0]["found"] == "6 attempts at 3 tasks, 12 steps"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["houshold"], "there is no env 'houshold'; did you mean 'household'? Valid: "),
+        (["household", "--set", "num_objects"], "--set num_objects: found no '='; write FIELD=VALUE"),
+        (["household", "--set", "num_objetcs=3"], "unknown field 'num_objetcs'; did you mean 'num_objects'?"),
+        (["household", "--set", "families=pick"], "families: input should be a valid tuple, found 'pick'"),
+        (["nowhere:Env"], "cannot load the env 'nowhere:Env': No module named 'nowhere'"),
+    ],
+)
+def test_mistakes_are_explained(arguments: list[str], message: str) -> None:
+    ran = CliRunner().invoke(app, ["check", "env", *arguments])
+    assert isinstance(ran.exception, ConfigError)
+    assert message in str(ran.exception)

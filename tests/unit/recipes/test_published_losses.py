@@ -1,0 +1,169 @@
+"""Each recipe's loss, as its docstring states it: the values of the papers and releases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from groupwise import ConfigError, recipes
+from groupwise.groups import DropPivot, DropSolved, ZeroSpread
+from groupwise.losses import (
+    Cispo,
+    Clip,
+    ConstantLength,
+    EntropyBonus,
+    Kl,
+    PolicyLoss,
+    Sapo,
+    SequenceMean,
+    SequenceRatio,
+    TokenMean,
+    TokenRatio,
+    TrajectoryMean,
+)
+
+GRPO = PolicyLoss(
+    ratio=TokenRatio(clamp=20.0),
+    surrogate=Clip(low=0.2, high=0.2),
+    aggregate=SequenceMean(),
+    penalties=(Kl(estimator="k3", weight=0.001),),
+)
+RLOO = PolicyLoss(
+    ratio=SequenceRatio(unit="step", length="sum"), surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean()
+)
+TOKENS = PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=TokenMean())
+
+EXPECTED: list[tuple[str, dict[str, Any], PolicyLoss]] = [
+    ("grpo", {}, GRPO),
+    ("grpo", {"average": "step", "alone": "raw"}, GRPO),
+    ("dr_grpo", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=ConstantLength(per_sequence=True))),
+    ("rloo", {}, RLOO),
+    ("reinforce_pp", {}, TOKENS),
+    ("reinforce_pp_baseline", {}, TOKENS),
+    ("dapo", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.28), aggregate=TokenMean())),
+    ("dapo", {"low": 0.1, "high": 0.3}, PolicyLoss(surrogate=Clip(low=0.1, high=0.3), aggregate=TokenMean())),
+    (
+        "gspo",
+        {},
+        PolicyLoss(
+            ratio=SequenceRatio(unit="step", length="mean", clamp=10.0),
+            surrogate=Clip(low=3e-4, high=4e-4),
+            aggregate=SequenceMean(),
+        ),
+    ),
+    (
+        "gspo",
+        {"unit": "trajectory", "low": 0.1, "high": 0.2},
+        PolicyLoss(ratio=SequenceRatio(unit="trajectory"), surrogate=Clip(low=0.1, high=0.2), aggregate=SequenceMean()),
+    ),
+    ("cispo", {}, PolicyLoss(surrogate=Cispo(cap=5.0), aggregate=TokenMean())),
+    ("cispo", {"cap": 2.0}, PolicyLoss(surrogate=Cispo(cap=2.0), aggregate=TokenMean())),
+    ("sapo", {}, PolicyLoss(surrogate=Sapo(tau_positive=1.0, tau_negative=1.05), aggregate=SequenceMean())),
+    (
+        "sapo",
+        {"tau_positive": 2.0, "tau_negative": 3.0},
+        PolicyLoss(surrogate=Sapo(tau_positive=2.0, tau_negative=3.0), aggregate=SequenceMean()),
+    ),
+    (
+        "gigpo",
+        {},
+        PolicyLoss(
+            surrogate=Clip(low=0.2, high=0.2, dual=3.0),
+            aggregate=TokenMean(),
+            penalties=(Kl(estimator="k3", weight=0.01), EntropyBonus(weight=0.001)),
+        ),
+    ),
+    (
+        "hgpo",
+        {},
+        PolicyLoss(
+            surrogate=Clip(low=0.2, high=0.2, dual=3.0),
+            aggregate=TokenMean(),
+            penalties=(Kl(estimator="k3", weight=0.01),),
+        ),
+    ),
+    ("salt", {}, GRPO),
+    ("salt", {"base": "rloo"}, RLOO),
+    (
+        "mc_grpo",
+        {},
+        PolicyLoss(
+            surrogate=Clip(low=0.2, high=0.2),
+            aggregate=SequenceMean(),
+            penalties=(Kl(estimator="k3", weight=0.04),),
+        ),
+    ),
+    ("ngrpo", {}, PolicyLoss(surrogate=Clip(low=0.16, high=0.24), aggregate=TokenMean())),
+    ("dgpo", {}, TOKENS),
+    ("a_grae", {}, GRPO),
+    ("a_grae", {"reference": True}, GRPO),
+    (
+        "mars",
+        {},
+        PolicyLoss(
+            surrogate=Clip(low=0.2, high=0.2, dual=3.0),
+            aggregate=TokenMean(),
+            penalties=(Kl(estimator="k3", weight=0.2),),
+        ),
+    ),
+    (
+        "flow_grpo",
+        {},
+        PolicyLoss(
+            surrogate=Clip(low=0.2, high=0.3),
+            aggregate=TrajectoryMean(within="step"),
+            penalties=(Kl(estimator="k3", weight=0.001),),
+        ),
+    ),
+    ("step_grpo", {}, GRPO),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "loss"), EXPECTED)
+def test_a_recipe_has_the_loss_its_docstring_states(name: str, options: dict[str, Any], loss: PolicyLoss) -> None:
+    assert recipes.build(name, **options).loss == loss
+
+
+def test_every_recipe_is_looked_at() -> None:
+    assert {name for name, _, _ in EXPECTED} == set(recipes.names())
+
+
+@pytest.mark.parametrize("name", ["hgpo", "gigpo", "mc_grpo", "a_grae"])
+def test_what_the_release_credits_differently_it_minimises_alike(name: str) -> None:
+    assert recipes.build(name, reference=True).loss == recipes.build(name).loss
+
+
+@pytest.mark.parametrize(
+    ("name", "filters"),
+    [("dapo", (ZeroSpread(),)), ("mc_grpo", (DropPivot(),)), ("ngrpo", (DropSolved(),)), ("gspo", ()), ("grpo", ())],
+)
+def test_the_filters_of_a_recipe(name: str, filters: tuple[object, ...]) -> None:
+    assert recipes.build(name).filters == filters
+
+
+@pytest.mark.parametrize("name", ["dapo", "gspo", "cispo", "sapo"])
+def test_recipes_named_for_their_loss_keep_the_credit_of_grpo(name: str) -> None:
+    assert recipes.build(name).advantage == recipes.grpo().advantage
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("dapo", {"low": -0.1}, "Clip: low: input should be greater than or equal to 0, found -0.1"),
+        ("gspo", {"unit": "token"}, "gspo: unit: input should be 'step' or 'trajectory', found 'token'"),
+        ("cispo", {"cap": 0.0}, "Cispo: cap: input should be greater than 0, found 0.0"),
+        ("sapo", {"tau": 1.0}, "sapo: unknown option 'tau'; Valid: tau_negative, tau_positive"),
+    ],
+)
+def test_a_bound_that_cannot_be_meant_is_refused(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        recipes.build(name, **options)
+    assert str(caught.value) == message
+
+
+def test_a_loss_can_be_changed_by_its_place_in_the_configuration() -> None:
+    """Without the KL penalty there is no need of a reference model."""
+    config = recipes.grpo().config()
+    config["loss"]["penalties"][0]["weight"] = 0.0
+    assert type(recipes.grpo())(**config).loss.needs == {"old_logp"}

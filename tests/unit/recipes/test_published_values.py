@@ -1,0 +1,234 @@
+"""Each recipe's parts, as its docstring states them: the defaults of the papers, and what `reference` changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from groupwise import recipes
+
+TASK = {"kind": "by_task"}
+EPISODE = {"kind": "episode_return"}
+STEP_REWARD = {"kind": "step_reward"}
+MEAN = {"kind": "mean"}
+NO_SCALE = {"kind": "no_scale"}
+
+
+def deviation(ddof: int = 1, eps: float = 1e-6) -> dict[str, Any]:
+    return {"kind": "deviation", "ddof": ddof, "eps": eps}
+
+
+def relative(**fields: Any) -> dict[str, Any]:
+    return {
+        "kind": "relative",
+        "by": TASK,
+        "of": EPISODE,
+        "baseline": MEAN,
+        "scale": deviation(),
+        "average": "attempt",
+        "alone": "zero",
+        "virtual": [],
+        "virtual_is_company": True,
+    } | fields
+
+
+def returns(gamma: float) -> dict[str, Any]:
+    return {"kind": "return_to_go", "gamma": gamma, "of": STEP_REWARD, "within": "attempt"}
+
+
+def penalised(of: dict[str, Any], penalty: float) -> dict[str, Any]:
+    return {"kind": "penalised", "of": of, "penalty": penalty}
+
+
+def level(depth: int, **fields: Any) -> dict[str, Any]:
+    fields = {"scale": deviation(ddof=0), "of": penalised(returns(0.95), 0.1), "average": "step"} | fields
+    return relative(by={"kind": "by_history", "depth": depth}, **fields)
+
+
+def whitened(of: dict[str, Any], eps: float = 1e-8) -> dict[str, Any]:
+    return {"kind": "whitened", "of": of, "eps": eps}
+
+
+RAW_RETURNS = relative(of=returns(1.0), baseline={"kind": "no_baseline"}, scale=NO_SCALE, average="step", alone="raw")
+STATE = {"kind": "by_state", "same_numbers": True}
+STATE_TERM = relative(by=STATE, of=penalised(returns(0.95), 0.1), average="step")
+RELEASED_EPISODE = relative(of=penalised(EPISODE, 0.1), average="step", alone="raw")
+
+
+def gigpo(episode: dict[str, Any], state: dict[str, Any], weight: float = 1.0) -> dict[str, Any]:
+    return {"kind": "sum", "terms": [{"weight": 1.0, "of": episode}, {"weight": weight, "of": state}]}
+
+
+def hgpo(*terms: tuple[float, dict[str, Any]], absent: str = "not_compared", eps: float = 0.0) -> dict[str, Any]:
+    listed = [{"weight": weight, "of": of} for weight, of in terms]
+    return {"kind": "blend", "terms": listed, "absent": absent, "eps": eps}
+
+
+def salt(of: dict[str, Any], history: int = 1, next_state: bool = True, count: str = "attempt") -> dict[str, Any]:
+    edge = {"kind": "by_edge", "history": history, "next_state": next_state}
+    return {"kind": "merged", "of": of, "by": edge, "count": count}
+
+
+def mars(scale: dict[str, Any], gamma: float = 1.0) -> dict[str, Any]:
+    role = {"kind": "by_role"}
+    turns = {
+        "kind": "return_to_go",
+        "gamma": gamma,
+        "of": {"kind": "centred", "of": STEP_REWARD, "by": role},
+        "within": "role",
+    }
+    mean = {"kind": "distinct_mean", "decimals": 6}
+    return relative(by=role, of=turns, baseline=mean, scale=scale, average="step")
+
+
+def dgpo(eps: float, temperature: float = 2.0) -> dict[str, Any]:
+    of = relative(scale={"kind": "mean_absolute_deviation", "eps": eps})
+    return {"kind": "question_weighted", "of": of, "temperature": temperature}
+
+
+def a_grae(alpha: float, denominator: str, eps: float) -> dict[str, Any]:
+    fields = {"alpha": alpha, "easy_denominator": denominator, "eps": eps}
+    return {"kind": "asymmetric", "of": relative()} | fields
+
+
+EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("grpo", {}, relative()),
+    (
+        "grpo",
+        {"ddof": 0, "eps": 0.5, "average": "step", "alone": "raw"},
+        relative(scale=deviation(0, 0.5), average="step", alone="raw"),
+    ),
+    ("dr_grpo", {}, relative(scale=NO_SCALE)),
+    ("dr_grpo", {"average": "step", "alone": "error"}, relative(scale=NO_SCALE, average="step", alone="error")),
+    ("rloo", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
+    (
+        "rloo",
+        {"average": "step", "alone": "raw"},
+        relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE, average="step", alone="raw"),
+    ),
+    ("reinforce_pp", {}, whitened(RAW_RETURNS)),
+    ("reinforce_pp", {"gamma": 0.5, "eps": 0.1}, whitened(RAW_RETURNS | {"of": returns(0.5)}, 0.1)),
+    ("reinforce_pp_baseline", {}, whitened(relative(scale=NO_SCALE))),
+    ("reinforce_pp_baseline", {"eps": 0.1}, whitened(relative(scale=NO_SCALE), 0.1)),
+    ("flow_grpo", {}, relative()),
+    ("flow_grpo", {"reference": True}, relative(average="step")),
+    ("step_grpo", {}, relative(by=STATE, of=STEP_REWARD, average="step")),
+    ("step_grpo", {"eps": 0.5}, relative(by=STATE, of=STEP_REWARD, average="step", scale=deviation(eps=0.5))),
+    ("gigpo", {}, gigpo(relative(), STATE_TERM)),
+    (
+        "gigpo",
+        {"scale": "none", "step_weight": 0.5, "gamma": 0.9, "invalid_penalty": 0.2, "similarity": 0.8},
+        gigpo(
+            relative(scale=NO_SCALE),
+            relative(by=STATE | {"similarity": 0.8}, of=penalised(returns(0.9), 0.2), scale=NO_SCALE, average="step"),
+            weight=0.5,
+        ),
+    ),
+    (
+        "gigpo",
+        {"reference": True},
+        gigpo(RELEASED_EPISODE, STATE_TERM | {"by": {"kind": "by_state", "same_numbers": False}}),
+    ),
+    (
+        "gigpo",
+        {"reference": True, "scale": "none", "invalid_penalty": 0.3},
+        gigpo(
+            RELEASED_EPISODE | {"of": penalised(EPISODE, 0.3), "scale": NO_SCALE},
+            STATE_TERM
+            | {
+                "by": {"kind": "by_state", "same_numbers": False},
+                "of": penalised(returns(0.95), 0.3),
+                "scale": NO_SCALE,
+            },
+        ),
+    ),
+    ("hgpo", {}, hgpo((1.0, level(0)), (2.0, level(1)), (3.0, level(2)))),
+    ("hgpo", {"depth": 0}, hgpo((1.0, level(0)))),
+    (
+        "hgpo",
+        {"depth": 1, "alpha": 2.0, "gamma": 0.5, "scale": "none", "invalid_penalty": 0.2},
+        hgpo(
+            *(
+                (weight, level(k, scale=NO_SCALE, of=penalised(returns(0.5), 0.2)))
+                for k, weight in enumerate((1.0, 4.0))
+            )
+        ),
+    ),
+    (
+        "hgpo",
+        {"depth": 1, "episode": True},
+        hgpo((1.0, relative()), (2.0, level(0)), (3.0, level(1))),
+    ),
+    (
+        "hgpo",
+        {"depth": 1, "episode": True, "scale": "none"},
+        hgpo((1.0, relative(scale=NO_SCALE)), *((2.0 + k, level(k, scale=NO_SCALE)) for k in range(2))),
+    ),
+    (
+        "hgpo",
+        {"depth": 1, "reference": True},
+        hgpo((2.0, level(0)), (3.0, level(1)), absent="zero_valued", eps=1e-6),
+    ),
+    (
+        "hgpo",
+        {"depth": 0, "alpha": 2.0, "reference": True, "episode": True},
+        hgpo((1.0, RELEASED_EPISODE), (4.0, level(0)), absent="zero_valued", eps=1e-6),
+    ),
+    ("salt", {}, salt(relative())),
+    (
+        "salt",
+        {"history": 2, "next_state": False, "count": "step", "base": "rloo"},
+        salt(relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE), 2, False, "step"),
+    ),
+    (
+        "mc_grpo",
+        {"eps": 0.5},
+        relative(
+            baseline={"kind": "median"}, scale={"kind": "median_absolute_deviation", "eps": 0.5, "fallback": 1e-3}
+        ),
+    ),
+    ("ngrpo", {}, relative(virtual=[1.0])),
+    (
+        "ngrpo",
+        {"best": 5.0, "virtual": 3, "eps": 0.5, "reference": True},
+        relative(virtual=[5.0] * 3, scale=deviation(eps=0.5), alone="raw", virtual_is_company=False),
+    ),
+    ("dgpo", {}, dgpo(eps=0.0)),
+    ("dgpo", {"reference": True, "temperature": 1.0}, dgpo(eps=1e-4, temperature=1.0)),
+    ("a_grae", {}, a_grae(1.0, "paper", 0.0)),
+    ("a_grae", {"reference": True, "alpha": 0.5}, a_grae(0.5, "code", 1e-6)),
+    ("mars", {}, mars(NO_SCALE)),
+    (
+        "mars",
+        {"gamma": 0.9, "scale": "std", "whiten": True},
+        whitened(mars({"kind": "distinct_deviation", "decimals": 6, "eps": 1e-6}, gamma=0.9)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "advantage"), EXPECTED)
+def test_a_recipe_is_made_of_the_parts_its_docstring_states(
+    name: str, options: dict[str, Any], advantage: dict[str, Any]
+) -> None:
+    assert recipes.build(name, **options).config()["advantage"] == advantage
+
+
+def test_every_recipe_with_credit_of_its_own_is_looked_at() -> None:
+    plain = recipes.grpo().advantage
+    own = {name for name in recipes.names() if recipes.build(name).advantage != plain}
+    assert own <= {name for name, _, _ in EXPECTED}
+
+
+def test_two_of_them_drop_rows_and_the_others_keep_all() -> None:
+    filters = {name: recipes.build(name).config()["filters"] for name, _, _ in EXPECTED}
+    assert {name: found for name, found in filters.items() if found} == {
+        "mc_grpo": [{"kind": "drop_pivot"}],
+        "ngrpo": [{"kind": "drop_solved", "best": 1.0}],
+    }
+    assert recipes.ngrpo(best=3.0).config()["filters"] == [{"kind": "drop_solved", "best": 3.0}]
+
+
+def test_the_released_median_scale_has_no_fallback() -> None:
+    scale = recipes.mc_grpo(reference=True).advantage.scale  # type: ignore[attr-defined]
+    assert (scale.eps, scale.fallback) == (1e-3, None)

@@ -1,0 +1,112 @@
+"""Run files: an algorithm as TOML, and everything that can be wrong with one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from groupwise import Algorithm, ConfigError, recipes
+from groupwise.advantages import EpisodeReturn, Relative
+from groupwise.groups import ByTask
+from groupwise.recipes.run_file import load_algorithm
+
+RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
+FIELDS = f"Valid: {', '.join(sorted(Algorithm.model_fields))}"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "run.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_recipe_by_name_with_its_options(tmp_path: Path) -> None:
+    path = written(tmp_path, '[algorithm]\nrecipe = "hgpo"\ndepth = 4\nscale = "none"\n')
+    assert load_algorithm(path) == recipes.hgpo(depth=4, scale="none")
+
+
+def test_the_parts_themselves(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        [algorithm.advantage]
+        kind = "relative"
+        by = { kind = "by_task" }
+        of = "episode_return"
+        """,
+    )
+    assert load_algorithm(path).advantage == Relative(by=ByTask(), of=EpisodeReturn())
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_survives_being_written_out_as_a_run_file(name: str, tmp_path: Path) -> None:
+    path = written(tmp_path, tomli_w.dumps({"algorithm": recipes.build(name).config()}))
+    assert load_algorithm(path) == recipes.build(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`"),
+        (
+            'algorithm = "hgpo"',
+            "section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`",
+        ),
+        ("[algorithm]\n", "Algorithm: field 'advantage' is missing; give it"),
+        ('[algorithm]\nrecipe = "hgop"', f"there is no recipe 'hgop'; did you mean 'hgpo'? {RECIPES}"),
+        (
+            '[algorithm]\nrecipe = "hgpo"\ndpth = 3',
+            "hgpo: unknown option 'dpth'; did you mean 'depth'? "
+            "Valid: alpha, depth, episode, gamma, invalid_penalty, reference, scale",
+        ),
+        (
+            '[algorithm]\nrecipe = "hgpo"\ndepth = -3',
+            "hgpo: depth: input should be greater than or equal to 0, found -3",
+        ),
+        (
+            '[algorithm.advantage]\nkind = "relative"\nby = { kind = "by_tas" }\nof = "episode_return"',
+            "Algorithm: advantage: Relative: by: there is no grouper 'by_tas'; did you mean 'by_task'? "
+            "Valid: by_attempt, by_branch, by_edge, by_history, by_role, by_state, by_task",
+        ),
+        (
+            '[algorithm]\nadvantag = "sum"',
+            "Algorithm: field 'advantage' is missing; give it; "
+            f"unknown field 'advantag'; did you mean 'advantage'? {FIELDS}",
+        ),
+        ("[algorithm", "not valid TOML: Expected ']' at the end of a table declaration (at end of document)"),
+        ("depth = \n", "not valid TOML: Invalid value (at line 1, column 9)"),
+    ],
+)
+def test_a_wrong_run_file_is_an_error_that_names_the_file(text: str, message: str, tmp_path: Path) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_algorithm(path)
+    assert str(caught.value) == f"{path}: {message}"
+
+
+def test_an_unknown_section_is_named_with_the_nearest_one(tmp_path: Path) -> None:
+    path = written(tmp_path, "[algoritm]\n")
+    with pytest.raises(ConfigError) as caught:
+        load_algorithm(path)
+    told, _, valid = str(caught.value).partition(" Valid: ")
+    assert told == f"{path}: unknown section 'algoritm'; did you mean 'algorithm'?"
+    assert "algorithm" in valid.split(", ")
+
+
+def test_a_run_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "none.toml"
+    with pytest.raises(ConfigError) as caught:
+        load_algorithm(path)
+    assert str(caught.value) == f"{path}: there is no such file; give a recipe's name or a TOML file"
+
+
+def test_a_run_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError) as caught:
+        load_algorithm(path)
+    assert str(caught.value) == (
+        f"{path}: not valid TOML: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
+    )

@@ -1,0 +1,170 @@
+"""Explanations: the arithmetic again, from the members, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from groupwise import Credit, Part, RecordError, StepTable, recipes
+from groupwise.core.credit import Comparison
+from groupwise.reports.explain import Explanation, Member, explain, find_step
+from tests.unit.tables import single_steps, table, walks
+
+# State s is met three times, with returns (gamma 1) 3, 2 and 4; attempt 0 meets it twice.
+ROWS = walks(["s", "s"], ["s", "x"], rewards=[[1, 2], [0, 4]])
+
+
+def explained(rows: StepTable, name: str, attempt: int, index: int, **options: object) -> Explanation:
+    credit = recipes.build(name, **options).advantage(rows)
+    return explain(rows, credit, task=rows.task_ids[0], attempt=attempt, index=index)
+
+
+def member(attempt: int, index: int, value: float, *, is_self: bool = False) -> Member:
+    return Member(task="q", attempt=attempt, index=index, value=value, is_self=is_self)
+
+
+def test_a_comparison_shows_its_members_and_its_arithmetic() -> None:
+    # Returns 3 and 4 by attempt: mean 3.5.
+    found = explained(ROWS, "dr_grpo", 0, 1)
+    assert found == Explanation(
+        what="EpisodeReturn compared ByTask, Mean / NoScale",
+        value=-0.5,
+        by_hand=-0.5,
+        compared=True,
+        formula="(3 - 3.5) / 1 = -0.5",
+        members=(member(0, 0, 3), member(0, 1, 3, is_self=True), member(1, 0, 4), member(1, 1, 4)),
+    )
+    assert found.largest_gap() == 0
+
+
+def test_a_blend_shows_its_levels_with_their_weights() -> None:
+    found = explained(ROWS, "hgpo", 0, 1, depth=1, scale="none", gamma=1.0)
+    # Level 0: returns 3, 2, 4, mean 3; level 1: only this step has the history (s, s).
+    assert found.what == "Blend"
+    assert found.formula == "1 x -1 + 0 x 0 = -1"
+    assert [weight for weight, _ in found.inner] == [1, 0]
+    shallow, deep = (inner for _, inner in found.inner)
+    assert shallow.what == (
+        "Penalised(of=ReturnToGo(gamma=1.0), penalty=0.1) compared ByHistory(depth=0), Mean / NoScale"
+    )
+    assert shallow.members == (member(0, 0, 3), member(0, 1, 2, is_self=True), member(1, 0, 4))
+    assert (deep.compared, deep.formula, deep.members) == (False, "nobody else in the group: 0", ())
+
+
+def test_a_step_in_no_group_says_so() -> None:
+    rows = walks([None], ["s"])
+    found = explained(rows, "step_grpo", 0, 0)
+    assert (found.value, found.by_hand, found.compared, found.formula) == (0, 0, False, "in no group: 0")
+
+
+def test_a_lone_step_shows_what_it_was_given() -> None:
+    found = explained(single_steps([5]), "grpo", 0, 0, alone="raw")
+    assert (found.value, found.formula) == (5, "nobody else in the group: 5")
+
+
+def test_equal_members_are_explained_as_0() -> None:
+    found = explained(single_steps([0.1] * 3), "grpo", 1, 0)
+    assert (found.value, found.by_hand, found.compared) == (0, 0, True)
+
+
+def test_shared_credit_shows_who_shared_it() -> None:
+    rows = table(
+        "task attempt index state action reward",
+        ("q", 0, 0, "s", "go", 1.0),
+        ("q", 1, 0, "s", "go", 0.0),
+        ("q", 2, 0, "s", "stay", 5.0),
+    )
+    # RLOO: 1 - 2.5 and 0 - 3, mean -2.25.
+    found = explained(rows, "salt", 0, 0, base="rloo")
+    assert (found.what, found.formula) == ("Merged", "mean of 2 attempts = -2.25")
+    assert found.members == (member(0, 0, -1.5, is_self=True), member(1, 0, -3.0))
+    assert found.inner[0][1].formula == "(1 - 2.5) / 1 = -1.5"
+    alone = explained(rows, "salt", 2, 0, base="rloo")
+    assert (alone.formula, alone.members) == ("shared with no other attempt: its own credit", ())
+    by_step = explained(rows, "salt", 0, 0, base="rloo", count="step")
+    assert by_step.formula == "mean of 2 steps = -2.25"
+
+
+def test_whitened_credit_shows_the_credit_that_was_whitened() -> None:
+    # Returns 1, 3, 5: mean 3, deviation 2; eps 5 makes the root of 4 + 5.
+    found = explained(single_steps([1, 3, 5]), "reinforce_pp", 0, 0, eps=5)
+    assert found.what == "Whitened"
+    assert found.formula == "(1 - 3) / 3 = -0.666667"
+    assert found.inner[0][0] == 1.0
+    assert found.inner[0][1].formula == "(1 - 0) / 1 = 1"
+
+
+def test_weighted_credit_shows_its_weight() -> None:
+    # p = w = 1/2: factor 1/4 / sqrt(1/2) twice = 0.7071, halved for praise.
+    found = explained(single_steps([1, 0]), "a_grae", 0, 0)
+    assert found.what == "Asymmetric"
+    assert found.inner[0][0] == pytest.approx(0.5**0.5 / 2)
+    assert found.formula == "0.353553 x 0.707106 = 0.25"
+
+
+def test_the_released_blend_leaves_zero_terms_without_weight() -> None:
+    # Returns 1, 2, 3 by state: the middle one is exactly average.
+    rows = walks(["s"], ["s"], ["s"], rewards=[[1], [2], [3]])
+    assert [weight for weight, _ in explained(rows, "hgpo", 1, 0, reference=True).inner] == [0, 0, 0]
+    assert [weight for weight, _ in explained(rows, "hgpo", 1, 0).inner] == [1, 0, 0]
+
+
+class Fixed(Part, slot="estimator"):
+    """An estimator from elsewhere: half the reward, compared with 1."""
+
+    def __call__(self, table: StepTable) -> Credit:
+        trace = Comparison(
+            values=(table.reward - 1) / 2,
+            compared=np.ones(len(table), dtype=np.bool_),
+            signal=table.reward,
+            label=np.zeros(len(table), dtype=np.int64),
+            baseline=np.ones(len(table)),
+            scale=np.full(len(table), 2.0),
+            part=self,
+        )
+        return Credit(trace=trace, step_of_row=table.step_of_row)
+
+
+def test_an_estimator_that_is_not_known_is_explained_by_what_it_left_in_its_trace() -> None:
+    found = explain(ROWS, Fixed()(ROWS), task="q", attempt=1, index=1)
+    assert (found.what, found.formula, found.largest_gap()) == ("Fixed", "(4 - 1) / 2 = 1.5", 0)
+    assert len(found.members) == 4
+
+
+def test_the_largest_gap_is_found_anywhere_below() -> None:
+    def leaf(value: float, by_hand: float) -> Explanation:
+        return Explanation(what="", value=value, by_hand=by_hand, compared=True, formula="")
+
+    whole = Explanation(
+        what="",
+        value=1.0,
+        by_hand=1.0,
+        compared=True,
+        formula="",
+        inner=((1.0, leaf(100.0, 99.0)), (1.0, leaf(0.5, 0.25))),
+    )
+    # Relative to the value, or to 1 for small ones.
+    assert leaf(100.0, 99.0).largest_gap() == 0.01
+    assert leaf(0.5, 0.25).largest_gap() == 0.25
+    assert whole.largest_gap() == 0.25
+
+
+def test_ids_may_be_given_as_text() -> None:
+    rows = table("task attempt index reward", (7, 3, 0, 1.0), (7, 4, 2, 1.0), (8, 4, 2, 1.0))
+    assert find_step(rows, task="7", attempt="4", index=2) == 1
+    assert find_step(rows, task=8, attempt=4, index=2) == 2
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({"task": "p"}, "there is no task 'p'; Valid: q"),
+        ({"attempt": "00"}, "there is no attempt '00'; did you mean '0'? Valid: 0, 1"),
+        ({"attempt": 7}, "there is no attempt 7; Valid: 0, 1"),
+        ({"index": 5}, "task 'q', attempt 0 has no step 5; its steps run from 0 to 1"),
+    ],
+)
+def test_a_step_that_is_not_there_is_refused(where: dict[str, object], message: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        find_step(ROWS, **({"task": "q", "attempt": 0, "index": 0} | where))  # type: ignore[arg-type]
+    assert str(caught.value) == message

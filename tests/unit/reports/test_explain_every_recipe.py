@@ -1,0 +1,139 @@
+"""Every recipe, every step of random tables: the number is derived again, and the members are the group.
+
+The groups are found here by plain loops over the rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import pytest
+
+from groupwise import Part, StepTable, recipes
+from groupwise.advantages import Blend, Merged, Relative, Sum, Whitened
+from groupwise.groups import ByEdge, ByHistory, ByRole, ByState, ByTask
+from groupwise.reports.explain import Explanation, explain
+from tests.strategies import UNIT, Row, columns_of, random_rows
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in recipes.names()),
+    *((name, {"reference": True}) for name in ("gigpo", "hgpo", "mc_grpo", "ngrpo", "dgpo", "a_grae", "flow_grpo")),
+    ("grpo", {"average": "step", "alone": "raw", "ddof": 0}),
+    ("rloo", {"average": "step"}),
+    ("gigpo", {"scale": "none"}),
+    ("hgpo", {"scale": "none", "depth": 4}),
+    ("hgpo", {"episode": True, "alpha": 0.5}),
+    ("hgpo", {"episode": True, "reference": True}),
+    ("salt", {"count": "step", "history": 0, "next_state": False, "base": "rloo"}),
+    ("ngrpo", {"virtual": 3, "best": 2.0}),
+    ("mars", {"whiten": True}),
+]
+NUM_TABLES = 6
+DYADIC = ("terminal", "integers", "gaussian")
+"""Regimes whose sums are exact, so that a tie is a tie in any order of summation."""
+
+Id = tuple[Any, Any, int]
+
+
+def identity(row: Row) -> Id:
+    return row["task"], row["attempt"], int(str(row["index"]))
+
+
+def normal(value: object) -> object:
+    return " ".join(value.lower().split()) if isinstance(value, str) else value
+
+
+class Groups:
+    """Who is grouped with whom, found row by row."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = sorted(rows, key=identity)
+        self.at = {identity(row): row for row in rows}
+
+    def members(self, grouper: Part, row: Row) -> list[Row]:
+        key = self._key(grouper, row)
+        return [] if key is None else [other for other in self.rows if self._key(grouper, other) == key]
+
+    def _key(self, grouper: Part, row: Row) -> Hashable | None:
+        if isinstance(grouper, ByTask):
+            return row["task"]
+        if isinstance(grouper, ByRole):
+            role = row.get("role", "everybody")
+            return None if role is None else (row["task"], role)
+        if isinstance(grouper, ByState):
+            return self._window(row, 0)
+        if isinstance(grouper, ByHistory):
+            return self._window(row, grouper.depth)
+        assert isinstance(grouper, ByEdge)
+        return self._edge(grouper, row)
+
+    def _window(self, row: Row, depth: int) -> Hashable | None:
+        task, attempt, index = identity(row)
+        window = [self.at.get((task, attempt, index - k)) for k in range(depth + 1)]
+        states = [None if step is None else step["state"] for step in window]
+        return None if any(state is None for state in states) else (task, *states)
+
+    def _edge(self, grouper: ByEdge, row: Row) -> Hashable | None:
+        task, attempt, index = identity(row)
+        path = [other for other in self.rows if identity(other)[:2] == (task, attempt)]
+        position = path.index(row)
+        parts: list[object] = [normal(row["state"]), normal(row["action"])]
+        for k in range(1, grouper.history + 1):
+            before = self.at.get((task, attempt, index - k))
+            parts.append("START OF THE ATTEMPT" if position < k else before and normal(before["state"]))
+        if grouper.next_state:
+            after = self.at.get((task, attempt, index + 1))
+            last = position == len(path) - 1
+            following = "END OF THE ATTEMPT" if last else after and normal(after["state"])
+            recorded = row.get("next_state")
+            parts.append(following if recorded is None else normal(recorded))
+        return None if any(part is None for part in parts) else (task, *parts)
+
+
+def attempts_of(rows: list[Row]) -> set[Id]:
+    return {(*identity(row)[:2], 0) for row in rows}
+
+
+def expected_members(groups: Groups, part: Part, row: Row) -> list[Row]:
+    if isinstance(part, Whitened):
+        return groups.rows if sum(int(str(other.get("tokens", 1))) for other in groups.rows) >= 2 else []
+    assert isinstance(part, Relative | Merged)
+    found = groups.members(part.by, row)
+    once = isinstance(part, Merged) or part.average == "attempt"
+    num = len(attempts_of(found)) if once else len(found)
+    company = len(part.virtual) if isinstance(part, Relative) and part.virtual_is_company and found else 0
+    return found if num + company > 1 else []
+
+
+def comparisons(part: Part, found: Explanation) -> Iterator[tuple[Part, Explanation]]:
+    """The parts that compare or share, each with its explanation."""
+    if isinstance(part, Relative):
+        yield part, found
+        return
+    if isinstance(part, Whitened | Merged):
+        yield part, found
+    inner = [term.of for term in part.terms] if isinstance(part, Sum | Blend) else [part.of]
+    for below, (_, explanation) in zip(inner, found.inner, strict=True):
+        yield from comparisons(below, explanation)
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_every_number_is_derived_again_from_exactly_its_group(name: str, options: dict[str, Any]) -> None:
+    algorithm = recipes.build(name, **options)
+    rng = random.Random(f"explain {name} {sorted(options)}")
+    for _ in range(NUM_TABLES):
+        rows = random_rows(rng, regimes=UNIT if name == "a_grae" else DYADIC, max_rows=30)
+        table = StepTable.from_columns(**columns_of(rows))
+        credit, groups = algorithm.advantage(table), Groups(rows)
+        for position, row in enumerate(rows):
+            task, attempt, index = identity(row)
+            found = explain(table, credit, task=task, attempt=attempt, index=index)
+            assert found.value == credit.values[position]
+            assert found.compared == credit.compared[position]
+            assert found.largest_gap() <= 1e-9, found
+            for part, explanation in comparisons(algorithm.advantage, found):  # type: ignore[arg-type]
+                told = [(member.task, member.attempt, member.index) for member in explanation.members]
+                assert told == [identity(member) for member in expected_members(groups, part, row)]
+                assert [member.is_self for member in explanation.members] == [who == identity(row) for who in told]

@@ -1,0 +1,130 @@
+"""The episode loop with scripted answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise import StopReason, Task  # noqa: E402
+from groupwise.core.errors import EnvironmentFault  # noqa: E402
+from groupwise.engines.engine import Request  # noqa: E402
+from groupwise.engines.scripted import ScriptedEngine  # noqa: E402
+from groupwise.engines.tiny import word_tokenizer  # noqa: E402
+from groupwise.envs import Identity  # noqa: E402
+from groupwise.envs.environment import Observation, Outcome  # noqa: E402
+from groupwise.rollout import Full, WholeResponse  # noqa: E402
+from groupwise.rollout.collect import Attempt, Sampling, collect  # noqa: E402
+from groupwise.rollout.hosts import InProcess  # noqa: E402
+from groupwise.rollout.prompts import Prompter, PromptTemplate  # noqa: E402
+
+ENV = Identity(num_words=4, length=2)
+
+
+def play(env: Any, tasks: Sequence[Task], answers: dict[str, list[str]] | None = None) -> list[Any]:
+    """Play one attempt a task; `answers` maps a session to what it says, step by step; else it repeats the word."""
+    tokenizer = word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", "."))
+    prompter = Prompter(tokenizer, template=PromptTemplate(), memory=Full(), instruction="")
+    said: dict[str, int] = {}
+
+    def answer(request: Request) -> list[int]:
+        session = request.session or ""
+        step = said[session] = said.get(session, -1) + 1
+        words = (answers or {}).get(session)
+        shown = str(tokenizer.decode(request.prompt_ids)).split()[-3]
+        return [*prompter.encode(words[step] if words else shown), prompter.frame.end_id]
+
+    attempts = [Attempt(task=task, number=i, seed=i) for i, task in enumerate(tasks)]
+    return collect(
+        attempts,
+        host=InProcess(env),
+        engine=ScriptedEngine(answer, version=3),
+        prompter=prompter,
+        rule=WholeResponse(),
+        sampling=Sampling(max_tokens=4),
+    )
+
+
+def test_an_attempt_is_recorded_step_by_step() -> None:
+    task = ENV.panel("train")[0]
+    words = list(task.payload["words"])
+    [found] = play(ENV, [task])
+    assert [step.action for step in found.steps] == words
+    assert [step.state_key for step in found.steps] == words
+    assert [step.index for step in found.steps] == [0, 1]
+    assert [step.reward for step in found.steps] == [1.0, 1.0]
+    assert found.scores == {"return": 2.0, "success": 1.0}
+    assert (found.stop, found.versions, found.error) == (StopReason.TERMINATED, (3,), None)
+    first, second = found.steps
+    assert second.prompt_ids[: len(first.prompt_ids) + len(first.response_ids)] == first.prompt_ids + first.response_ids
+
+
+def test_an_invalid_action_is_a_step_too() -> None:
+    task = ENV.panel("train")[0]
+    [found] = play(ENV, [task], {f"{task.id}/0": ["say", task.payload["words"][1]]})
+    assert [step.valid for step in found.steps] == [False, True]
+    assert found.scores["success"] == 0.0
+
+
+class Breaking:
+    """Raises at the second step of its second attempt."""
+
+    opened = 0
+
+    def open(self, task: Task) -> Any:
+        Breaking.opened += 1
+        return self.Instance(ENV.open(task), Breaking.opened == 2)
+
+    class Instance:
+        def __init__(self, inner: Any, breaks: bool) -> None:
+            self.inner, self.breaks, self.steps = inner, breaks, 0
+
+        def observe(self) -> Observation:
+            return self.inner.observe()
+
+        def act(self, action: str) -> Outcome:
+            self.steps += 1
+            if self.breaks and self.steps == 2:
+                raise RuntimeError("the roof fell in\nand more")
+            return self.inner.act(action)
+
+
+def test_an_environment_that_raises_costs_its_own_attempt_only() -> None:
+    Breaking.opened = 0
+    task = ENV.panel("train")[0]
+    first, broken, third = play(Breaking(), [task, task, task])
+    assert (broken.stop, broken.error) == (StopReason.ERROR, "RuntimeError: the roof fell in")
+    assert len(broken.steps) == 2
+    assert [t.scores["success"] for t in (first, third)] == [1.0, 1.0]
+    assert "success" not in broken.scores
+
+
+class Shifting:
+    """Shows something else each time it is opened."""
+
+    opened = 0
+
+    def open(self, task: Task) -> Any:
+        Shifting.opened += 1
+        return self.Instance(Shifting.opened)
+
+    class Instance:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def observe(self) -> Observation:
+            return Observation(text=f"room {self.number}", state_key=self.number)
+
+
+def test_attempts_that_start_from_different_observations_stop_the_run() -> None:
+    Shifting.opened = 0
+    task = ENV.panel("train")[0]
+    with pytest.raises(EnvironmentFault) as caught:
+        play(Shifting(), [task, task])
+    assert str(caught.value) == (
+        f"task {task.id!r}: attempts 0 and 1 start from different observations ('room 1' and 'room 2'); open the "
+        "environment from the task alone, without global random numbers"
+    )

@@ -1,0 +1,103 @@
+"""Prompts are put together from ids: nothing sampled is ever encoded again."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+from transformers import PreTrainedTokenizerFast  # noqa: E402
+
+from groupwise import ConfigError  # noqa: E402
+from groupwise.engines.tiny import word_tokenizer  # noqa: E402
+from groupwise.envs.environment import Observation  # noqa: E402
+from groupwise.rollout import Full, Window  # noqa: E402
+from groupwise.rollout.frame import Frame  # noqa: E402
+from groupwise.rollout.prompts import Exchange, Prompter, PromptTemplate  # noqa: E402
+
+WORDS = ("do", "it", "goal", ":", ">", "see", "mug", "cup", "take", "possible", ",", ".", "user", "bot")
+CHAT = (
+    "{% for m in messages %}{{ 'user : ' if m.role == 'user' else 'bot : ' }}{{ m.content }}"
+    "{{ '</s>' if m.role == 'assistant' else ' . ' }}{% endfor %}{% if add_generation_prompt %}{{ 'bot : ' }}{% endif %}"
+)
+
+
+def tokenizer(chat: str | None = None) -> PreTrainedTokenizerFast:
+    made = word_tokenizer(WORDS)
+    made.chat_template = chat
+    return made
+
+
+def prompter(memory: Window | Full, *, chat: str | None = None, **template: bool) -> Prompter:
+    return Prompter(tokenizer(chat), template=PromptTemplate(**template), memory=memory, instruction="do it")
+
+
+def text(made: Prompter, ids: tuple[int, ...]) -> str:
+    return str(tokenizer().decode(ids))
+
+
+def exchange(made: Prompter, seen: str, said: str, *, ended: bool = True) -> Exchange:
+    end = (made.frame.end_id,) if ended else ()
+    return Exchange(observation_ids=made.encode(seen), response_ids=(*made.encode(said), *end))
+
+
+def test_a_plain_prompt_is_instruction_goal_past_and_present() -> None:
+    made = prompter(Full())
+    past = [exchange(made, "see mug", "take mug")]
+    found = made.prompt(made.opening_ids("take mug"), past, made.observation_ids(Observation(text="see cup")))
+    assert text(made, found) == "<s> do it goal : take mug see mug > take mug </s> see cup >"
+
+
+def test_a_window_leaves_out_the_earlier_past_but_not_the_opening() -> None:
+    made = prompter(Window(steps=1), show_goal=False)
+    past = [exchange(made, "see mug", "take mug"), exchange(made, "see cup", "take cup")]
+    found = made.prompt(made.opening_ids("take mug"), past, made.observation_ids(Observation(text="see it")))
+    assert text(made, found) == "<s> do it see cup > take cup </s> see it >"
+
+
+def test_with_a_full_memory_each_prompt_continues_the_one_before_token_by_token() -> None:
+    for chat in (None, CHAT):
+        made = prompter(Full(), chat=chat)
+        opening = made.opening_ids("take mug")
+        before = made.prompt(opening, [], made.encode("see mug"))
+        step = exchange(made, "see mug", "take mug")
+        after = made.prompt(opening, [step], made.encode("see cup"))
+        assert after[: len(before) + len(step.response_ids)] == before + step.response_ids
+
+
+def test_a_response_that_was_cut_off_is_closed_in_later_prompts() -> None:
+    made = prompter(Full())
+    cut = exchange(made, "see mug", "take", ended=False)
+    assert text(made, made.prompt((), [cut], made.encode("see cup"))) == "see mug > take </s> see cup >"
+
+
+def test_a_chat_template_draws_the_frame() -> None:
+    made = prompter(Full(), chat=CHAT)
+    past = [exchange(made, "see mug", "take mug")]
+    found = made.prompt(made.opening_ids("take mug"), past, made.encode("see cup"))
+    assert text(made, found) == ("user : do it goal : take mug see mug . bot : take mug </s> user : see cup . bot :")
+
+
+def test_possible_actions_are_listed_where_asked_for() -> None:
+    seen = Observation(text="see mug", admissible=("take mug", "take cup"))
+    assert PromptTemplate(show_admissible=True).observation(seen) == "see mug Possible: take mug, take cup."
+    assert PromptTemplate().observation(seen) == "see mug"
+
+
+def test_the_text_of_a_response_leaves_out_its_end() -> None:
+    made = prompter(Full())
+    assert made.text((*made.encode("take mug"), made.frame.end_id)) == "take mug"
+
+
+def test_a_template_that_treats_past_and_new_answers_differently_is_refused() -> None:
+    uneven = CHAT.replace("{{ 'bot : ' }}{% endif %}", "{{ 'bot > ' }}{% endif %}")
+    with pytest.raises(ConfigError) as caught:
+        Frame.of(tokenizer(uneven))
+    assert "opens a past answer differently from a new one" in str(caught.value)
+
+
+def test_a_template_that_drops_turns_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Frame.of(tokenizer("{{ messages[-1].content }}"))
+    assert str(caught.value) == (
+        "the chat template changes or drops what is said in it; use a template that keeps its turns"
+    )
