@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import subprocess
 import sys
 import tracemalloc
@@ -11,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from groupwise.core.parts import Slot, catalogue, kind_of
@@ -111,6 +113,16 @@ def test_a_slow_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker_rules, "FEWEST_STEPS_PER_SECOND", 1e12)
     results = check_environment(CorridorPart())
     assert [result.rule for result in results if result.status == "broken"] == ["acts_fast_enough"]
+
+
+def test_checking_leaves_the_process_wide_generators_alone() -> None:
+    random.seed(3)
+    np.random.seed(3)
+    expected = random.random(), np.random.random()
+    random.seed(3)
+    np.random.seed(3)
+    check_environment(CorridorPart())
+    assert (random.random(), np.random.random()) == expected
 
 
 def test_every_rule_says_why_it_matters() -> None:

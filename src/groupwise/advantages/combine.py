@@ -18,7 +18,7 @@ from groupwise.core.step_table import StepTable
 class Term(Part):
     """One term of a sum or a blend."""
 
-    weight: float
+    weight: Annotated[float, Field(allow_inf_nan=False)]
     """Its weight."""
     of: EstimatorPart
     """Its credit."""

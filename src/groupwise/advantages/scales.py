@@ -40,19 +40,17 @@ class MedianAbsoluteDeviation(Part, slot="scale"):
 
     Choice: where more than half of the members agree, that median is 0 and the credit would explode (with 0/1 rewards
     and an odd group it always does). With `fallback`, a group whose median distance is below `fallback` times its
-    range is divided by its sample deviation instead. None = the released behaviour.
+    range is divided by its sample deviation instead. 0 = the released behaviour.
     """
 
     eps: Epsilon = 1e-3
     """Added to the median distance."""
-    fallback: Annotated[float, Field(ge=0)] | None = 1e-3
-    """Share of the range below which the sample deviation takes over."""
+    fallback: Annotated[float, Field(ge=0)] = 1e-3
+    """Share of the range below which the sample deviation takes over; 0 = never."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
         distance = np.abs(values - groups.spread(groups.lower_median(values)))
         median = groups.lower_median(distance)
-        if self.fallback is None:
-            return median + self.eps
         too_small = median < self.fallback * (groups.high(values) - groups.low(values))
         return np.where(too_small, Deviation(eps=0.0)(values, groups), median + self.eps)
 

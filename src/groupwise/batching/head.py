@@ -204,7 +204,9 @@ class _HeadLogps(torch.autograd.Function):
                 else:
                     grad_UV = z_UV.exp_().mul_(-into_row)
                 inside, column = _columns(target, low, high)
-                grad_UV.index_put_((row, column), torch.where(inside, into_logp, 0.0), accumulate=True)
+                # One after the other: index_put_ adds up in parallel, in an order that changes from run to run.
+                place = row * (high - low) + column
+                grad_UV.view(-1).index_add_(0, place, torch.where(inside, into_logp, 0.0))
                 grad_UV = (grad_UV if slope_UV is None else grad_UV.mul_(slope_UV)).to(hidden.dtype)
                 grad_hidden[chunk.rows] += grad_UV @ weight_VH[low:high].to(hidden.dtype)
                 if grad_weight is not None:

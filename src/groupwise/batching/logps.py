@@ -95,9 +95,12 @@ def _token_logps(
     # A distribution belongs to the node, whoever asks for one of its tokens.
     node_U, row_T = torch.unique(layout.predictor, return_inverse=True)
     order = torch.argsort(row_T, stable=True)
-    logp, entropy_U = head_logps(halves.head, hidden[node_U], row_T[order], layout.target[order], tiling)
-    back = torch.argsort(order)
-    return logp[back], None if entropy_U is None else entropy_U[row_T]
+    logp, entropy_U = head_logps(
+        halves.head, hidden.index_select(0, node_U), row_T[order], layout.target[order], tiling
+    )
+    # index_select, whose gradient is added up in one order; that of indexing is not, in parallel.
+    logp = logp.index_select(0, torch.argsort(order))
+    return logp, None if entropy_U is None else entropy_U.index_select(0, row_T)
 
 
 PROBES = (((1, 2, 3), (4, 5)), ((1, 2, 4), (5, 1)), ((1, 2), (5,)), ((3,), (1, 2)))

@@ -21,7 +21,7 @@ def algorithm_named(text: str) -> Algorithm:
         return load_algorithm(Path(text))
     name, _, options = text.partition(":")
     given: dict[str, Any] = {}
-    for option in options.split(",") if options else ():
+    for option in filter(None, options.split(",")):
         key, equals, value = option.partition("=")
         if not equals:
             raise ConfigError(f"{name}: option {option!r} has no value; write {key}=VALUE")

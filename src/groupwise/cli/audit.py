@@ -113,6 +113,8 @@ def _against(column: RecipeColumn, other: RecipeColumn) -> str:
 
 
 def _movers(console: Console, title: str, movers: list[Mover]) -> None:
+    if not movers:
+        return
     table = Table(title=title, title_justify="left", box=None)
     for heading in ("task", "attempt", "step", "before", "after", "state", "action"):
         table.add_column(heading, justify="right" if heading in ("before", "after", "step") else "left")

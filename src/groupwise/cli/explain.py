@@ -16,6 +16,7 @@ from groupwise.cli.algorithms import algorithm_named
 from groupwise.cli.screen import file_progress, output, shorten
 from groupwise.core.errors import ConfigError, RecordError, nearest
 from groupwise.core.rollouts import Rollouts
+from groupwise.core.step_table import StepTable
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.explain import Explanation, Member, find_step
 from groupwise.reports.explain import explain as run_explain
@@ -44,10 +45,16 @@ def explain(
     table = part.table()
     credit = algorithm.advantage(table)
     found = run_explain(table, credit, task=scope, attempt=attempt, index=step)
+    gap = found.largest_gap()
     if as_json:
-        typer.echo(json.dumps(asdict(found) | {"largest_gap": found.largest_gap()}, indent=2))
-        return
-    position = find_step(table, task=scope, attempt=attempt, index=step)
+        typer.echo(json.dumps(asdict(found) | {"largest_gap": gap}, indent=2))
+    else:
+        _print(table, found, gap, recipe=recipe, position=find_step(table, task=scope, attempt=attempt, index=step))
+    if gap > AGREEMENT:
+        raise typer.Exit(1)
+
+
+def _print(table: StepTable, found: Explanation, gap: float, *, recipe: str, position: int) -> None:
     console = output()
     console.print(f"[bold]{escape(table.where(position))}[/] under [bold]{escape(recipe)}[/]", highlight=False)
     if table.state[position] >= 0:
@@ -55,13 +62,10 @@ def explain(
     if "action" in table.extra:
         console.print(f"action {escape(shorten(str(table.extra['action'][position]), 110))}", highlight=False)
     console.print(_tree(found))
-    gap = found.largest_gap()
     verdict = "agrees" if gap <= AGREEMENT else "[bold red]does not agree[/]"
     console.print(
-        f"credit [bold]{found.value:+.9f}[/]; derived by hand from the members above it {verdict} (gap {gap:.1e})"
+        f"credit [bold]{found.value:+.9f}[/]; derived again by hand from the members, it {verdict} (gap {gap:.1e})"
     )
-    if gap > AGREEMENT:
-        raise typer.Exit(1)
 
 
 def _find(parts: Iterable[Rollouts], task: str | None, attempt: str, *, batchwide: bool) -> tuple[Rollouts, str | int]:
@@ -69,11 +73,13 @@ def _find(parts: Iterable[Rollouts], task: str | None, attempt: str, *, batchwid
     found: tuple[Rollouts, str | int] | None = None
     scopes: set[str] = set()
     several: set[str] = set()
+    names: set[str] = set()
     for number, part in enumerate(parts):
         if number and batchwide:
             raise ConfigError("the recipe compares across tasks and the file is too large to hold; use a smaller file")
         pairs = set(zip(part.columns["task"], part.columns["attempt"], strict=True))
         scopes |= {str(scope) for scope, _ in pairs}
+        names |= {str(name) for scope, name in pairs if task in (None, str(scope))}
         for scope, name in pairs:
             if str(name) == attempt and task in (None, str(scope)):
                 found = (part, scope)
@@ -81,10 +87,11 @@ def _find(parts: Iterable[Rollouts], task: str | None, attempt: str, *, batchwid
     if task is not None and task not in scopes:
         raise RecordError(f"there is no task {task!r}; {nearest(task, scopes)}")
     if found is None:
-        raise RecordError(f"there is no attempt {attempt!r}{'' if task is None else f' at task {task!r}'}")
+        place = "" if task is None else f" at task {task!r}"
+        raise RecordError(f"there is no attempt {attempt!r}{place}; {nearest(attempt, names)}")
     if len(several) > 1:
-        names = ", ".join(sorted(several)[:20])
-        raise RecordError(f"attempt {attempt!r} exists in {len(several)} tasks; add --task, one of: {names}")
+        listed = ", ".join(sorted(several)[:20])
+        raise RecordError(f"attempt {attempt!r} exists in {len(several)} tasks; add --task, one of: {listed}")
     return found
 
 
@@ -96,7 +103,7 @@ def _tree(found: Explanation) -> Tree:
         tree.add(f"… and {len(found.members) - MOST_MEMBERS} more members")
     for weight, inner in found.inner:
         branch = _tree(inner)
-        branch.label = f"weight {weight:.4g} x {branch.label}"
+        branch.label = f"of {branch.label}" if len(found.inner) == 1 else f"weight {weight:.4g} x {branch.label}"
         tree.add(branch)
     return tree
 

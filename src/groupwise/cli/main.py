@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from groupwise import __version__
 from groupwise.cli import audit, check, explain, recipes, train
 from groupwise.cli.screen import errors
 from groupwise.core.errors import GroupwiseError
@@ -25,16 +26,20 @@ app.command("train")(train.train)
 app.add_typer(check.app, name="check")
 
 
-@app.callback()
-def groupwise(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    """Group-based reinforcement learning of language-model agents: credit you can trust and inspect."""
-    if version:
-        from groupwise import __version__
-
+def _print_version(asked: bool) -> None:
+    if asked:
         typer.echo(f"groupwise {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def groupwise(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """Group-based reinforcement learning of language-model agents: credit you can trust and inspect."""
 
 
 def main() -> None:

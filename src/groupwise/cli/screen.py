@@ -12,12 +12,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 def output() -> Console:
     """The console for results; as wide as the terminal, or wide enough for a pipe."""
-    return Console(width=None if sys.stdout.isatty() else 140)
+    return Console(width=None if sys.stdout.isatty() else 140, emoji=False)
 
 
 def errors() -> Console:
     """The console for errors and progress."""
-    return Console(stderr=True)
+    return Console(stderr=True, emoji=False)
 
 
 @contextmanager

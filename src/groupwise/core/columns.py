@@ -20,6 +20,10 @@ LARGEST_REWARD = 1e100
 """Rewards beyond this leave no room for their squares in float64; no task has them, sentinels such as -1e300 do."""
 
 
+LARGEST_INTEGER = 2**40
+"""Beyond this an index, a segment or a token count is a mistake, and products of codes would overflow."""
+
+
 def check_lengths(columns: Mapping[str, Column]) -> int:
     """Return the common length of all columns, or say which one differs from the first."""
     lengths = {name: len(column) for name, column in columns.items()}
@@ -35,11 +39,11 @@ def check_lengths(columns: Mapping[str, Column]) -> int:
 
 def number_column(name: str, column: Column, *, largest: float = np.inf) -> FloatArray:
     """A column of finite numbers as float64; NaN, infinities, None and text are errors that name the row."""
-    found = np.asarray(column)
+    found = _flat(name, column)
     if found.dtype.kind not in "fiub":
         row = next((i for i, value in enumerate(column) if not _is_number(value)), None)
         if row is not None:
-            raise _at(row, f"column {name!r}, row {row}: {column[row]!r} is not a number; give every row a number")
+            raise _at(row, f"column {name!r}, row {row}: {shown(column[row])} is not a number; give every row a number")
     values = found.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
@@ -60,22 +64,26 @@ def number_column(name: str, column: Column, *, largest: float = np.inf) -> Floa
 
 def integer_column(name: str, column: Column) -> IntArray:
     """A column of integers >= 0; anything else is an error that names the row."""
-    values = np.asarray(column)
+    values = _flat(name, column)
+    if not len(values):
+        return np.zeros(0, dtype=np.int64)
     if values.dtype.kind not in "iu":
         row = next((i for i, value in enumerate(column) if not _is_integer(value)), 0)
-        raise _at(row, f"column {name!r}, row {row}: {column[row]!r} is not an integer; count from 0")
-    bad = np.flatnonzero(values < 0)
+        raise _at(row, f"column {name!r}, row {row}: {shown(column[row])} is not an integer; count from 0")
+    bad = np.flatnonzero((values < 0) | (values > LARGEST_INTEGER))
     if len(bad):
         raise _at(int(bad[0]), f"column {name!r}, row {bad[0]}: found {values[bad[0]]}; count from 0 upwards")
     return values.astype(np.int64)
 
 
 def bool_column(name: str, column: Column) -> BoolArray:
-    """A column of truth values; 0 and 1 are taken as such, None and text are errors that name the row."""
-    for row, value in enumerate(column) if not isinstance(column, np.ndarray) or column.dtype == object else ():
-        if not isinstance(value, bool | np.bool_ | int | np.integer) or value not in (0, 1):
-            raise _at(row, f"column {name!r}, row {row}: {value!r} is neither true nor false")
-    return np.asarray(column).astype(np.bool_)
+    """A column of truth values; 0 and 1 are taken as such, anything else is an error that names the row."""
+    values = _flat(name, column)
+    if values.dtype.kind != "b":
+        row = next((i for i, value in enumerate(column) if not _is_truth_value(value)), None)
+        if row is not None:
+            raise _at(row, f"column {name!r}, row {row}: {shown(column[row])} is neither true nor false")
+    return values.astype(np.bool_)
 
 
 def id_codes(name: str, column: Column) -> tuple[IntArray, list[str] | list[int]]:
@@ -85,7 +93,7 @@ def id_codes(name: str, column: Column) -> tuple[IntArray, list[str] | list[int]
         if values.dtype.kind in "iu":
             keys, codes = np.unique(values, return_inverse=True)
             return codes.astype(np.int64), keys.tolist()
-    listed = column.tolist() if isinstance(column, np.ndarray) else list(column)
+    listed = column.tolist() if isinstance(column, np.ndarray) else [_plain(value) for value in column]
     _check_ids(name, listed)
     codes, seen = first_seen_codes(listed)
     ordered = sorted(seen)
@@ -133,12 +141,29 @@ def _at(row: int, message: str) -> RecordError:
     return RecordError(message, row=row)
 
 
+def _flat(name: str, column: Column) -> npt.NDArray[Any]:
+    """A column as an array of one dimension."""
+    try:
+        values = np.asarray(column)
+    except ValueError:
+        values = np.zeros((0, 0))  # rows of different lengths
+    if values.ndim != 1:
+        raise RecordError(f"column {name!r} holds rows of several entries; give one entry per row")
+    return values
+
+
 def _is_number(value: object) -> bool:
-    return isinstance(value, bool | int | float | np.number | np.bool_)
+    if isinstance(value, int):
+        return abs(value) < 2**1000  # a larger one has no float
+    return isinstance(value, float | np.integer | np.floating | np.bool_)
 
 
 def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) <= LARGEST_INTEGER
+
+
+def _is_truth_value(value: object) -> bool:
+    return isinstance(value, bool | int | float | np.generic) and value in (0, 1)
 
 
 def _is_hashable(value: object) -> bool:
@@ -147,3 +172,12 @@ def _is_hashable(value: object) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def shown(value: object) -> str:
+    """A value as messages print it."""
+    return repr(_plain(value))

@@ -54,7 +54,7 @@ class Part(BaseModel):
         super().__init_subclass__(**kwargs)
         cls.slot = slot or cls.slot
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, /, **fields: Any) -> None:
         try:
             super().__init__(**fields)
         except ValidationError as error:

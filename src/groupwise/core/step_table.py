@@ -31,6 +31,7 @@ from groupwise.core.segments import (
 _Answer = TypeVar("_Answer", bound=npt.NDArray[Any])
 
 REQUIRED = ("task", "attempt", "index", "reward")
+OWN_FIELDS = (*REQUIRED, "state", "segment")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,7 @@ class StepTable:
             task_ids=task_ids,
             attempt_ids=[attempt_names[code] for code in attempt_code[first_of_attempt]],
             state_keys=state_keys,
-            extra={name: _extra_column(name, column, rows) for name, column in extra.items() if name != "segment"},
+            extra={name: _extra_column(name, column, rows) for name, column in given.items() if name not in OWN_FIELDS},
             step_of_row=rows.step,
         )
         table._check_outcome()
@@ -234,7 +235,7 @@ def _identify(attempt: IntArray, index: IntArray, given: Mapping[str, Column]) -
         twice = int(np.flatnonzero(np.diff(np.append(starts, len(order))) > 1)[0])
         first, second = (int(row) for row in order[starts[twice] : starts[twice] + 2])
         names = [name for name in ("task", "attempt", "index", "segment") if name in given]
-        words = ", ".join(f"{name} {given[name][first]!r}" for name in names)
+        words = ", ".join(f"{name} {check.shown(given[name][first])}" for name in names)
         raise RecordError(
             f"rows {first} and {second} have one identity ({words}); drop the copy, "
             "or number the parts of a step with `segment`",

@@ -54,9 +54,7 @@ class ByState(Part, slot="grouper"):
         return np.append(representative, NOT_COMPARABLE)[visits.label]
 
     def _similar(self, table: StepTable, state: int, other: int) -> bool:
-        text, representative = table.state_keys[state], table.state_keys[other]
-        if not (isinstance(text, str) and isinstance(representative, str)):
-            raise RecordError(f"state {text!r} is not text; grouping by similarity needs text states")
+        text, representative = _text(table, state), _text(table, other)
         if self.same_numbers and _numbers(text) != _numbers(representative):
             return False
         matcher = SequenceMatcher(None, text, representative)
@@ -67,6 +65,13 @@ class ByState(Part, slot="grouper"):
             and matcher.quick_ratio() >= threshold
             and matcher.ratio() >= threshold
         )
+
+
+def _text(table: StepTable, state: int) -> str:
+    key = table.state_keys[state]
+    if not isinstance(key, str):
+        raise RecordError(f"state {key!r} is not text; grouping by similarity needs text states")
+    return key
 
 
 def _numbers(text: str) -> list[str]:

@@ -134,6 +134,8 @@ class PolicyLoss(Part, slot="loss"):
             loss_T = loss_T + penalty.weight * penalty(columns)
         measured = _measure(columns) | {f"clip_fraction_{name}": hit_T for name, hit_T in outcome.clipped.items()}
         measured["ratio"] = ratio_T
+        if self.old == "learner":
+            measured |= _measure_mismatch(columns)
         if weights:
             measured |= _measure_weights(weights)
         return LossResult(loss=self.aggregate(loss_T, columns, totals), metrics=_tally(measured, loss_T))
@@ -172,13 +174,18 @@ def _measure(columns: TokenColumns) -> dict[str, Tensor]:
     logp_T = columns.logp.detach()
     if columns.logp_old is not None:
         measured["kl_to_old"] = k3(logp_T - columns.logp_old)
-        measured["mismatch"] = columns.logp_old - columns.logp_behaviour
-        measured["mismatch_size"] = measured["mismatch"].abs()
     if columns.logp_ref is not None:
         measured["kl_to_reference"] = k3(columns.logp_ref - logp_T)
     if columns.entropy is not None:
         measured["entropy"] = columns.entropy
     return measured
+
+
+def _measure_mismatch(columns: TokenColumns) -> dict[str, Tensor]:
+    if columns.logp_old is None:
+        return {}
+    gap_T = columns.logp_old - columns.logp_behaviour
+    return {"mismatch": gap_T, "mismatch_size": gap_T.abs()}
 
 
 def _measure_weights(weights: list[Tensor]) -> dict[str, Tensor]:

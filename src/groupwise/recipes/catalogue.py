@@ -16,7 +16,7 @@ def names() -> list[str]:
     return list(recipes.RECIPES)
 
 
-def build(name: str, **options: Any) -> Algorithm:
+def build(name: str, /, **options: Any) -> Algorithm:
     """Make the algorithm that a recipe describes: `build("hgpo", depth=4)` is `hgpo(depth=4)`."""
     return _find(name)(**options)
 

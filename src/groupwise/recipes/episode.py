@@ -153,7 +153,7 @@ def mc_grpo(*, eps: float = 1e-3, reference: bool = False) -> Algorithm:
     it is under a thousandth of the range we divide by the sample deviation. `reference=True` keeps the release. Loss
     as for GRPO, with the released KL weight 0.04.
     """
-    scale = MedianAbsoluteDeviation(eps=eps, fallback=None if reference else 1e-3)
+    scale = MedianAbsoluteDeviation(eps=eps, fallback=0.0 if reference else 1e-3)
     return Algorithm(
         advantage=Relative(by=ByTask(), of=EpisodeReturn(), baseline=Median(), scale=scale),
         filters=(DropPivot(),),

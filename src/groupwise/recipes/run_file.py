@@ -99,6 +99,8 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError("there is no such file; give a recipe's name or a TOML file") from None
+    except OSError as error:
+        raise ConfigError(f"cannot be read ({error.strerror}); give a recipe's name or a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"not valid TOML: {error}") from None
 

@@ -1,4 +1,4 @@
-"""Statistics of one group, worked out by hand: plain Python, exact sums, no code shared with the estimators.
+"""Statistics of one group, worked out by hand: plain Python in exact fractions, no code shared with the estimators.
 
 `explain` uses these to derive a number a second time from the members it shows.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from statistics import median_low
 from typing import Any
 
@@ -24,53 +25,72 @@ from groupwise.advantages import (
 )
 
 
-def mean(values: Sequence[float]) -> float:
-    """Mean with an exactly rounded sum."""
-    return math.fsum(values) / len(values)
+def mean(values: Sequence[float | Fraction]) -> Fraction:
+    """The exact mean."""
+    return sum((Fraction(value) for value in values), Fraction(0)) / len(values)
 
 
-def deviation(values: Sequence[float], ddof: int) -> float:
-    """Standard deviation about the mean."""
+def weighted_mean(values: Sequence[float | Fraction], weights: Sequence[float]) -> Fraction:
+    """The exact mean with weights."""
+    pairs = zip(values, weights, strict=True)
+    return sum((Fraction(v) * Fraction(w) for v, w in pairs), Fraction(0)) / sum(map(Fraction, weights), Fraction(0))
+
+
+def deviation(values: Sequence[float | Fraction], ddof: int) -> float:
+    """Standard deviation about the mean; 0 for fewer values than it needs."""
+    if len(values) <= ddof:
+        return 0.0
     level = mean(values)
-    return math.sqrt(math.fsum((value - level) ** 2 for value in values) / (len(values) - ddof))
+    return _root(sum(((Fraction(value) - level) ** 2 for value in values), Fraction(0)) / (len(values) - ddof))
 
 
-def discounted(rewards: Sequence[float], gamma: float) -> float:
+def discounted(rewards: Sequence[float], gamma: float) -> Fraction:
     """Sum of gamma^k * r_k."""
-    return math.fsum(gamma**k * reward for k, reward in enumerate(rewards))
+    return sum((Fraction(gamma) ** k * Fraction(reward) for k, reward in enumerate(rewards)), Fraction(0))
 
 
-def baseline(part: object, values: Sequence[float], own: int) -> float | None:
+def distinct(values: Sequence[float | Fraction], decimals: int) -> list[float]:
+    """The values that differ after rounding, once each."""
+    return sorted({round(float(value), decimals) for value in values})
+
+
+def baseline(part: object, values: Sequence[float | Fraction], own: int) -> Fraction | None:
     """Level of a group as the member `own` sees it; None for a baseline that is not known here."""
-    known: dict[type, Callable[[Any], float]] = {
+    known: dict[type, Callable[[Any], Fraction]] = {
         Mean: lambda _: mean(values),
         LeaveOneOut: lambda _: mean([value for i, value in enumerate(values) if i != own]),
-        Median: lambda _: median_low(values),
-        DistinctMean: lambda part: mean(sorted({round(value, part.decimals) for value in values})),
-        NoBaseline: lambda _: 0.0,
+        Median: lambda _: Fraction(median_low(values)),
+        DistinctMean: lambda part: mean(distinct(values, part.decimals)),
+        NoBaseline: lambda _: Fraction(0),
     }
     return known[type(part)](part) if type(part) in known else None
 
 
-def scale(part: object, values: Sequence[float]) -> float | None:
+def scale(part: object, values: Sequence[float | Fraction]) -> float | None:
     """Spread of a group; None for a scale that is not known here."""
     known: dict[type, Callable[[Any], float]] = {
         Deviation: lambda part: deviation(values, part.ddof) + part.eps,
         MedianAbsoluteDeviation: lambda part: _median_distance(part, values),
-        MeanAbsoluteDeviation: lambda part: (
-            (math.fsum(abs(value - mean(values)) for value in values) + part.eps) / len(values)
+        MeanAbsoluteDeviation: lambda part: float(
+            (sum((abs(Fraction(v) - mean(values)) for v in values), Fraction(0)) + Fraction(part.eps)) / len(values)
         ),
-        DistinctDeviation: lambda part: (
-            deviation(sorted({round(value, part.decimals) for value in values}), 1) + part.eps
-        ),
+        DistinctDeviation: lambda part: deviation(distinct(values, part.decimals), 1) + part.eps,
         NoScale: lambda _: 1.0,
     }
     return known[type(part)](part) if type(part) in known else None
 
 
-def _median_distance(part: MedianAbsoluteDeviation, values: Sequence[float]) -> float:
-    level = median_low(values)
-    distance = median_low([abs(value - level) for value in values])
-    if part.fallback is not None and distance < part.fallback * (max(values) - min(values)):
+def _median_distance(part: MedianAbsoluteDeviation, values: Sequence[float | Fraction]) -> float:
+    level = Fraction(median_low(values))
+    distance = median_low([abs(Fraction(value) - level) for value in values])
+    if distance < Fraction(part.fallback) * (Fraction(max(values)) - Fraction(min(values))):
         return deviation(values, 1)
-    return distance + part.eps
+    return float(distance) + part.eps
+
+
+def _root(value: Fraction) -> float:
+    """Square root of a fraction of any size: scaled by a power of four, so that nothing over- or underflows."""
+    if not value:
+        return 0.0
+    shift = (value.numerator.bit_length() - value.denominator.bit_length()) // 2
+    return math.ldexp(math.sqrt(value / Fraction(4) ** shift), shift)

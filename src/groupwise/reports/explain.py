@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from groupwise.advantages import (
     Blend,
+    DistinctMean,
     EpisodeReturn,
     Merged,
     NoBaseline,
@@ -107,28 +109,42 @@ def _explain(table: StepTable, trace: Trace, step: int) -> Explanation:
 
 def _comparison(table: StepTable, trace: Comparison, step: int) -> Explanation:
     part, value, label = trace.part, float(trace.values[step]), trace.label[step]
-    inner = () if trace.of is None else ((1.0, _explain(table, trace.of, step)),)
-    signal = inner[0][1].by_hand if inner else _signal(table, part, step, float(trace.signal[step]))
+    inner = ((1.0, _signal(table, trace, step)),)
     if not trace.compared[step]:
         formula = "in no group: 0" if label < 0 else f"nobody else in the group: {value:.6g}"
         return Explanation(what=_words(part), value=value, by_hand=value, compared=False, formula=formula, inner=inner)
     steps = np.flatnonzero(trace.label == label)
     level, spread = _statistics(table, part, trace, steps, step)
-    by_hand_value = 0.0 if spread == 0 or _all_equal(table, part, trace, steps) else (signal - level) / spread
+    distance = float(Fraction(float(trace.signal[step])) - level)
+    credit = 0.0 if not spread or _all_equal(table, part, trace, steps) else distance / spread
     return Explanation(
         what=_words(part),
         value=value,
-        by_hand=by_hand_value,
+        by_hand=credit,
         compared=True,
-        formula=f"({signal:.6g} - {level:.6g}) / {spread:.6g} = {by_hand_value:.6g}",
+        formula=f"({trace.signal[step]:.9g} - {float(level):.9g}) / {spread:.9g} = {credit:.6g}",
         members=_members(table, trace.signal, steps, step),
         inner=inner,
     )
 
 
-def _statistics(table: StepTable, part: object, trace: Comparison, steps: IntArray, step: int) -> tuple[float, float]:
+def _signal(table: StepTable, trace: Comparison, step: int) -> Explanation:
+    """What was compared: credit of its own, or a number summed up by hand from the rewards."""
+    if trace.of is not None:
+        return _explain(table, trace.of, step)
+    traced = float(trace.signal[step])
+    signal = trace.part.of if isinstance(trace.part, Relative) else trace.part
+    worked_out = float(_worked_out(table, signal, step, traced))
+    return Explanation(
+        what=name_of(signal), value=traced, by_hand=worked_out, compared=True, formula=f"{worked_out:.9g}"
+    )
+
+
+def _statistics(
+    table: StepTable, part: object, trace: Comparison, steps: IntArray, step: int
+) -> tuple[Fraction, float]:
     """Baseline and scale of the step's group, by hand; as traced, where the part is not known here."""
-    traced = float(trace.baseline[step]), float(trace.scale[step])
+    traced = Fraction(float(trace.baseline[step])), float(trace.scale[step])
     if isinstance(part, Whitened):
         return _whitening(table, part, trace, steps)
     if not isinstance(part, Relative):
@@ -141,10 +157,10 @@ def _statistics(table: StepTable, part: object, trace: Comparison, steps: IntArr
 
 def _counted(
     table: StepTable, part: Relative, trace: Comparison, steps: IntArray, step: int
-) -> tuple[list[float], int]:
+) -> tuple[list[float | Fraction], int]:
     """The values that count in the statistics, and which of them is the step's own."""
     if part.average == "step":
-        values = trace.signal[steps].tolist()
+        values: list[float | Fraction] = list(trace.signal[steps].tolist())
         return values + list(part.virtual), int(np.flatnonzero(steps == step)[0])
     attempts = sorted(set(table.attempt[steps].tolist()))
     values = [by_hand.mean(trace.signal[steps[table.attempt[steps] == attempt]].tolist()) for attempt in attempts]
@@ -154,15 +170,18 @@ def _counted(
 def _all_equal(table: StepTable, part: object, trace: Comparison, steps: IntArray) -> bool:
     if not isinstance(part, Relative) or isinstance(part.baseline, NoBaseline):
         return False
-    return len(set(_counted(table, part, trace, steps, int(steps[0]))[0])) == 1
+    values, _ = _counted(table, part, trace, steps, int(steps[0]))
+    if isinstance(part.baseline, DistinctMean):
+        return len(by_hand.distinct(values, part.baseline.decimals)) == 1
+    return len(set(values)) == 1
 
 
-def _whitening(table: StepTable, part: Whitened, trace: Comparison, steps: IntArray) -> tuple[float, float]:
+def _whitening(table: StepTable, part: Whitened, trace: Comparison, steps: IntArray) -> tuple[Fraction, float]:
     tokens, values = table.tokens[steps].tolist(), trace.signal[steps].tolist()
-    total = math.fsum(tokens)
-    level = math.fsum(n * value for n, value in zip(tokens, values, strict=True)) / total
-    variance = math.fsum(n * (value - level) ** 2 for n, value in zip(tokens, values, strict=True)) / (total - 1)
-    return level, math.sqrt(variance + part.eps)
+    level = by_hand.weighted_mean(values, tokens)
+    total = sum(map(Fraction, tokens), Fraction(0))
+    variance = by_hand.weighted_mean([(Fraction(value) - level) ** 2 for value in values], tokens) * total / (total - 1)
+    return level, math.sqrt(variance + Fraction(part.eps))
 
 
 def _mixture(table: StepTable, trace: Mixture, step: int) -> Explanation:
@@ -205,12 +224,12 @@ def _shared(table: StepTable, trace: Shared, step: int) -> Explanation:
         members = _members(table, trace.of.values, steps, step)
         once = isinstance(trace.part, Merged) and trace.part.count == "attempt"
         attempts = sorted(set(table.attempt[steps].tolist()))
-        counted = (
+        counted: list[float | Fraction] = (
             [by_hand.mean(trace.of.values[steps[table.attempt[steps] == a]].tolist()) for a in attempts]
             if once
             else trace.of.values[steps].tolist()
         )
-        value = by_hand.mean(counted)
+        value = float(by_hand.mean(counted))
         formula = f"mean of {len(counted)} {'attempts' if once else 'steps'} = {value:.6g}"
     return Explanation(
         what=_words(trace.part),
@@ -223,23 +242,19 @@ def _shared(table: StepTable, trace: Shared, step: int) -> Explanation:
     )
 
 
-def _signal(table: StepTable, part: object, step: int, traced: float) -> float:
-    """The step's own signal, summed up by hand from the rewards; as traced, where the signal is not known here."""
-    return _worked_out(table, part.of, step, traced) if isinstance(part, Relative) else traced
-
-
-def _worked_out(table: StepTable, signal: object, step: int, traced: float) -> float:
+def _worked_out(table: StepTable, signal: object, step: int, traced: float) -> float | Fraction:
+    """A signal by hand; as traced, where it is not known here."""
     attempt = table.attempt == table.attempt[step]
     if isinstance(signal, StepReward):
         return float(table.reward[step])
     if isinstance(signal, EpisodeReturn) and "outcome" not in table.extra:
-        return math.fsum(table.reward[attempt].tolist())
+        return by_hand.mean(table.reward[attempt].tolist()) * int(attempt.sum())
     if isinstance(signal, ReturnToGo) and signal.within == "attempt" and isinstance(signal.of, StepReward):
         return by_hand.discounted(table.reward[attempt & (table.index >= table.index[step])].tolist(), signal.gamma)
     if isinstance(signal, Penalised):
         invalid = "valid" in table.extra and not table.column("valid")[step]
         penalty = signal.penalty if invalid else 0.0
-        return _worked_out(table, signal.of, step, traced + penalty) - penalty
+        return Fraction(_worked_out(table, signal.of, step, traced + penalty)) - Fraction(penalty)
     return traced
 
 

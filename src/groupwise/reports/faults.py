@@ -96,7 +96,8 @@ def two_first_observations(attempts: Attempts) -> Iterator[Fault]:
         for rows in by_attempt.values():
             if index[rows[0]] == 0:
                 observation = shown[rows[0]] if shown[rows[0]] is not None else state[rows[0]]
-                starts.setdefault(observation, rows[0])
+                if observation is not None:
+                    starts.setdefault(observation, rows[0])
         if len(starts) > 1:
             yield attempts.fault(
                 "two-first-observations", starts.values(), f"group {task!r} starts from {len(starts)} observations"

@@ -114,10 +114,11 @@ class Learner:
             what = "loss" if not math.isfinite(loss) else "gradient"
             raise TrainingError(
                 f"optimiser step {self.steps + 1}: the {what} is not finite (loss {loss}, gradient {norm}); the "
-                "weights were left as they were. Lower the learning rate, or look at this update's rewards and log-probs"
+                "weights were left as they were. Lower the learning rate, or look at this update's rewards"
             )
         for group in self.optimiser.param_groups:
-            group["lr"] = self._config.learning_rate * min(1.0, (self.steps + 1) / max(self._config.warmup_updates, 1))
+            warm = min(1.0, (self.steps + 1) / max(self._config.warmup_updates, 1))
+            group["lr"] = self._config.learning_rate * warm
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self.steps += 1

@@ -67,11 +67,11 @@ FOUR_DEVIATION = math.sqrt(8.75 / 3)
 
 def test_the_median_distance_from_the_median_plus_eps() -> None:
     # The second group: median 10, distances 0, 5, 2, lower median 2.
-    assert scaled(MedianAbsoluteDeviation(eps=0.5, fallback=None), FOUR, [10, 5, 12]) == [1.5, 2.5]
+    assert scaled(MedianAbsoluteDeviation(eps=0.5, fallback=0.0), FOUR, [10, 5, 12]) == [1.5, 2.5]
 
 
 def test_a_median_distance_of_0_leaves_eps_alone_as_released() -> None:
-    assert scaled(MedianAbsoluteDeviation(eps=0.5, fallback=None), [0, 0, 0, 1]) == [0.5]
+    assert scaled(MedianAbsoluteDeviation(eps=0.5, fallback=0.0), [0, 0, 0, 1]) == [0.5]
 
 
 def test_the_deviation_takes_over_only_below_the_share_of_the_range() -> None:

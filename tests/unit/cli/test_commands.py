@@ -185,8 +185,9 @@ def test_explain_shows_groups_members_and_the_number_derived_again(small: Path) 
         "├── attempt a, step 0: 1",
         "├── attempt a, step 1: 1 (this step)",
         "├── attempt b, step 0: 0",
-        "└── attempt b, step 1: 0",
-        "credit +0.500000000; derived by hand from the members above it agrees (gap 0.0e+00)",
+        "├── attempt b, step 1: 0",
+        "└── of EpisodeReturn: 1",
+        "credit +0.500000000; derived again by hand from the members, it agrees (gap 0.0e+00)",
     ]
 
 
@@ -211,7 +212,8 @@ def test_explain_json_holds_every_number(small: Path) -> None:
     assert found["value"] == found["by_hand"] == -0.5
     assert found["largest_gap"] == 0
     assert found["compared"] is True
-    assert found["inner"] == []
+    [[weight, signal]] = found["inner"]
+    assert (weight, signal["what"], signal["value"], signal["by_hand"]) == (1, "EpisodeReturn", 0, 0)
     assert [member["value"] for member in found["members"]] == [1, 1, 0, 0]
     assert [member["is_self"] for member in found["members"]] == [False, False, True, False]
 

@@ -104,7 +104,7 @@ def test_an_explanation_that_does_not_agree_says_so_with_status_1(
     monkeypatch.setattr(explain_command, "run_explain", off_by_a_little)
     ran = groupwise("explain", rollouts, "--attempt", "c", "--step", "0", "--recipe", "dr_grpo")
     assert ran.status == 1
-    assert "derived by hand from the members above it does not agree (gap" in ran.out
+    assert "derived again by hand from the members, it does not agree (gap" in ran.out
 
 
 def test_a_step_without_state_or_action_is_explained_without_them(groupwise: Run, tmp_path: Path) -> None:

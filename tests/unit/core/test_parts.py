@@ -208,3 +208,16 @@ def test_a_part_is_named_by_its_class_and_the_fields_that_are_not_default() -> N
         "Relative(by=ByTask, of=ReturnToGo(gamma=0.5), average='step')"
     )
     assert name_of(NotAPart()) == "NotAPart"
+
+
+@pytest.mark.parametrize("name", ["mc_grpo", "gigpo", "hgpo", "a_grae", "dgpo", "ngrpo", "flow_grpo"])
+def test_the_released_variants_survive_their_configuration_too(name: str) -> None:
+    algorithm = recipes.build(name, reference=True)
+    assert Algorithm(**algorithm.config()) == algorithm
+
+
+def test_options_called_name_or_self_are_unknown_options() -> None:
+    with pytest.raises(ConfigError, match="unknown option 'name'"):
+        recipes.build("hgpo", name=3)
+    with pytest.raises(ConfigError, match="unknown field 'self'"):
+        Algorithm(advantage="relative", self=1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from groupwise import RecordError, StepTable
+from groupwise import RecordError, StepTable, recipes
 from tests.unit.tables import columns, table, walks
 
 BASIC = {"task": ["t", "t"], "attempt": [0, 1], "index": [0, 0], "reward": [1.0, 0.0]}
@@ -257,3 +259,41 @@ def test_tasks_and_attempts_are_segments_of_the_steps() -> None:
     assert rows.tasks.size.tolist() == [4, 1]
     assert rows.attempts.size.tolist() == [2, 2, 1]
     assert rows.attempts.first.tolist() == [0, 2, 4]
+
+
+def test_a_table_may_be_empty() -> None:
+    for empty in (StepTable.from_columns(task=[], attempt=[], index=[], reward=[]), StepTable.from_trajectories([])):
+        assert len(empty) == 0
+        assert recipes.hgpo().advantage(empty).values.tolist() == []
+
+
+def test_a_column_of_none_is_an_absent_column() -> None:
+    table = StepTable.from_columns(task=["t"], attempt=[0], index=[0], reward=[1.0], valid=None, outcome=None)
+    assert table.extra == {}
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        (np.zeros((1, 2)), "column 'reward' holds rows of several entries; give one entry per row"),
+        ([[1.0, 2.0]], "column 'reward' holds rows of several entries; give one entry per row"),
+        ([10**400], f"column 'reward', row 0: {10**400} is not a number; give every row a number"),
+        ([1j], "column 'reward', row 0: 1j is not a number; give every row a number"),
+    ],
+)
+def test_rewards_that_are_no_column_of_numbers_are_refused(reward: Any, message: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        StepTable.from_columns(task=["t"], attempt=[0], index=[0], reward=reward)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("index", [[0, 2**70], np.array([0, 2**63], dtype=np.uint64)])
+def test_an_index_beyond_all_reason_is_refused_by_its_row(index: Any) -> None:
+    with pytest.raises(RecordError, match="column 'index', row 1: "):
+        StepTable.from_columns(task=["t", "t"], attempt=[0, 0], index=index, reward=[0.0, 0.0])
+
+
+def test_ids_may_be_numpy_scalars() -> None:
+    ids = list(np.array(["a", "b"]))
+    table = StepTable.from_columns(task=ids, attempt=list(np.array([1, 2])), index=[0, 0], reward=[0.0, 0.0])
+    assert list(table.task_ids) == ["a", "b"]

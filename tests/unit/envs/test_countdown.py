@@ -84,6 +84,9 @@ def test_an_answer_uses_each_number_once() -> None:
     assert verify("8 * 4 - 2", numbers=[2, 4, 8], target=24) is False
     assert verify("8 * 3", numbers=[2, 4, 8], target=24) is None, "other numbers"
     assert verify("8 * 4 - 8", numbers=[2, 4, 8], target=24) is None, "one twice, one not at all"
+    assert verify("8 + 8", numbers=[8, 2], target=16) is None
+    assert verify("2 * 8 * 8 / 8", numbers=[2, 8], target=16) is None, "each is there, but more than once"
+    assert verify("8 + 8", numbers=[8, 8], target=16) is True
 
 
 def test_one_answer_ends_the_attempt() -> None:

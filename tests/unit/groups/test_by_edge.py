@@ -173,3 +173,9 @@ def test_an_action_that_cannot_be_compared_is_named_by_its_column() -> None:
         "column 'action', row 0: a list cannot be compared by equality; "
         "use text, a number, a tuple of these, or None for 'not comparable'"
     )
+
+
+def test_recorded_next_states_that_differ_stay_apart_also_among_known_states() -> None:
+    # Both attempts go from a; the records say that one came to b and the other to c, which are states of the task.
+    rows = moves([("a", "go"), ("b", "x")], [("a", "go"), ("c", "x")], next_state=["b", None, "c", None])
+    assert labels(rows, history=0) == [0, 1, 2, 3]

@@ -159,3 +159,15 @@ def test_similarity_lies_strictly_between_0_and_1(similarity: float, message: st
     with pytest.raises(ConfigError) as caught:
         ByState(similarity=similarity)
     assert str(caught.value) == f"ByState: similarity: input should be {message}"
+
+
+def test_a_ratio_that_just_reaches_the_threshold_is_similar() -> None:
+    # "aaaa" and "aa" have 2 x 2 / 6 = 2/3, and so has every cheap upper bound of it.
+    assert grouped(ByState(similarity=2 / 3), walks(["aaaa"], ["aa"])) == [0, 0]
+
+
+def test_a_state_that_is_not_text_is_named_whichever_of_the_two_it_is() -> None:
+    for states in ([("x", 1), "text"], ["text", ("x", 1)]):
+        with pytest.raises(RecordError) as caught:
+            ByState(similarity=0.5)(walks([states[0]], [states[1]]))
+        assert str(caught.value) == "state ('x', 1) is not text; grouping by similarity needs text states"

@@ -7,6 +7,7 @@ import math
 import pytest
 from torch import Tensor
 
+from groupwise.core.parts import Part
 from groupwise.losses import Mask, OffPolicyMask, PolicyLoss, Reject, TokenColumns, Truncate
 from tests.unit.losses.token_rows import columns, gradient, number, totals
 
@@ -83,6 +84,20 @@ def test_weights_scale_the_gradient_and_carry_none() -> None:
     assert gradient(result.loss, tokens.logp) == pytest.approx([-1.0, -0.5])
     assert result.metrics["loss/correction"].mean == pytest.approx(1.5)
     assert result.metrics["loss/rejected"].mean == 0.0
+
+
+class Leaky(Part, slot="correction"):
+    """A weight that hangs on the current policy, from a package that is not ours."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        return 2 * (columns.logp - columns.logp.detach()).exp()
+
+
+def test_no_gradient_runs_through_a_weight_not_even_through_one_from_elsewhere() -> None:
+    tokens = gapped(0.0)
+    result = PolicyLoss(corrections=(Leaky(),))(tokens, totals(1))
+    assert gradient(result.loss, tokens.logp) == [-2.0]
+    assert PolicyLoss(corrections=(Leaky(),)).needs == PolicyLoss().needs
 
 
 def test_a_dropped_token_still_counts_in_the_denominator() -> None:

@@ -96,7 +96,14 @@ def test_against_the_engine_no_old_log_probs_are_needed() -> None:
     loss = PolicyLoss(old="engine")
     assert loss.needs == frozenset()
     tokens = dataclasses.replace(columns([-1.0], behaviour=[-1.5]), logp_old=None)
-    assert number(loss(tokens, totals(1)).loss) == pytest.approx(-1.2)
+    result = loss(tokens, totals(1))
+    assert number(result.loss) == pytest.approx(-1.2)
+    assert set(result.metrics) == {
+        "loss/ratio",
+        "loss/kl_to_old",
+        "loss/clip_fraction_high",
+        "loss/clip_fraction_low",
+    }, "there is no gap to report where the engine's log-probs are the old ones"
     assert PolicyLoss(old="engine", penalties=(Kl(gradient="unbiased"),)).needs == {REFERENCE_LOGP}
 
 

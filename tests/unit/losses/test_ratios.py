@@ -36,6 +36,13 @@ def test_the_sequence_ratio_of_the_specification() -> None:
     assert gradient(ratio_T.mean(), tokens.logp) == pytest.approx([0.951229 / 3] * 3, abs=1e-6)
 
 
+def test_a_token_moves_its_own_ratio_only() -> None:
+    """So that each token is pulled by its own credit: with credits 1 and 0, the second token has no gradient."""
+    tokens = columns([0.1, 0.3], old=[0.0, 0.0])
+    ratio_T = SequenceRatio()(tokens)
+    assert gradient(ratio_T[0], tokens.logp) == pytest.approx([math.exp(0.2), 0.0])
+
+
 def test_the_product_of_token_ratios() -> None:
     """Sum of log-ratios -0.15: s = 0.860708; averaged over the answer, each token moves it by s."""
     tokens = columns([0.1, -0.3, 0.05], old=[0.0, 0.0, 0.0])

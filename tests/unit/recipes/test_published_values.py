@@ -231,4 +231,4 @@ def test_two_of_them_drop_rows_and_the_others_keep_all() -> None:
 
 def test_the_released_median_scale_has_no_fallback() -> None:
     scale = recipes.mc_grpo(reference=True).advantage.scale  # type: ignore[attr-defined]
-    assert (scale.eps, scale.fallback) == (1e-3, None)
+    assert (scale.eps, scale.fallback) == (1e-3, 0.0)

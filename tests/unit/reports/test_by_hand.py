@@ -64,7 +64,7 @@ def test_every_scale_is_the_spread_that_its_part_divides_by(values: list[float])
     expected: list[tuple[Part, float]] = [
         (Deviation(ddof=1, eps=0.5), statistics.stdev(values) + 0.5),
         (Deviation(ddof=0, eps=0.5), statistics.pstdev(values) + 0.5),
-        (MedianAbsoluteDeviation(eps=0.5, fallback=None), distance + 0.5),
+        (MedianAbsoluteDeviation(eps=0.5, fallback=0.0), distance + 0.5),
         (MeanAbsoluteDeviation(eps=0.5), (sum(abs(value - mean) for value in values) + 0.5) / len(values)),
         (DistinctDeviation(eps=0.5), statistics.stdev(set(values)) + 0.5),
         (NoScale(), 1.0),

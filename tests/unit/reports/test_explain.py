@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,7 @@ def test_a_comparison_shows_its_members_and_its_arithmetic() -> None:
         compared=True,
         formula="(3 - 3.5) / 1 = -0.5",
         members=(member(0, 0, 3), member(0, 1, 3, is_self=True), member(1, 0, 4), member(1, 1, 4)),
+        inner=((1.0, Explanation(what="EpisodeReturn", value=3.0, by_hand=3.0, compared=True, formula="3")),),
     )
     assert found.largest_gap() == 0
 
@@ -168,3 +171,23 @@ def test_a_step_that_is_not_there_is_refused(where: dict[str, object], message: 
     with pytest.raises(RecordError) as caught:
         find_step(ROWS, **({"task": "q", "attempt": 0, "index": 0} | where))  # type: ignore[arg-type]
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("rewards", "recipe", "options"),
+    [
+        ([1e9, 1e9 + 1 / 3], "grpo", {}),
+        ([123.456] * 6, "grpo", {}),
+        ([0.0, 4e-7], "mars", {}),
+        ([0.0, 4e-7], "mars", {"scale": "std"}),
+        ([1e100] * 3, "reinforce_pp", {}),
+        ([0.1, 0.2, 0.3], "hgpo", {"reference": True}),
+    ],
+)
+def test_awkward_numbers_agree_too(rewards: list[float], recipe: str, options: dict[str, Any]) -> None:
+    num = len(rewards)
+    rows = StepTable.from_columns(
+        task=["q"] * num, attempt=list(range(num)), index=[0] * num, state=["s"] * num, reward=rewards
+    )
+    for attempt in range(num):
+        assert explained(rows, recipe, attempt, 0, **options).largest_gap() <= 1e-12

@@ -9,17 +9,17 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import StopReason, Task  # noqa: E402
-from groupwise.core.errors import EnvironmentFault  # noqa: E402
-from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.scripted import ScriptedEngine  # noqa: E402
-from groupwise.engines.tiny import word_tokenizer  # noqa: E402
-from groupwise.envs import Identity  # noqa: E402
-from groupwise.envs.environment import Observation, Outcome  # noqa: E402
-from groupwise.rollout import Full, WholeResponse  # noqa: E402
-from groupwise.rollout.collect import Attempt, Sampling, collect  # noqa: E402
-from groupwise.rollout.hosts import InProcess  # noqa: E402
-from groupwise.rollout.prompts import Prompter, PromptTemplate  # noqa: E402
+from groupwise import StopReason, Task
+from groupwise.core.errors import EnvironmentFault
+from groupwise.engines.engine import Request
+from groupwise.engines.scripted import ScriptedEngine
+from groupwise.engines.tiny import word_tokenizer
+from groupwise.envs import Identity
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.rollout import Full, WholeResponse
+from groupwise.rollout.collect import Attempt, Sampling, collect
+from groupwise.rollout.hosts import InProcess
+from groupwise.rollout.prompts import Prompter, PromptTemplate
 
 ENV = Identity(num_words=4, length=2)
 

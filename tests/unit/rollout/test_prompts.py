@@ -5,19 +5,20 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
-from transformers import PreTrainedTokenizerFast  # noqa: E402
+from transformers import PreTrainedTokenizerFast
 
-from groupwise import ConfigError  # noqa: E402
-from groupwise.engines.tiny import word_tokenizer  # noqa: E402
-from groupwise.envs.environment import Observation  # noqa: E402
-from groupwise.rollout import Full, Window  # noqa: E402
-from groupwise.rollout.frame import Frame  # noqa: E402
-from groupwise.rollout.prompts import Exchange, Prompter, PromptTemplate  # noqa: E402
+from groupwise import ConfigError
+from groupwise.engines.tiny import word_tokenizer
+from groupwise.envs.environment import Observation
+from groupwise.rollout import Full, Window
+from groupwise.rollout.frame import Frame
+from groupwise.rollout.prompts import Exchange, Prompter, PromptTemplate
 
 WORDS = ("do", "it", "goal", ":", ">", "see", "mug", "cup", "take", "possible", ",", ".", "user", "bot")
 CHAT = (
     "{% for m in messages %}{{ 'user : ' if m.role == 'user' else 'bot : ' }}{{ m.content }}"
-    "{{ '</s>' if m.role == 'assistant' else ' . ' }}{% endfor %}{% if add_generation_prompt %}{{ 'bot : ' }}{% endif %}"
+    "{{ '</s>' if m.role == 'assistant' else ' . ' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'bot : ' }}{% endif %}"
 )
 
 

@@ -55,6 +55,8 @@ def audit(
         gamma: discount of the return that the depths are compared by.
     """
     names = list(algorithms)
+    if not names:
+        raise ConfigError("an audit needs at least one recipe; name one, such as hgpo")
     returns = ReturnToGo(gamma=gamma)
     levels = [Relative(by=ByHistory(depth=k), of=returns, scale=NoScale(), average="step") for k in range(depth + 1)]
     census, level_tally = CensusTally(), LevelTally(len(levels))

@@ -62,8 +62,8 @@ def _histories(levels: Sequence[Level]) -> Iterator[str]:
         )
     if deep.depth and deep.compared_at_both:
         yield (
-            f"Asking for {deep.depth} earlier states to match moves the baseline by {deep.baseline_shift:.3g} on "
-            f"average ({deep.relative_shift:.2f} deviations) and turns the sign of "
+            f"Asking for {deep.depth} earlier state{'s' * (deep.depth > 1)} to match moves the baseline by "
+            f"{deep.baseline_shift:.3g} on average ({deep.relative_shift:.2f} deviations) and turns the sign of "
             f"{_share(deep.sign_flips, deep.compared_at_both)} of the steps; "
             f"{_share(deep.compared_steps, shallow.compared_steps)} of them still find company."
         )

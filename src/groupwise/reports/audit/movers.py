@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.core.credit import Credit
+from groupwise.core.segments import FloatArray
 from groupwise.core.step_table import StepTable
 
 
@@ -47,15 +48,20 @@ class MoverTally:
     def add(self, table: StepTable, before: Credit, after: Credit) -> None:
         """Look for movers in one part."""
         change = after.trace.values - before.trace.values
-        num = min(self._num, len(change))
-        if not num:
-            return
-        lowest = np.argpartition(change, num - 1)[:num]
-        highest = np.argpartition(-change, num - 1)[:num]
-        losses = [_mover(table, int(step), before, after) for step in lowest if change[step] < 0]
-        gains = [_mover(table, int(step), before, after) for step in highest if change[step] > 0]
-        self._losses = heapq.nsmallest(self._num, self._losses + losses, key=lambda mover: (mover.change, _name(mover)))
-        self._gains = heapq.nsmallest(self._num, self._gains + gains, key=lambda mover: (-mover.change, _name(mover)))
+        self._losses = self._merge(self._losses, table, change, before, after)
+        self._gains = self._merge(self._gains, table, -change, before, after)
+
+    def _merge(
+        self, known: list[Mover], table: StepTable, change: FloatArray, before: Credit, after: Credit
+    ) -> list[Mover]:
+        """The movers of lowest change, among those known and one part's steps; equals by name, however files split."""
+        falling = np.flatnonzero(change < 0)
+        if len(falling) > self._num:
+            edge = np.partition(change[falling], self._num - 1)[self._num - 1]
+            falling = falling[change[falling] <= edge]  # ties at the edge stay in
+        chosen = heapq.nsmallest(self._num, falling.tolist(), key=lambda step: (change[step], _step_name(table, step)))
+        found = known + [_mover(table, step, before, after) for step in chosen]
+        return heapq.nsmallest(self._num, found, key=lambda mover: (-abs(mover.change), _name(mover)))
 
     def result(self) -> tuple[list[Mover], list[Mover]]:
         """The largest gains and the largest losses, largest first."""
@@ -64,6 +70,11 @@ class MoverTally:
 
 def _name(mover: Mover) -> tuple[str, str, int]:
     return str(mover.task), str(mover.attempt), mover.index
+
+
+def _step_name(table: StepTable, step: int) -> tuple[str, str, int]:
+    task, attempt = table.task_ids[table.task[step]], table.attempt_ids[table.attempt[step]]
+    return str(task), str(attempt), int(table.index[step])
 
 
 def _mover(table: StepTable, step: int, before: Credit, after: Credit) -> Mover:
