@@ -5,6 +5,8 @@ READY := .venv/.ready
 # torch first and alone: pip then takes the build that fits the machine, and nothing asks for another.
 TORCH := $(shell grep '^torch==' constraints.txt)
 
+TASK := pick_two_obj_and_place-Book-None-Desk-302
+
 .PHONY: demo test test-all check fix bench conformance mutation clean help
 
 help:  ## list the targets
@@ -19,6 +21,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## audit the recorded ALFWorld rollouts and explain one number
 	$(BIN)/groupwise check rollouts examples/alfworld_rollouts.jsonl
 	$(BIN)/groupwise audit examples/alfworld_rollouts.jsonl
+	$(BIN)/groupwise explain examples/alfworld_rollouts.jsonl --task $(TASK) --attempt 7 --step 8 --recipe hgpo
 
 test: $(READY)  ## run the tests (a few minutes)
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"

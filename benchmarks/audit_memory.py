@@ -2,8 +2,8 @@
 
     python -m benchmarks.audit_memory --gigabytes 5
 
-generates a rollouts file in a temporary folder, streams all of it into step tables in a process of its own, and
-reports that process's peak resident memory and its speed. The rows of 64 tasks at a time lie interleaved, as a
+generates a rollouts file in a temporary folder, runs `groupwise audit` on it in a process of its own, and reports that
+process's peak resident memory and its speed. The rows of 64 tasks at a time lie interleaved, as a
 vectorised environment would write them, so no group is contiguous.
 """
 
@@ -16,7 +16,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -87,19 +87,6 @@ def _text(rng: random.Random, words: int) -> str:
     return " ".join(rng.choice(WORDS) for _ in range(words))
 
 
-def stream(path: Path) -> str:
-    """Turn every part of a file into a step table; what a command that audits it does before any credit."""
-    from groupwise.core.rollouts import RolloutsFile
-
-    parts = rows = largest = 0
-    for part in RolloutsFile.open(path).parts():
-        table = part.table()
-        parts += 1
-        rows += len(table)
-        largest = max(largest, len(table))
-    return f"{rows:,} rows in {parts} parts, the largest of {largest:,} rows"
-
-
 def measure(command: Sequence[str]) -> Measurement:
     """Run a command and say what it took.
 
@@ -133,13 +120,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--gigabytes", type=float, default=5.0, help="size of the file (default: 5)")
     parser.add_argument("--tokens", type=int, default=60, help="sampled tokens a row, with ids and log-probs")
     parser.add_argument("--folder", type=Path, default=None, help="where the temporary folder is made")
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    parser.add_argument("--stream", type=Path, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--result", type=Path, default=None, help="write the result as JSON")
     parser.add_argument("--write", type=Path, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.stream is not None:
-        print(stream(options.stream))
-    elif options.write is not None:
+    if options.write is not None:
         print(write_file(options.write, int(options.gigabytes * 1e9), tokens=options.tokens))
     else:
         report(options)
@@ -152,16 +136,24 @@ def report(options: argparse.Namespace) -> None:
         path = Path(folder) / "rollouts.jsonl"
         rows = int(measure([*again, *sizes, "--write", str(path)]).output)
         size = path.stat().st_size / 1e6
-        idle = measure([sys.executable, "-c", "import groupwise.core.rollouts"])
-        found = measure([*again, "--stream", str(path)])
-    if options.json:
-        print(json.dumps({"file_megabytes": size, "rows": rows, "idle": asdict(idle), "stream": asdict(found)}))
-        return
-    print(f"file              {size:,.0f} MB, {rows:,} rows")
-    print(f"streamed          {found.output}")
-    print(f"seconds           {found.seconds:,.1f} ({found.cpu_seconds:,.1f} of one core)")
-    print(f"speed             {size / found.seconds:,.1f} MB/s ({size / found.cpu_seconds:,.1f} MB per core second)")
-    print(f"peak memory       {found.peak_megabytes:,.0f} MB (of which imports {idle.peak_megabytes:,.0f} MB)")
+        command = "from groupwise.cli.main import main; main()"
+        found = measure([sys.executable, "-c", command, "audit", str(path), "--json"])
+    census = json.loads(found.output)["census"]
+    result = {
+        "command": f"python -m benchmarks.audit_memory --gigabytes {options.gigabytes:g} --tokens {options.tokens}",
+        "file_megabytes": round(size),
+        "rows": rows,
+        "audited_steps": census["steps"],
+        "audited_tasks": census["tasks"],
+        "seconds": round(found.seconds, 1),
+        "core_seconds": round(found.cpu_seconds, 1),
+        "megabytes_per_core_second": round(size / found.cpu_seconds, 1),
+        "peak_megabytes": round(found.peak_megabytes),
+    }
+    print(json.dumps(result, indent=2))
+    if options.result:
+        options.result.parent.mkdir(parents=True, exist_ok=True)
+        options.result.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

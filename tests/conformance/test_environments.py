@@ -40,17 +40,19 @@ ROOT = Path(__file__).parents[2]
 
 BUILT_IN = {
     "household": Household(),
-    "household, large and terse": Household(
-        num_receptacles=12, num_objects=12, max_steps=30, goal_in_text=False, show_carried=False
+    "household, large": Household(
+        num_receptacles=12, num_objects=12, max_steps=30, goal_in_text=True, show_carried=False
     ),
     "household, one family": Household(families=("examine",), num_receptacles=3, num_objects=2),
     "gridworld": Gridworld(),
     "gridworld, slippery": Gridworld(slip=0.2),
+    "gridworld, goal in text": Gridworld(goal_in_text=True),
     "boxes": Boxes(),
-    "boxes, two and walls": Boxes(num_boxes=2, num_walls=2),
+    "boxes, two and walls": Boxes(num_boxes=2, num_walls=2, goal_in_text=True),
     "countdown": Countdown(),
     "countdown, four numbers": Countdown(num_numbers=4),
     "lookup": Lookup(),
+    "lookup, goal in text": Lookup(goal_in_text=True),
     "lookup, single-turn": Lookup(hops=0, max_steps=1),
     "identity": Identity(),
     "identity, one word": Identity(length=1),

@@ -66,8 +66,8 @@ class Boxes(Part, slot="env"):
     """Steps before an attempt is truncated."""
     success_reward: float = 1.0
     """Reward of the step that puts the last box in its place."""
-    goal_in_text: bool = True
-    """Whether each observation's text begins with the task."""
+    goal_in_text: bool = False
+    """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
 
     @model_validator(mode="after")
     def _solvable_in_time(self) -> Boxes:

@@ -52,8 +52,8 @@ class Gridworld(Part, slot="env"):
     """Steps before an attempt is truncated."""
     success_reward: float = 1.0
     """Reward of the step that reaches the goal."""
-    goal_in_text: bool = True
-    """Whether each observation's text begins with the task."""
+    goal_in_text: bool = False
+    """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
         return choose_split(_panels(self.size, self.num_holes, self.slip, self.max_steps), split)

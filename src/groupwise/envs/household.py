@@ -58,8 +58,8 @@ class Household(Part, slot="env"):
     """Reward of the step that solves the task; every other step gets 0."""
     show_carried: bool = True
     """Whether observations say what the agent carries."""
-    goal_in_text: bool = True
-    """Whether each observation's text begins with the task; off where the prompt says `Observation.goal` itself."""
+    goal_in_text: bool = False
+    """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
 
     @field_validator("families")
     @classmethod

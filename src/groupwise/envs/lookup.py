@@ -48,8 +48,8 @@ class Lookup(Part, slot="env"):
     """Steps before an attempt is truncated."""
     success_reward: float = 1.0
     """Reward of a right answer."""
-    goal_in_text: bool = True
-    """Whether each observation's text begins with the question; it always does where the facts are given."""
+    goal_in_text: bool = False
+    """Whether each text begins with the task; it always does where the facts are given."""
 
     @model_validator(mode="after")
     def _solvable_in_time(self) -> Lookup:

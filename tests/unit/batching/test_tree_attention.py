@@ -39,6 +39,7 @@ def test_a_block_sees_the_path_to_its_first_node_and_itself() -> None:
     assert first.mask.tolist() == [[0, hidden], [0, 0]]
     assert (second.nodes, second.path.tolist()) == (slice(2, 4), [0, 1])
     assert second.mask.tolist() == [[0, 0, 0, hidden], [0, hidden, hidden, 0]]
+    assert blocks(FORK, size=3)[1].path.tolist() == [0]  # and no key that none of its nodes sees
 
 
 def test_written_out_the_mask_is_the_interval_rule() -> None:

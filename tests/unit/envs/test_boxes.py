@@ -10,7 +10,7 @@ from groupwise import ConfigError, Task
 from groupwise.envs import Boxes
 from groupwise.envs.boxes import BoxesEnvironment
 
-PLAIN = Boxes(goal_in_text=False)
+PLAIN = Boxes()
 
 
 def level(**changes: Any) -> Task:

@@ -26,7 +26,8 @@ def block(pattern: str) -> str:
 
 def transcript(part: Any) -> str:
     environment = part.open(part.panel("test")[0])
-    lines = [environment.observe().text]
+    first = environment.observe()
+    lines = [*([f"(goal: {first.goal})"] if first.goal else []), first.text]
     while True:
         action = environment.expert()
         outcome = environment.act(action)

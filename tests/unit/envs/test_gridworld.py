@@ -11,7 +11,7 @@ from groupwise.envs import Gridworld
 from groupwise.envs.compass import MOVES
 from groupwise.envs.gridworld import GridworldEnvironment, best_moves, slipped
 
-PLAIN = Gridworld(goal_in_text=False)
+PLAIN = Gridworld()
 
 
 def lake(*rows: str, slip: float = 0.0, seed: int = 0) -> Task:

@@ -14,7 +14,7 @@ from groupwise.envs.household_expert import shortest_plan
 from groupwise.envs.household_tasks import FAMILIES
 from groupwise.envs.words import words
 
-PLAIN = Household(goal_in_text=False, show_carried=False)
+PLAIN = Household(show_carried=False)
 KITCHEN = ["cabinet 1", "countertop 1", "fridge 1", "microwave 1", "sinkbasin 1"]
 
 
@@ -120,7 +120,7 @@ def test_nothing_happens_at_an_impossible_command(action: str) -> None:
 
 
 def test_one_thing_is_carried_at_a_time_and_said_once() -> None:
-    part = Household(goal_in_text=False)
+    part = Household()
     environment = part.open(home("pick", "egg", "microwave", {"egg 1": "countertop 1", "pan 1": "countertop 1"}))
     assert told(
         environment,
@@ -146,8 +146,10 @@ def test_one_thing_is_carried_at_a_time_and_said_once() -> None:
     ]
 
 
-def test_the_goal_is_said_in_each_text_unless_the_prompt_says_it() -> None:
-    environment = Household().open(home("two", "egg", "microwave", {"egg 1": "fridge 1", "egg 2": "fridge 1"}))
+def test_the_goal_can_be_said_in_each_text() -> None:
+    environment = Household(goal_in_text=True).open(
+        home("two", "egg", "microwave", {"egg 1": "fridge 1", "egg 2": "fridge 1"})
+    )
     assert environment.observe().text.startswith("Task: put two egg in microwave. In the room")
     assert environment.act("go to fridge 1").observation.text == (
         "Task: put two egg in microwave. You arrive at fridge 1. The fridge 1 is closed."
@@ -315,7 +317,7 @@ def test_a_fork_goes_its_own_way() -> None:
 
 @pytest.mark.parametrize("size", [(3, 2), (6, 5), (12, 12)])
 def test_observations_are_short(size: tuple[int, int]) -> None:
-    part = Household(goal_in_text=False, num_receptacles=size[0], num_objects=size[1])
+    part = Household(num_receptacles=size[0], num_objects=size[1])
     lengths: list[int] = []
     for task in part.panel("validation"):
         environment = part.open(task)

@@ -17,7 +17,7 @@ def question(hops: int = 2, chain: tuple[str, ...] = ("anna", "boss", "city")) -
 
 
 def test_two_hops_by_hand() -> None:
-    environment = Lookup(goal_in_text=False).open(question())
+    environment = Lookup().open(question())
     first = environment.observe()
     assert (first.goal, first.text) == ("what is the city of the boss of anna?", "Nothing is known.")
     assert first.admissible is not None

@@ -1,0 +1,103 @@
+"""The journal: whole updates, or none."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from groupwise import FileError, Step, StopReason, Task, Trajectory
+from groupwise.core.journal import Journal, Update
+
+TASK = Task.create(env="identity", seed=1)
+
+
+def trajectory(attempt: int, *rewards: float) -> Trajectory:
+    steps = tuple(
+        Step(index=i, reward=reward, state_key=f"s{i}", action="go", prompt_ids=(1, 2), response_ids=(3,))
+        for i, reward in enumerate(rewards)
+    )
+    return Trajectory(
+        id=f"{TASK.id}/{attempt}",
+        task=TASK,
+        attempt=attempt,
+        steps=steps,
+        scores={"success": rewards[-1]},
+        stop=StopReason.TERMINATED,
+    )
+
+
+def update(number: int) -> Update:
+    return Update(
+        number=number,
+        version=number,
+        metrics={"rollout/success": number / 10, "loss/total": 0.5},
+        trajectories=[trajectory(0, 0.0, 1.0), trajectory(1, 0.0)],
+        credit=[[0.5, 0.25], [-0.75]],
+    )
+
+
+def test_what_was_written_comes_back(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        assert journal.last() == -1
+        journal.write(update(1))
+        journal.write(update(2))
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        assert journal.last() == 2
+        assert journal.metric_names() == ["loss/total", "rollout/success"]
+        assert journal.curve("rollout/success") == [(1, 0.1), (2, 0.2)]
+        first, second = journal.trajectories(2)
+        assert (first["attempt"], first["outcome"], first["success"], first["stop"]) == (0, 1.0, 1.0, "terminated")
+        assert first["credit"] == [0.5, 0.25]
+        assert [row["state"] for row in first["steps"]] == ["s0", "s1"]
+        assert [row["response_ids"] for row in first["steps"]] == [[3], [3]]
+        assert (second["attempt"], second["credit"]) == (1, [-0.75])
+
+
+def test_an_update_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        journal.write(update(1))
+        twice = Update(
+            number=2,
+            version=2,
+            metrics={},
+            trajectories=[trajectory(0, 1.0), trajectory(0, 1.0)],
+            credit=[[0.0], [0.0]],
+        )
+        with pytest.raises(sqlite3.IntegrityError):
+            journal.write(twice)
+        assert journal.last() == 1
+        assert list(journal.trajectories(2)) == []
+
+
+def test_what_came_after_an_update_can_be_forgotten(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        for number in (1, 2, 3):
+            journal.write(update(number))
+        journal.forget_after(1)
+        assert journal.last() == 1
+        assert journal.curve("loss/total") == [(1, 0.5)]
+        assert list(journal.trajectories(3)) == []
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    path.write_text("this is not a database, and long enough to be taken for one" * 20)
+    with pytest.raises(FileError) as caught:
+        Journal(path)
+    assert str(caught.value) == f"{path}: not a journal: file is not a database; give the folder of a run"
+
+
+def test_a_journal_of_another_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    Journal(path).close()
+    database = sqlite3.connect(path)
+    database.execute("UPDATE about SET value = '99'")
+    database.commit()
+    database.close()
+    with pytest.raises(FileError) as caught:
+        Journal(path)
+    assert str(caught.value) == (
+        f"{path}: the journal has schema 99, this version reads 1; use the version that wrote it"
+    )
