@@ -40,6 +40,9 @@ INSTRUCTION, OBSERVATION, RESPONSE = 60, 30, 12
 BUDGETS = (1024, 4096)
 HISTORIES: dict[str, int | None] = {"window": 2, "full": None}
 
+IDLE = Sample(prompt_ids=(0,), response_ids=(), advantage=0.0, trajectory=0, step=0, group=0)
+"""Keeps a place in a list of samples and is in no layout."""
+
 Layouts = Sequence[Pack | PaddedRows]
 
 
@@ -102,14 +105,10 @@ def rows(samples: Sequence[Sample], budget: int) -> Layouts:
     low = 0
     while low < len(ordered):
         high = low + max(1, budget // len(ordered[low].token_ids))
-        idle = [sample if low <= number < high else _idle(sample) for number, sample in enumerate(ordered)]
+        idle = [sample if low <= number < high else IDLE for number, sample in enumerate(ordered)]
         found += padded(idle)
         low = high
     return found
-
-
-def _idle(sample: Sample) -> Sample:
-    return Sample(prompt_ids=(0,), response_ids=(), advantage=0.0, trajectory=0, step=0, group=0)
 
 
 LAYOUTS: dict[str, Callable[[Sequence[Sample], int], Layouts]] = {"shared": shared, "packed": packed, "padded": rows}

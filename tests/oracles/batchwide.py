@@ -86,7 +86,7 @@ def dgpo(rows: list[Row], *, temperature: float = 2.0, reference: bool = False) 
         if step.task not in mixed:
             return 0.0, len(numbers) > 1
         size = len(numbers)
-        width = math.fsum(abs(deviation(value, numbers)) for value in numbers) + (1e-4 if reference else 0.0)
+        width = math.fsum(abs(deviation(value, numbers)) for value in numbers) + (1e-4 if reference else 1e-9)
         balanced = size * deviation(returns[step.who], numbers) / width
         return balanced * weight[step.task] * (all_tokens / mixed_tokens), True
 

@@ -70,7 +70,7 @@ def mc_grpo(rows: list[Row], *, eps: float = 1e-3, reference: bool = False) -> R
         middle = lower_median(numbers)
         mad = lower_median([abs(value - middle) for value in numbers])
         if not reference and mad < 1e-3 * (max(numbers) - min(numbers)):
-            return (own - middle) / std(numbers, 1)
+            return (own - middle) / (std(numbers, 1) + 1e-9)
         return (own - middle) / (mad + eps)
 
     return _against_task(rows, around_median, average="attempt", alone="zero")

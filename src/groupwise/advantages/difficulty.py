@@ -26,7 +26,8 @@ class QuestionWeighted(Part, slot="estimator"):
 
     Source: DGPO (MathForge), difficulty-aware question weighting, from the released code. This part mixes tasks by
     design. Choices: accuracy is the mean over attempts of the column `accuracy`, or of the return without it; an
-    informative task that is all wrong counts as accuracy 1, as released.
+    informative task that is all wrong counts as accuracy 1, as released. Returns that are not shares of success (10 for
+    a win, say) make poor accuracies: hand in `accuracy`.
     """
 
     mixes_tasks: ClassVar[bool] = True
@@ -88,7 +89,8 @@ class Asymmetric(Part, slot="estimator"):
         return _weighted(table, inner, weight, self)
 
     def _check_range(self, table: StepTable) -> None:
-        outside = np.flatnonzero((table.episode_return < 0) | (table.episode_return > 1))
+        # A sum of rewards may miss 1 by its last digit.
+        outside = np.flatnonzero((table.episode_return < -1e-9) | (table.episode_return > 1 + 1e-9))
         if len(outside):
             raise RecordError(
                 f"{table.where(int(outside[0]))}: the return is {table.episode_return[outside[0]]:g}, but A-GRAE needs "

@@ -23,7 +23,8 @@ class Relative(Part, slot="estimator"):
 
         credit = (signal - baseline(group)) / scale(group)
 
-    Edge behaviour: all members equal gives exactly 0; a group of one follows `alone`; a step in no group gets 0 and is
+    Edge behaviour: all members equal gives exactly 0 (unless nothing is subtracted: `NoBaseline` keeps the values); a
+    group of one follows `alone`; a step in no group gets 0 and is
     not compared.
     """
 

@@ -14,7 +14,9 @@ from groupwise.advantages.baselines import centred, distinct_members
 from groupwise.core.parts import Part
 from groupwise.core.segments import FloatArray, Segments
 
-Epsilon = Annotated[float, Field(ge=0)]
+Epsilon = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+ROUNDING = 1e-9
+"""Added where a source divides by a bare spread: returns that differ in the last digit only must not get credit."""
 
 
 class Deviation(Part, slot="scale"):
@@ -52,7 +54,7 @@ class MedianAbsoluteDeviation(Part, slot="scale"):
         distance = np.abs(values - groups.spread(groups.lower_median(values)))
         median = groups.lower_median(distance)
         too_small = median < self.fallback * (groups.high(values) - groups.low(values))
-        return np.where(too_small, Deviation(eps=0.0)(values, groups), median + self.eps)
+        return np.where(too_small, Deviation(eps=ROUNDING)(values, groups), median + self.eps)
 
 
 class MeanAbsoluteDeviation(Part, slot="scale"):

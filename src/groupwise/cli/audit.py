@@ -28,7 +28,7 @@ def audit(
         typer.Option(help="A recipe by name, with options as name:key=value,..., or a TOML file. Repeat to compare."),
     ] = None,
     depth: Annotated[int, typer.Option(help="How many earlier states to look at.", min=0, max=16)] = 4,
-    gamma: Annotated[float, typer.Option(help="Discount of the returns that depths are compared by.")] = 0.95,
+    gamma: Annotated[float, typer.Option(help="Discount of the returns that depths compare.", min=0, max=1)] = 0.95,
     format: Annotated[str, typer.Option(help="auto, groupwise, verl_agent or verifiers.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
 ) -> None:

@@ -24,6 +24,15 @@ LARGEST_INTEGER = 2**40
 """Beyond this an index, a segment or a token count is a mistake, and products of codes would overflow."""
 
 
+def as_column(name: str, column: Any) -> Column:
+    """A column that is read by position: arrays and lists as they are, anything else (a pandas Series) as a list."""
+    if isinstance(column, np.ndarray | list):
+        return column
+    if isinstance(column, str | bytes) or not hasattr(column, "__iter__"):
+        raise RecordError(f"column {name!r} is {shown(column)}; give a list or an array with one entry per row")
+    return list(column)
+
+
 def check_lengths(columns: Mapping[str, Column]) -> int:
     """Return the common length of all columns, or say which one differs from the first."""
     lengths = {name: len(column) for name, column in columns.items()}
@@ -113,11 +122,12 @@ def key_codes(name: str, column: Column) -> tuple[IntArray, list[Hashable]]:
             f"column {name!r}, row {row}: a {type(listed[row]).__name__} cannot be compared by equality; "
             "use text, a number, a tuple of these, or None for 'not comparable'",
         ) from None
-    if None not in keys:
+    # NaN is how tables of other libraries write None; it differs from itself.
+    known = [key is not None and key == key for key in keys]
+    if all(known):
         return codes, keys
-    missing = keys.index(None)
-    codes = np.where(codes == missing, NOT_COMPARABLE, codes - (codes > missing))
-    return codes, keys[:missing] + keys[missing + 1 :]
+    new_code = np.where(known, np.cumsum(known) - 1, NOT_COMPARABLE)
+    return new_code[codes], [key for key, keep in zip(keys, known, strict=True) if keep]
 
 
 def first_seen_codes(values: Sequence[Any]) -> tuple[IntArray, list[Any]]:

@@ -167,7 +167,8 @@ def step_columns(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
     """Lay trajectories out as the columns of a step table, one row a step.
 
     An attempt whose record was cut into several trajectories (same task, same attempt, indices that go on) is one
-    attempt. Outcomes are given for all trajectories or for none: a sum of rewards beside a score would be two scales.
+    attempt. An attempt without steps has no row, and so leaves every statistic. Outcomes are given for all
+    trajectories or for none: a sum of rewards beside a score would be two scales.
     """
     steps = [(trajectory, step) for trajectory in trajectories for step in trajectory.steps]
     columns: dict[str, list[Any]] = {

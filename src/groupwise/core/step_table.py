@@ -215,7 +215,9 @@ class _Rows:
 
 
 def _present(columns: Mapping[str, Column | None]) -> dict[str, Column]:
-    given = {name: column for name, column in columns.items() if column is not None}
+    given = {name: check.as_column(name, column) for name, column in columns.items() if column is not None}
+    if "state" not in given and "states" in given:
+        raise RecordError("there is a column 'states' and none called 'state'; hand it in as state=...")
     for name in REQUIRED:
         if name not in given:
             raise RecordError(
@@ -241,7 +243,23 @@ def _identify(attempt: IntArray, index: IntArray, given: Mapping[str, Column]) -
             "or number the parts of a step with `segment`",
             row=second,
         )
-    return _Rows(order=order, step=step, first=order[Segments.of(step[order]).first])
+    rows = _Rows(order=order, step=step, first=order[Segments.of(step[order]).first])
+    if len(rows.first) < len(step):
+        _check_segments(rows, given)
+    return rows
+
+
+def _check_segments(rows: _Rows, given: Mapping[str, Column]) -> None:
+    """Rows of one step must agree on what became of it; what it saw and did is taken from the first."""
+    for name in ("outcome", "valid"):
+        for row, step in enumerate(rows.step.tolist()) if name in given else ():
+            first = int(rows.first[step])
+            if given[name][row] != given[name][first]:
+                raise RecordError(
+                    f"rows {first} and {row} are segments of one step, but differ in {name!r} "
+                    f"({check.shown(given[name][first])} and {check.shown(given[name][row])}); give both the same",
+                    row=row,
+                )
 
 
 def _states(column: Column | None, rows: IntArray) -> tuple[IntArray, list[Hashable]]:

@@ -30,7 +30,7 @@ from groupwise.losses import (
     TokenMean,
     TrajectoryMean,
 )
-from groupwise.recipes.recipe import recipe
+from groupwise.recipes.recipe import Finite, Share, recipe
 
 Average = Literal["attempt", "step"]
 Alone = Literal["zero", "raw", "error"]
@@ -38,7 +38,7 @@ Alone = Literal["zero", "raw", "error"]
 
 @recipe
 def grpo(
-    *, ddof: Literal[0, 1] = 1, eps: float = 1e-6, average: Average = "attempt", alone: Alone = "zero"
+    *, ddof: Literal[0, 1] = 1, eps: Finite = 1e-6, average: Average = "attempt", alone: Alone = "zero"
 ) -> Algorithm:
     """GRPO (Shao et al. 2024, arXiv:2402.03300): an attempt is compared with the other attempts at its task.
 
@@ -93,7 +93,7 @@ def rloo(*, average: Average = "attempt", alone: Alone = "zero") -> Algorithm:
 
 
 @recipe
-def reinforce_pp(*, gamma: float = 1.0, eps: float = 1e-8) -> Algorithm:
+def reinforce_pp(*, gamma: Share = 1.0, eps: Finite = 1e-8) -> Algorithm:
     """REINFORCE++ (Hu 2025, arXiv:2501.03262): returns whitened over all tokens of the batch; no groups.
 
     A_t = (R_t - mean_tok(R)) / sqrt(var_tok(R) + eps)
@@ -113,7 +113,7 @@ def reinforce_pp(*, gamma: float = 1.0, eps: float = 1e-8) -> Algorithm:
 
 
 @recipe
-def reinforce_pp_baseline(*, eps: float = 1e-8) -> Algorithm:
+def reinforce_pp_baseline(*, eps: Finite = 1e-8) -> Algorithm:
     """REINFORCE++ with baseline (Hu 2025, arXiv:2501.03262): Dr. GRPO's credit, whitened over all tokens of the batch.
 
     A_i = whiten_tok(R_i - mean(R))
@@ -144,8 +144,8 @@ def flow_grpo(*, reference: bool = False) -> Algorithm:
 
 
 @recipe
-def mc_grpo(*, eps: float = 1e-3, reference: bool = False) -> Algorithm:
-    """MC-GRPO (released code): the median as baseline, one attempt more than is trained on.
+def mc_grpo(*, eps: Finite = 1e-3, reference: bool = False) -> Algorithm:
+    """MC-GRPO (2026, arXiv:2601.22582, and its release): the median as baseline, one attempt more than is trained on.
 
     A_i = (R_i - median(R)) / (MAD(R) + eps); the attempt at the median is dropped
 
@@ -163,9 +163,9 @@ def mc_grpo(*, eps: float = 1e-3, reference: bool = False) -> Algorithm:
 
 @recipe
 def ngrpo(
-    *, best: float = 1.0, virtual: Annotated[int, Field(ge=0)] = 1, eps: float = 1e-6, reference: bool = False
+    *, best: Finite = 1.0, virtual: Annotated[int, Field(ge=0)] = 1, eps: Finite = 1e-6, reference: bool = False
 ) -> Algorithm:
-    """NGRPO (released code): a made-up perfect attempt joins each group, so that all-wrong groups still teach.
+    """NGRPO (github.com/nangongrui-ngr/NGRPO): a made-up perfect attempt in each group, so that all-wrong ones teach.
 
     A_i = (R_i - mean(R + {best})) / (std(R + {best}) + eps)
 

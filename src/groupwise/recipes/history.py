@@ -10,7 +10,7 @@ from groupwise.advantages import Blend, Deviation, NoScale, Penalised, Relative,
 from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByHistory
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
-from groupwise.recipes.recipe import recipe
+from groupwise.recipes.recipe import Finite, Share, recipe
 from groupwise.recipes.state import ScaleName, episode_term
 
 
@@ -18,11 +18,11 @@ from groupwise.recipes.state import ScaleName, episode_term
 def hgpo(
     *,
     depth: Annotated[int, Field(ge=0)] = 2,
-    alpha: Annotated[float, Field(ge=0)] = 1.0,
-    gamma: float = 0.95,
+    alpha: Annotated[float, Field(ge=0, le=64)] = 1.0,
+    gamma: Share = 0.95,
     scale: ScaleName = "std",
     episode: bool = False,
-    invalid_penalty: float = 0.1,
+    invalid_penalty: Finite = 0.1,
     reference: bool = False,
 ) -> Algorithm:
     """HGPO (2026, arXiv:2602.22817): a step against steps that share its state and more and more of its history.

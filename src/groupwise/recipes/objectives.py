@@ -8,11 +8,11 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ZeroSpread
 from groupwise.losses import Cispo, Clip, PolicyLoss, Sapo, SequenceMean, SequenceRatio, TokenMean, TokenRatio
 from groupwise.recipes.episode import grpo
-from groupwise.recipes.recipe import recipe
+from groupwise.recipes.recipe import Finite, recipe
 
 
 @recipe
-def dapo(*, low: float = 0.2, high: float = 0.28) -> Algorithm:
+def dapo(*, low: Finite = 0.2, high: Finite = 0.28) -> Algorithm:
     """DAPO (Yu et al. 2025, arXiv:2503.14476): GRPO with more room upwards, every token equal, and no idle tasks.
 
     l = max(-A * rho, -A * clip(rho, 1 - low, 1 + high)),   loss = sum_t l_t / tokens
@@ -29,7 +29,7 @@ def dapo(*, low: float = 0.2, high: float = 0.28) -> Algorithm:
 
 
 @recipe
-def gspo(*, low: float = 3e-4, high: float = 4e-4, unit: Literal["step", "trajectory"] = "step") -> Algorithm:
+def gspo(*, low: Finite = 3e-4, high: Finite = 4e-4, unit: Literal["step", "trajectory"] = "step") -> Algorithm:
     """GSPO (Zheng et al. 2025, arXiv:2507.18071): GRPO with one ratio for a whole answer, clipped as a whole.
 
     s = exp(mean_t(logp_t - logp_old_t)),   l = max(-A * s, -A * clip(s, 1 - low, 1 + high))
@@ -44,7 +44,7 @@ def gspo(*, low: float = 3e-4, high: float = 4e-4, unit: Literal["step", "trajec
 
 
 @recipe
-def cispo(*, cap: float = 5.0) -> Algorithm:
+def cispo(*, cap: Finite = 5.0) -> Algorithm:
     """CISPO (MiniMax-M1 2025, arXiv:2506.13585): GRPO with a cap on the importance weight instead of a clip.
 
     l = -sg(min(rho, cap)) * A * logp,   loss = sum_t l_t / tokens
@@ -59,7 +59,7 @@ def cispo(*, cap: float = 5.0) -> Algorithm:
 
 
 @recipe
-def sapo(*, tau_positive: float = 1.0, tau_negative: float = 1.05) -> Algorithm:
+def sapo(*, tau_positive: Finite = 1.0, tau_negative: Finite = 1.05) -> Algorithm:
     """SAPO (2025, arXiv:2511.20347): GRPO with a soft gate, which lets go of a token gradually, instead of a clip.
 
     l = -A * (4 / tau) * sigmoid(tau * (rho - 1)),   tau = tau_positive where A > 0, else tau_negative

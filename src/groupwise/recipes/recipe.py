@@ -6,14 +6,19 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
-from pydantic import ValidationError, validate_call
+from pydantic import Field, ValidationError, validate_call
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
 
 Options = ParamSpec("Options")
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+"""Any number but an infinity or NaN."""
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A number from 0 to 1."""
 
 
 def recipe(function: Callable[Options, Algorithm]) -> Callable[Options, Algorithm]:

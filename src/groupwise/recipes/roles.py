@@ -15,13 +15,13 @@ from groupwise.advantages import (
 from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByRole
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
-from groupwise.recipes.recipe import recipe
+from groupwise.recipes.recipe import Share, recipe
 from groupwise.recipes.state import ScaleName
 
 
 @recipe
-def mars(*, gamma: float = 1.0, scale: ScaleName = "none", whiten: bool = False) -> Algorithm:
-    """MARS (thu-nics, released code): each player's turns against that player's own turns.
+def mars(*, gamma: Share = 1.0, scale: ScaleName = "none", whiten: bool = False) -> Algorithm:
+    """MARS (github.com/thu-nics/MARS): each player's turns against that player's own turns.
 
     R_t = discounted sum of (r - mean over the player's turns);   A_t = R_t - mean of the distinct values of R
 

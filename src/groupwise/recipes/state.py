@@ -19,7 +19,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByState, ByTask
 from groupwise.losses import Clip, EntropyBonus, Kl, PolicyLoss, TokenMean
 from groupwise.recipes.episode import grpo
-from groupwise.recipes.recipe import recipe
+from groupwise.recipes.recipe import Finite, Share, recipe
 
 ScaleName = Literal["std", "none"]
 
@@ -27,11 +27,11 @@ ScaleName = Literal["std", "none"]
 @recipe
 def gigpo(
     *,
-    step_weight: float = 1.0,
-    gamma: float = 0.95,
+    step_weight: Finite = 1.0,
+    gamma: Share = 0.95,
     scale: ScaleName = "std",
     similarity: float | None = None,
-    invalid_penalty: float = 0.1,
+    invalid_penalty: Finite = 0.1,
     reference: bool = False,
 ) -> Algorithm:
     """GiGPO (Feng et al. 2025, arXiv:2505.10978): episode credit, plus credit among visits to the same state.
@@ -64,7 +64,7 @@ def gigpo(
 
 
 @recipe
-def step_grpo(*, eps: float = 1e-6) -> Algorithm:
+def step_grpo(*, eps: Finite = 1e-6) -> Algorithm:
     """Step-GRPO (R1-Router, 2025, arXiv:2505.22095): every step is a GRPO prompt of its own, with its own reward.
 
     A_t = (r_t - mean(r)) / (std(r) + eps) over the steps with the same state

@@ -84,7 +84,7 @@ def _median_distance(part: MedianAbsoluteDeviation, values: Sequence[float | Fra
     level = Fraction(median_low(values))
     distance = median_low([abs(Fraction(value) - level) for value in values])
     if distance < Fraction(part.fallback) * (Fraction(max(values)) - Fraction(min(values))):
-        return deviation(values, 1)
+        return deviation(values, 1) + 1e-9  # as the part does, against rounding
     return float(distance) + part.eps
 
 

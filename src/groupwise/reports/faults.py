@@ -139,6 +139,15 @@ def two_outcomes(attempts: Attempts) -> Iterator[Fault]:
             yield attempts.fault("two-outcomes", values.values(), found)
 
 
+def outcomes_without_rewards(attempts: Attempts) -> Iterator[Fault]:
+    """Groups that record outcomes and no reward at all: methods that read returns see nothing but zeros."""
+    outcome, reward = attempts.column("outcome"), attempts.column("reward")
+    for task, by_attempt in attempts.rows.items():
+        rows = [row for listed in by_attempt.values() for row in listed]
+        if any(outcome[row] for row in rows) and not any(reward[row] for row in rows):
+            yield attempts.fault("outcome-not-in-rewards", rows[:1], f"group {task!r} has outcomes and no rewards")
+
+
 def lone_attempts(attempts: Attempts) -> Iterator[Fault]:
     """Groups with a single attempt."""
     for task, by_attempt in attempts.rows.items():
@@ -150,10 +159,11 @@ def lone_attempts(attempts: Attempts) -> Iterator[Fault]:
 def copied_attempts(attempts: Attempts) -> Iterator[Fault]:
     """Attempts of a group that are equal row by row: copies made as padding, or sampling that does not sample."""
     state, action, reward = attempts.column("state"), attempts.column("action"), attempts.column("reward")
+    outcome = attempts.column("outcome")
     for task, by_attempt in attempts.rows.items():
         seen: dict[Any, Any] = {}
         for attempt, rows in by_attempt.items():
-            content = tuple((state[row], action[row], reward[row]) for row in rows)
+            content = tuple((state[row], action[row], reward[row], outcome[row]) for row in rows)
             if len(content) > 1 and content in seen:
                 found = f"group {task!r}: attempt {attempt!r} repeats attempt {seen[content]!r} in all {len(rows)} rows"
                 yield attempts.fault("copied-attempt", rows[:1], found)
@@ -226,6 +236,12 @@ CHECKS = (
         severity="warning",
         meaning="History cannot be read across a missing step; returns skip it. Record every step.",
         find=gaps_in_steps,
+    ),
+    Check(
+        kind="outcome-not-in-rewards",
+        severity="warning",
+        meaning="Step-level methods (GiGPO, HGPO) read rewards, which are all 0: put the outcome on the last step too.",
+        find=outcomes_without_rewards,
     ),
     Check(
         kind="copied-attempt",

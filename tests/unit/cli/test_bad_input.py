@@ -175,7 +175,12 @@ BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
         ("audit", "FILE", "--format", "veriffiers"),
         "unknown rollouts format 'veriffiers'; did you mean 'verifiers'? Valid: auto, groupwise, verifiers, verl_agent",
     ),
-    (("audit", "FILE", "--gamma", "2"), "ReturnToGo: gamma: input should be less than or equal to 1, found 2.0"),
+    (("audit", "FILE", "--recipe", "hgpo:gamma=2"), "hgpo: gamma: input should be less than or equal to 1, found 2"),
+    (
+        ("audit", "FILE", "--recipe", "hgpo:alpha=1000"),
+        "hgpo: alpha: input should be less than or equal to 64, found 1000",
+    ),
+    (("audit", "FILE", "--recipe", "ngrpo:best=inf"), "ngrpo: best: input should be a finite number, found inf"),
     (
         ("explain", "FILE", "--attempt", "c", "--step", "0", "--task", "uu"),
         "there is no task 'uu'; did you mean 'u'? Valid: t, u",

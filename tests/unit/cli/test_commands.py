@@ -165,7 +165,7 @@ def test_audit_of_the_shipped_example_counts_what_is_in_the_file() -> None:
 def test_audit_of_the_shipped_example_has_something_to_say() -> None:
     text = invoked("audit", str(EXAMPLE)).stdout
     assert "Findings" in text
-    assert "arrived there by different histories" in words(text)
+    assert "reached by several histories" in words(text)
 
 
 def test_a_batch_wide_recipe_audits_a_file_that_fits_into_memory(small: Path) -> None:
@@ -239,7 +239,7 @@ def test_explain_agrees_on_the_first_step_of_the_shipped_example() -> None:
 def test_check_passes_a_clean_file_with_status_0(groupwise: Run, rollouts: str) -> None:
     ran = groupwise("check", "rollouts", rollouts)
     assert ran.status == 0
-    assert ran.out.splitlines()[0] == "rollouts.jsonl: 6 rows, 10 checks"
+    assert ran.out.splitlines()[0] == "rollouts.jsonl: 6 rows, 11 checks"
     assert [line.split() for line in ran.out.splitlines()[1:]].count(["ok", "duplicated-row"]) == 1
 
 

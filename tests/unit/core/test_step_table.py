@@ -297,3 +297,58 @@ def test_ids_may_be_numpy_scalars() -> None:
     ids = list(np.array(["a", "b"]))
     table = StepTable.from_columns(task=ids, attempt=list(np.array([1, 2])), index=[0, 0], reward=[0.0, 0.0])
     assert list(table.task_ids) == ["a", "b"]
+
+
+class Labelled:
+    """A column read by label, as a pandas Series is: its labels are not its positions."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Any:
+        return iter(self.values)
+
+    def __getitem__(self, label: int) -> Any:
+        return self.values[-1 - label]
+
+
+def test_columns_are_read_by_position_never_by_label() -> None:
+    plain = {"task": ["t"] * 4, "attempt": [0, 0, 1, 1], "index": [0, 1, 0, 1], "reward": [0.0, 1.0, 0.0, 0.0]}
+    states = ["a", "b", "a", "c"]
+    expected = recipes.hgpo().advantage(StepTable.from_columns(**plain, state=states)).values.tolist()
+    labelled = {name: Labelled(*column) for name, column in plain.items()}
+    found = StepTable.from_columns(**labelled, state=Labelled(*states))  # type: ignore[arg-type]
+    assert recipes.hgpo().advantage(found).values.tolist() == expected
+
+
+def test_nan_in_place_of_a_state_is_not_comparable() -> None:
+    table = StepTable.from_columns(
+        task=["t"] * 3, attempt=[0, 1, 2], index=[0] * 3, reward=[0.0] * 3, state=["a", float("nan"), None]
+    )
+    assert table.state.tolist() == [0, -1, -1]
+
+
+@pytest.mark.parametrize(("column", "shown"), [("tt", "'tt'"), (3, "3"), (True, "True")])
+def test_what_is_no_column_is_refused(column: Any, shown: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        StepTable.from_columns(task=column, attempt=[0], index=[0], reward=[0.0])
+    assert str(caught.value) == f"column 'task' is {shown}; give a list or an array with one entry per row"
+
+
+def test_a_column_called_states_is_taken_for_a_slip() -> None:
+    with pytest.raises(RecordError) as caught:
+        StepTable.from_columns(task=["t"], attempt=[0], index=[0], reward=[0.0], states=["a"])
+    assert str(caught.value) == "there is a column 'states' and none called 'state'; hand it in as state=..."
+
+
+def test_segments_of_a_step_must_agree_on_what_became_of_it() -> None:
+    with pytest.raises(RecordError) as caught:
+        StepTable.from_columns(
+            task=["t"] * 2, attempt=[0] * 2, index=[0] * 2, segment=[0, 1], reward=[0.0] * 2, outcome=[1.0, 5.0]
+        )
+    assert str(caught.value) == (
+        "rows 0 and 1 are segments of one step, but differ in 'outcome' (1.0 and 5.0); give both the same"
+    )

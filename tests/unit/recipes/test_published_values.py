@@ -194,7 +194,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"best": 5.0, "virtual": 3, "eps": 0.5, "reference": True},
         relative(virtual=[5.0] * 3, scale=deviation(eps=0.5), alone="raw", virtual_is_company=False),
     ),
-    ("dgpo", {}, dgpo(eps=0.0)),
+    ("dgpo", {}, dgpo(eps=1e-9)),
     ("dgpo", {"reference": True, "temperature": 1.0}, dgpo(eps=1e-4, temperature=1.0)),
     ("a_grae", {}, a_grae(1.0, "paper", 0.0)),
     ("a_grae", {"reference": True, "alpha": 0.5}, a_grae(0.5, "code", 1e-6)),

@@ -159,13 +159,19 @@ def test_findings_about_groups_states_and_the_last_recipe() -> None:
 def test_findings_about_histories() -> None:
     # All start from z; m is reached over a with returns 0 and 1, over b with 3 and 4. Twelve steps share a state,
     # four of them with different histories; their baseline moves from 2 to 0.5 or 3.5, and 1 and 3 change sides.
-    rewards = [[0, 0, 0], [0, 0, 1], [0, 0, 3], [0, 0, 4]]
-    rows = walks("zam", "zam", "zbm", "zbm", rewards=rewards)
+    # Ten copies of the four attempts make forty such steps, enough to speak about.
+    rewards = [[0, 0, 0], [0, 0, 1], [0, 0, 3], [0, 0, 4]] * 10
+    rows = walks(*["zam", "zam", "zbm", "zbm"] * 10, rewards=rewards)
     assert audited(rows, depth=2, gamma=1).findings == [
-        "33.3 % of the steps that share a state arrived there by different histories (depth 2).",
-        "Asking for 2 earlier states to match moves the baseline by 1.5 on average (0.95 deviations) and turns the "
-        "sign of 50.0 % of the steps; 33.3 % of them still find company.",
+        "33.3 % of the steps that share a state stand in one that was reached by several histories (depth 2).",
+        "40 steps (33.3 % of those) still find company that shares 2 earlier states too; for them the baseline moves "
+        "by 1.5 on average (0.95 deviations), and 20 turn sign.",
     ]
+
+
+def test_a_level_that_compares_few_steps_is_not_spoken_of() -> None:
+    rows = walks("zam", "zam", "zbm", "zbm", rewards=[[0, 0, 0], [0, 0, 1], [0, 0, 3], [0, 0, 4]])
+    assert audited(rows, depth=2, gamma=1).findings == []
 
 
 def test_findings_about_thin_states() -> None:

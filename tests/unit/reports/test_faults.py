@@ -48,13 +48,18 @@ FAULTY: list[tuple[str, list[dict[str, Any]], Fault]] = [
     ),
     (
         "two-outcomes",
-        [step(0, 0, outcome=1.0), step(0, 1, outcome=0.0), step(1, 0, outcome=1.0)],
+        [step(0, 0, outcome=1.0), step(0, 1, outcome=0.0, reward=1.0), step(1, 0, outcome=1.0)],
         Fault(kind="two-outcomes", lines=(2, 3), found="group 't', attempt 0 has outcomes [0.0, 1.0]"),
     ),
     (
         "row-after-the-end",
         [step(0, 0, stop="terminated"), step(0, 1), step(1, 0, stop="truncated")],
         Fault(kind="row-after-the-end", lines=(2,), found="group 't', attempt 0 goes on after 'terminated'"),
+    ),
+    (
+        "outcome-not-in-rewards",
+        [step(0, 0, outcome=1.0), step(1, 0, outcome=0.0)],
+        Fault(kind="outcome-not-in-rewards", lines=(2,), found="group 't' has outcomes and no rewards"),
     ),
     (
         "gap-in-steps",
@@ -115,6 +120,7 @@ def test_every_check_has_a_file_that_it_finds() -> None:
         "two-outcomes",
         "row-after-the-end",
         "gap-in-steps",
+        "outcome-not-in-rewards",
         "copied-attempt",
         "counter-in-state",
         "no-state",

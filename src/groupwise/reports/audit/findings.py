@@ -9,6 +9,9 @@ from groupwise.reports.audit.census import Census
 from groupwise.reports.audit.levels import Level
 from groupwise.reports.audit.recipes_compared import RecipeColumn
 
+ENOUGH_STEPS = 30
+"""Compared steps below which a level is too thin to speak about."""
+
 
 def findings(census: Census, levels: Sequence[Level], recipes: Sequence[RecipeColumn]) -> list[str]:
     """Sentences worth reading first, in the order of the pipeline: groups, states, histories, recipes."""
@@ -54,19 +57,21 @@ def _states(census: Census, levels: Sequence[Level]) -> Iterator[str]:
 
 
 def _histories(levels: Sequence[Level]) -> Iterator[str]:
-    shallow, deep = levels[0], levels[-1]
-    if deep.depth and shallow.compared_steps and deep.split_steps:
-        yield (
-            f"{_share(deep.split_steps, shallow.compared_steps)} of the steps that share a state arrived there by "
-            f"different histories (depth {deep.depth})."
-        )
-    if deep.depth and deep.compared_at_both:
-        yield (
-            f"Asking for {deep.depth} earlier state{'s' * (deep.depth > 1)} to match moves the baseline by "
-            f"{deep.baseline_shift:.3g} on average ({deep.relative_shift:.2f} deviations) and turns the sign of "
-            f"{_share(deep.sign_flips, deep.compared_at_both)} of the steps; "
-            f"{_share(deep.compared_steps, shallow.compared_steps)} of them still find company."
-        )
+    shallow = levels[0]
+    # The deepest level that still compares enough steps to speak about.
+    deep = next((level for level in reversed(levels[1:]) if level.compared_at_both >= ENOUGH_STEPS), None)
+    if deep is None:
+        return
+    plural = "s" if deep.depth > 1 else ""
+    yield (
+        f"{_share(deep.split_steps, shallow.compared_steps)} of the steps that share a state stand in one that was "
+        f"reached by several histories (depth {deep.depth})."
+    )
+    yield (
+        f"{deep.compared_steps} steps ({_share(deep.compared_steps, shallow.compared_steps)} of those) still find "
+        f"company that shares {deep.depth} earlier state{plural} too; for them the baseline moves by "
+        f"{deep.baseline_shift:.3g} on average ({deep.relative_shift:.2f} deviations), and {deep.sign_flips} turn sign."
+    )
 
 
 def _recipes(census: Census, recipes: Sequence[RecipeColumn]) -> Iterator[str]:
