@@ -199,7 +199,8 @@ def test_dgpo_gives_mixed_tasks_weights_whose_mean_is_the_share_of_all_tokens(ro
             weights.append(own.mean())
             tokens += len(own)
     assume(weights)
-    assert math.fsum(weights) == pytest.approx(len(weights) * len(rows) / tokens, rel=1e-9)
+    # Distances of multiples of 1/8 sum to an eighth at least; 1e-9 is added to them.
+    assert math.fsum(weights) == pytest.approx(len(weights) * len(rows) / tokens, rel=1e-7)
 
 
 @given(rows=step_rows(optional=False, min_attempts=2))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from groupwise.core.errors import RecordError
-from groupwise.core.segments import NOT_COMPARABLE, BoolArray, FloatArray, IntArray
+from groupwise.core.segments import NOT_COMPARABLE, BoolArray, FloatArray, IntArray, Segments
 
 Column = Sequence[Any] | npt.NDArray[Any]
 
@@ -100,8 +100,7 @@ def id_codes(name: str, column: Column) -> tuple[IntArray, list[str] | list[int]
     if isinstance(column, np.ndarray) or (len(column) and isinstance(column[0], int | np.integer)):
         values = np.asarray(column)
         if values.dtype.kind in "iu":
-            keys, codes = np.unique(values, return_inverse=True)
-            return codes.astype(np.int64), keys.tolist()
+            return integer_codes(values)
     listed = column.tolist() if isinstance(column, np.ndarray) else [_plain(value) for value in column]
     _check_ids(name, listed)
     codes, seen = first_seen_codes(listed)
@@ -110,8 +109,22 @@ def id_codes(name: str, column: Column) -> tuple[IntArray, list[str] | list[int]
     return np.array([rank[key] for key in seen], dtype=np.int64)[codes], ordered
 
 
+def integer_codes(values: npt.NDArray[Any]) -> tuple[IntArray, list[int]]:
+    """Code integers by their sorted order; return codes and the integers behind them."""
+    if len(values) and values.min() >= 0 and values.max() <= LARGEST_INTEGER:
+        groups = Segments.of(
+            values.astype(np.int64)
+        )  # no sort where the integers are not much larger than their number
+        return groups.label, values[groups.first].tolist()
+    keys, codes = np.unique(values, return_inverse=True)
+    return codes.astype(np.int64), keys.tolist()
+
+
 def key_codes(name: str, column: Column) -> tuple[IntArray, list[Hashable]]:
-    """Code a column of hashable keys by first appearance; None becomes -1 (not comparable)."""
+    """Code a column of hashable keys, equal where the keys are equal; None and NaN become -1 (not comparable)."""
+    if isinstance(column, np.ndarray) and column.dtype.kind in "iu" and column.ndim == 1:
+        codes, integers = integer_codes(column)
+        return codes, list(integers)
     listed = column.tolist() if isinstance(column, np.ndarray) else column
     try:
         codes, keys = first_seen_codes(listed)

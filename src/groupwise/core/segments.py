@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 NOT_COMPARABLE = -1
+BLOCK = 1 << 15
+"""Length from which sorting in blocks pays."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +42,24 @@ class Segments:
     def of(cls, labels: IntArray) -> Segments:
         """Number the labels densely, in ascending order, keeping -1."""
         if len(labels) and int(labels.max()) >= 4 * len(labels):
-            inside = np.flatnonzero(labels >= 0)
-            order, starts = sorted_runs(labels[inside])
-            labels = np.full(len(labels), NOT_COMPARABLE, dtype=np.int64)
-            labels[inside[order]] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(order))))
+            return cls._of_sorted(labels)
         size = np.bincount(labels[labels >= 0])
         label = np.append(np.cumsum(size > 0) - 1, NOT_COMPARABLE)[labels]
         first = np.zeros(len(size) + 1, dtype=np.int64)  # one more for -1, which indexes the end
         first[labels[::-1]] = np.arange(len(labels) - 1, -1, -1)  # written backwards, so the first member stays
         return cls(label=label, size=size[size > 0], first=first[:-1][size > 0])
+
+    @classmethod
+    def _of_sorted(cls, labels: IntArray) -> Segments:
+        """Number large labels by sorting them."""
+        inside = np.flatnonzero(labels >= 0)
+        whole = len(inside) == len(labels)
+        order, starts = sorted_runs(labels if whole else labels[inside])
+        members = order if whole else inside[order]
+        size = np.diff(np.append(starts, len(order)))
+        label = np.full(len(labels), NOT_COMPARABLE, dtype=np.int64)
+        label[members] = np.repeat(np.arange(len(starts)), size)
+        return cls(label=label, size=size, first=members[starts])
 
     def __len__(self) -> int:
         return len(self.size)
@@ -126,10 +138,24 @@ def sorted_runs(keys: IntArray) -> tuple[IntArray, IntArray]:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     bits = num.bit_length()
     if int(keys.max()) >> (63 - bits) == 0:
-        packed = np.sort((keys << bits) | np.arange(num, dtype=np.int64))
+        packed = _sorted_in_blocks((keys << bits) | np.arange(num, dtype=np.int64))
         order, ordered = packed & ((1 << bits) - 1), packed >> bits
     else:
         order = np.argsort(keys, kind="stable")
         ordered = keys[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     return order, starts.astype(np.int64)
+
+
+def _sorted_in_blocks(values: IntArray) -> IntArray:
+    """Sort in place, block by block where no later value is smaller than an earlier block's largest.
+
+    A table lies sorted by task, and so do labels made from it: short blocks then sort within the processor's cache.
+    """
+    highest, lowest = np.maximum.accumulate(values), np.minimum.accumulate(values[::-1])[::-1]
+    cuts = np.flatnonzero(highest[:-1] < lowest[1:]) + 1
+    wanted = np.searchsorted(cuts, np.arange(BLOCK, len(values), BLOCK))
+    bounds = [0, *np.unique(cuts[wanted[wanted < len(cuts)]]).tolist(), len(values)]
+    for start, end in pairwise(bounds):
+        values[start:end].sort()
+    return values

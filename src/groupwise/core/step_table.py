@@ -23,7 +23,6 @@ from groupwise.core.segments import (
     FloatArray,
     IntArray,
     Segments,
-    pair_labels,
     sorted_runs,
     weighted_count,
 )
@@ -66,7 +65,7 @@ class StepTable:
     attempt_ids: Sequence[str] | Sequence[int]
     """Id of each attempt within its task (A)."""
     state_keys: Sequence[Hashable]
-    """The distinct states, by first appearance in the table."""
+    """The distinct states."""
     extra: Mapping[str, npt.NDArray[Any]]
     """Further named columns (S): outcome, valid, action, role, branch, tokens, accuracy, next_state, or your own."""
     step_of_row: IntArray
@@ -103,14 +102,13 @@ class StepTable:
         attempt_code, attempt_names = check.id_codes("attempt", given["attempt"])
         step_index = check.integer_column("index", given["index"])
         rewards = check.number_column("reward", given["reward"], largest=check.LARGEST_REWARD)
-        attempt_of_row = pair_labels(task_code, attempt_code)
-        rows = _identify(attempt_of_row, step_index, given)
-        attempt_of_step = attempt_of_row[rows.first]
-        first_of_attempt = rows.first[Segments.of(attempt_of_step).first]
+        rows = _identify(task_code, attempt_code, step_index, given)
+        begins = _begins(task_code[rows.first], attempt_code[rows.first])
+        first_of_attempt = rows.first[begins]
         state_code, state_keys = _states(given.get("state"), rows.first)
         table = cls(
             task=task_code[rows.first],
-            attempt=attempt_of_step,
+            attempt=np.cumsum(begins) - 1,
             index=step_index[rows.first],
             state=state_code,
             reward=rows.total(rewards),
@@ -227,13 +225,13 @@ def _present(columns: Mapping[str, Column | None]) -> dict[str, Column]:
     return given
 
 
-def _identify(attempt: IntArray, index: IntArray, given: Mapping[str, Column]) -> _Rows:
+def _identify(task: IntArray, attempt: IntArray, index: IntArray, given: Mapping[str, Column]) -> _Rows:
     """Sort rows by identity, refuse two rows with one, and take rows that differ only by segment as one step."""
-    step = pair_labels(attempt, index)
-    segment = check.integer_column("segment", given["segment"]) if "segment" in given else np.zeros_like(step)
-    identity = pair_labels(step, segment) if "segment" in given else step
-    order, starts = sorted_runs(identity)
-    if len(starts) < len(identity):
+    columns = [task, attempt, index]
+    if "segment" in given:
+        columns.append(check.integer_column("segment", given["segment"]))
+    order, starts = sorted_runs(_joined(columns))
+    if len(starts) < len(order):
         twice = int(np.flatnonzero(np.diff(np.append(starts, len(order))) > 1)[0])
         first, second = (int(row) for row in order[starts[twice] : starts[twice] + 2])
         names = [name for name in ("task", "attempt", "index", "segment") if name in given]
@@ -243,10 +241,35 @@ def _identify(attempt: IntArray, index: IntArray, given: Mapping[str, Column]) -
             "or number the parts of a step with `segment`",
             row=second,
         )
-    rows = _Rows(order=order, step=step, first=order[Segments.of(step[order]).first])
-    if len(rows.first) < len(step):
-        _check_segments(rows, given)
+    step = np.empty_like(order)
+    if "segment" not in given:
+        step[order] = np.arange(len(order))
+        return _Rows(order=order, step=step, first=order)
+    begins = _begins(task[order], attempt[order], index[order])
+    step[order] = np.cumsum(begins) - 1
+    rows = _Rows(order=order, step=step, first=order[begins])
+    _check_segments(rows, given)
     return rows
+
+
+def _joined(columns: Sequence[IntArray]) -> IntArray:
+    """One integer a row that sorts as the columns do, first column first (N)."""
+    joined = columns[0]
+    for column in columns[1:]:
+        width = int(column.max(initial=0)) + 1
+        if (int(joined.max(initial=0)) + 1) * width > 2**62:
+            joined = Segments.of(joined).label  # numbered densely, it takes fewer digits
+        joined = joined * width + column
+    return joined
+
+
+def _begins(*columns: IntArray) -> BoolArray:
+    """Where a run of equal entries begins in sorted columns."""
+    differs = np.zeros(len(columns[0]), dtype=np.bool_)
+    differs[:1] = True
+    for column in columns:
+        differs[1:] |= column[1:] != column[:-1]
+    return differs
 
 
 def _check_segments(rows: _Rows, given: Mapping[str, Column]) -> None:

@@ -143,9 +143,11 @@ def test_keys_are_coded_by_first_appearance_and_none_is_minus_one() -> None:
     assert (codes.tolist(), keys) == ([0, -1, 1, 0, 2, -1], ["b", "a", ("a", 1)])
 
 
-def test_keys_without_none_keep_their_codes() -> None:
+def test_integer_keys_are_coded_in_their_order() -> None:
     codes, keys = check.key_codes("state", np.array([3, 1, 3]))
-    assert (codes.tolist(), keys) == ([0, 1, 0], [3, 1])
+    assert (codes.tolist(), keys) == ([1, 0, 1], [1, 3])
+    codes, keys = check.key_codes("state", np.array([3, -1, 3]))
+    assert (codes.tolist(), keys) == ([1, 0, 1], [-1, 3])
 
 
 def test_a_key_that_comes_before_none_keeps_its_code() -> None:
