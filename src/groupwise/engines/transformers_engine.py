@@ -71,10 +71,6 @@ class TransformersEngine:
         self._sessions.clear()
         self._version = version
 
-    def forget(self, sessions: Sequence[str]) -> None:
-        """Drop what is kept for attempts that have ended."""
-        self._sessions.forget(sessions)
-
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests, in their order."""

@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from groupwise.batching import Pack, pack, token_logps
+from groupwise.batching import totals as count
 from groupwise.core.errors import TrainingError
 from groupwise.core.parts import Loss
 from groupwise.core.sample import Sample
@@ -73,7 +74,11 @@ class Learner:
         losses: list[float] = []
         norms: list[float] = []
         for batch in _minibatches(samples, config.minibatches) * config.passes:
-            totals = totals_of if config.minibatches == 1 else _totals(samples, batch, totals_of.max_tokens)
+            totals = (
+                totals_of
+                if config.minibatches == 1
+                else count([samples[number] for number in batch], max_tokens=totals_of.max_tokens)
+            )
             loss, norm = self._step(samples, batch, totals, old, reference, metrics)
             losses.append(loss)
             norms.append(norm)
@@ -187,14 +192,3 @@ def _minibatches(samples: Sequence[Sample], num: int) -> list[list[int]]:
     for number, sample in enumerate(samples):
         found[place[sample.trajectory]].append(number)
     return [batch for batch in found if batch]
-
-
-def _totals(samples: Sequence[Sample], batch: Sequence[int], max_tokens: int) -> Totals:
-    chosen = [samples[number] for number in batch]
-    return Totals.count(
-        tokens=[sample.num_trained for sample in chosen],
-        trajectory=[sample.trajectory for sample in chosen],
-        step=[sample.step for sample in chosen],
-        group=[sample.group for sample in chosen],
-        max_tokens=max_tokens,
-    )

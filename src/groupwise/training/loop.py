@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from groupwise.batching import totals as count
 from groupwise.core.errors import TrainingError
 from groupwise.core.journal import Update
 from groupwise.core.records import StopReason, Trajectory
@@ -37,13 +38,7 @@ def train(run: Run, *, resume: bool = False, report: Callable[[Update], None] = 
         survivors = _survivors(played, number, config.training.least_survivors)
         values, compared, keep = credited(config.algorithm, survivors)
         samples = make_samples(survivors, values, keep)
-        totals = Totals.count(
-            tokens=[sample.num_trained for sample in samples],
-            trajectory=[sample.trajectory for sample in samples],
-            step=[sample.step for sample in samples],
-            group=[sample.group for sample in samples],
-            max_tokens=config.rollout.max_tokens,
-        )
+        totals = count(samples, max_tokens=config.rollout.max_tokens)
         clock.lap("credit")
         learned = run.learner.learn(samples, totals) if totals.tokens else None
         clock.lap("learn")
