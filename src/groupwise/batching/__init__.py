@@ -5,6 +5,7 @@ from __future__ import annotations
 from groupwise.batching.columns import column
 from groupwise.batching.counts import totals
 from groupwise.batching.forest import Forest, forest, merge
+from groupwise.batching.layout import Layout
 from groupwise.batching.logps import check_sharing, token_logps
 from groupwise.batching.masks import attention_mask, dense_mask
 from groupwise.batching.pack import Pack, pack, unpack
@@ -12,6 +13,7 @@ from groupwise.batching.padded import PaddedRows, padded
 
 __all__ = [
     "Forest",
+    "Layout",
     "Pack",
     "PaddedRows",
     "attention_mask",

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 
 import torch
 
-from groupwise.batching.pack import Pack
-from groupwise.batching.padded import PaddedRows
+from groupwise.batching.layout import Layout
 from groupwise.core.errors import RecordError
 
 
-def column(layout: Pack | PaddedRows, values: Sequence[float | Sequence[float]]) -> torch.Tensor:
+def column(layout: Layout, values: Sequence[float | Sequence[float]]) -> torch.Tensor:
     """One float32 a trained token (T), in the order of the layout.
 
     Args:

@@ -9,15 +9,16 @@ Axes: N samples, L nodes (tokens computed), T trained tokens.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import torch
 
 from groupwise.batching.forest import Forest, Ragged, common_prefix, count_up, grow, sort
-from groupwise.core.errors import ConfigError
+from groupwise.batching.layout import Layout
+from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.sample import Sample
 from groupwise.core.segments import IntArray
 
@@ -26,69 +27,46 @@ GATE = 1.3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Pack:
-    """Some samples of an update as one row of tokens, with the way back from nodes to samples.
+class Pack(Layout):
+    """Some samples of an update as one row of tokens: `input_ids` (1, L) are the nodes of a forest, in pre-order.
 
     Worked example: prompt (1, 2) with the responses (3, 4) and (3, 5) is one path of three nodes, input_ids
     [[1, 2, 3]], with predictor [1, 2, 1, 2], target [3, 4, 3, 5], sample [0, 0, 1, 1], position [0, 1, 0, 1]. Token 3
     is computed once and trains twice, each time with its own sample's advantage.
     """
 
-    input_ids: torch.Tensor
-    """Token of each node (1, L), in pre-order."""
-    position_ids: torch.Tensor
-    """Depth of each node (1, L): its position in every sample through it."""
     end: torch.Tensor
     """One past the last node of each node's subtree (L): q sees k where `k <= q < end[k]`."""
-    predictor: torch.Tensor
-    """Node whose hidden state predicts each trained token (T)."""
-    target: torch.Tensor
-    """Token id of each trained token (T)."""
-    sample: torch.Tensor
-    """Sample of each trained token (T), numbered as in the list handed in; ascending."""
-    position: torch.Tensor
-    """Position of each trained token in its response (T), from 0."""
-    members: tuple[int, ...]
-    """The samples it holds, ascending."""
-    longest: int
-    """Nodes of the longest path: the positions and the attention window a model must have."""
-    largest_id: int
-    """Largest token id: the vocabulary a model must have."""
-    raw_tokens: int
-    """Tokens of its samples without sharing; over the number of nodes, the token ratio."""
 
     def __len__(self) -> int:
         return self.input_ids.shape[1]
 
-    def to(self, device: torch.device | str) -> Pack:
-        """The same pack on a device."""
-        return replace(
-            self,
-            input_ids=self.input_ids.to(device),
-            position_ids=self.position_ids.to(device),
-            end=self.end.to(device),
-            predictor=self.predictor.to(device),
-            target=self.target.to(device),
-            sample=self.sample.to(device),
-            position=self.position.to(device),
-        )
 
-
-def pack(samples: Sequence[Sample], *, token_budget: int, share: bool = True, gate: float = GATE) -> list[Pack]:
+def pack(
+    samples: Sequence[Sample], *, token_budget: int, share: bool = True, gate: float = GATE, unit: str = "sample"
+) -> list[Pack]:
     """Lay samples out as micro-batches of at most `token_budget` tokens each, distinct ones where prefixes are shared.
 
     Samples are sorted lexicographically and cut where the fewest tokens are computed twice. With `share` off, or where
-    that leaves fewer than `gate` raw tokens per distinct one, they lie side by side in the order handed in. A sample
-    longer than the budget has a pack of its own. Samples that train on no token are in no pack.
+    that leaves fewer than `gate` raw tokens per distinct one, they lie side by side in the order handed in. Samples
+    that train on no token are in no pack.
+
+    Args:
+        samples: Every sample of a batch.
+        token_budget: Most tokens of a pack; a unit that has more goes alone.
+        share: Whether equal beginnings are computed once.
+        gate: Raw tokens per distinct token from which sharing pays.
+        unit: What lies whole in one pack: `sample`, `step` (all samples of a step) or `trajectory`.
     """
     if token_budget < 1:
         raise ConfigError(f"token_budget is {token_budget}; a pack holds at least one token")
     trained = np.array([number for number, sample in enumerate(samples) if sample.num_trained], dtype=np.int64)
     inputs = Ragged.of([samples[number].token_ids[:-1] for number in trained])
     targets = Ragged.of([samples[number].response_ids for number in trained])
-    plan = _shared_plan(inputs, token_budget) if share else None
+    units = _units([samples[number] for number in trained], unit)
+    plan = _shared_plan(inputs, token_budget, units) if share else None
     if plan is None or len(inputs.flat) < gate * plan.num_nodes:
-        plan = _plain_plan(inputs, token_budget)
+        plan = _plain_plan(inputs, token_budget, units)
     return [
         _pack(grow(inputs, plan.order[run], plan.shared[run]), np.sort(plan.order[run]), trained, targets)
         for run in plan.runs
@@ -148,22 +126,74 @@ class _Plan:
     num_nodes: int
 
 
-def _shared_plan(inputs: Ragged, token_budget: int) -> _Plan:
+def _shared_plan(inputs: Ragged, token_budget: int, units: IntArray | None) -> _Plan:
     order = sort(inputs)
-    return _plan(inputs, order, common_prefix(inputs, order), token_budget)
+    return _plan(inputs, order, common_prefix(inputs, order), token_budget, units)
 
 
-def _plain_plan(inputs: Ragged, token_budget: int) -> _Plan:
+def _plain_plan(inputs: Ragged, token_budget: int, units: IntArray | None) -> _Plan:
     order = np.arange(len(inputs), dtype=np.int64)
-    return _plan(inputs, order, np.zeros_like(order), token_budget)
+    return _plan(inputs, order, np.zeros_like(order), token_budget, units)
 
 
-def _plan(inputs: Ragged, order: IntArray, shared: IntArray, token_budget: int) -> _Plan:
+def _plan(inputs: Ragged, order: IntArray, shared: IntArray, token_budget: int, units: IntArray | None) -> _Plan:
     length = inputs.length[order]
-    starts = cuts(length, shared, token_budget)
-    shared[starts[:-1]] = 0  # the first sequence of a run shares with nobody
+    if units is not None:
+        members = whole_units(length, shared, units[order], token_budget)
+        starts = np.append(0, np.cumsum([len(run) for run in members], dtype=np.int64)).tolist()
+        shared = np.concatenate([_shared_within(shared, run) for run in members]) if members else shared
+        place = np.concatenate(members) if members else order
+        order, length = order[place], length[place]
+    else:
+        starts = cuts(length, shared, token_budget)
+        shared[starts[:-1]] = 0  # the first sequence of a run shares with nobody
     runs = [slice(low, high) for low, high in pairwise(starts)]
     return _Plan(order=order, shared=shared, runs=runs, num_nodes=int((length - shared).sum()))
+
+
+def _units(samples: Sequence[Sample], unit: str) -> IntArray | None:
+    """Label of each sample's unit, equal within a unit; None where each is a unit of its own."""
+    names: dict[str, list[Hashable]] = {
+        "sample": list(range(len(samples))),
+        "step": [(sample.trajectory, sample.step) for sample in samples],
+        "trajectory": [sample.trajectory for sample in samples],
+    }
+    if unit not in names:
+        raise ConfigError(f"there is no unit {unit!r}; {nearest(unit, names)}")
+    labels: dict[Hashable, int] = {}
+    found = [labels.setdefault(name, len(labels)) for name in names[unit]]
+    return np.array(found, dtype=np.int64) if len(labels) < len(found) else None
+
+
+def whole_units(length: IntArray, shared: IntArray, unit: IntArray, token_budget: int) -> list[IntArray]:
+    """Deal sorted sequences into runs that hold whole units and fit the budget: the places of each run, ascending.
+
+    Units come in the order of their first sequence, and a run takes units for as long as they fit: the members of a
+    unit lie apart in the order of the sequences, so that the best cuts are no longer a matter of one pass. A unit that
+    is larger than the budget is a run of its own.
+    """
+    by_unit = np.argsort(unit, kind="stable")
+    places = np.split(by_unit, np.flatnonzero(np.diff(unit[by_unit])) + 1)
+    runs: list[IntArray] = []
+    for new in sorted((each for each in places if len(each)), key=lambda each: int(each[0])):
+        joined = np.sort(np.concatenate((runs[-1], new))) if runs else new
+        if runs and _num_nodes(length, shared, joined) <= token_budget:
+            runs[-1] = joined
+        else:
+            runs.append(new)
+    return runs
+
+
+def _num_nodes(length: IntArray, shared: IntArray, places: IntArray) -> int:
+    return int((length[places] - _shared_within(shared, places)).sum())
+
+
+def _shared_within(shared: IntArray, places: IntArray) -> IntArray:
+    """What each of some sorted sequences shares with the one before it among them: the least of what lies between."""
+    found = np.zeros(len(places), dtype=np.int64)
+    if len(places) > 1:
+        found[1:] = np.minimum.reduceat(shared[: places[-1] + 1], places[:-1] + 1)
+    return found
 
 
 def _pack(grown: Forest, members: IntArray, trained: IntArray, targets: Ragged) -> Pack:

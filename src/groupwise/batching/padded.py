@@ -6,62 +6,30 @@ Axes: B rows, W width, T trained tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from groupwise.batching.forest import Ragged, count_up
+from groupwise.batching.layout import Layout
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PaddedRows:
-    """Some samples of an update as rows of one width; the fields mean what they mean in `Pack`.
+class PaddedRows(Layout):
+    """Some samples of an update as rows of one width: `input_ids` (B, W) with the last token of each response too.
 
     Worked example: prompt (1, 2) with response (3,), prompt (4,) with response (5, 6), pad_id 0, are the rows
     [1, 2, 3] and [4, 5, 6]: predictor [1, 3, 4], target [3, 5, 6], sample [0, 1, 1], position [0, 0, 1].
     """
 
-    input_ids: torch.Tensor
-    """Tokens (B, W), the last one of each response too."""
     attention_mask: torch.Tensor
     """1 where there is a token, 0 at padding (B, W)."""
-    position_ids: torch.Tensor
-    """Position of each token in its row (B, W)."""
-    predictor: torch.Tensor
-    """Place in the flattened rows (B x W) whose hidden state predicts each trained token (T)."""
-    target: torch.Tensor
-    """Token id of each trained token (T)."""
-    sample: torch.Tensor
-    """Sample of each trained token (T), numbered as in the list handed in; ascending."""
-    position: torch.Tensor
-    """Position of each trained token in its response (T), from 0."""
-    members: tuple[int, ...]
-    """The samples it holds, ascending."""
-    longest: int
-    """Tokens of the longest row."""
-    largest_id: int
-    """Largest token id: the vocabulary a model must have."""
-    raw_tokens: int
-    """Tokens of its samples, without padding."""
 
     def __len__(self) -> int:
         return self.input_ids.numel()
-
-    def to(self, device: torch.device | str) -> PaddedRows:
-        """The same rows on a device."""
-        return replace(
-            self,
-            input_ids=self.input_ids.to(device),
-            attention_mask=self.attention_mask.to(device),
-            position_ids=self.position_ids.to(device),
-            predictor=self.predictor.to(device),
-            target=self.target.to(device),
-            sample=self.sample.to(device),
-            position=self.position.to(device),
-        )
 
 
 def padded(

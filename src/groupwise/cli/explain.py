@@ -49,12 +49,15 @@ def explain(
     if as_json:
         typer.echo(json.dumps(asdict(found) | {"largest_gap": gap}, indent=2))
     else:
-        _print(table, found, gap, recipe=recipe, position=find_step(table, task=scope, attempt=attempt, index=step))
+        print_explanation(
+            table, found, gap, recipe=recipe, position=find_step(table, task=scope, attempt=attempt, index=step)
+        )
     if gap > AGREEMENT:
         raise typer.Exit(1)
 
 
-def _print(table: StepTable, found: Explanation, gap: float, *, recipe: str, position: int) -> None:
+def print_explanation(table: StepTable, found: Explanation, gap: float, *, recipe: str, position: int) -> None:
+    """Print how a step came by its credit, and whether a second derivation agrees."""
     console = output()
     console.print(f"[bold]{escape(table.where(position))}[/] under [bold]{escape(recipe)}[/]", highlight=False)
     if table.state[position] >= 0:

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from groupwise import __version__
-from groupwise.cli import audit, check, explain, recipes, train
+from groupwise.cli import audit, check, doctor, evaluate, explain, inspect, recipes, report, schema, train, warmup
 from groupwise.cli.screen import errors
 from groupwise.core.errors import GroupwiseError
 
@@ -23,6 +23,12 @@ app.command("recipes")(recipes.recipes)
 app.command("audit")(audit.audit)
 app.command("explain")(explain.explain)
 app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("warmup")(warmup.warmup)
+app.command("doctor")(doctor.doctor)
+app.command("schema")(schema.schema)
+app.command("inspect")(inspect.inspect)
+app.command("report")(report.report)
 app.add_typer(check.app, name="check")
 
 

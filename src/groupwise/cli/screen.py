@@ -43,3 +43,18 @@ def shorten(text: str, width: int = 60) -> str:
     """One line of text, cut with an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def per_cent(part: float) -> str:
+    """A share between 0 and 1 in per cent."""
+    return f"{100 * part:.1f} %"
+
+
+def in_bytes(size: float) -> str:
+    """A number of bytes in words.
+
+    >>> in_bytes(512), in_bytes(1.5e6), in_bytes(23.04e9)
+    ('0.5 kB', '1.5 MB', '23.0 GB')
+    """
+    unit, name = next((each for each in ((1e9, "GB"), (1e6, "MB")) if size >= each[0]), (1e3, "kB"))
+    return f"{size / unit:.1f} {name}"

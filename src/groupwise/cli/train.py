@@ -2,56 +2,78 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.screen import output
+from groupwise.cli.run_folders import CONFIG, differences, holds_run, need_trainer, run_config, write_config
+from groupwise.cli.screen import errors, output
+from groupwise.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from groupwise.core.journal import Update
-    from groupwise.training.evaluation import Evaluation
+    from groupwise.training.run_config import RunConfig
 
 
 def train(
-    file: Annotated[Path, typer.Argument(help="A run file (TOML).")],
-    out: Annotated[Path, typer.Option(help="Folder of the run.")],
+    file: Annotated[Path, typer.Argument(help="A run file (TOML), or the folder of a run to go on with.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME otherwise.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the folder.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Print lines, no panel.")] = False,
+    tracker: Annotated[list[str] | None, typer.Option(help="Log to this tracker too; may repeat.")] = None,
 ) -> None:
     """Train a policy: warm start, evaluation, updates, evaluation; everything is kept in the run's folder."""
-    import tomli_w
-
-    from groupwise.recipes.run_file import load_run
-
-    config = load_run(file, overrides=set_ or ())
-    from groupwise.training.evaluation import evaluate
+    need_trainer()
+    folder = out or (file if file.is_dir() else Path("runs") / file.stem)
+    if holds_run(folder) and not resume:
+        raise ConfigError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out")
+    config = _config(file, set_ or (), tracker or ())
+    from groupwise.cli.live import shown_live
     from groupwise.training.loop import train as run_loop
     from groupwise.training.run import open_run
-    from groupwise.training.warm_start import warm_start
+    from groupwise.training.trackers import check_trackers, tracked
 
-    run = open_run(config, out)
-    (out / "config.toml").write_text(tomli_w.dumps(config.config()))
+    check_trackers(config.trackers)
+    if resume and (folder / CONFIG).is_file():
+        _print_changes(run_config(folder), config)
+    write_config(config, folder)
+    try:
+        with (
+            tracked(config.trackers, config.config(), folder) as trackers,
+            shown_live(str(folder), config.training.updates, plain=plain) as screen,
+        ):
+            run_loop(open_run(config, folder), resume=resume, watchers=[screen, trackers])
+    except KeyboardInterrupt:
+        errors().print(f"stopped; go on with: groupwise train --resume {_quoted(folder)}", highlight=False)
+        raise typer.Exit(130) from None
+    _print_next(folder)
+
+
+def _config(file: Path, overrides: Sequence[str], trackers: Sequence[str]) -> RunConfig:
+    from groupwise.recipes.run_file import load_run  # a run's whole schema; not every command needs it
+
+    config = load_run(file / CONFIG if file.is_dir() else file, overrides=overrides)
+    named = {**config.config(), "trackers": [*config.config()["trackers"], *trackers]}
+    return type(config)(**named) if trackers else config
+
+
+def _print_changes(old: RunConfig, new: RunConfig) -> None:
+    """Say what a resumed run does differently: only the same settings give the same run."""
+    for path, before, after in differences(old.config(), new.config()):
+        errors().print(
+            f"changed since the run began: {path} was {before!r}, is {after!r}", highlight=False, markup=False
+        )
+
+
+def _print_next(folder: Path) -> None:
     console = output()
-    if not resume:
-        if config.warm_start is not None:
-            losses = warm_start(run, config.warm_start)
-            console.print(f"warm start: loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs")
-        console.print(f"before: {_words(evaluate(run))}")
-    run_loop(run, resume=resume, report=lambda update: console.print(_line(update), highlight=False))
-    console.print(f"after:  {_words(evaluate(run))}")
+    console.print(f"\nThe run is in {folder}. Look at it:", highlight=False, markup=False)
+    for command in ("inspect", "report", "evaluate"):
+        console.print(f"  groupwise {command} {_quoted(folder)}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _line(update: Update) -> str:
-    shown = ("rollout/success", "rollout/return", "rollout/steps", "loss/total", "learner/grad_norm")
-    seconds = sum(value for name, value in update.metrics.items() if name.startswith("seconds/"))
-    numbers = "  ".join(
-        f"{name.partition('/')[2]} {update.metrics[name]:.3f}" for name in shown if name in update.metrics
-    )
-    return f"update {update.number:4d}  {numbers}  {seconds:.1f} s"
-
-
-def _words(found: Evaluation) -> str:
-    low, high = found.interval
-    return f"success {100 * found.success:.1f} % [{100 * low:.1f}, {100 * high:.1f}] over {found.attempts} attempts"
+def _quoted(folder: Path) -> str:
+    return shlex.quote(str(folder))

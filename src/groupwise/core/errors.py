@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-MOST_NAMES = 24
+MOST_NAMES = 32
 """How many valid names an error message lists."""
 
 

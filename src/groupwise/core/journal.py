@@ -10,7 +10,7 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,7 +30,42 @@ CREATE TABLE IF NOT EXISTS trajectories (
     success REAL, origin TEXT NOT NULL, error TEXT, steps BLOB NOT NULL, credit BLOB NOT NULL,
     PRIMARY KEY (number, task, attempt)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS evaluations (
+    number INTEGER NOT NULL, split TEXT NOT NULL, seed INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL,
+    panel TEXT NOT NULL, tags TEXT NOT NULL, stop TEXT NOT NULL, success REAL, outcome REAL NOT NULL,
+    steps INTEGER NOT NULL, PRIMARY KEY (number, split, seed, task, attempt)
+) WITHOUT ROWID;
 """
+BY_UPDATE = ("updates", "metrics", "trajectories", "evaluations")
+"""The tables whose rows belong to an update."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """One attempt of an evaluation, as the journal keeps it."""
+
+    number: int
+    """After which update; 0 = before the first."""
+    split: str
+    """The panel's name."""
+    seed: int
+    """Which repetition of the evaluation."""
+    task: str
+    """The task's id."""
+    attempt: int
+    """Number of the attempt at the task."""
+    panel: str
+    """Digest of the panel's tasks: evaluations of equal digests can be compared."""
+    tags: str
+    """The task's labels, such as its family, joined by commas."""
+    stop: str
+    """Why the attempt ended."""
+    success: float | None
+    """1 = solved, 0 = not; None where the environment does not say."""
+    outcome: float
+    """The attempt's outcome, or the sum of its rewards."""
+    steps: int
+    """How many steps it took."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +85,12 @@ class Update:
 
 
 class Journal:
-    """Writes and reads a run's journal."""
+    """Writes and reads a run's journal; opened `read_only`, it reads it as it is now, while the run goes on writing."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
         try:
-            self._database = sqlite3.connect(path, isolation_level=None)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.executescript(TABLES)
-            self._database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
+            self._database = _connect_to_read(path) if read_only else _connect(path)
             found = self._database.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()[0]
         except sqlite3.DatabaseError as error:
             raise FileError(f"{path}: not a journal: {error}; give the folder of a run") from None
@@ -97,17 +129,44 @@ class Journal:
                 ],
             )
 
+    def write_evaluation(self, attempts: Sequence[Evaluated]) -> None:
+        """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
+        names = [each.name for each in fields(Evaluated)]
+        marks = ", ".join("?" * len(names))
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany(
+                "DELETE FROM evaluations WHERE number = ? AND split = ?",
+                {(attempt.number, attempt.split) for attempt in attempts},
+            )
+            self._database.executemany(
+                f"INSERT INTO evaluations ({', '.join(names)}) VALUES ({marks})",
+                [tuple(getattr(attempt, name) for name in names) for attempt in attempts],
+            )
+
+    def evaluations(self) -> list[Evaluated]:
+        """Every attempt of every evaluation, by update, split, seed and task."""
+        if not self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'evaluations'").fetchone():
+            return []  # read only, and written before there were any
+        cursor = self._database.execute("SELECT * FROM evaluations ORDER BY number, split, seed, task, attempt")
+        names = [column[0] for column in cursor.description]
+        return [Evaluated(**dict(zip(names, row, strict=True))) for row in cursor]
+
     def forget_after(self, number: int) -> None:
         """Drop the updates after one: those that a resumed run will make again."""
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
-            for table in ("updates", "metrics", "trajectories"):
+            for table in BY_UPDATE:
                 self._database.execute(f"DELETE FROM {table} WHERE number > ?", (number,))
 
     def last(self) -> int:
         """Number of the last update; -1 where there is none."""
         found = self._database.execute("SELECT MAX(number) FROM updates").fetchone()[0]
         return -1 if found is None else int(found)
+
+    def numbers(self) -> list[int]:
+        """Numbers of all updates, in order."""
+        return [int(number) for (number,) in self._database.execute("SELECT number FROM updates ORDER BY number")]
 
     def curve(self, name: str) -> list[tuple[int, float]]:
         """A metric over the updates."""
@@ -118,6 +177,12 @@ class Journal:
         """Every metric that some update has."""
         return [str(name) for (name,) in self._database.execute("SELECT DISTINCT name FROM metrics ORDER BY name")]
 
+    def attempts(self) -> list[dict[str, Any]]:
+        """Every attempt of every update without its steps: ids, how it ended, outcome and success."""
+        names = ("number", "task", "attempt", "stop", "outcome", "success", "origin", "error")
+        rows = self._database.execute(f"SELECT {', '.join(names)} FROM trajectories ORDER BY number, task, attempt")
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
     def trajectories(self, number: int) -> Iterator[dict[str, Any]]:
         """What was sampled for an update: ids, outcome, the rows of its steps and their credit."""
         cursor = self._database.execute("SELECT * FROM trajectories WHERE number = ? ORDER BY task, attempt", (number,))
@@ -126,6 +191,41 @@ class Journal:
             found = dict(zip(names, row, strict=True))
             found["steps"], found["credit"] = _unpack(found["steps"]), _unpack(found["credit"])
             yield found
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.executescript(TABLES)
+    database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
+    return database
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open within one transaction, so that whatever is asked is answered from the same updates."""
+    try:
+        return _snapshot(f"{path.absolute().as_uri()}?mode=ro")
+    except sqlite3.OperationalError:
+        # To read beside a writer, SQLite needs files of its own next to the journal, which it cannot make in a folder
+        # that is read-only. There a journal without a log is complete, and one with a log is not.
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise FileError(
+                f"{path}: its last updates stand in {log.name}, which cannot be read in a read-only folder; copy the "
+                "folder to where you may write, and give the copy"
+            ) from None
+        return _snapshot(f"{path.absolute().as_uri()}?mode=ro&immutable=1")
+
+
+def _snapshot(address: str) -> sqlite3.Connection:
+    database = sqlite3.connect(address, uri=True, isolation_level=None)
+    try:
+        database.execute("BEGIN")
+        database.execute("SELECT 1 FROM sqlite_master").fetchone()  # a transaction begins with its first read
+    except sqlite3.DatabaseError:
+        database.close()
+        raise
+    return database
 
 
 def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[float]) -> tuple[Any, ...]:

@@ -38,6 +38,11 @@ CATALOGUES = {
     "model": "groupwise.engines:MODELS",
     "memory": "groupwise.rollout:MEMORIES",
     "action_rule": "groupwise.rollout:ACTION_RULES",
+    "reward": "groupwise.rewards:REWARDS",
+    "schedule": "groupwise.training:SCHEDULES",
+    "plan": "groupwise.rollout:PLANS",
+    "curriculum": "groupwise.tasks:CURRICULA",
+    "tracker": "groupwise.training.trackers:TRACKERS",
 }
 """Where each slot's catalogue stands: a literal dict of kind -> class. Named, not imported: parts live above core."""
 
@@ -226,5 +231,5 @@ def _sentence(problem: ErrorDetails, fields: Iterable[str]) -> str:
     if problem["type"] == "missing":
         return f"field {path!r} is missing; give it"
     if problem["type"] == "value_error":
-        return f"{path}: {problem['ctx']['error']}"
+        return f"{path}: {problem['ctx']['error']}".removeprefix(": ")  # no path where several fields disagree
     return f"{path}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}"

@@ -107,6 +107,10 @@ class Step:
     """The parsed action, without the thoughts around it."""
     valid: bool = True
     """Whether the output could be parsed and the environment accepted the action."""
+    well_formed: bool = True
+    """Whether the response had the form that was asked for, whatever the environment made of it."""
+    cut: bool = False
+    """Whether the response was cut off at its most tokens, before the policy ended it."""
     role: str | int | None = None
     """Which player or agent acted, where there are several."""
     branch: str | int | None = None
@@ -163,12 +167,14 @@ class Trajectory:
     """What failed, where `stop` is error or timeout."""
 
 
-def step_columns(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
+def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = None) -> dict[str, list[Any]]:
     """Lay trajectories out as the columns of a step table, one row a step.
 
     An attempt whose record was cut into several trajectories (same task, same attempt, indices that go on) is one
     attempt. An attempt without steps has no row, and so leaves every statistic. Outcomes are given for all
-    trajectories or for none: a sum of rewards beside a score would be two scales.
+    trajectories or for none: a sum of rewards beside a score would be two scales. `accuracy` is the score of that name,
+    where all have it. With the `version` of the weights that are about to learn, `age` says how many versions older the
+    oldest weights are that sampled the attempt.
     """
     steps = [(trajectory, step) for trajectory in trajectories for step in trajectory.steps]
     columns: dict[str, list[Any]] = {
@@ -179,6 +185,8 @@ def step_columns(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
         "reward": [step.reward for _, step in steps],
         "action": [step.action for _, step in steps],
         "valid": [step.valid for _, step in steps],
+        "cut": [step.cut for _, step in steps],
+        "stop": [trajectory.stop if step is trajectory.steps[-1] else None for trajectory, step in steps],
         "role": [step.role for _, step in steps],
         "branch": [step.branch for _, step in steps],
     }
@@ -186,6 +194,10 @@ def step_columns(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
         del columns["role"]
     if any(step.response_ids for _, step in steps):
         columns["tokens"] = [len(step.response_ids) for _, step in steps]
+    if version is not None:
+        columns["age"] = [_age(trajectory, version) for trajectory, _ in steps]
+    if steps and all("accuracy" in trajectory.scores for trajectory, _ in steps):
+        columns["accuracy"] = [trajectory.scores["accuracy"] for trajectory, _ in steps]
     without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
     if len(without) < len(trajectories):
         if without:
@@ -194,3 +206,17 @@ def step_columns(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
             )
         columns["outcome"] = [trajectory.outcome for trajectory, _ in steps]
     return columns
+
+
+def _age(trajectory: Trajectory, version: int) -> int:
+    if not trajectory.versions:
+        raise RecordError(
+            f"trajectory {trajectory.id!r} does not say which version of the weights sampled it; record `versions`"
+        )
+    age = version - min(trajectory.versions)
+    if age < 0:
+        raise RecordError(
+            f"trajectory {trajectory.id!r} was sampled by version {min(trajectory.versions)}, but the weights that are "
+            f"about to learn are version {version}; hand in the version of the learner"
+        )
+    return age

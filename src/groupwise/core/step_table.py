@@ -31,6 +31,15 @@ _Answer = TypeVar("_Answer", bound=npt.NDArray[Any])
 
 REQUIRED = ("task", "attempt", "index", "reward")
 OWN_FIELDS = (*REQUIRED, "state", "segment")
+MADE_BY = {
+    "tokens": "from_trajectories counts the recorded response_ids",
+    "cut": "from_trajectories makes it of `Step.cut`",
+    "stop": "from_trajectories makes it of `Trajectory.stop`",
+    "age": "from_trajectories(..., version=...) makes it of `Trajectory.versions`",
+    "accuracy": "from_trajectories makes it of the score of that name",
+    "outcome": "from_trajectories makes it of `Trajectory.outcome`",
+}
+"""Where a column comes from that a table lacks, for messages."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +76,7 @@ class StepTable:
     state_keys: Sequence[Hashable]
     """The distinct states."""
     extra: Mapping[str, npt.NDArray[Any]]
-    """Further named columns (S): outcome, valid, action, role, branch, tokens, accuracy, next_state, or your own."""
+    """Further named columns (S): outcome, valid, action, cut, stop, age, tokens, role, accuracy, ..., or your own."""
     step_of_row: IntArray
     """The step that each row handed in belongs to (N)."""
     _asked: dict[Any, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
@@ -93,8 +102,9 @@ class StepTable:
             state: anything hashable; None where the step must not be compared by state.
             **extra: further columns. `outcome` (the attempt's score, the same on all its rows), `valid` (was the action
                 valid), `tokens` (sampled tokens), `segment` (rows of one step that was cut into several training
-                sequences: rewards and tokens are summed, the step counts once), `action`, `role`, `branch`,
-                `accuracy`, `next_state`, or any other, for `Column(name)`.
+                sequences: rewards and tokens are summed, the step counts once), `cut` (was the response cut off),
+                `stop` (why the attempt ended, on its last step), `age` (how many versions old the weights were that
+                sampled it), `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `Column(name)`.
         """
         given = _present({"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra})
         check.check_lengths(given)
@@ -122,9 +132,14 @@ class StepTable:
         return table
 
     @classmethod
-    def from_trajectories(cls, trajectories: Sequence[Trajectory]) -> StepTable:
-        """Build a table from trajectories: one row a step, in the order of the trajectories and of their steps."""
-        return cls.from_columns(**step_columns(trajectories))
+    def from_trajectories(cls, trajectories: Sequence[Trajectory], *, version: int | None = None) -> StepTable:
+        """Build a table from trajectories: one row a step, in the order of the trajectories and of their steps.
+
+        Args:
+            trajectories: what was recorded.
+            version: version of the weights that are about to learn, for the column `age`; None = no such column.
+        """
+        return cls.from_columns(**step_columns(trajectories, version=version))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -170,9 +185,10 @@ class StepTable:
     def column(self, name: str) -> npt.NDArray[Any]:
         """A named extra column (S), or an error that lists the columns there are."""
         if name not in self.extra:
+            source = f"{MADE_BY[name]}, or " if name in MADE_BY else ""
             raise RecordError(
-                f"the table has no column {name!r}, which this method reads; hand it to from_columns({name}=...). "
-                + nearest(name, self.extra)
+                f"the table has no column {name!r}, which this method reads; {source}hand it to "
+                f"from_columns({name}=...). " + nearest(name, self.extra)
             )
         return self.extra[name]
 
@@ -274,7 +290,7 @@ def _begins(*columns: IntArray) -> BoolArray:
 
 def _check_segments(rows: _Rows, given: Mapping[str, Column]) -> None:
     """Rows of one step must agree on what became of it; what it saw and did is taken from the first."""
-    for name in ("outcome", "valid"):
+    for name in ("outcome", "valid", "cut", "age"):
         for row, step in enumerate(rows.step.tolist()) if name in given else ():
             first = int(rows.first[step])
             if given[name][row] != given[name][first]:
@@ -294,8 +310,10 @@ def _states(column: Column | None, rows: IntArray) -> tuple[IntArray, list[Hasha
 def _extra_column(name: str, column: Column, rows: _Rows) -> npt.NDArray[Any]:
     if name in ("outcome", "accuracy"):
         return check.number_column(name, column, largest=check.LARGEST_REWARD)[rows.first]
-    if name == "valid":
+    if name in ("valid", "cut"):
         return check.bool_column(name, column)[rows.first]
+    if name == "age":
+        return check.integer_column(name, column)[rows.first]
     if name == "tokens":
         return rows.total(check.integer_column(name, column).astype(np.float64))
     return _take(column, rows.first)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import Part
@@ -13,10 +15,21 @@ class PretrainedModel(Part, slot="model"):
 
     path: str
     """A folder in the Hugging Face layout, or a name that the hub knows."""
-    dtype: str = "float32"
-    """Precision of the weights: float32 on a CPU, bfloat16 on a GPU."""
-    lora_rank: int = 0
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the loaded weights; those of an adapter are float32 whatever theirs."""
+    lora_rank: Annotated[int, Field(ge=0)] = 0
     """Rank of the adapter; 0 = all weights train."""
+    lora_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2.0
+    """What the adapter's part is multiplied by: LoRA's alpha over its rank."""
+
+    @model_validator(mode="after")
+    def _trains_in_float32(self) -> PretrainedModel:
+        if self.dtype != "float32" and not self.lora_rank:
+            raise ValueError(
+                f"all weights would train in {self.dtype}, where small steps are rounded away; set dtype = 'float32', "
+                "or a lora_rank"
+            )
+        return self
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[Any, Any]:
         """Load the model and its tokenizer; the words of the environment are not needed."""
@@ -37,5 +50,6 @@ class PretrainedModel(Part, slot="model"):
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed % 2**63)
-            adapter = LoraConfig(r=self.lora_rank, lora_alpha=2 * self.lora_rank, target_modules="all-linear")
+            alpha: Any = self.lora_scale * self.lora_rank  # peft says int and takes any number
+            adapter = LoraConfig(r=self.lora_rank, lora_alpha=alpha, target_modules="all-linear")
             return get_peft_model(model, adapter), tokenizer

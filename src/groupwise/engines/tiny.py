@@ -24,14 +24,14 @@ WORD = r"[a-z0-9]+|[^\sa-z0-9]"
 
 
 class TinyModel(Part, slot="model"):
-    """A small Llama: pre-norm attention with rotary positions and grouped queries, tied embeddings."""
+    """A small Llama: pre-norm attention with rotary positions, tied embeddings."""
 
     hidden: Annotated[int, Field(gt=0)] = 128
     """Width of the residual stream."""
     layers: Annotated[int, Field(gt=0)] = 4
     """Number of blocks."""
     heads: Annotated[int, Field(gt=0)] = 4
-    """Attention heads; two of them share a key and a value."""
+    """Attention heads."""
     expansion: Annotated[int, Field(gt=0)] = 3
     """Width of the feed-forward part, in multiples of `hidden`."""
     context: Annotated[int, Field(gt=0)] = 2048
@@ -50,7 +50,7 @@ class TinyModel(Part, slot="model"):
             intermediate_size=self.expansion * self.hidden,
             num_hidden_layers=self.layers,
             num_attention_heads=self.heads,
-            num_key_value_heads=max(self.heads // 2, 1),
+            num_key_value_heads=self.heads,
             max_position_embeddings=self.context,
             tie_word_embeddings=True,
             pad_token_id=tokenizer.pad_token_id,

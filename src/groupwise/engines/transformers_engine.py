@@ -1,6 +1,6 @@
 """An engine over any Hugging Face causal language model, on CPU or GPU.
 
-Equal prompts are prefilled once and expanded; prompts of like length run together; a row that has finished leaves the
+Equal prompts are prefilled once and expanded; prompts of like length run together; rows that have finished leave the
 batch; what was computed for an attempt's earlier prompt is used again where the next prompt begins the same way.
 """
 
@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import DynamicCache, PreTrainedModel
+from transformers import Cache, PreTrainedModel
 
 from groupwise.core.errors import EngineFault
 from groupwise.engines.draws import uniforms
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.kv_sessions import KvSessions
+
+CROWD = 0.5
+"""Share of a batch's rows that may have finished before they leave it: leaving copies the keys and values of all."""
 
 
 @dataclass
@@ -74,6 +77,7 @@ class TransformersEngine:
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests, in their order."""
+        self._sessions.keep_only(requests)
         answers: dict[int, Generation] = {}
         for batch in self._batches(requests):
             for row in self._sample([_Row(number, requests[number]) for number in batch]):
@@ -103,20 +107,21 @@ class TransformersEngine:
     def _sample(self, rows: list[_Row]) -> Iterator[_Row]:
         logits, cache, mask, lengths = self._prefill(rows)
         position = 0
-        while rows:
-            tokens, logps, entropies = _draw(logits, [row.request for row in rows], position)
-            for row, token, logp, entropy in zip(rows, tokens, logps, entropies, strict=True):
+        while True:
+            drawn = zip(*_draw(logits, [row.request for row in rows], position), strict=True)
+            for i, (row, (token, logp, entropy)) in enumerate(zip(rows, drawn, strict=True)):
+                if row.is_done():
+                    continue
                 row.ids.append(token)
                 row.logp.append(logp)
                 row.entropy.append(entropy)
-            left = [i for i, row in enumerate(rows) if not row.is_done()]
-            for i, row in enumerate(rows):
                 if row.is_done():
                     self._sessions.keep(row.request, row.ids, cache, i, mask[i])
                     yield row
+            left = [i for i, row in enumerate(rows) if not row.is_done()]
             if not left:
                 return
-            if len(left) < len(rows):
+            if len(left) <= CROWD * len(rows):
                 kept = torch.tensor(left, device=self.device)
                 cache.batch_select_indices(kept)
                 mask, lengths = mask[kept], lengths[kept]
@@ -131,7 +136,7 @@ class TransformersEngine:
             )
             logits, position = out.logits[:, -1], position + 1
 
-    def _prefill(self, rows: list[_Row]) -> tuple[torch.Tensor, DynamicCache, torch.Tensor, torch.Tensor]:
+    def _prefill(self, rows: list[_Row]) -> tuple[torch.Tensor, Cache, torch.Tensor, torch.Tensor]:
         """Run each distinct prompt once; hand every row its logits, cache, mask and prompt length."""
         distinct: dict[tuple[int, ...], int] = {}
         for row in rows:

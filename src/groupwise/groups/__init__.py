@@ -9,7 +9,7 @@ from groupwise.groups.by_history import ByHistory
 from groupwise.groups.by_role import ByRole
 from groupwise.groups.by_state import ByState
 from groupwise.groups.by_task import ByAttempt, ByTask
-from groupwise.groups.filters import DropPivot, DropSolved, ZeroSpread
+from groupwise.groups.filters import DropPivot, DropSolved, OverlongMask, Staleness, ZeroSpread
 
 GROUPERS: dict[str, type[Part]] = {
     "by_task": ByTask,
@@ -24,6 +24,8 @@ GROUPERS: dict[str, type[Part]] = {
 FILTERS: dict[str, type[Part]] = {
     "drop_pivot": DropPivot,
     "drop_solved": DropSolved,
+    "overlong_mask": OverlongMask,
+    "staleness": Staleness,
     "zero_spread": ZeroSpread,
 }
 
@@ -39,5 +41,7 @@ __all__ = [
     "ByTask",
     "DropPivot",
     "DropSolved",
+    "OverlongMask",
+    "Staleness",
     "ZeroSpread",
 ]

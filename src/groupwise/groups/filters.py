@@ -1,12 +1,18 @@
-"""Filters: which steps may train. They see the whole table; the statistics still count what they drop."""
+"""Filters: which steps may train. They see the whole table; the statistics still count what they drop.
+
+A step that is dropped keeps its place in its groups: it still moves the baselines and scales of the others. It leaves
+the loss with its tokens and every denominator that counts them (`Totals`).
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from groupwise.core.parts import Part
+from groupwise.core.records import StopReason
 from groupwise.core.segments import BoolArray, Segments
 from groupwise.core.step_table import StepTable
 
@@ -65,3 +71,41 @@ class ZeroSpread(Part, slot="filter"):
             tasks = Segments.of(table.task[table.attempts.first])
             kept |= tasks.size == 1
         return kept[table.task]
+
+
+class Staleness(Part, slot="filter"):
+    """Drop the attempts that weights too old have sampled: what they teach is about another policy.
+
+        keep where age <= most,   age = version of the learner - oldest version that sampled the attempt
+
+    Source: bounds on staleness in asynchronous training, such as AReaL's (Fu et al. 2025, arXiv:2505.24298). Choices:
+    an attempt is as old as its oldest token, and all its steps go together. Old attempts are still compared with fresh
+    ones: how well they did is known, only their tokens are off-policy.
+    """
+
+    most: Annotated[int, Field(ge=0)] = 1
+    """How many versions behind the learner an attempt may be; 0 = only what the current weights sampled."""
+
+    def __call__(self, table: StepTable) -> BoolArray:
+        oldest = table.attempts.high(table.column("age").astype(np.float64))[table.attempt]
+        return oldest <= self.most
+
+
+class OverlongMask(Part, slot="filter"):
+    """Drop the responses that were cut off at their most tokens: a good thought that ran out of room is no bad thought.
+
+    Source: DAPO (Yu et al. 2025, arXiv:2503.14476, section 3.4), overlong filtering; TRL's
+    `mask_truncated_completions`. Choices: by response, so that the other steps of an attempt train;
+    `attempts="drop"` also drops every step of an attempt that the limit on steps cut off. What is dropped still counts
+    in the statistics, as it does in the sources: the reward of a cut-off response is part of its group's mean.
+    """
+
+    attempts: Literal["keep", "drop"] = "keep"
+    """What happens to attempts that the limit on steps cut off."""
+
+    def __call__(self, table: StepTable) -> BoolArray:
+        kept = ~np.asarray(table.column("cut"), dtype=np.bool_)
+        if self.attempts == "drop":
+            limited = (table.column("stop") == StopReason.TRUNCATED).astype(np.float64)
+            kept &= table.attempts.sum(limited)[table.attempt] == 0
+        return kept

@@ -117,6 +117,8 @@ def _record(
             observation=live.observation.text,
             action=action,
             valid=well_formed and accepted,
+            well_formed=well_formed,
+            cut=not said.stopped,
             prompt_ids=prompt,
             response_ids=said.response_ids,
             logp_behaviour=said.logp,

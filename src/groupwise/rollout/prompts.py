@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from groupwise.core.parts import Part, Slot
+from groupwise.core.parts import Part
 from groupwise.rollout.frame import Frame
 from groupwise.rollout.memory import Memory
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from groupwise.envs.environment import Observation
 
 
-class PromptTemplate(Part, slot="template"):
+class PromptTemplate(Part):
     """How an observation is put to the model.
 
     The first text of a prompt is the instruction and the goal; each observation follows as the environment shows it.
@@ -98,6 +98,3 @@ class Prompter:
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text, without special tokens."""
         return tuple(self._tokenizer(text, add_special_tokens=False).input_ids)
-
-
-TemplateSlot = Annotated[PromptTemplate, Slot("template")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from groupwise.core.errors import TrainingError
 from groupwise.training.learner import Learner
 
 LATEST = "latest"
+ADAPTER = "adapter_model.safetensors"
 
 logging.disable_progress_bar()  # a bar per checkpoint would break up the run's own display
 
@@ -57,7 +59,7 @@ def save_checkpoint(
 def load_checkpoint(path: Path, learner: Learner) -> dict[str, Any]:
     """Load weights and optimiser into a learner; the run's own state is returned."""
     try:
-        weights = load_file(path / "model.safetensors")
+        weights = _stored_weights(path)
         tensors = load_file(path / "optimiser.safetensors")
         state: dict[str, Any] = json.loads((path / "state.json").read_text())
         _load_weights(learner.model, weights)
@@ -69,9 +71,9 @@ def load_checkpoint(path: Path, learner: Learner) -> dict[str, Any]:
 
 
 def checkpoint_weights(path: Path) -> dict[str, torch.Tensor]:
-    """The weights of a checkpoint, by name."""
+    """The weights of a checkpoint by the model's own names; of a model with an adapter, the adapter's."""
     try:
-        return load_file(path / "model.safetensors")
+        return _stored_weights(path)
     except (OSError, SafetensorError) as error:
         raise TrainingError(f"checkpoint {path} is damaged ({error}); {_advice(path)}") from error
 
@@ -115,12 +117,22 @@ def _load_optimiser(learner: Learner, tensors: Mapping[str, torch.Tensor]) -> No
     learner.optimiser.load_state_dict({**content, "state": state})
 
 
+def _stored_weights(path: Path) -> dict[str, torch.Tensor]:
+    if not (path / ADAPTER).exists():
+        return load_file(path / "model.safetensors")
+    # On the disk, peft leaves out the name that an adapter has in the model.
+    stored = load_file(path / ADAPTER)
+    return {re.sub(r"\.(lora_[AB])\.weight$", r".\1.default.weight", name): value for name, value in stored.items()}
+
+
 def _load_weights(model: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> None:
     # Tied weights are stored once; whatever else is missing or unknown is a different model.
     missing, unknown = model.load_state_dict(weights, strict=False)
-    tied = set(getattr(model, "_tied_weights_keys", None) or {})
-    if unknown or set(missing) - tied:
-        raise ValueError(f"weights of another model: missing {sorted(set(missing) - tied)[:3]}, unknown {unknown[:3]}")
+    lacking = set(missing) - set(getattr(model, "_tied_weights_keys", None) or {})
+    if hasattr(model, "peft_config"):  # the model that an adapter sits on is not in the checkpoint
+        lacking &= {name for name, value in model.named_parameters() if value.requires_grad}
+    if unknown or lacking:
+        raise ValueError(f"weights of another model: missing {sorted(lacking)[:3]}, unknown {unknown[:3]}")
 
 
 def _flush(path: Path) -> None:

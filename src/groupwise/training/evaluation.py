@@ -1,65 +1,101 @@
-"""Evaluation on a fixed panel: success with a 95 % interval."""
+"""Evaluation on a fixed panel: success with a 95 % interval, over one or several seeds."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from groupwise.core.records import Trajectory
+from groupwise.core.errors import ConfigError, TrainingError
+from groupwise.core.journal import Evaluated
+from groupwise.core.records import Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.envs.panel import panel_hash
-from groupwise.rollout.collect import Attempt, Sampling, collect
-from groupwise.training.run import Run
+from groupwise.rewards import rescored
+from groupwise.rollout.collect import Attempt
+from groupwise.training.checkpoint import latest_checkpoint, load_checkpoint
+from groupwise.training.evaluation_summary import Evaluation
+from groupwise.training.gather import play
+from groupwise.training.run import Run, open_run
+from groupwise.training.run_config import EvaluationConfig, RunConfig
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """How a policy did on a panel."""
+def evaluate(
+    run: Run,
+    *,
+    seeds: Sequence[int] = (0,),
+    settings: EvaluationConfig | None = None,
+    write: bool = True,
+    report: Callable[[int, Sequence[Trajectory]], None] = lambda seed, played: None,
+) -> Evaluation:
+    """Play a panel with the engine's weights, once with each seed; nothing learns from it.
 
-    panel: str
-    """Digest of the panel's tasks."""
-    attempts: int
-    """Attempts made."""
-    success: float
-    """Share that succeeded."""
-    interval: tuple[float, float]
-    """95 % interval of that share (Wilson)."""
-    trajectories: Sequence[Trajectory]
-    """What was played."""
-
-
-def evaluate(run: Run, *, seed: int = 0) -> Evaluation:
-    """Play the evaluation panel with the engine's weights; nothing learns from it."""
-    config = run.config.evaluation
+    Args:
+        run: whose engine plays. The version of its weights is the update after which the evaluation counts.
+        seeds: repetitions; each draws other tokens at the same tasks.
+        settings: which tasks and how; None = the run's own.
+        write: whether the run's journal keeps the attempts.
+        report: called after each seed with what was played.
+    """
+    config = settings or run.config.evaluation
     tasks = run.config.env.panel(config.split)[: config.tasks]
+    if not (tasks and seeds):
+        raise ConfigError("an evaluation of no task says nothing; raise evaluation.tasks, and give at least one seed")
+    panel, rows, played = panel_hash(tasks), list[Evaluated](), list[Trajectory]()
+    for seed in seeds:
+        found = _play(run, config, tasks, seed)
+        rows += [_row(trajectory, run.engine.version, config.split, seed, panel) for trajectory in found]
+        played += found
+        report(seed, found)
+    evaluation = Evaluation.of(rows, played)
+    if write:
+        run.journal.write_evaluation(rows)
+    return evaluation
+
+
+def open_at(config: RunConfig, folder: Path, number: int | None = None) -> Run:
+    """Open a run with the weights of one of its checkpoints; None = the latest."""
+    path = latest_checkpoint(folder / "checkpoints") if number is None else folder / "checkpoints" / f"{number:04d}"
+    if path is None or not path.is_dir():
+        known = ", ".join(str(int(each.name)) for each in sorted((folder / "checkpoints").glob("[0-9]*")))
+        wanted = "no checkpoint" if number is None else f"no checkpoint {number}"
+        raise ConfigError(f"{folder}: there is {wanted}; there are: {known or 'none yet'}")
+    run = open_run(config, folder)
+    version = int(load_checkpoint(path, run.learner)["update"])
+    run.engine.load(run.learner.weights(), version=version)
+    run.canary.check(run.engine, run.learner.model, version=version)
+    return run
+
+
+def _play(run: Run, config: EvaluationConfig, tasks: Sequence[Task], seed: int) -> list[Trajectory]:
     attempts = [
         Attempt(task=task, number=number, seed=seed_of(run.config.seed, "evaluation", seed, task.id, number))
         for task in tasks
         for number in range(config.attempts)
     ]
-    sampling = Sampling(max_tokens=run.config.rollout.max_tokens, temperature=config.temperature)
-    played = collect(
-        attempts,
-        host=run.host,
-        engine=run.engine,
-        prompter=run.prompter,
-        rule=run.config.rollout.action_rule,
-        sampling=sampling,
-    )
-    wins = int(sum(trajectory.scores.get("success", 0.0) for trajectory in played))
-    return Evaluation(
-        panel=panel_hash(tasks),
-        attempts=len(played),
-        success=wins / len(played),
-        interval=wilson(wins, len(played)),
-        trajectories=played,
-    )
+    played = play(run, attempts, temperature=config.temperature)
+    if not any("success" in trajectory.scores for trajectory in played):
+        causes = Counter(trajectory.error or trajectory.stop.value for trajectory in played)
+        listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
+        raise TrainingError(
+            f"evaluation on split {config.split!r}: none of {len(played)} attempts says whether it succeeded "
+            f"({listed}); mend the environment, which `groupwise check env` looks at"
+        )
+    return [trajectory if trajectory.error else rescored(trajectory, run.config.rewards) for trajectory in played]
 
 
-def wilson(wins: int, tries: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """Wilson's interval for a share: it stays within [0, 1] and is right at the ends."""
-    share, spread = wins / tries, z * z / tries
-    middle = (share + spread / 2) / (1 + spread)
-    half = z * math.sqrt(share * (1 - share) / tries + spread / (4 * tries)) / (1 + spread)
-    return max(middle - half, 0.0), min(middle + half, 1.0)
+def _row(trajectory: Trajectory, number: int, split: str, seed: int, panel: str) -> Evaluated:
+    total = sum(step.reward for step in trajectory.steps)
+    return Evaluated(
+        number=number,
+        split=split,
+        seed=seed,
+        task=trajectory.task.id,
+        attempt=trajectory.attempt,
+        panel=panel,
+        tags=",".join(trajectory.task.tags),
+        stop=trajectory.stop.value,
+        success=trajectory.scores.get("success"),
+        outcome=total if trajectory.outcome is None else trajectory.outcome,
+        steps=len(trajectory.steps),
+    )

@@ -1,4 +1,4 @@
-"""The learner: it turns samples into one optimiser step, and knows no method by name.
+"""The learner: it turns samples into optimiser steps, and knows no method by name.
 
 Axis: T trained tokens of a micro-batch.
 """
@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
-from groupwise.batching import Pack, pack, token_logps
+from groupwise.batching import token_logps
 from groupwise.batching import totals as count
-from groupwise.core.errors import TrainingError
+from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.parts import Loss
 from groupwise.core.sample import Sample
 from groupwise.core.totals import Totals
-from groupwise.losses.columns import ENTROPY, REFERENCE_LOGP, TokenColumns
+from groupwise.losses.columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.losses.policy_loss import Tally
 from groupwise.training.learner_config import LearnerConfig
+from groupwise.training.micro_batches import MicroBatch, micro_batches
+from groupwise.training.reference import Reference
+
+CAUSES = ("advantage", "logp_behaviour", "logp_old", "logp_ref", "logp", "entropy")
+"""Columns in which the cause of a loss that is not finite is looked for, inputs first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,167 +35,165 @@ class Learned:
     """What one update did."""
 
     metrics: dict[str, float]
-    """The loss and what the loss measured."""
+    """The loss and what the loss measured, the gradient, the step size."""
 
 
 class Learner:
-    """A model, its optimiser, and the one thing they do."""
+    """A model, its optimiser, and the one thing they do.
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        loss: Loss,
-        config: LearnerConfig,
-        *,
-        temperature: float = 1.0,
-        reference: PreTrainedModel | None = None,
-    ) -> None:
-        if REFERENCE_LOGP in loss.needs and reference is None:
-            raise TrainingError(
-                "the loss needs a reference model and none was given; set its penalty's weight to 0, or give one"
-            )
-        self.model = model.train()
-        self._loss, self._config = loss, config
-        self._temperature, self._reference = temperature, reference
-        self._trained = [p for p in model.parameters() if p.requires_grad]
+    The model stays in evaluation mode: dropout would make the learner score another policy than the one that the engine
+    sampled from.
+    """
+
+    def __init__(self, model: PreTrainedModel, loss: Loss, config: LearnerConfig, *, temperature: float = 1.0) -> None:
+        _check_trainable(model)
+        self.model = model.eval()
+        self._loss, self._config, self._temperature = loss, config, temperature
+        self._trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        self._reference = Reference(model) if REFERENCE_LOGP in loss.needs else None
         self.optimiser = torch.optim.AdamW(
-            self._trained, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay
+            self._trained.values(),
+            lr=config.learning_rate,
+            betas=config.betas,
+            eps=config.eps,
+            weight_decay=config.weight_decay,
         )
         self.steps = 0
 
     def hold_reference(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Take weights as the reference policy: those the run started from."""
+        """Take weights as the reference policy: those the run started from. Without it, those the learner was given."""
         if self._reference is not None:
-            self._reference.load_state_dict(weights, strict=False)  # tied weights are stored once
+            self._reference.hold(weights)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The trained weights by name, for the engine."""
-        return {name: value.detach() for name, value in self.model.named_parameters() if value.requires_grad}
+        return {name: value.detach() for name, value in self._trained.items()}
 
-    def learn(self, samples: Sequence[Sample], totals_of: Totals) -> Learned:
+    def learn(self, samples: Sequence[Sample], totals: Totals) -> Learned:
         """Make an update's optimiser steps."""
         config = self._config
-        old = self._score(samples) if config.passes * config.minibatches > 1 else None
-        reference = self._score(samples, self._reference) if self._reference is not None else None
-        metrics: dict[str, Tally] = {}
-        losses: list[float] = []
-        norms: list[float] = []
-        for batch in _minibatches(samples, config.minibatches) * config.passes:
-            totals = (
-                totals_of
-                if config.minibatches == 1
-                else count([samples[number] for number in batch], max_tokens=totals_of.max_tokens)
-            )
-            loss, norm = self._step(samples, batch, totals, old, reference, metrics)
-            losses.append(loss)
-            norms.append(norm)
-        found = {name: tally.mean for name, tally in metrics.items()}
+        batches = _minibatches([sample for sample in samples if sample.num_trained], config.minibatches)
+        if not batches:
+            raise TrainingError("no sample of the update trains; leave the update out")
+        shares = [totals] if len(batches) == 1 else [count(batch, max_tokens=totals.max_tokens) for batch in batches]
+        is_single = config.passes * len(batches) == 1
+        packed = [self._scored(self._micro_batches(batch), is_single=is_single) for batch in batches]
+        tallies: dict[str, Tally] = {}
+        done = [
+            self._step(micros, share, tallies)
+            for _ in range(config.passes)
+            for micros, share in zip(packed, shares, strict=True)
+        ]
+        losses, norms = zip(*done, strict=True)
         return Learned(
-            metrics=found | {"loss/total": sum(losses) / len(losses), "learner/grad_norm": sum(norms) / len(norms)}
+            metrics={name: tally.mean for name, tally in tallies.items()}
+            | {
+                "loss/total": sum(losses) / len(losses),
+                "learner/grad_norm": sum(norms) / len(norms),
+                "learner/learning_rate": self.optimiser.param_groups[0]["lr"],
+                "learner/optimiser_steps": float(self.steps),
+            }
         )
 
-    def _step(
-        self,
-        samples: Sequence[Sample],
-        batch: Sequence[int],
-        totals: Totals,
-        old: Mapping[int, torch.Tensor] | None,
-        reference: Mapping[int, torch.Tensor] | None,
-        metrics: dict[str, Tally],
-    ) -> tuple[float, float]:
-        """One optimiser step over the micro-batches of a mini-batch."""
-        chosen = [samples[number] for number in batch]
-        total = 0.0
-        for micro in self._packs(chosen):
-            logp_T, entropy_T = token_logps(
-                self.model, micro, temperature=self._temperature, entropy=ENTROPY in self._loss.needs
-            )
-            columns = _columns(chosen, batch, micro, logp_T, entropy_T, old, reference)
-            result = self._loss(columns, totals)
-            result.loss.backward()
-            total += float(result.loss.detach())
-            for name, tally in result.metrics.items():
-                metrics[name] = metrics[name] + tally if name in metrics else tally
-        return total, self._apply(total)
+    def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
+        device = next(iter(self._trained.values())).device
+        return micro_batches(samples, self._config, unit=self._loss.unit, device=device)
 
-    def _apply(self, loss: float) -> float:
-        """Check, clip and apply the gradient; its length before clipping."""
-        norm = float(torch.nn.utils.clip_grad_norm_(self._trained, self._config.max_grad_norm))
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            self.optimiser.zero_grad(set_to_none=True)
-            what = "loss" if not math.isfinite(loss) else "gradient"
-            raise TrainingError(
-                f"optimiser step {self.steps + 1}: the {what} is not finite (loss {loss}, gradient {norm}); the "
-                "weights were left as they were. Lower the learning rate, or look at this update's rewards"
+    @torch.no_grad()
+    def _scored(self, micros: Sequence[MicroBatch], *, is_single: bool) -> list[MicroBatch]:
+        """Micro-batches with the log-probs that later steps are measured against; a single step is its own measure."""
+        found = list(micros)
+        if OLD_LOGP in self._loss.needs and not is_single:
+            found = [replace(micro, logp_old=self._logps(micro)) for micro in found]
+        if self._reference is not None:
+            with self._reference.in_place():
+                found = [replace(micro, logp_ref=self._logps(micro)) for micro in found]
+        return found
+
+    def _logps(self, micro: MicroBatch) -> torch.Tensor:
+        return token_logps(self.model, micro.pack, temperature=self._temperature)[0]
+
+    def _step(self, micros: Sequence[MicroBatch], totals: Totals, tallies: dict[str, Tally]) -> tuple[float, float]:
+        """One optimiser step over the micro-batches of a mini-batch: its loss and the length of its gradient."""
+        total = 0.0
+        for micro in micros:
+            logp_T, entropy_T = token_logps(
+                self.model, micro.pack, temperature=self._temperature, entropy=ENTROPY in self._loss.needs
             )
+            columns = micro.columns(logp_T, entropy_T)
+            if columns.logp_old is None:
+                columns = replace(columns, logp_old=logp_T.detach())
+            result = self._loss(columns, totals)
+            share = float(result.loss.detach())
+            if not math.isfinite(share):
+                self._refuse(f"the loss is not finite ({share}{_cause(columns)})")
+            result.loss.backward()
+            total += share
+            for name, tally in result.metrics.items():
+                tallies[name] = tallies[name] + tally if name in tallies else tally
+        return total, self._apply()
+
+    def _apply(self) -> float:
+        """Check, clip and apply the gradient; its length before clipping."""
+        gradients = [value.grad for value in self._trained.values() if value.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        if not math.isfinite(norm):
+            spoilt = (name for name, value in self._trained.items() if _is_spoilt(value.grad))
+            self._refuse(f"the gradient is not finite ({float(norm)}, first in {next(spoilt, 'the sum of all')})")
+        nn.utils.clip_grads_with_norm_(self._trained.values(), self._config.max_grad_norm, norm)
         for group in self.optimiser.param_groups:
-            warm = min(1.0, (self.steps + 1) / max(self._config.warmup_updates, 1))
-            group["lr"] = self._config.learning_rate * warm
+            group["lr"] = self._config.learning_rate * self._config.schedule(self.steps)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self.steps += 1
-        return norm
+        return float(norm)
 
-    @torch.no_grad()
-    def _score(self, samples: Sequence[Sample], model: PreTrainedModel | None = None) -> dict[int, torch.Tensor]:
-        """Log-probs of every sample's tokens, by sample."""
-        found: dict[int, torch.Tensor] = {}
-        for micro in self._packs(samples):
-            logp_T, _ = token_logps(model or self.model, micro, temperature=self._temperature)
-            for member in micro.members:
-                found[member] = logp_T[micro.sample == member]
-        return found
-
-    def _packs(self, samples: Sequence[Sample]) -> list[Pack]:
-        device = next(self.model.parameters()).device
-        found = pack(samples, token_budget=self._config.token_budget, share=self._config.share_prefixes)
-        return [micro.to(device) for micro in found]
+    def _refuse(self, what: str) -> NoReturn:
+        self.optimiser.zero_grad(set_to_none=True)
+        raise TrainingError(
+            f"optimiser step {self.steps + 1}: {what}; weights and optimiser were left as they were. Lower the "
+            "learning rate, or look at this update's rewards"
+        )
 
 
-def _columns(
-    chosen: Sequence[Sample],
-    batch: Sequence[int],
-    micro: Pack,
-    logp_T: torch.Tensor,
-    entropy_T: torch.Tensor | None,
-    old: Mapping[int, torch.Tensor] | None,
-    reference: Mapping[int, torch.Tensor] | None,
-) -> TokenColumns:
-    """What the loss sees of a micro-batch. Without a score of its own, the old policy is the current one."""
-    members = micro.members
-
-    def per_token(values: Sequence[torch.Tensor]) -> torch.Tensor:
-        return torch.cat(list(values)).to(logp_T)
-
-    def spread(numbers: Sequence[int]) -> torch.Tensor:
-        lengths = torch.tensor([len(chosen[member].response_ids) for member in members])
-        return torch.repeat_interleave(torch.tensor(numbers), lengths).to(logp_T.device)
-
-    return TokenColumns(
-        logp=logp_T,
-        entropy=entropy_T,
-        logp_behaviour=per_token([torch.tensor(chosen[member].logp_behaviour) for member in members]),
-        logp_old=logp_T.detach() if old is None else per_token([old[batch[member]] for member in members]),
-        logp_ref=None if reference is None else per_token([reference[batch[member]] for member in members]),
-        advantage=per_token([_advantage(chosen[member]) for member in members]),
-        mask=torch.ones_like(logp_T, dtype=torch.bool),
-        sample=micro.sample,
-        step=spread([chosen[member].step for member in members]),
-        trajectory=spread([chosen[member].trajectory for member in members]),
-    )
+def _check_trainable(model: PreTrainedModel) -> None:
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if not trained:
+        raise ConfigError("the model has no weight that trains; load it without freezing, or with a LoRA adapter")
+    narrow = next((name for name, value in trained.items() if value.dtype.itemsize < 4), None)
+    if narrow is not None:
+        kind = str(trained[narrow].dtype).removeprefix("torch.")
+        raise ConfigError(
+            f"{narrow} would train in {kind}, where small steps are rounded away; load the model in float32, or train "
+            "a LoRA adapter on it (model.lora_rank), whose weights are float32"
+        )
+    if getattr(model, "is_gradient_checkpointing", False):
+        raise ConfigError(
+            "gradient checkpointing works in training mode only, in which dropout is on; turn it off and lower "
+            "training.learner.token_budget instead"
+        )
 
 
-def _advantage(sample: Sample) -> torch.Tensor:
-    if isinstance(sample.advantage, tuple):
-        return torch.tensor(sample.advantage)
-    return torch.full((len(sample.response_ids),), float(sample.advantage))
-
-
-def _minibatches(samples: Sequence[Sample], num: int) -> list[list[int]]:
-    """Numbers of the samples of each mini-batch; whole trajectories, dealt out in turn."""
+def _minibatches(samples: Sequence[Sample], num: int) -> list[list[Sample]]:
+    """The samples of each mini-batch; whole trajectories, dealt out in turn."""
     trajectories = sorted({sample.trajectory for sample in samples})
     place = {trajectory: i % num for i, trajectory in enumerate(trajectories)}
-    found: list[list[int]] = [[] for _ in range(num)]
-    for number, sample in enumerate(samples):
-        found[place[sample.trajectory]].append(number)
+    found: list[list[Sample]] = [[] for _ in range(num)]
+    for sample in samples:
+        found[place[sample.trajectory]].append(sample)
     return [batch for batch in found if batch]
+
+
+def _cause(columns: TokenColumns) -> str:
+    """Where a loss that is not finite comes from, in words; nothing where each column is sound by itself."""
+    for name in CAUSES:
+        column_T = getattr(columns, name)
+        bad = [] if column_T is None else (~column_T.detach().isfinite()).nonzero()[:, 0].tolist()
+        if bad:
+            trajectory, step = int(columns.trajectory[bad[0]]), int(columns.step[bad[0]])
+            return f": trajectory {trajectory}, step {step} has {name} {float(column_T[bad[0]])}"
+    return ""
+
+
+def _is_spoilt(gradient: torch.Tensor | None) -> bool:
+    return gradient is not None and not bool(gradient.isfinite().all())

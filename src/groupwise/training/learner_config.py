@@ -7,19 +7,24 @@ from typing import Annotated
 from pydantic import Field
 
 from groupwise.core.parts import Part
+from groupwise.training.schedules import Constant, ScheduleSlot
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class LearnerConfig(Part):
     """How weights are updated."""
 
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-    """Step size of AdamW after the warm-up."""
-    warmup_updates: Annotated[int, Field(ge=0)] = 0
-    """Updates over which the step size grows from 0."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled weight decay."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
+    """Largest step size of AdamW; the schedule says which share of it a step uses."""
+    schedule: ScheduleSlot = Constant()
+    """How the step size changes over the run."""
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Decoupled weight decay, of every weight that trains."""
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     """Decay of AdamW's moments."""
+    eps: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-8
+    """Added to the root of AdamW's second moment."""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     """Gradients longer than this are shortened to it."""
     passes: Annotated[int, Field(ge=1)] = 1

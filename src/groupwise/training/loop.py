@@ -3,92 +3,72 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from groupwise.batching import totals as count
 from groupwise.core.errors import TrainingError
 from groupwise.core.journal import Update
-from groupwise.core.records import StopReason, Trajectory
-from groupwise.core.totals import Totals
-from groupwise.rollout.collect import Sampling, collect
 from groupwise.training.checkpoint import checkpoint_weights, latest_checkpoint, load_checkpoint, save_checkpoint
+from groupwise.training.evaluation import evaluate
+from groupwise.training.gather import gather
+from groupwise.training.metrics import checked, credit_metrics, rollout_metrics, speed_metrics
 from groupwise.training.run import Run
 from groupwise.training.samples import credit_by_trajectory, credited, make_samples
+from groupwise.training.warm_start import warm_start
+from groupwise.training.watcher import Watchers, Watching
 
-FAULTS = (StopReason.ERROR, StopReason.TIMEOUT)
 
-
-def train(run: Run, *, resume: bool = False, report: Callable[[Update], None] = lambda update: None) -> None:
+def train(run: Run, *, resume: bool = False, watchers: Sequence[Watching] = ()) -> None:
     """Make the run's updates; a resumed run goes on from its last checkpoint as if it had never stopped."""
-    config = run.config
-    done = _resume(run) if resume else _start(run)
+    watching, config = Watchers(watchers), run.config
+    done = resumed(run) if resume else None
+    if done is None:
+        done = _start(run, watching)
     for number in range(done + 1, config.training.updates + 1):
-        clock = Stopwatch()
-        attempts = run.attempts(number)
-        played = collect(
-            attempts,
-            host=run.host,
-            engine=run.engine,
-            prompter=run.prompter,
-            rule=config.rollout.action_rule,
-            sampling=Sampling(max_tokens=config.rollout.max_tokens, temperature=config.rollout.temperature),
-        )
-        clock.lap("rollout")
-        survivors = _survivors(played, number, config.training.least_survivors)
-        values, compared, keep = credited(config.algorithm, survivors)
-        samples = make_samples(survivors, values, keep)
-        totals = count(samples, max_tokens=config.rollout.max_tokens)
-        clock.lap("credit")
-        learned = run.learner.learn(samples, totals) if totals.tokens else None
-        clock.lap("learn")
-        run.engine.load(run.learner.weights(), version=number)
-        gap = run.canary.check(run.engine, run.learner.model, version=number)
-        clock.lap("handover")
-        metrics = _metrics(played, survivors, compared.mean(), totals) | {"engine/canary_gap": gap}
-        metrics |= learned.metrics if learned else {}
-        update = Update(
-            number=number,
-            version=number,
-            metrics=metrics | clock.seconds,
-            trajectories=survivors,
-            credit=credit_by_trajectory(survivors, values),
-        )
-        run.journal.write(update)
-        if number % config.training.checkpoint_every == 0 or number == config.training.updates:
-            save_checkpoint(run.checkpoints, number, run.learner, run.tokenizer, {"seed": config.seed})
-        report(update)
+        update = make_update(run, number, watching)
+        _save(run, number, watching) if _due(number, config.training.checkpoint_every, run) else None
+        watching.updated(update)
+        _evaluate(run, number, watching) if _due(number, config.evaluation.every, run) else None
 
 
-class Stopwatch:
-    """Seconds by stage."""
+def make_update(run: Run, number: int, watching: Watching) -> Update:
+    """One turn of the loop."""
+    clock, config = Stopwatch(watching, number), run.config
+    clock.stage("rollout")
+    gathered = gather(run, number)
+    clock.stage("credit")
+    credit, keep = credited(config.algorithm, gathered.chosen)
+    samples = make_samples(gathered.chosen, credit.values, keep)
+    totals = count(samples, max_tokens=config.rollout.max_tokens)
+    clock.stage("learn")
+    learned = run.learner.learn(samples, totals) if totals.tokens else None
+    clock.stage("handover")
+    run.engine.load(run.learner.weights(), version=number)
+    gap = run.canary.check(run.engine, run.learner.model, version=number)
+    run.curriculum.observe(gathered.survivors)
+    clock.stage("write")
+    metrics = rollout_metrics(gathered.played, gathered.survivors) | {"engine/canary_gap": gap}
+    metrics |= credit_metrics(credit.values, credit.compared, keep) | {"learner/tokens": float(totals.tokens)}
+    metrics |= (learned.metrics if learned else {}) | speed_metrics(gathered.survivors, totals, clock.seconds)
+    update = Update(
+        number=number,
+        version=number,
+        metrics=checked(metrics | clock.seconds),
+        trajectories=gathered.chosen,
+        credit=credit_by_trajectory(gathered.chosen, credit.values),
+    )
+    run.journal.write(update)
+    return update
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
 
-    def lap(self, stage: str) -> None:
-        """End a stage."""
-        now = time.perf_counter()
-        self.seconds[f"seconds/{stage}"] = now - self._last
-        self._last = now
-
-
-def _start(run: Run) -> int:
-    """Begin a run: the checkpoint of update 0 is where it all starts."""
-    if run.journal.last() >= 0 or latest_checkpoint(run.checkpoints):
-        raise TrainingError(f"{run.folder} holds a run already; go on with --resume, or choose another folder")
-    save_checkpoint(run.checkpoints, 0, run.learner, run.tokenizer, {"seed": run.config.seed})
-    run.learner.hold_reference(run.learner.model.state_dict())
-    return 0
-
-
-def _resume(run: Run) -> int:
-    """Go back to the last checkpoint, and forget what came after it: it will come again, the same."""
+def resumed(run: Run) -> int | None:
+    """Go back to the last checkpoint and forget what came after: it will come again, the same. None = there is none."""
     path = latest_checkpoint(run.checkpoints)
     if path is None:
-        return _start(run)
-    number = int(load_checkpoint(path, run.learner)["update"])
+        return None
+    state = load_checkpoint(path, run.learner)
+    number = int(state["update"])
+    run.curriculum.load_state_dict(state["curriculum"])
     run.learner.hold_reference(checkpoint_weights(run.checkpoints / "0000"))
     run.journal.forget_after(number)
     run.engine.load(run.learner.weights(), version=number)
@@ -96,31 +76,48 @@ def _resume(run: Run) -> int:
     return number
 
 
-def _survivors(played: Sequence[Trajectory], number: int, least: float) -> list[Trajectory]:
-    """Attempts that ended without a fault; too few of them stop the run, with the causes."""
-    survivors = [trajectory for trajectory in played if trajectory.stop not in FAULTS and trajectory.steps]
-    if len(survivors) < max(least * len(played), 1):
-        causes = Counter(
-            trajectory.error or trajectory.stop.value for trajectory in played if trajectory.stop in FAULTS
-        )
-        listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
-        raise TrainingError(
-            f"update {number}: only {len(survivors)} of {len(played)} attempts survived ({listed}); "
-            "mend the environment"
-        )
-    return survivors
+def _start(run: Run, watching: Watching) -> int:
+    """Begin a run: the checkpoint of update 0 is where it all starts."""
+    if run.journal.last() >= 0 or latest_checkpoint(run.checkpoints):
+        raise TrainingError(f"{run.folder} holds a run already; go on with --resume, or choose another folder")
+    if run.config.warm_start is not None:
+        watching.stage("warm start", 0)
+        watching.warm_started(warm_start(run, run.config.warm_start))
+    _save(run, 0, watching)
+    run.learner.hold_reference(run.learner.model.state_dict())
+    _evaluate(run, 0, watching)
+    return 0
 
 
-def _metrics(
-    played: Sequence[Trajectory], survivors: Sequence[Trajectory], compared: float, totals: Totals
-) -> dict[str, float]:
-    steps = [step for trajectory in survivors for step in trajectory.steps]
-    return {
-        "rollout/success": sum(t.scores.get("success", 0.0) for t in survivors) / len(survivors),
-        "rollout/return": sum(t.scores["return"] for t in survivors) / len(survivors),
-        "rollout/steps": len(steps) / len(survivors),
-        "rollout/valid": sum(step.valid for step in steps) / len(steps),
-        "rollout/faults": float(len(played) - len(survivors)),
-        "credit/compared": float(compared),
-        "learner/tokens": float(totals.tokens),
-    }
+def _due(number: int, every: int, run: Run) -> bool:
+    """Whether something is due after an update: every so many (0 = never in between), and always after the last."""
+    return number == run.config.training.updates or (every > 0 and number % every == 0)
+
+
+def _save(run: Run, number: int, watching: Watching) -> None:
+    watching.stage("checkpoint", number)
+    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict()}
+    save_checkpoint(run.checkpoints, number, run.learner, run.tokenizer, state)
+
+
+def _evaluate(run: Run, number: int, watching: Watching) -> None:
+    if run.config.evaluation.tasks:
+        watching.stage("evaluate", number)
+        watching.evaluated(evaluate(run))
+
+
+class Stopwatch:
+    """Seconds by stage."""
+
+    def __init__(self, watching: Watching, number: int) -> None:
+        self.seconds: dict[str, float] = {}
+        self._watching, self._number = watching, number
+        self._current, self._since = "", 0.0
+
+    def stage(self, name: str) -> None:
+        """End the stage before and begin one."""
+        now = time.perf_counter()
+        if self._current:
+            self.seconds[f"seconds/{self._current}"] = now - self._since
+        self._current, self._since = name, now
+        self._watching.stage(name, self._number)

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import torch
@@ -16,10 +15,9 @@ from groupwise.core.journal import Journal
 from groupwise.core.records import Task
 from groupwise.core.seeds import seed_of
 from groupwise.engines.transformers_engine import TransformersEngine
-from groupwise.losses.columns import REFERENCE_LOGP
-from groupwise.rollout.collect import Attempt
-from groupwise.rollout.hosts import InProcess
+from groupwise.rollout.hosts import Host, open_host
 from groupwise.rollout.prompts import Prompter
+from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.canary import Canary
 from groupwise.training.learner import Learner
 from groupwise.training.run_config import RunConfig
@@ -35,51 +33,29 @@ class Run:
     learner: Learner
     engine: TransformersEngine
     prompter: Prompter
-    host: InProcess
+    host: Host
     journal: Journal
     canary: Canary
     tasks: Sequence[Task]
+    curriculum: LiveCurriculum
 
     @property
     def checkpoints(self) -> Path:
         """Where checkpoints go."""
         return self.folder / "checkpoints"
 
-    def attempts(self, number: int) -> list[Attempt]:
-        """The attempts of an update: tasks by turns through a panel shuffled anew each time round."""
-        config = self.config.training
-        first = (number - 1) * config.tasks
-        chosen = [self._task(position) for position in range(first, first + config.tasks)]
-        return [
-            Attempt(task=task, number=attempt, seed=seed_of(self.config.seed, "update", number, task.id, attempt))
-            for task in {task.id: task for task in chosen}.values()
-            for attempt in range(config.attempts)
-        ]
-
-    def _task(self, position: int) -> Task:
-        turn, place = divmod(position, len(self.tasks))
-        order = list(range(len(self.tasks)))
-        Random(seed_of(self.config.seed, "panel", turn)).shuffle(order)
-        return self.tasks[order[place]]
-
 
 def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any, Any] | None = None) -> Run:
     """Open everything a run needs; what cannot work is refused before a model loads."""
     if config.algorithm.loss is None:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
+    host = open_host(config.env, workers=config.rollout.workers, timeout=config.rollout.env_timeout)
     seed = seed_of(config.seed, "model")
     model, tokenizer = model_and_tokenizer or config.model.open(words=config.env.vocabulary(), seed=seed)
+    model = model.to(_device(config.device))
     # The engine holds weights of its own, so that a hand-over is a real one and the canary can sing.
     engine = TransformersEngine(copy.deepcopy(model))
-    needs_reference = REFERENCE_LOGP in config.algorithm.loss.needs
-    reference = copy.deepcopy(model).eval().requires_grad_(False) if needs_reference else None
-    learner = Learner(
-        model,
-        config.algorithm.loss,
-        config.training.learner,
-        temperature=config.rollout.temperature,
-        reference=reference,
-    )
+    learner = Learner(model, config.algorithm.loss, config.training.learner, temperature=config.rollout.temperature)
     prompter = Prompter(
         tokenizer,
         template=config.rollout.template,
@@ -88,6 +64,7 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
     )
     folder.mkdir(parents=True, exist_ok=True)
     words = prompter.opening_ids("")
+    tasks = config.env.panel("train")
     return Run(
         config=config,
         folder=folder,
@@ -95,11 +72,24 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
         learner=learner,
         engine=engine,
         prompter=prompter,
-        host=InProcess(config.env),
+        host=host,
         journal=Journal(folder / "journal.sqlite"),
         canary=Canary(words, (*words[-4:], prompter.frame.end_id)),
-        tasks=config.env.panel("train"),
+        tasks=tasks,
+        curriculum=config.training.curriculum.start(tasks, seed_of(config.seed, "curriculum")),
     )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device: {name!r} cannot be used ({reason}); give cpu, cuda, or auto") from None
+    return device
 
 
 def parameter_hash(model: torch.nn.Module) -> str:

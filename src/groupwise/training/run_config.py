@@ -9,10 +9,14 @@ from pydantic import Field
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.parts import Part, Slot
 from groupwise.envs.environment import EnvironmentSlot
+from groupwise.rewards import EnvironmentReward, RewardSlot
 from groupwise.rollout.actions import ActionRuleSlot, WholeResponse
 from groupwise.rollout.memory import MemorySlot, Window
+from groupwise.rollout.plans import Flat, PlanSlot
 from groupwise.rollout.prompts import PromptTemplate
+from groupwise.tasks import CurriculumSlot, Shuffled
 from groupwise.training.learner_config import LearnerConfig
+from groupwise.training.trackers.tracker import TrackerSlot
 
 
 class ModelPart(Protocol):
@@ -31,10 +35,16 @@ class RolloutConfig(Part):
     """How observations are put to the model."""
     action_rule: ActionRuleSlot = WholeResponse()
     """How actions are read out of responses."""
+    plan: PlanSlot = Flat()
+    """How many attempts a task gets, and when an update has enough groups."""
     max_tokens: Annotated[int, Field(ge=1)] = 16
     """Most tokens of a response."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divides the logits, in the engine and in the learner."""
+    workers: Annotated[int, Field(ge=0)] = 0
+    """Processes that environments run in; 0 = in this one, without a time limit."""
+    env_timeout: Annotated[float, Field(gt=0)] = 30.0
+    """Seconds an environment in a worker process may take for one action."""
 
 
 class TrainingConfig(Part):
@@ -44,8 +54,8 @@ class TrainingConfig(Part):
     """Updates to make."""
     tasks: Annotated[int, Field(ge=1)] = 16
     """Tasks of an update."""
-    attempts: Annotated[int, Field(ge=2)] = 8
-    """Attempts at each task."""
+    curriculum: CurriculumSlot = Shuffled()
+    """Which task comes next."""
     learner: LearnerConfig = LearnerConfig()
     """How weights are updated."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 5
@@ -59,8 +69,10 @@ class EvaluationConfig(Part):
 
     split: str = "test"
     """Panel of tasks, disjoint from training's."""
-    tasks: Annotated[int, Field(ge=1)] = 200
-    """How many of its tasks, from the first."""
+    tasks: Annotated[int, Field(ge=0)] = 200
+    """How many of its tasks, from the first; 0 = no evaluation."""
+    every: Annotated[int, Field(ge=0)] = 0
+    """Updates between evaluations; 0 = only before the first update and after the last."""
     attempts: Annotated[int, Field(ge=1)] = 1
     """Attempts at each."""
     temperature: Annotated[float, Field(ge=0)] = 0.4
@@ -74,9 +86,14 @@ class WarmStartConfig(Part):
     """Training tasks that the expert plays."""
     epochs: Annotated[int, Field(ge=1)] = 2
     """Passes over its steps."""
+    noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of steps at which the attempt strays: some action it has been offered so far, possible now or not. The
+    expert then shows how to recover; the stray steps themselves are not learnt from."""
+    observation_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of observation tokens beside the expert's; above 0 a fresh model learns sooner to copy what it reads."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
-    """Step size of AdamW."""
-    batch_tokens: Annotated[int, Field(ge=1)] = 4096
+    """Step size of AdamW after a short warm-up; it falls to a twentieth along a cosine."""
+    batch_tokens: Annotated[int, Field(ge=1)] = 512
     """Distinct tokens of an optimiser step."""
 
 
@@ -87,8 +104,12 @@ class RunConfig(Part):
     """Root of the tree of seeds."""
     algorithm: Algorithm
     """What makes the method."""
+    device: str = "auto"
+    """Where the model computes: cpu, cuda, cuda:1; auto = a GPU where there is one."""
     env: EnvironmentSlot
     """The tasks and the environments that play them."""
+    rewards: Annotated[tuple[RewardSlot, ...], Field(min_length=1)] = (EnvironmentReward(),)
+    """What steps earn: the sum of these."""
     model: Annotated[ModelPart, Slot("model")]
     """Where the weights come from."""
     rollout: RolloutConfig = RolloutConfig()
@@ -99,3 +120,5 @@ class RunConfig(Part):
     """How the policy is evaluated."""
     warm_start: WarmStartConfig | None = None
     """A supervised start, if any."""
+    trackers: tuple[TrackerSlot, ...] = ()
+    """Dashboards that get a copy of the metrics."""

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from groupwise.core.algorithm import Algorithm
+from groupwise.core.credit import Credit
 from groupwise.core.records import Trajectory
 from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.step_table import StepTable
 
 
-def credited(algorithm: Algorithm, trajectories: Sequence[Trajectory]) -> tuple[FloatArray, BoolArray, BoolArray]:
-    """Credit of every step, whether it was compared, and whether it may train; in the order of the steps."""
+def credited(algorithm: Algorithm, trajectories: Sequence[Trajectory]) -> tuple[Credit, BoolArray]:
+    """Credit of every step, and whether it may train; in the order of the steps."""
     table = StepTable.from_trajectories(trajectories)
-    credit = algorithm.advantage(table)
-    return credit.values, credit.compared, algorithm.keep(table)
+    return algorithm.advantage(table), algorithm.keep(table)
 
 
 def make_samples(trajectories: Sequence[Trajectory], values: FloatArray, keep: BoolArray) -> list[Sample]:

@@ -1,13 +1,18 @@
-"""A supervised start: the model learns to say what an expert would have done."""
+"""A supervised start: the model learns to say what an expert would have done.
+
+The expert may know more than the agent sees (where things are hidden); what cannot be known from the prompt averages
+out into a search over what is possible, which is the exploration that the comparison of attempts then sharpens.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from random import Random
 
 import torch
 
-from groupwise.batching import pack, token_logps
+from groupwise.batching import Pack, column, pack, token_logps
 from groupwise.core.errors import ConfigError
 from groupwise.core.records import Task
 from groupwise.core.sample import Sample
@@ -17,61 +22,113 @@ from groupwise.rollout.prompts import Exchange
 from groupwise.training.run import Run
 from groupwise.training.run_config import WarmStartConfig
 
-
-def expert_samples(run: Run, tasks: Sequence[Task]) -> list[Sample]:
-    """What the expert says at every step of its attempts, put exactly as a rollout would put it."""
-    found: list[Sample] = []
-    for number, task in enumerate(tasks):
-        found += _attempt(run, task, number)
-    return found
+WARM_UP_STEPS = 30
+"""Optimiser steps over which the step size grows: without them AdamW's first steps throw a fresh model about."""
 
 
 def warm_start(run: Run, config: WarmStartConfig) -> list[float]:
-    """Train the learner's model on expert steps; mean loss of each epoch. The engine takes the weights over."""
-    samples = expert_samples(run, run.tasks[: config.tasks])
+    """Train the learner's model on expert attempts; mean loss of each epoch. The engine takes the weights over."""
+    return imitate(run, expert_samples(run, run.tasks[: config.tasks], config), config)
+
+
+def imitate(run: Run, samples: Sequence[Sample], config: WarmStartConfig) -> list[float]:
+    """Train the learner's model to say what samples say, tokens weighted by `advantage`; mean loss of each epoch."""
     model = run.learner.model
-    optimiser = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=0.0)
-    losses: list[float] = []
+    trained = [value for value in model.parameters() if value.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=0.01, betas=(0.9, 0.98))
     packs = [batch.to(next(model.parameters()).device) for batch in pack(samples, token_budget=config.batch_tokens)]
+    weights = [sample.advantage for sample in samples]
+    weighted = [(batch, column(batch, weights)) for batch in packs]
+    losses: list[float] = []
     for epoch in range(config.epochs):
-        total, tokens = 0.0, 0
-        order = list(range(len(packs)))
-        Random(seed_of(run.config.seed, "warm start", epoch)).shuffle(order)
-        for number in order:
-            logp_T, _ = token_logps(model, packs[number])
-            loss = -logp_T.mean()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-            total, tokens = total - float(logp_T.detach().sum()), tokens + len(logp_T)
-        losses.append(total / tokens)
+        Random(seed_of(run.config.seed, "warm start", epoch)).shuffle(weighted)
+        losses.append(_epoch(model, optimiser, weighted, config, epoch))
     run.engine.load(run.learner.weights(), version=0)
     return losses
 
 
-def _attempt(run: Run, task: Task, number: int) -> Iterator[Sample]:
+def _epoch(
+    model: torch.nn.Module,
+    optimiser: torch.optim.Optimizer,
+    weighted: Sequence[tuple[Pack, torch.Tensor]],
+    config: WarmStartConfig,
+    epoch: int,
+) -> float:
+    total = weight = 0.0
+    for number, (batch, weight_T) in enumerate(weighted):
+        done = epoch * len(weighted) + number
+        for group in optimiser.param_groups:
+            group["lr"] = config.learning_rate * _step_size(done, config.epochs * len(weighted))
+        logp_T, _ = token_logps(model, batch)
+        loss = -(weight_T * logp_T).sum()
+        (loss / weight_T.sum()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        total, weight = total + float(loss.detach()), weight + float(weight_T.sum())
+    return total / weight
+
+
+def _step_size(done: int, steps: int) -> float:
+    """Share of the full step size: up within a few steps, then down to a twentieth along a cosine."""
+    fall = 0.05 + 0.95 * (1 + math.cos(math.pi * done / steps)) / 2
+    return min(1.0, (done + 1) / WARM_UP_STEPS) * fall
+
+
+def expert_samples(run: Run, tasks: Sequence[Task], config: WarmStartConfig) -> list[Sample]:
+    """What the expert says at every step of its attempts, put exactly as a rollout would put it."""
+    found: list[Sample] = []
+    for number, task in enumerate(tasks):
+        found += _attempt(run, task, number, config)
+    return found
+
+
+def _attempt(run: Run, task: Task, number: int, config: WarmStartConfig) -> Iterator[Sample]:
+    """Play the expert, now and then a stray action in its place; each step is a sample."""
     environment, prompter = run.config.env.open(task), run.prompter
     if not isinstance(environment, Expert):
         raise ConfigError("the environment has no expert to start from; leave out [warm_start]")
+    draws = Random(seed_of(run.config.seed, "warm start", task.id))
     seen = environment.observe()
     opening, past = prompter.opening_ids(seen.goal), list[Exchange]()
+    offered: dict[str, None] = {}  # actions in the order they came up
     for index in range(run.config.env.max_steps):
         action = environment.expert()
         if action is None:
             return
+        offered |= dict.fromkeys(seen.admissible or ())
+        strays = bool(offered) and draws.random() < config.noise
+        if strays:
+            action = draws.choice(list(offered))
         observation_ids = prompter.observation_ids(seen)
         response = (*prompter.encode(action), prompter.frame.end_id)
-        yield Sample(
-            prompt_ids=prompter.prompt(opening, past, observation_ids),
-            response_ids=response,
-            advantage=1.0,
-            trajectory=number,
-            step=index,
-            group=number,
-        )
+        prompt = prompter.prompt(opening, past, observation_ids)
+        shown = len(prompt) - len(observation_ids) - len(prompter.frame.before_response)
+        yield _sample(prompt, response, shown, 0.0 if strays else 1.0, config.observation_weight, number, index)
         outcome = environment.act(action)
         if outcome.ended:
             return
         past.append(Exchange(observation_ids=observation_ids, response_ids=response))
         seen = outcome.observation
+
+
+def _sample(
+    prompt: tuple[int, ...],
+    response: tuple[int, ...],
+    shown: int,
+    weight: float,
+    observation_weight: float,
+    trajectory: int,
+    step: int,
+) -> Sample:
+    """A step to imitate; with a weight on observations, what the environment showed last is said too."""
+    cut = shown if observation_weight and shown > 0 else len(prompt)
+    return Sample(
+        prompt_ids=prompt[:cut],
+        response_ids=(*prompt[cut:], *response),
+        advantage=(*[observation_weight] * (len(prompt) - cut), *[weight] * len(response)),
+        trajectory=trajectory,
+        step=step,
+        group=trajectory,
+        trains=bool(weight or cut < len(prompt)),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -127,6 +128,73 @@ def test_packs_keep_the_budget_and_count_distinct_tokens(listed: list[Sample], b
         assert packed.raw_tokens == sum(map(len, inputs))
         assert packed.longest == max(map(len, inputs))
         assert packed.largest_id == max(max(listed[number].token_ids) for number in packed.members)
+
+
+def test_the_samples_of_a_trajectory_stay_together_where_asked() -> None:
+    # Inputs of 2, 2, 3 and 3 tokens; those of trajectory 0 stand first and last in the order of their tokens.
+    listed = [
+        sample((1, 1), (5,), trajectory=0),
+        sample((2, 2), (5,), trajectory=1),
+        sample((3, 3, 3), (5,), trajectory=2),
+        sample((9, 9, 9), (5,), trajectory=0, step=1),
+    ]
+    apart = pack(listed, token_budget=5, gate=0.0)
+    assert [packed.members for packed in apart] == [(0,), (1, 2), (3,)]
+    together = pack(listed, token_budget=5, gate=0.0, unit="trajectory")
+    assert [packed.members for packed in together] == [(0, 3), (1, 2)]
+
+
+def test_a_unit_larger_than_the_budget_goes_alone() -> None:
+    listed = [sample((n, n, n), (5,), trajectory=n // 2, step=n % 2) for n in range(1, 6)]
+    packs = pack(listed, token_budget=4, unit="trajectory")
+    assert [packed.members for packed in packs] == [(0,), (1, 2), (3, 4)]
+    assert [len(packed) for packed in packs] == [3, 6, 6]
+
+
+def test_members_of_a_unit_share_what_they_have_in_common_with_each_other() -> None:
+    # 0 and 2 share two tokens; 1, which lies between them in order, is of another trajectory.
+    listed = [sample((1, 1, 2), (5,)), sample((1, 1, 3), (5,), trajectory=1), sample((1, 1, 4), (5,), step=1)]
+    packs = pack(listed, token_budget=4, gate=0.0, unit="trajectory")
+    assert [(packed.members, packed.input_ids.tolist()) for packed in packs] == [
+        ((0, 2), [[1, 1, 2, 4]]),
+        ((1,), [[1, 1, 3]]),
+    ]
+
+
+def test_the_samples_of_a_step_stay_together_where_asked() -> None:
+    listed = [sample((n, n), (5,), trajectory=n // 4, step=n % 4 // 2) for n in range(8)]
+    packs = pack(listed, token_budget=3, unit="step")
+    assert [packed.members for packed in packs] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+
+
+def test_an_unknown_unit_is_refused() -> None:
+    with pytest.raises(ConfigError) as raised:
+        pack([sample((1,), (2,))], token_budget=9, unit="rank")
+    assert str(raised.value) == "there is no unit 'rank'; Valid: sample, step, trajectory"
+
+
+UNITS = {
+    "sample": lambda one, number: number,
+    "step": lambda one, number: (one.trajectory, one.step),
+    "trajectory": lambda one, number: one.trajectory,
+}
+
+
+@given(samples(), st.integers(1, 30), st.booleans(), st.sampled_from(sorted(UNITS)))
+def test_every_unit_lies_whole_in_one_pack_within_the_budget(
+    listed: list[Sample], budget: int, share: bool, unit: str
+) -> None:
+    listed = [dataclasses.replace(one, trajectory=number % 3, step=number % 2) for number, one in enumerate(listed)]
+    packs = pack(listed, token_budget=budget, share=share, gate=0.0, unit=unit)
+    homes = [{UNITS[unit](listed[number], number) for number in packed.members} for packed in packs]
+    assert sum(map(len, homes)) == len(set().union(*homes))
+    found = [(number, *tokens) for packed in packs for number, tokens in unpack(packed).items()]
+    assert sorted(found) == [(i, one.prompt_ids, one.response_ids) for i, one in enumerate(listed) if one.num_trained]
+    for packed, home in zip(packs, homes, strict=True):
+        inputs = [listed[number].token_ids[:-1] for number in packed.members]
+        assert len(packed) == (len(merge(inputs)) if share else sum(map(len, inputs)))
+        # A path longer than the budget takes along what it contains, whosever it is.
+        assert len(packed) <= budget or len(home) == 1 or len(packed) == max(map(len, inputs))
 
 
 def test_to_moves_every_tensor() -> None:

@@ -31,6 +31,6 @@ def test_no_valid_names_are_said_to_be_none() -> None:
 
 
 def test_a_long_list_of_names_is_cut_and_counted() -> None:
-    names = [f"n{i:02d}" for i in range(25)]
-    assert nearest("??", names) == f"Valid: {', '.join(names[:24])}, ... (25 in all)"
-    assert nearest("??", names[:24]) == f"Valid: {', '.join(names[:24])}"
+    names = [f"n{i:02d}" for i in range(33)]
+    assert nearest("??", names) == f"Valid: {', '.join(names[:32])}, ... (33 in all)"
+    assert nearest("??", names[:32]) == f"Valid: {', '.join(names[:32])}"

@@ -81,7 +81,9 @@ def test_trajectories_become_one_row_a_step() -> None:
     assert table.extra["action"].tolist() == [None, "go", None]
     assert table.extra["valid"].tolist() == [True, True, False]
     assert table.extra["branch"].tolist() == ["b", None, None]
-    assert set(table.extra) == {"action", "valid", "branch"}
+    assert table.extra["stop"].tolist() == ["terminated", None, "terminated"]
+    assert table.extra["cut"].tolist() == [False] * 3
+    assert set(table.extra) == {"action", "valid", "branch", "cut", "stop"}
 
 
 def test_a_role_on_any_step_makes_the_column() -> None:
@@ -125,3 +127,56 @@ def test_an_attempt_cut_in_two_with_two_outcomes_is_refused() -> None:
         "task 't', attempt 0, index 0: the attempt's rows carry different outcomes; "
         "an outcome belongs to the attempt: put per-step amounts into `reward`"
     )
+
+
+def test_what_was_cut_off_and_why_attempts_ended_are_columns() -> None:
+    steps = (Step(index=0, cut=True), Step(index=1))
+    limited = Trajectory(id="r", task=TASK, attempt=0, steps=steps, stop=StopReason.TRUNCATED)
+    table = StepTable.from_trajectories([limited, attempt(1, Step(index=0))])
+    assert table.column("cut").tolist() == [True, False, False]
+    assert table.column("stop").tolist() == [None, "truncated", "terminated"]
+
+
+def sampled_by(number: int, *versions: int) -> Trajectory:
+    return Trajectory(id=f"r{number}", task=TASK, attempt=number, steps=(Step(index=0),), versions=versions)
+
+
+def test_the_age_of_an_attempt_counts_from_the_oldest_weights_that_sampled_it() -> None:
+    table = StepTable.from_trajectories([sampled_by(0, 7), sampled_by(1, 5, 6), sampled_by(2, 4, 7)], version=7)
+    assert table.column("age").tolist() == [0, 2, 3]
+
+
+def test_without_a_version_there_is_no_age_and_the_error_says_how_to_get_one() -> None:
+    table = StepTable.from_trajectories([sampled_by(0, 7)])
+    with pytest.raises(RecordError) as caught:
+        table.column("age")
+    assert str(caught.value) == (
+        "the table has no column 'age', which this method reads; from_trajectories(..., version=...) makes it of "
+        "`Trajectory.versions`, or hand it to from_columns(age=...). Valid: action, branch, cut, stop, valid"
+    )
+
+
+@pytest.mark.parametrize(
+    ("versions", "message"),
+    [
+        ((), "trajectory 'r0' does not say which version of the weights sampled it; record `versions`"),
+        (
+            (9,),
+            "trajectory 'r0' was sampled by version 9, but the weights that are about to learn are version 7; hand in "
+            "the version of the learner",
+        ),
+    ],
+)
+def test_ages_that_cannot_be_told_are_refused(versions: tuple[int, ...], message: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        StepTable.from_trajectories([sampled_by(0, *versions)], version=7)
+    assert str(caught.value) == message
+
+
+def test_accuracy_is_the_score_of_that_name_where_all_attempts_have_it() -> None:
+    scored = [
+        Trajectory(id=f"r{i}", task=TASK, attempt=i, steps=(Step(index=0, reward=0.5),), scores={"accuracy": float(i)})
+        for i in range(2)
+    ]
+    assert StepTable.from_trajectories(scored).column("accuracy").tolist() == [0, 1]
+    assert "accuracy" not in StepTable.from_trajectories([*scored, attempt(2, Step(index=0))]).extra

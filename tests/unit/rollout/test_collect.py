@@ -128,3 +128,20 @@ def test_attempts_that_start_from_different_observations_stop_the_run() -> None:
         f"task {task.id!r}: attempts 0 and 1 start from different observations ('room 1' and 'room 2'); open the "
         "environment from the task alone, without global random numbers"
     )
+
+
+def test_a_response_that_was_cut_off_is_recorded_as_such_and_has_not_the_form() -> None:
+    task = ENV.panel("train")[0]
+    words = task.payload["words"]
+    [found] = play(ENV, [task], {f"{task.id}/0": [" ".join([words[0]] * 6), words[1]]})
+    assert [len(step.response_ids) for step in found.steps] == [4, 2]
+    assert [(step.cut, step.well_formed, step.valid) for step in found.steps] == [
+        (True, False, False),
+        (False, True, True),
+    ]
+
+
+def test_a_response_of_the_asked_form_may_still_be_no_action() -> None:
+    task = ENV.panel("train")[0]
+    [found] = play(ENV, [task], {f"{task.id}/0": ["goal", task.payload["words"][1]]})
+    assert [(step.well_formed, step.valid) for step in found.steps] == [(True, False), (True, True)]

@@ -1,138 +1,223 @@
-"""The learner and its checkpoints, where things go wrong."""
+"""The learner: which way it moves, how batches are cut, and where it stops."""
 
 from __future__ import annotations
 
-import errno
-from pathlib import Path
+import copy
+import dataclasses
+import math
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import recipes  # noqa: E402
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.sample import Sample  # noqa: E402
-from groupwise.core.totals import Totals  # noqa: E402
-from groupwise.engines import TinyModel  # noqa: E402
-from groupwise.training import checkpoint  # noqa: E402
+from groupwise.core.errors import ConfigError, RecordError, TrainingError  # noqa: E402
+from groupwise.losses import Clip, EntropyBonus, PolicyLoss, SequenceMean, SequenceRatio, TrajectoryMean  # noqa: E402
 from groupwise.training.learner import Learner  # noqa: E402
-from groupwise.training.learner_config import LearnerConfig  # noqa: E402
 from groupwise.training.run import parameter_hash  # noqa: E402
+from tests.unit.training.learners import attempts, gradient, learner, logps, single_steps, tiny, totals  # noqa: E402
 
-WORDS = ("alpha", "bravo", "charlie")
-
-
-def learner(**config: Any) -> tuple[Learner, Any]:
-    model, tokenizer = TinyModel(hidden=16, layers=1).open(words=WORDS, seed=0)
-    loss = recipes.dr_grpo().loss
-    assert loss is not None
-    return Learner(model, loss, LearnerConfig(learning_rate=1e-2, **config)), tokenizer
+NO_CLIPPING = {"max_grad_norm": math.inf}
 
 
-def samples(*advantages: float) -> list[Sample]:
+def optimiser_state(made: Learner) -> list[Any]:
+    """Everything the optimiser remembers, as plain numbers."""
     return [
-        Sample(
-            prompt_ids=(2, 4 + i % 3),
-            response_ids=(5, 3),
-            advantage=advantage,
-            logp_behaviour=(-1.0, -1.0),
-            trajectory=i,
-            step=0,
-            group=0,
-        )
-        for i, advantage in enumerate(advantages)
+        (number, key, value.tolist() if isinstance(value, torch.Tensor) else value)
+        for number, entries in made.optimiser.state_dict()["state"].items()
+        for key, value in entries.items()
     ]
-
-
-def totals(num: int) -> Totals:
-    return Totals.count(tokens=[2] * num, trajectory=list(range(num)), step=[0] * num, group=[0] * num, max_tokens=2)
 
 
 def test_praise_makes_a_response_likelier_and_blame_less_likely() -> None:
     for advantage in (1.0, -1.0):
-        made, _ = learner()
-        before = made._score(samples(advantage))[0].sum()
-        made.learn(samples(advantage), totals(1))
-        after = made._score(samples(advantage))[0].sum()
-        assert (after > before) == (advantage > 0)
+        made, samples = learner(), single_steps(advantage)
+        before = logps(made.model, samples).sum()
+        made.learn(samples, totals(samples))
+        assert (logps(made.model, samples).sum() > before) == (advantage > 0)
 
 
-@pytest.mark.parametrize("advantage", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_leaves_the_weights_as_they_were(advantage: float) -> None:
-    made, _ = learner()
-    before = parameter_hash(made.model)
-    with pytest.raises(TrainingError) as caught:
-        made.learn(samples(1.0, advantage), totals(2))
-    assert str(caught.value).startswith("optimiser step 1: the loss is not finite (loss ")
-    assert "the weights were left as they were" in str(caught.value)
-    assert parameter_hash(made.model) == before
-    assert all(value.grad is None for value in made.model.parameters())
+def test_a_step_is_that_of_adamw_on_the_gradient_of_the_loss() -> None:
+    """One token, credit 2: the loss on-policy is -2 x ratio, whose gradient is that of -2 logp."""
+    model, samples = tiny()[0], [dataclasses.replace(single_steps(2.0)[0], response_ids=(5,), logp_behaviour=(-1.0,))]
+    expected = copy.deepcopy(model).eval()
+    logits = expected(input_ids=torch.tensor([samples[0].token_ids])).logits[0, 1]
+    (-2 * logits.log_softmax(-1)[5]).backward()
+    by_hand = torch.optim.AdamW(expected.parameters(), lr=0.05, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1)
+    by_hand.step()
+    config = {"learning_rate": 0.05, "betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.1, **NO_CLIPPING}
+    loss = PolicyLoss(aggregate=SequenceMean())
+    learner(model, loss, **config).learn(samples, totals(samples))
+    for found, wanted in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_a_gradient_that_is_not_finite_is_named() -> None:
-    made, _ = learner()
-    next(made.model.parameters()).register_hook(lambda gradient: gradient * float("nan"))
-    with pytest.raises(TrainingError, match="the gradient is not finite"):
-        made.learn(samples(1.0), totals(1))
+def test_a_long_gradient_is_shortened_and_its_length_reported() -> None:
+    samples = attempts()
+    _, whole = gradient(learner(**NO_CLIPPING), samples)
+    made = learner(max_grad_norm=0.01)
+    _, clipped = gradient(made, samples)
+    assert float(clipped.norm()) == pytest.approx(0.01, rel=1e-3)
+    torch.testing.assert_close(clipped / clipped.norm(), whole / whole.norm(), rtol=1e-4, atol=1e-6)
+    reported = learner(max_grad_norm=0.01).learn(samples, totals(samples)).metrics["learner/grad_norm"]
+    assert reported == pytest.approx(float(whole.norm()), rel=1e-5)
 
 
-def test_micro_batches_change_nothing() -> None:
-    hashes = set()
-    for budget in (4, 8, 512):
-        made, _ = learner(token_budget=budget, share_prefixes=False)
-        made.learn(samples(1.0, -0.5, 0.25, 2.0), totals(4))
-        hashes.add(tuple(round(float(value.detach().sum()), 4) for value in made.model.parameters()))
-    assert len(hashes) == 1
+def test_the_schedule_is_followed_and_the_rate_reported() -> None:
+    made = learner(learning_rate=0.1, schedule={"kind": "linear", "updates": 4, "warmup_updates": 2, "floor": 0.5})
+    samples = single_steps(1.0, -1.0)
+    found = [made.learn(samples, totals(samples)).metrics for _ in range(5)]
+    assert [one["learner/learning_rate"] for one in found] == pytest.approx([0.05, 0.1, 0.1, 0.075, 0.05])
+    assert [one["learner/optimiser_steps"] for one in found] == [1, 2, 3, 4, 5]
 
 
 def test_several_passes_over_mini_batches_make_that_many_steps() -> None:
-    made, _ = learner(passes=2, minibatches=3)
-    made.learn(samples(1.0, -1.0, 0.5, 0.25), totals(4))
+    samples = single_steps(1.0, -1.0, 0.5, 0.25)
+    made = learner(passes=2, minibatches=3)
+    assert made.learn(samples, totals(samples)).metrics["learner/optimiser_steps"] == 6
     assert made.steps == 6
 
 
-def test_a_full_disk_leaves_the_earlier_checkpoint_and_no_draft(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, tokenizer = learner()
-    checkpoint.save_checkpoint(tmp_path, 1, made, tokenizer, {})
+def test_later_passes_are_measured_against_the_weights_at_the_start() -> None:
+    samples = attempts()
+    made = learner(passes=3, learning_rate=0.05)
+    start = logps(made.model, samples)
+    moved = made.learn(samples, totals(samples)).metrics
+    # The mean over three passes, of which the first has not moved yet.
+    assert moved["loss/kl_to_old"] > 1e-4
+    behaviour = torch.tensor([value for sample in samples for value in sample.logp_behaviour])
+    assert moved["loss/mismatch"] == pytest.approx(float((start - behaviour).mean()), abs=1e-5)
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+LAYOUTS = [{"token_budget": budget, "share_prefixes": share} for budget in (1, 16, 40, 4096) for share in (True, False)]
+UNITS = {
+    "sample": PolicyLoss(aggregate=SequenceMean(), old="engine"),
+    "step": PolicyLoss(ratio=SequenceRatio(unit="step"), surrogate=Clip(low=0.3, high=0.3), old="engine"),
+    "trajectory": PolicyLoss(
+        ratio=SequenceRatio(unit="trajectory"),
+        surrogate=Clip(low=0.3, high=0.3),
+        aggregate=TrajectoryMean(within="step"),
+        old="engine",
+    ),
+    "entropy": PolicyLoss(penalties=(EntropyBonus(weight=0.1),)),
+}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_any_split_into_micro_batches_gives_the_same_loss_and_gradient(unit: str) -> None:
+    samples, results = attempts(), []
+    for layout in LAYOUTS:
+        made = learner(loss=UNITS[unit], **layout, **NO_CLIPPING)
+        results.append(gradient(made, samples))
+    expected_loss, expected = results[-1]
+    for loss, found in results:
+        assert loss == pytest.approx(expected_loss, rel=1e-6)
+        assert float((found - expected).norm() / expected.norm()) < 1e-6
+
+
+def test_samples_that_do_not_train_change_no_bit() -> None:
+    samples = attempts()
+    idle = [dataclasses.replace(sample, trains=False, advantage=math.nan) for sample in attempts(2)]
+    first, second = learner(), learner()
+    first.learn(samples, totals(samples))
+    second.learn([*samples, *idle], totals([*samples, *idle]))
+    assert parameter_hash(first.model) == parameter_hash(second.model)
+
+
+def test_an_update_without_a_token_to_train_on_is_refused() -> None:
+    made = learner()
     with pytest.raises(TrainingError) as caught:
-        checkpoint.save_checkpoint(tmp_path, 2, made, tokenizer, {})
+        made.learn([dataclasses.replace(sample, trains=False) for sample in single_steps(1.0)], totals([]))
+    assert str(caught.value) == "no sample of the update trains; leave the update out"
+
+
+def test_log_probs_that_were_not_recorded_are_asked_for() -> None:
+    samples = [*single_steps(1.0), dataclasses.replace(single_steps(1.0)[0], trajectory=4, logp_behaviour=())]
+    with pytest.raises(RecordError) as caught:
+        learner().learn(samples, totals(samples))
     assert str(caught.value) == (
-        f"checkpoint {tmp_path / '0002'} could not be written (No space left on device); the earlier ones are "
-        "untouched. Free some space, then go on with --resume"
+        "sample of trajectory 4, step 0: the log-probs of its sampled tokens were not recorded; record what the engine "
+        "reports"
     )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0001", "latest"]
-    latest = checkpoint.latest_checkpoint(tmp_path)
-    assert latest is not None
-    assert latest.name == "0001"
 
 
-def test_a_checkpoint_brings_back_weights_and_moments_to_the_bit(tmp_path: Path) -> None:
-    made, tokenizer = learner()
-    made.learn(samples(1.0, -1.0), totals(2))
-    path = checkpoint.save_checkpoint(tmp_path, 1, made, tokenizer, {"seed": 7})
-    other, _ = learner()
-    assert checkpoint.load_checkpoint(path, other)["seed"] == 7
-    assert other.steps == made.steps
-    for one in (made, other):
-        one.learn(samples(0.5, 0.25), totals(2))
-    assert parameter_hash(made.model) == parameter_hash(other.model)
-
-
-def test_a_pointer_to_nothing_names_the_checkpoint_before(tmp_path: Path) -> None:
-    made, tokenizer = learner()
-    checkpoint.save_checkpoint(tmp_path, 3, made, tokenizer, {})
-    (tmp_path / "latest").write_text("0009\n")
+def test_a_loss_that_is_not_finite_names_its_cause_and_leaves_everything_as_it_was() -> None:
+    made = learner(token_budget=4)
+    made.learn(single_steps(1.0, -0.5), totals(single_steps(1.0, -0.5)))
+    before = parameter_hash(made.model), optimiser_state(made), made.steps
+    samples = single_steps(1.0, 0.5, math.nan)
     with pytest.raises(TrainingError) as caught:
-        checkpoint.latest_checkpoint(tmp_path)
+        made.learn(samples, totals(samples))
     assert str(caught.value) == (
-        f"{tmp_path / 'latest'} names 0009, which is not there; the one before it is 0003: write `0003` into "
-        f"{tmp_path / 'latest'} and resume"
+        "optimiser step 2: the loss is not finite (nan: trajectory 2, step 0 has advantage nan); weights and optimiser "
+        "were left as they were. Lower the learning rate, or look at this update's rewards"
     )
+    assert (parameter_hash(made.model), optimiser_state(made), made.steps) == before
+    assert all(value.grad is None for value in made.model.parameters())
+
+
+def test_weights_that_are_not_finite_show_in_the_log_probs() -> None:
+    made, samples = learner(), single_steps(1.0)
+    made.learn(samples, totals(samples))
+    with torch.no_grad():
+        next(made.model.parameters())[5] = math.nan
+    with pytest.raises(TrainingError, match=r"trajectory 0, step 0 has logp_old nan"):
+        made.learn(samples, totals(samples))
+
+
+def test_a_gradient_that_is_not_finite_names_the_weight_and_leaves_everything_as_it_was() -> None:
+    made, samples = learner(), single_steps(1.0, -0.5)
+    made.learn(samples, totals(samples))
+    before = parameter_hash(made.model), optimiser_state(made), made.steps
+    spoilt = dict(made.model.named_parameters())["model.norm.weight"]
+    hook = spoilt.register_hook(lambda found: found * math.nan)
+    with pytest.raises(TrainingError) as caught:
+        made.learn(samples, totals(samples))
+    assert str(caught.value) == (
+        "optimiser step 2: the gradient is not finite (nan, first in model.norm.weight); weights and optimiser were "
+        "left as they were. Lower the learning rate, or look at this update's rewards"
+    )
+    assert (parameter_hash(made.model), optimiser_state(made), made.steps) == before
+    assert all(value.grad is None for value in made.model.parameters())
+    hook.remove()
+    assert math.isfinite(made.learn(samples, totals(samples)).metrics["loss/total"])
+
+
+def test_dropout_is_off_so_that_the_learner_scores_what_the_engine_sampled() -> None:
+    model = tiny()[0]
+    model.config.attention_dropout = 0.5
+    for layer in model.model.layers:
+        layer.self_attn.attention_dropout = 0.5
+    samples = attempts()
+    expected = logps(copy.deepcopy(model).eval(), samples)
+    made = learner(model.train(), passes=2, learning_rate=1e-12)
+    found = made.learn(samples, totals(samples)).metrics
+    behaviour = torch.tensor([value for sample in samples for value in sample.logp_behaviour])
+    assert found["loss/mismatch"] == pytest.approx(float((expected - behaviour).mean()), abs=1e-6)
+    assert found["loss/kl_to_old"] == pytest.approx(0.0, abs=1e-9)
+    assert not made.model.training
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_weights_of_half_precision_are_refused(kind: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        learner(tiny()[0].to(getattr(torch, kind)))
+    assert str(caught.value) == (
+        f"model.embed_tokens.weight would train in {kind}, where small steps are rounded away; load the model in "
+        "float32, or train a LoRA adapter on it (model.lora_rank), whose weights are float32"
+    )
+
+
+def test_a_model_that_cannot_train_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        learner(tiny()[0].requires_grad_(False))
+    assert str(caught.value) == (
+        "the model has no weight that trains; load it without freezing, or with a LoRA adapter"
+    )
+
+
+def test_gradient_checkpointing_is_refused() -> None:
+    model = tiny()[0]
+    model.gradient_checkpointing_enable()
+    with pytest.raises(ConfigError, match="gradient checkpointing works in training mode only"):
+        learner(model)

@@ -167,7 +167,7 @@ class Shape:
             return pyarrow.list_(pyarrow.float64())
         if name in ("reward", "outcome", "accuracy"):
             return pyarrow.float64()
-        if name == "valid":
+        if name in ("valid", "cut"):
             return pyarrow.bool_()
         return pyarrow.int64() if int in self._kinds[name] else pyarrow.string()
 

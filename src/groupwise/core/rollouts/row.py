@@ -45,6 +45,8 @@ class Row(TypedDict, total=False):
     """Reward of this step alone."""
     valid: bool
     """Whether the action was valid."""
+    cut: bool
+    """Whether the response was cut off at its most tokens."""
     outcome: float
     """Score of the attempt, the same on all its rows."""
     stop: str
@@ -162,6 +164,7 @@ KEYS: Mapping[str, Key] = {
     "action": Key(_is_text_or_null, "text or null", takes_null=True),
     "reward": Key(_is_finite, _NUMBER),
     "valid": Key(_is_bool, "true or false"),
+    "cut": Key(_is_bool, "true or false"),
     "outcome": Key(_is_finite, _NUMBER),
     "stop": Key(_is_stop, "one of " + ", ".join(StopReason)),
     "role": Key(_is_id_or_null, _ID + " or null", takes_null=True),

@@ -41,7 +41,12 @@ _FREE: Mapping[str, st.SearchStrategy[Any]] = {
     "origin": st.sampled_from([origin.value for origin in Origin]),
     "extra": _EXTRA,
 }
-_FOR_ALL: Mapping[str, st.SearchStrategy[Any]] = {"valid": st.booleans(), "outcome": _NUMBER, "accuracy": _NUMBER}
+_FOR_ALL: Mapping[str, st.SearchStrategy[Any]] = {
+    "valid": st.booleans(),
+    "cut": st.booleans(),
+    "outcome": _NUMBER,
+    "accuracy": _NUMBER,
+}
 
 
 @st.composite
@@ -101,7 +106,7 @@ STATES = st.one_of(st.none(), st.sampled_from(("kitchen", "hall", "cellar", ("ha
 @st.composite
 def trajectories(draw: st.DrawFn) -> list[Trajectory]:
     """Trajectories of a few attempts at a few tasks; outcomes on all or on none."""
-    has_outcome = draw(st.booleans())
+    has_outcome, has_accuracy = draw(st.booleans()), draw(st.booleans())
     found = []
     for task in range(draw(st.integers(1, 3))):
         for attempt in range(draw(st.integers(1, 3))):
@@ -111,6 +116,7 @@ def trajectories(draw: st.DrawFn) -> list[Trajectory]:
                     task=Task(id=f"task {task}"),
                     attempt=attempt,
                     steps=tuple(draw(_step(index)) for index in range(draw(st.integers(1, 4)))),
+                    scores={"accuracy": draw(st.floats(-10, 10))} if has_accuracy else {},
                     outcome=draw(st.floats(-10, 10)) if has_outcome else None,
                     stop=draw(st.sampled_from(StopReason)),
                     versions=draw(st.sampled_from(((), (3,), (3, 4)))),
@@ -130,6 +136,7 @@ def _step(draw: st.DrawFn, index: int) -> Step:
         observation=draw(st.one_of(st.none(), _TEXT)),
         action=draw(st.one_of(st.none(), _TEXT)),
         valid=draw(st.booleans()),
+        cut=draw(st.booleans()),
         role=draw(st.one_of(st.none(), st.sampled_from(("planner", "solver")))),
         branch=draw(st.one_of(st.none(), st.sampled_from(("trunk", 3)))),
         prompt_ids=tuple(draw(st.lists(st.integers(0, 99), max_size=3))),

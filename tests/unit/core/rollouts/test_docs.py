@@ -55,7 +55,7 @@ def test_the_table_lists_every_key_and_what_it_takes() -> None:
     assert sorted(name for name, _, _ in rows) == sorted(KEYS)
     assert {name for name, mark, _ in rows if "required" in mark} == {"task", "attempt", "index", "reward"}
     assert {name for name, mark, _ in rows if "¹" in mark} == {
-        "group", "valid", "outcome", "accuracy", "tokens", "response_ids"
+        "group", "valid", "cut", "outcome", "accuracy", "tokens", "response_ids"
     }  # fmt: skip
     for name, _, takes in rows:
         if KEYS[name].takes.startswith("one of"):

@@ -1,0 +1,66 @@
+"""Write docs/metrics.md: every metric of a run, from the table in training/metrics.py.
+
+python docs/build_metrics.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from itertools import groupby
+from pathlib import Path
+
+from groupwise.training.metrics import EXTRA, METRICS
+
+PAGE = Path(__file__).parent / "metrics.md"
+SECTIONS = {
+    "rollout": "What the update's attempts look like. Statistics are over the attempts that no fault ended.",
+    "credit": "What the comparison made of them, over all steps.",
+    "learner": "What the optimiser did.",
+    "engine": "Whether the engine follows.",
+    "loss": "What the loss measured, over the tokens that trained; which of them depends on the loss's parts.",
+    "evaluation": "What trackers hear of an evaluation; the journal has its attempts one by one.",
+    "seconds": "Where the time of the update went.",
+    "speed": "How fast it went. Like seconds, and unlike everything above, these differ from run to run.",
+}
+"""Each namespace in a sentence."""
+
+
+def page() -> str:
+    """The whole page."""
+    sections = "\n".join(
+        section(name, list(names)) for name, names in groupby(METRICS, key=lambda name: name.partition("/")[0])
+    )
+    return (
+        "# Metrics\n\n<!-- Written by docs/build_metrics.py from training/metrics.py. Do not edit by hand. -->\n\n"
+        "Every update writes these into the run's journal, and hands them to the run's trackers. `groupwise report` "
+        "draws\nthem; `groupwise inspect` lists them. A metric that could not be measured is absent, never 0. A part "
+        f"from another\npackage may log names that begin with `{EXTRA}`; no other name that is not on this page is "
+        "logged.\n\n"
+        f"{sections}"
+    )
+
+
+def section(name: str, names: list[str]) -> str:
+    """The table of one namespace."""
+    rows = "\n".join(_row(metric) for metric in names)
+    head = "| metric | what it is | unit or range | when it looks bad |\n|---|---|---|---|"
+    return f"## {name}\n\n{SECTIONS[name]}\n\n{head}\n{rows}\n"
+
+
+def _row(name: str) -> str:
+    cells = (f"`{name}`", *(text.replace("|", "\\|") for text in METRICS[name]))
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Write the page, or check that it is up to date."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="exit with status 1 where the page is out of date")
+    if parser.parse_args().check:
+        sys.exit(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page())
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

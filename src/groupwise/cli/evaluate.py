@@ -1,0 +1,123 @@
+"""`groupwise evaluate`: play a panel with a run's weights, over several seeds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from groupwise.cli.run_folders import run_config
+from groupwise.cli.screen import errors, output, per_cent
+
+if TYPE_CHECKING:
+    from groupwise.training.evaluation_summary import Evaluation, Line
+    from groupwise.training.run_config import EvaluationConfig, RunConfig
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    checkpoint: Annotated[int | None, typer.Option(min=0, help="After which update; the latest otherwise.")] = None,
+    split: Annotated[str | None, typer.Option(help="Panel of tasks; the run file's otherwise.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="How many of its tasks, from the first.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions; each draws other tokens.")] = 3,
+    attempts: Annotated[int | None, typer.Option(min=1, help="Attempts at each task and seed.")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="0 = always the likeliest token.")] = None,
+    per_task: Annotated[bool, typer.Option("--per-task", help="Show every task.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    dry: Annotated[bool, typer.Option("--dry", help="Leave the run's journal as it is.")] = False,
+) -> None:
+    """Evaluate a run: success over several seeds with its 95 % interval, by family and by task."""
+    config = run_config(run)
+    given = {"split": split, "tasks": tasks, "attempts": attempts, "temperature": temperature}
+    settings = _settings(config, {name: value for name, value in given.items() if value is not None})
+    from groupwise.training.evaluation import evaluate as play
+    from groupwise.training.evaluation import open_at
+
+    with _status(f"playing {settings.tasks} tasks of split {settings.split} with {seeds} seeds"):
+        found = play(open_at(config, run, checkpoint), seeds=range(seeds), settings=settings, write=not dry)
+    if as_json:
+        typer.echo(json.dumps(_as_json(found, per_task=per_task), indent=2))
+    else:
+        _print(output(), run, found, settings, per_task=per_task)
+
+
+def in_words(found: Evaluation) -> str:
+    """An evaluation in a line."""
+    each = "" if found.attempts == found.tasks else f" x {found.attempts / found.tasks:g} attempts"
+    return f"success {_share(found)} over {found.tasks} tasks{each} of split {found.split}"
+
+
+def _settings(config: RunConfig, given: dict[str, Any]) -> EvaluationConfig:
+    """The run's own settings of an evaluation, with what the command line says on top; both are checked alike."""
+    return type(config.evaluation)(**{**config.evaluation.config(), **given})
+
+
+def _status(text: str) -> Any:
+    return errors().status(text) if sys.stderr.isatty() else nullcontext()
+
+
+def _share(line: Evaluation | Line) -> str:
+    low, high = line.interval
+    return f"{per_cent(line.success)} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _print(console: Console, folder: Path, found: Evaluation, settings: EvaluationConfig, *, per_task: bool) -> None:
+    console.print(
+        f"[bold]{escape(str(folder))}[/] after update {found.number}: {found.tasks} tasks of split "
+        f"{escape(found.split)}, seeds {', '.join(map(str, found.by_seed))}, {settings.attempts} "
+        f"attempt{'s' if settings.attempts > 1 else ''} each, "
+        f"temperature {settings.temperature:g}",
+        highlight=False,
+    )
+    console.print(f"\nsuccess  [bold]{_share(found)}[/]  (95 % interval for tasks of this kind)", highlight=False)
+    by_seed = "  ".join(f"seed {seed}: {per_cent(share)}" for seed, share in found.by_seed.items())
+    console.print(f"         {by_seed}", highlight=False)
+    console.print(f"return   {found.outcome:.3f}\nsteps    {found.steps:.2f}", highlight=False)
+    if found.faults:
+        console.print(
+            f"[yellow]faults   {found.faults} attempts ended with an error and are not counted[/]", highlight=False
+        )
+    for title, lines in (("family", found.by_tag()), ("task", found.by_task() if per_task else [])):
+        if lines:
+            console.print()
+            console.print(_table(title, lines))
+
+
+def _table(title: str, lines: Sequence[Line]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(title, style="bold")
+    for name in ("tasks", "attempts", "success", "95 % interval", "steps"):
+        table.add_column(name, justify="right")
+    for line in lines:
+        low, high = line.interval
+        interval = f"{100 * low:.1f} to {100 * high:.1f}" if line.tasks > 1 else ""
+        table.add_row(
+            escape(line.name),
+            str(line.tasks),
+            str(line.attempts),
+            per_cent(line.success),
+            interval,
+            f"{line.steps:.1f}",
+        )
+    return table
+
+
+def _as_json(found: Evaluation, *, per_task: bool) -> dict[str, Any]:
+    names = ("number", "split", "panel", "tasks", "attempts", "faults", "success", "interval", "outcome", "steps")
+    content = {name: getattr(found, name) for name in names} | {"by_seed": dict(found.by_seed)}
+    content["families"] = [_line_as_json(line) for line in found.by_tag()]
+    if per_task:
+        content["per_task"] = [_line_as_json(line) for line in found.by_task()]
+    return content
+
+
+def _line_as_json(line: Line) -> dict[str, Any]:
+    return {name: getattr(line, name) for name in ("name", "tasks", "attempts", "success", "interval", "steps")}

@@ -1,0 +1,66 @@
+"""What this machine has, read off the operating system without torch."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "tokenizers": "train",
+    "safetensors": "train",
+    "peft": "train",
+    "pyarrow": "parquet",
+    "gymnasium": "gymnasium",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "trackio": "trackio",
+    "mlflow": "mlflow",
+}
+"""Optional packages, and the extra of groupwise that installs each."""
+
+
+def python() -> str:
+    """The interpreter and the system."""
+    return f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+
+
+def installed(package: str) -> str | None:
+    """Version of a package; None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: a container may allow fewer than there are."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = Path("/sys/fs/cgroup/cpu.max")
+    quota, _, period = limit.read_text().partition(" ") if limit.exists() else ("max", "", "")
+    return cores if quota == "max" else max(1, min(cores, round(int(quota) / int(period))))
+
+
+def load() -> float:
+    """How many processes wanted a core over the last minute."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def free_memory() -> float | None:
+    """Bytes of memory that can be had; None where the system does not say."""
+    table = Path("/proc/meminfo")
+    if table.exists():
+        lines = dict(line.split(":", 1) for line in table.read_text().splitlines())
+        return float(lines["MemAvailable"].split()[0]) * 1024
+    return None
+
+
+def free_disk(folder: Path) -> tuple[float, float]:
+    """Free bytes and all bytes of the disk that a folder is, or would be, on."""
+    there = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
+    usage = shutil.disk_usage(there)
+    return float(usage.free), float(usage.total)

@@ -1,0 +1,27 @@
+"""`groupwise report`: a run as one page of HTML that opens anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from groupwise.cli.methods import method_name
+from groupwise.cli.screen import output
+from groupwise.reports.run.run_folder import RunFolder
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    out: Annotated[Path | None, typer.Option(help="File to write; default: report.html in the folder.")] = None,
+) -> None:
+    """Write a run as one HTML page that opens offline: verdict, curves, groups, and attempts with their credit."""
+    from groupwise.reports.run.page import render, write_page
+
+    path = out or run / "report.html"
+    with RunFolder(run) as folder:
+        method, note = method_name(folder)
+        size = write_page(path, render(folder, method=method, note=note))
+    output().print(f"wrote [bold]{escape(str(path))}[/] ({size / 1000:,.0f} kB)", highlight=False, soft_wrap=True)

@@ -1,0 +1,37 @@
+"""`groupwise schema`: the JSON schema of run files, for editors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from groupwise.cli.run_folders import need_trainer
+from groupwise.cli.screen import output
+from groupwise.core.errors import ConfigError
+
+
+def schema(
+    out: Annotated[Path | None, typer.Option(help="File to write; printed otherwise.")] = None,
+) -> None:
+    """Write the JSON schema of run files, so that editors complete them and mark what is wrong."""
+    need_trainer()  # the models that a run file may name are among its packages
+    from groupwise.recipes.run_schema import run_schema
+
+    text = json.dumps(run_schema(), indent=2, ensure_ascii=False) + "\n"
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written ({error.strerror}); choose another place with --out") from None
+    output().print(
+        f"{out} is written. An editor that knows Taplo (Even Better TOML) uses it for run files that begin with\n"
+        f"#:schema {out}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,80 @@
+"""`groupwise warmup`: a supervised start, as a model folder that runs can begin from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from groupwise.cli.evaluate import in_words
+from groupwise.cli.run_folders import need_trainer
+from groupwise.cli.screen import output
+from groupwise.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from groupwise.training.run import Run
+
+
+def warmup(
+    file: Annotated[Path, typer.Argument(help="A run file (TOML); its [warm_start] says how.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model, in the Hugging Face layout.")],
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="ROLLOUTS", help="Recorded attempts instead of the expert's.")
+    ] = None,
+    least: Annotated[
+        float | None, typer.Option(help="What a recorded attempt must have earned; more than 0 otherwise.")
+    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+) -> None:
+    """Teach a model to say what an expert, or a recorded attempt that went well, said; write it as a model folder."""
+    need_trainer()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{out} is there already; choose another folder with --out")
+    if least is not None and source is None:
+        raise ConfigError("--least is about recorded attempts; give them with --from")
+    from groupwise.recipes.run_file import load_run
+
+    config = load_run(file, overrides=set_ or ())
+    from groupwise.training.evaluation import evaluate
+    from groupwise.training.run import open_run
+
+    console = output()
+    with TemporaryDirectory(prefix="groupwise-") as scratch:
+        run = open_run(config, Path(scratch))
+        losses = _taught(run, source, least, console)
+        console.print(f"loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs", highlight=False)
+        if config.evaluation.tasks:
+            console.print(in_words(evaluate(run, write=False)), highlight=False, markup=False)
+        _save(run, out)
+    console.print(f'\nA run begins with it by\n\n[model]\nkind = "pretrained"\npath = "{out}"', markup=False)
+
+
+def _taught(run: Run, source: Path | None, least: float | None, console: Console) -> list[float]:
+    from groupwise.integrations.rollouts import open_rollouts
+    from groupwise.training.recorded import recorded_samples
+    from groupwise.training.run_config import WarmStartConfig
+    from groupwise.training.warm_start import expert_samples, imitate
+
+    settings = run.config.warm_start or WarmStartConfig()
+    if source is None:
+        samples = expert_samples(run, run.tasks[: settings.tasks], settings)
+    else:
+        samples = recorded_samples(run, open_rollouts(source).rows(), least=least)
+    attempts = len({sample.trajectory for sample in samples})
+    console.print(f"{len(samples)} steps of {attempts} {'recorded' if source else 'expert'} attempts", highlight=False)
+    return imitate(run, samples, settings)
+
+
+def _save(run: Run, out: Path) -> None:
+    """Write model and tokenizer beside the place, then move them there; a LoRA adapter is merged into its model."""
+    model = run.learner.model
+    whole = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
+    draft = out.with_name(f".{out.name}.tmp")
+    whole.save_pretrained(draft)
+    run.tokenizer.save_pretrained(draft)
+    if out.is_dir():
+        out.rmdir()
+    draft.rename(out)

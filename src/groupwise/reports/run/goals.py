@@ -1,0 +1,43 @@
+"""What a task asks for, in the environment's own words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from groupwise.core.records import Task
+from groupwise.envs.environment import EnvironmentPart
+from groupwise.envs.panel import SPLITS
+from groupwise.rollout.hosts import Fault, guarded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What is known of a task beyond its id."""
+
+    text: str
+    """What the task asks for; empty where the observation says it all."""
+    tags: tuple[str, ...]
+    """Its labels, such as its family."""
+
+
+class Goals:
+    """Looks tasks up in an environment's panels; an environment that is not there, or fails, knows nothing."""
+
+    def __init__(self, env: EnvironmentPart | None) -> None:
+        self._env = env
+        self._tasks: dict[str, Task] | None = None
+
+    def of(self, task_id: str) -> Goal:
+        """What a task asks for."""
+        found = guarded(lambda: self._look_up(task_id))
+        return Goal(text="", tags=()) if isinstance(found, Fault) else found
+
+    def _look_up(self, task_id: str) -> Goal:
+        if self._env is None:
+            return Goal(text="", tags=())
+        if self._tasks is None:
+            self._tasks = {task.id: task for split in SPLITS for task in self._env.panel(split)}
+        task = self._tasks.get(task_id)
+        if task is None:
+            return Goal(text="", tags=())
+        return Goal(text=self._env.open(task).observe().goal, tags=task.tags)

@@ -1,0 +1,108 @@
+"""A run update by update: its main numbers, and what its groups were like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from groupwise.reports.run.run_folder import RunFolder
+
+STAGES = "seconds/"
+"""What the names of the stages' times begin with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateLine:
+    """The main numbers of an update; None where it has none."""
+
+    number: int
+    """Which update."""
+    success: float | None
+    """Share of its attempts that solved their task; None also where the environment does not say."""
+    returned: float | None
+    """Mean return of an attempt."""
+    steps: float | None
+    """Mean steps of an attempt."""
+    compared: float | None
+    """Share of steps that were compared with somebody."""
+    loss: float | None
+    """What was minimised."""
+    seconds: float | None
+    """Time it took, all stages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupCount:
+    """The groups of an update, counted."""
+
+    number: int
+    """Which update."""
+    groups: int
+    """Tasks that were attempted."""
+    equal: int
+    """Groups of several attempts whose outcomes are all equal."""
+    attempts: int
+    """Attempts over all groups."""
+
+    @property
+    def equal_share(self) -> float:
+        """Share of the groups whose outcomes are all equal."""
+        return self.equal / self.groups
+
+    @property
+    def mean_size(self) -> float:
+        """Mean attempts of a group."""
+        return self.attempts / self.groups
+
+
+def update_lines(folder: RunFolder) -> list[UpdateLine]:
+    """The main numbers of every update."""
+    metrics = folder.metrics
+    told = tells_success(folder)
+    stages = [curve for name, curve in metrics.items() if name.startswith(STAGES)]
+
+    def value(name: str, number: int) -> float | None:
+        return metrics.get(name, {}).get(number)
+
+    return [
+        UpdateLine(
+            number=number,
+            success=value("rollout/success", number) if told else None,
+            returned=value("rollout/return", number),
+            steps=value("rollout/steps", number),
+            compared=value("credit/compared", number),
+            loss=value("loss/total", number),
+            seconds=sum(curve[number] for curve in stages if number in curve) if stages else None,
+        )
+        for number in folder.updates
+    ]
+
+
+def tells_success(folder: RunFolder) -> bool:
+    """Whether the environment says which attempts succeeded."""
+    return not folder.attempts or any(attempt["success"] is not None for attempt in folder.attempts)
+
+
+def group_counts(folder: RunFolder) -> list[GroupCount]:
+    """What the groups of every update were like."""
+    outcomes: dict[int, dict[str, list[float]]] = {}
+    for attempt in folder.attempts:
+        outcomes.setdefault(attempt["number"], {}).setdefault(attempt["task"], []).append(attempt["outcome"])
+    return [
+        GroupCount(
+            number=number,
+            groups=len(groups),
+            equal=sum(len(found) > 1 and len(set(found)) == 1 for found in groups.values()),
+            attempts=sum(map(len, groups.values())),
+        )
+        for number, groups in outcomes.items()
+    ]
+
+
+def stage_seconds(folder: RunFolder) -> dict[str, float]:
+    """Seconds of each stage over all updates, longest first."""
+    found = {
+        name.removeprefix(STAGES): sum(curve.values())
+        for name, curve in folder.metrics.items()
+        if name.startswith(STAGES)
+    }
+    return dict(sorted(found.items(), key=lambda stage: -stage[1]))

@@ -1,0 +1,202 @@
+"""Curves over updates as drawings: a line, its axes, and what each point says when pointed at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from groupwise.reports.run import figures
+from groupwise.reports.run.page.axes import Axis, update_axis, value_axis
+from groupwise.reports.run.page.markup import Html, tag
+from groupwise.reports.run.verdict import Score
+
+WIDTH, HEIGHT = 340.0, 172.0
+LEFT, RIGHT, TOP, BOTTOM = 44.0, 8.0, 10.0, 24.0
+MOST_DOTS = 30
+"""Up to so many points each has a dot."""
+MOST_PLAIN = 60
+"""Above so many points a running mean is drawn over the line."""
+MOST_HINTS = 60
+"""How many points of a curve say their number when pointed at."""
+
+Point = tuple[int, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A number over updates."""
+
+    title: str
+    """What it is called."""
+    meaning: str
+    """What it says, in a sentence."""
+    points: Sequence[Point]
+    """Its value by update, in order; where one is missing the line breaks."""
+    span: tuple[int, int]
+    """The first and the last update of its axis."""
+    is_share: bool = False
+    """Whether it is shown in per cent, from 0 to 100."""
+    scores: Sequence[Score] = ()
+    """Evaluations to show beside it, as dots with their intervals."""
+
+    def words(self, value: float) -> str:
+        """A value as it is shown."""
+        return figures.percent(value) if self.is_share else figures.compact(value)
+
+
+def card(curve: Curve) -> Html:
+    """A curve with its title, its last value and its meaning."""
+    last = curve.words(curve.points[-1][1]) if curve.points else figures.NONE
+    window = running_window(len(curve.points))
+    meaning = curve.meaning + (f" Dark line: mean of {window} updates." if window else "")
+    return tag(
+        "figure",
+        tag("figcaption", tag("h3", curve.title), tag("span", last, class_="last")),
+        draw(curve),
+        tag("p", meaning, class_="meaning"),
+        class_="card",
+    )
+
+
+def draw(curve: Curve) -> Html:
+    """The drawing of a curve."""
+    across = update_axis(curve.span, LEFT + 4, WIDTH - RIGHT - 4)
+    bounds = [bound for score in curve.scores for bound in score.interval]
+    up = value_axis([value for _, value in curve.points] + bounds, HEIGHT - BOTTOM, TOP, share=curve.is_share)
+    return tag(
+        "svg",
+        _frame(across, up, _tick_words(curve, up)),
+        _lines(curve.points, across, up),
+        [_score(score, across, up) for score in curve.scores],
+        _hints(curve, across, up),
+        class_="chart",
+        viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
+        role="img",
+        aria_label=_spoken(curve),
+    )
+
+
+def running_window(num_points: int) -> int:
+    """How many updates a running mean spans; 0 = the line itself is calm enough to read."""
+    return 0 if num_points <= MOST_PLAIN else max(5, num_points // 25 | 1)
+
+
+def running_mean(points: Sequence[Point], window: int) -> list[Point]:
+    """Means over a window about each point, smaller towards the ends."""
+    half = window // 2
+    found = []
+    for place, (number, _) in enumerate(points):
+        reach = min(half, place, len(points) - 1 - place)
+        near = [value for _, value in points[place - reach : place + reach + 1]]
+        found.append((number, sum(near) / len(near)))
+    return found
+
+
+def unbroken(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
+    """The stretches without a missing update, at the distance that the curve's points usually have."""
+    gaps = [after - before for (before, _), (after, _) in pairwise(points)]
+    first = 0
+    for place, gap in enumerate(gaps, start=1):
+        if gap > min(gaps):
+            yield points[first:place]
+            first = place
+    if points:
+        yield points[first:]
+
+
+def _frame(across: Axis, up: Axis, words: Callable[[float], str]) -> Html:
+    """Lines and labels of the axes."""
+    pieces = []
+    for tick in up.ticks:
+        y = up.place(tick)
+        pieces.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="zero" if tick == 0 else "grid"))
+        pieces.append(tag("text", words(tick), x=LEFT - 7, y=y + 3.5, text_anchor="end"))
+    for tick in across.ticks:
+        x = across.place(tick)
+        pieces.append(tag("text", f"{tick:,.0f}", x=x, y=HEIGHT - BOTTOM + 17, text_anchor="middle"))
+    return tag("g", pieces, class_="frame")
+
+
+def _lines(points: Sequence[Point], across: Axis, up: Axis) -> list[Html]:
+    window = running_window(len(points))
+    drawn = [_line(stretch, across, up, "raw" if window else "line") for stretch in unbroken(points)]
+    if window:
+        drawn += [_line(running_mean(stretch, window), across, up, "line") for stretch in unbroken(points)]
+    elif len(points) <= MOST_DOTS:
+        drawn += [_dot(point, across, up) for point in points]
+    else:
+        drawn += [_dot(stretch[0], across, up) for stretch in unbroken(points) if len(stretch) == 1]
+    return drawn
+
+
+def _line(points: Sequence[Point], across: Axis, up: Axis, kind: str) -> Html:
+    places = " ".join(f"{across.place(number):.1f},{up.place(value):.1f}" for number, value in points)
+    return tag("polyline", points=places, class_=kind)
+
+
+def _dot(point: Point, across: Axis, up: Axis) -> Html:
+    return tag("circle", cx=across.place(point[0]), cy=up.place(point[1]), r="2.2", class_="dot")
+
+
+def _score(score: Score, across: Axis, up: Axis) -> Html:
+    """An evaluation: a dot, and a whisker as long as its interval."""
+    x = across.place(score.number)
+    low, high = score.interval
+    return tag(
+        "g",
+        tag("line", x1=x, x2=x, y1=up.place(low), y2=up.place(high)),
+        tag("circle", cx=x, cy=up.place(score.value), r="3.6"),
+        class_="score",
+    )
+
+
+def _hints(curve: Curve, across: Axis, up: Axis) -> Html:
+    """Columns that say a point's number when pointed at."""
+    chosen = _spread_out(curve.points, MOST_HINTS)
+    width = (across.end - across.start) / max(len(chosen), 1)
+    pieces = []
+    told = {score.number: score for score in curve.scores}
+    for number, value in chosen:
+        x = across.place(number)
+        hint = f"update {number}: {curve.words(value)}"
+        if number in told:
+            hint += f"; evaluation {interval_words(told[number], is_share=curve.is_share)}"
+        pieces.append(
+            tag(
+                "g",
+                tag("title", hint),
+                tag("rect", x=x - width / 2, y=TOP, width=width, height=HEIGHT - TOP - BOTTOM),
+                tag("circle", cx=x, cy=up.place(value), r="3.5"),
+            )
+        )
+    return tag("g", pieces, class_="hints")
+
+
+def interval_words(score: Score, *, is_share: bool) -> str:
+    """A score with its interval."""
+    low, high = score.interval
+    if is_share:
+        return f"{figures.percent(score.value)} [{figures.number(100 * low, 1)}, {figures.number(100 * high, 1)}]"
+    return f"{figures.compact(score.value)} [{figures.compact(low)}, {figures.compact(high)}]"
+
+
+def _spread_out(points: Sequence[Point], most: int) -> Sequence[Point]:
+    """So many points at equal distances, the first and the last among them."""
+    if len(points) <= most:
+        return points
+    return [points[round(place * (len(points) - 1) / (most - 1))] for place in range(most)]
+
+
+def _tick_words(curve: Curve, up: Axis) -> Callable[[float], str]:
+    if not curve.is_share:
+        # Sums of a step leave a last digit of rounding: 0.30000000000000004.
+        return lambda tick: figures.compact(0.0 if abs(tick) < 1e-9 * (up.high - up.low) else tick)
+    return lambda tick: figures.percent(tick, 0)
+
+
+def _spoken(curve: Curve) -> str:
+    if not curve.points:
+        return f"{curve.title}: no number yet"
+    (first, start), (last, end) = curve.points[0], curve.points[-1]
+    return f"{curve.title}: {curve.words(start)} at update {first}, {curve.words(end)} at update {last}"

@@ -1,0 +1,132 @@
+"""An attempt as a dialogue: what was shown, what was done, and the credit of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from groupwise.reports.run import figures
+from groupwise.reports.run.goals import Goal
+from groupwise.reports.run.page.marks import credit_bar, scaled, sign, strip
+from groupwise.reports.run.page.markup import Html, join, tag, text
+from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep
+from groupwise.reports.run.recredit import company_words
+
+MOST_CHARACTERS = 600
+"""How much of a text is shown."""
+MOST_STEPS = 60
+"""How many steps of an attempt are shown: the first and the last of them."""
+
+
+def group_block(group: PlayedGroup, goal: Goal, *, reach: float, is_open: bool = False) -> Html:
+    """A task with its attempts at a glance, and the best and the worst of them in full."""
+    best, worst = group.best(), group.worst()
+    chosen = [("best", best)] if best is worst else [("best", best), ("worst", worst)]
+    return tag(
+        "article",
+        tag(
+            "header",
+            tag("h4", text(goal.text or group.task, 240)),
+            tag("p", _about(group, goal), class_="meaning"),
+        ),
+        [
+            _attempt(attempt, name, reach=reach, is_open=is_open and not place)
+            for place, (name, attempt) in enumerate(chosen)
+        ],
+        class_="group",
+    )
+
+
+def _about(group: PlayedGroup, goal: Goal) -> Html:
+    tags = join(*(tag("span", name, class_="tag") for name in goal.tags))
+    told = [attempt for attempt in group.attempts if attempt.success is not None]
+    solved = sum(bool(attempt.success) for attempt in told)
+    words = f"{solved} of {len(told)} attempts solved it" if told else figures.plural(len(group.attempts), "attempt")
+    if not group.teaches:
+        words += "; no step of them has credit"
+    shown = tag("code", group.task) if goal.text else None
+    return join(tags, _dots(group), words, " ", shown)
+
+
+def _dots(group: PlayedGroup) -> Html:
+    """A dot for each attempt, full where it succeeded."""
+    high = max(group.outcomes)
+    dots = [
+        tag(
+            "i",
+            class_="full" if _is_good(attempt, high) else None,
+            title=f"attempt {attempt.attempt}: outcome {figures.compact(attempt.outcome)}",
+        )
+        for attempt in group.attempts
+    ]
+    return tag("span", dots, class_="dots", aria_hidden="true")
+
+
+def _is_good(attempt: PlayedAttempt, high: float) -> bool:
+    return bool(attempt.success) if attempt.success is not None else attempt.outcome == high
+
+
+def _attempt(attempt: PlayedAttempt, name: str, *, reach: float, is_open: bool) -> Html:
+    outcome = "" if attempt.success is not None else f"outcome {figures.compact(attempt.outcome)}"
+    words = [f"attempt {attempt.attempt}", figures.plural(len(attempt.steps), "step"), outcome, _stop(attempt)]
+    return tag(
+        "details",
+        tag(
+            "summary",
+            _badge(attempt),
+            tag("span", name, class_="name"),
+            tag("span", " · ".join(filter(None, words)), class_="meaning"),
+            strip([step.credit for step in attempt.steps], reach),
+        ),
+        tag("p", text(attempt.error, MOST_CHARACTERS), class_="fault") if attempt.error else None,
+        tag("ol", _shown_steps(attempt.steps, reach), class_="steps"),
+        open=is_open,
+    )
+
+
+def _badge(attempt: PlayedAttempt) -> Html | None:
+    if attempt.success is None:
+        return None
+    return tag("span", "solved", class_="badge good") if attempt.success else tag("span", "not solved", class_="badge")
+
+
+def _stop(attempt: PlayedAttempt) -> str:
+    stop = "" if attempt.stop == "terminated" else attempt.stop
+    return stop if attempt.origin == "fresh" else f"{attempt.origin} {stop}".strip()
+
+
+def _shown_steps(steps: Sequence[PlayedStep], reach: float) -> list[Html]:
+    if len(steps) <= MOST_STEPS:
+        return [_step(step, reach) for step in steps]
+    half = MOST_STEPS // 2
+    left_out = tag("li", f"… {len(steps) - 2 * half} steps left out …", class_="left-out")
+    return [*(_step(s, reach) for s in steps[:half]), left_out, *(_step(s, reach) for s in steps[-half:])]
+
+
+def _step(step: PlayedStep, reach: float) -> Html:
+    notes = []
+    if not step.valid:
+        notes.append(tag("span", "invalid", class_="tag warn"))
+    if step.cut:
+        notes.append(tag("span", "cut off", class_="tag warn"))
+    if step.reward:
+        notes.append(tag("span", f"reward {figures.compact(step.reward)}", class_="tag"))
+    return tag(
+        "li",
+        tag("span", class_=f"edge {sign(step.credit)}", style=f"opacity:{scaled(step.credit, reach):.2f}"),
+        tag("span", str(step.index), class_="index"),
+        tag(
+            "div",
+            tag("p", text(step.observation, MOST_CHARACTERS), class_="seen") if step.observation else None,
+            tag("p", text(step.response, MOST_CHARACTERS), class_="said") if step.response else None,
+            tag("p", text(step.action, MOST_CHARACTERS) or "(no action)", notes, class_="done"),
+            class_="said-and-done",
+        ),
+        tag("div", _credit(step, reach), class_="credit"),
+    )
+
+
+def _credit(step: PlayedStep, reach: float) -> Html:
+    if step.compared is False:
+        return tag("span", "alone", class_="alone", title="compared with nobody")
+    with_whom = f"compared with {company_words(step.company)}" if step.company else None
+    return tag("span", credit_bar(step.credit, reach), title=with_whom, class_="weighed")

@@ -1,0 +1,69 @@
+"""Markup by construction: text is escaped unless it is markup already, so nothing recorded can become a tag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+VOID = frozenset({"meta", "rect", "circle", "line", "path", "polyline", "br"})
+"""Elements that hold nothing."""
+
+
+class Html(str):
+    """Text that is markup."""
+
+    __slots__ = ()
+
+
+Content = str | Iterable["str | Html"] | None
+
+
+def tag(name: str, /, *content: Content, **attributes: str | float | bool | None) -> Html:
+    """An element. Attributes are named as in Python (`class_`, `aria_label`); None and False leave one out.
+
+    >>> tag("p", "1 < 2", tag("b", "yes"), class_="note")
+    '<p class="note">1 &lt; 2<b>yes</b></p>'
+    """
+    opening = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}"
+    if name in VOID:
+        assert not content, f"<{name}> holds nothing"
+        return Html(f"{opening}/>")
+    return Html(f"{opening}>{join(*content)}</{name}>")
+
+
+def join(*content: Content) -> Html:
+    """Pieces one after another, those that are not markup escaped."""
+    return Html("".join(_piece(piece) for piece in content))
+
+
+def text(value: str, most: int) -> Html:
+    """A text of whatever length, cut where it is too long, with the number of characters left out."""
+    cut = len(value) - most
+    if cut <= 0:
+        return join(value)
+    return join(value[:most], tag("span", f" … {cut:,} more characters", class_="cut"))
+
+
+def _piece(piece: Content) -> str:
+    if piece is None:
+        return ""
+    if isinstance(piece, Html):
+        return piece
+    if isinstance(piece, str):
+        return _escaped(piece)
+    return "".join(_piece(inner) for inner in piece)
+
+
+def _attribute(key: str, value: str | float | bool | None) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    if value is True:
+        return f" {name}"
+    shown = f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+    return f' {name}="{_escaped(shown)}"'
+
+
+def _escaped(value: str) -> str:
+    # A NUL is no character of HTML, whatever stands around it.
+    return escape(value.replace("\0", "\N{REPLACEMENT CHARACTER}"))

@@ -1,0 +1,239 @@
+"""The sections of the page, in the order in which they are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from groupwise.reports.run import figures
+from groupwise.reports.run.goals import Goals
+from groupwise.reports.run.overview import group_counts, stage_seconds, tells_success
+from groupwise.reports.run.page.curves import Curve, card
+from groupwise.reports.run.page.dialogue import group_block
+from groupwise.reports.run.page.marks import histogram, stacked
+from groupwise.reports.run.page.markup import Html, join, tag
+from groupwise.reports.run.played import PlayedGroup, read_groups
+from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.verdict import Verdict
+from groupwise.training.metrics import METRICS, SHARE
+
+MAIN_CURVES = {
+    "rollout/success": "Success",
+    "rollout/return": "Return",
+    "rollout/steps": "Steps",
+    "rollout/valid": "Valid actions",
+    "rollout/entropy": "Entropy",
+    "loss/entropy": "Entropy (learner)",
+    "loss/total": "Loss",
+    "learner/grad_norm": "Gradient",
+    "loss/kl_to_reference": "KL to the reference",
+}
+"""The metrics that have a curve of their own, where the run has them, and what they are called."""
+NUM_TASKS = 3
+"""Tasks shown of an update."""
+
+
+def section(name: str, title: str, *content: Html | list[Html] | str | None, lead: str = "") -> Html:
+    """A section with its title and a sentence on what it shows."""
+    return tag("section", tag("h2", title), tag("p", lead, class_="lead") if lead else None, *content, id=name)
+
+
+def learning(folder: RunFolder, found: Verdict | None) -> Html | None:
+    """The curves that say how learning went; all further metrics in a table."""
+    curves = [
+        _curve(folder, name, title, found)
+        for name, title in MAIN_CURVES.items()
+        if folder.metrics.get(name) and (name != "rollout/success" or tells_success(folder))
+    ]
+    if not curves:
+        return None
+    lead = "Measured on the attempts that each update was made from, sampled from the tasks of training."
+    scores = found is not None and found.measure == "success" and "rollout/success" in folder.metrics
+    if scores:
+        lead += f" Open dots are evaluations with their {figures.SURE} intervals."
+    return section(
+        "learning",
+        "How it learnt",
+        tag("div", [card(curve) for curve in curves], class_="cards"),
+        _rest(folder),
+        lead=lead,
+    )
+
+
+def time(folder: RunFolder) -> Html | None:
+    """Where the time of all updates went."""
+    stages = stage_seconds(folder)
+    whole = sum(stages.values())
+    if not whole:
+        return None
+    rows = [
+        tag(
+            "tr",
+            tag("th", tag("i", class_=f"swatch shade{min(place, 5)}"), name, scope="row"),
+            tag("td", figures.seconds(amount)),
+            tag("td", figures.seconds(amount / max(len(folder.updates), 1))),
+            tag("td", figures.percent(amount / whole)),
+        )
+        for place, (name, amount) in enumerate(stages.items())
+    ]
+    head = tag("tr", [tag("th", name, scope="col") for name in ("stage", "in all", "an update", "share")])
+    lead = f"{figures.seconds(whole)} over {figures.plural(len(folder.updates), 'update')}, evaluations not counted."
+    table = tag("table", tag("thead", head), tag("tbody", rows))
+    return section("time", "Where the time went", stacked(stages), tag("div", table, class_="narrow"), lead=lead)
+
+
+def groups(folder: RunFolder, found: Verdict | None, last: Sequence[PlayedGroup]) -> Html | None:
+    """What the groups were like over the updates, and how the credit of the last one is distributed."""
+    counts = group_counts(folder)
+    if not counts:
+        return None
+    span = updates_span(folder, found)
+    curves = [
+        Curve(
+            span=span,
+            title="Groups without spread",
+            meaning="Share of tasks whose attempts all had the same outcome: between them there is nothing to choose.",
+            points=[(count.number, count.equal_share) for count in counts],
+            is_share=True,
+        ),
+        Curve(
+            span=span,
+            title="Steps compared",
+            meaning="Share of steps that stood in a group with somebody else.",
+            points=sorted(folder.metrics.get("credit/compared", {}).items()),
+            is_share=True,
+        ),
+    ]
+    sizes = [(count.number, count.mean_size) for count in counts]
+    lead = "Credit comes from comparing attempts at one task. Where they do not differ, nothing is learnt."
+    if len({size for _, size in sizes}) == 1:
+        lead += f" Every group has {figures.compact(sizes[0][1])} attempts."
+    else:
+        meaning = "Mean attempts at a task that were compared with one another."
+        curves.append(Curve(span=span, title="Attempts of a group", meaning=meaning, points=sizes))
+    shown = [card(curve) for curve in curves if curve.points]
+    shown += [_credit_card(folder, last)] if any(group.steps for group in last) else []
+    return section(
+        "groups",
+        "What was compared",
+        tag("div", shown, class_="cards"),
+        lead=lead,
+    )
+
+
+def attempts(folder: RunFolder, first: Sequence[PlayedGroup], last: Sequence[PlayedGroup]) -> Html | None:
+    """The best and the worst attempt at a few tasks of the first and of the last update."""
+    updates = [(folder.updates[0], first), (folder.updates[-1], last)] if folder.updates else []
+    chosen = {number: instructive(found) for number, found in updates if found}
+    steps = [step for found in chosen.values() for group in found for step in group.steps]
+    if not steps:
+        return None
+    reach = usual_reach([step.credit for step in steps])
+    goals = Goals(folder.env())
+    blocks = [
+        join(
+            tag("h3", f"Update {number}"),
+            [
+                group_block(
+                    group, goals.of(group.task), reach=reach, is_open=number == folder.updates[-1] and not place
+                )
+                for place, group in enumerate(found)
+            ],
+        )
+        for number, found in chosen.items()
+    ]
+    lead = (
+        "The best and the worst attempt at a few tasks. The bar of a step is its credit: "
+        "blue and to the right makes what was done likelier, orange and to the left less likely."
+    )
+    return section("attempts", "Attempts", blocks, lead=lead)
+
+
+def settings(folder: RunFolder) -> Html | None:
+    """The resolved settings."""
+    if not folder.config_text:
+        return None
+    lines = [
+        tag("b", line) if line.startswith("[") else line
+        for line in folder.config_text.strip().splitlines(keepends=True)
+    ]
+    return section(
+        "settings",
+        "Settings",
+        tag("details", tag("summary", tag("span", "config.toml", class_="name")), tag("pre", lines)),
+        lead="The whole configuration, defaults included; `groupwise train` takes it as it stands.".replace("`", ""),
+    )
+
+
+def instructive(found: Sequence[PlayedGroup]) -> list[PlayedGroup]:
+    """A few groups to look at: those whose outcomes differ most, then those with credit."""
+    return sorted(found, key=lambda group: (-group.spread, not group.teaches))[:NUM_TASKS]
+
+
+def updates_span(folder: RunFolder, found: Verdict | None) -> tuple[int, int]:
+    """The first and the last update that any curve shows, so that all of them lie alike."""
+    numbers = folder.updates + [score.number for score in (found.scores if found else ())]
+    return min(numbers), max(numbers)
+
+
+def usual_reach(credits: Sequence[float]) -> float:
+    """The size that all but the largest twentieth of the credits stay below: what a full bar stands for."""
+    sizes = sorted(abs(credit) for credit in credits if math.isfinite(credit))
+    return sizes[math.ceil(0.95 * len(sizes)) - 1] or sizes[-1] if sizes else 0.0
+
+
+def last_and_first(folder: RunFolder) -> tuple[list[PlayedGroup], list[PlayedGroup]]:
+    """The groups of the last update and of the first; the first is empty where it is the last."""
+    if not folder.updates:
+        return [], []
+    last = read_groups(folder, folder.updates[-1])
+    return last, read_groups(folder, folder.updates[0]) if len(folder.updates) > 1 else []
+
+
+def _curve(folder: RunFolder, name: str, title: str, found: Verdict | None) -> Curve:
+    metric = METRICS.get(name)
+    meaning = metric.meaning[0].upper() + metric.meaning[1:] + "." if metric else name
+    has_scores = name == "rollout/success" and found is not None and found.measure == "success"
+    return Curve(
+        span=updates_span(folder, found),
+        title=title,
+        meaning=meaning,
+        points=sorted(folder.metrics[name].items()),
+        is_share=metric is not None and metric.unit == SHARE,
+        scores=found.scores if has_scores and found else (),
+    )
+
+
+def _rest(folder: RunFolder) -> Html | None:
+    """Every metric in numbers: first, last, lowest, highest."""
+    rows = []
+    for name, curve in folder.metrics.items():
+        values = [value for _, value in sorted(curve.items())]
+        if values:
+            shown = [figures.compact(value) for value in (values[0], values[-1], min(values), max(values))]
+            meaning = METRICS[name].meaning if name in METRICS else None
+            cells = [tag("td", value) for value in shown]
+            rows.append(tag("tr", tag("th", tag("code", name), scope="row", title=meaning), cells))
+    head = tag("tr", [tag("th", name, scope="col") for name in ("metric", "first", "last", "lowest", "highest")])
+    table = tag("table", tag("thead", head), tag("tbody", rows))
+    summary = tag("summary", tag("span", "Every metric in numbers", class_="name"))
+    return tag("details", summary, tag("div", table, class_="scroll"), class_="rest") if rows else None
+
+
+def _credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
+    steps = [step for group in last for step in group.steps]
+    silent = sum(not step.credit for step in steps) / len(steps)
+    size = sum(abs(step.credit) for step in steps) / len(steps)
+    alone = [step.compared for step in steps]
+    told = "" if None in alone else f"; {figures.percent(1 - sum(map(bool, alone)) / len(alone))} compared with nobody"
+    meaning = (
+        f"Share of the steps of update {folder.updates[-1]} by their credit. "
+        f"Mean size {figures.compact(size)}; exactly 0: {figures.percent(silent)}{told}."
+    )
+    return tag(
+        "figure",
+        tag("figcaption", tag("h3", "Credit"), tag("span", f"update {folder.updates[-1]}", class_="last")),
+        histogram([step.credit for step in steps]),
+        tag("p", meaning, class_="meaning"),
+        class_="card",
+    )

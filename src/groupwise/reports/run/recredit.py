@@ -1,0 +1,137 @@
+"""An update's credit, computed again from the rows of its journal: who was compared with whom, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.credit import Comparison, Credit, Mixture, Trace
+from groupwise.core.errors import RecordError
+from groupwise.core.parts import name_of
+from groupwise.core.rollouts.reduced import canonical
+from groupwise.core.segments import IntArray
+from groupwise.core.step_table import StepTable
+from groupwise.groups import ByHistory, ByState, ByTask
+
+ALWAYS = ("task", "attempt", "index", "reward", "action", "valid", "branch")
+WHERE_KNOWN = ("cut", "stop", "role", "outcome", "accuracy")
+"""The columns that trajectories give a table (`core.records.step_columns`): always, and where they have them."""
+AGREEMENT = 1e-9
+"""Largest relative distance at which two numbers count as one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Company:
+    """Whom a step was compared with, under one of the algorithm's ways to make groups."""
+
+    by: str
+    """What the group shares, in words."""
+    members: int
+    """Steps in the group, itself included; 0 = it is in none."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Recredit:
+    """The step table of an update and the credit that an algorithm gives it."""
+
+    table: StepTable
+    """The update's steps."""
+    credit: Credit
+    """Their credit, in the order of the journal's rows."""
+    recorded: Sequence[float]
+    """The credit that the journal holds, in the same order."""
+
+    @classmethod
+    def of(cls, trajectories: Sequence[Mapping[str, Any]], algorithm: Algorithm) -> Recredit:
+        """Compute the credit of an update's trajectories, as `Journal.trajectories` gives them."""
+        table = step_table([row for found in trajectories for row in found["steps"]])
+        recorded = [value for found in trajectories for value in found["credit"]]
+        return cls(table=table, credit=algorithm.advantage(table), recorded=recorded)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the numbers are those of the journal."""
+        recorded = np.asarray(self.recorded, dtype=np.float64)
+        return bool(np.allclose(self.credit.values, recorded, rtol=AGREEMENT, atol=AGREEMENT))
+
+    def company(self) -> list[tuple[Company, ...]]:
+        """Whom each row was compared with, in the order of the rows."""
+        levels = [(_shared_by(trace.part), _group_sizes(trace.label)) for trace in _comparisons(self.credit.trace)]
+        return [
+            tuple(Company(by=by, members=int(sizes[step])) for by, sizes in levels)
+            for step in self.credit.step_of_row.tolist()
+        ]
+
+
+def company_words(company: Sequence[Company]) -> str:
+    """Whom a step was compared with.
+
+    >>> company_words([Company(by="state", members=8), Company(by="state and 1 before", members=2)])
+    '7 others by state, 1 other by state and 1 before'
+    """
+    found = [
+        f"{level.members - 1} other{'s' if level.members > 2 else ''} by {level.by}"
+        for level in company
+        if level.members > 1
+    ]
+    return ", ".join(found) or "nobody"
+
+
+def recredit(trajectories: Sequence[Mapping[str, Any]], algorithm: Algorithm | None) -> Recredit | None:
+    """The credit computed again; None where it cannot be, or where it is not what the journal holds."""
+    if algorithm is None or not any(found["steps"] for found in trajectories):
+        return None
+    try:
+        found = Recredit.of(trajectories, algorithm)
+    except RecordError:
+        return None
+    return found if found.agrees else None
+
+
+def step_table(rows: Sequence[Mapping[str, Any]]) -> StepTable:
+    """Rows of a journal as the table that their trajectories gave."""
+    known = {name for row in rows for name, value in row.items() if value is not None}
+    names = [*ALWAYS, *(name for name in WHERE_KNOWN if name in known)]
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    columns["state"] = [_hashable(row.get("state")) for row in rows]
+    if any(row.get("response_ids") for row in rows):
+        columns["tokens"] = [len(row["response_ids"]) for row in rows]
+    return StepTable.from_columns(**columns)
+
+
+def _hashable(state: Any) -> Any:
+    return canonical(state) if isinstance(state, list | dict) else state
+
+
+def _comparisons(trace: Trace) -> Iterator[Comparison]:
+    """Every comparison within groups that a number came from."""
+    if isinstance(trace, Comparison):
+        yield trace
+        if trace.of is not None:
+            yield from _comparisons(trace.of)
+    elif isinstance(trace, Mixture):
+        for term in trace.terms:
+            yield from _comparisons(term)
+    else:
+        yield from _comparisons(trace.of)
+
+
+def _group_sizes(label: IntArray) -> IntArray:
+    sizes = np.bincount(label[label >= 0], minlength=1)
+    return np.where(label >= 0, sizes[np.maximum(label, 0)], 0)
+
+
+def _shared_by(part: object) -> str:
+    """What the members of a group share, in words."""
+    grouper = getattr(part, "by", None)
+    if isinstance(grouper, ByTask):
+        return "task"
+    if isinstance(grouper, ByState) or (isinstance(grouper, ByHistory) and not grouper.depth):
+        return "state"
+    if isinstance(grouper, ByHistory):
+        return f"state and {grouper.depth} before"
+    return name_of(part if grouper is None else grouper)

@@ -1,0 +1,131 @@
+"""A run's folder as a reader sees it: its settings, its journal, and whatever can be decoded without the trainer."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.errors import ConfigError, FileError
+from groupwise.core.journal import Journal
+from groupwise.core.parts import Slot
+from groupwise.envs.environment import EnvironmentPart
+
+CONFIG = "config.toml"
+JOURNAL = "journal.sqlite"
+GIVE = "give the folder that `groupwise train --out FOLDER` wrote"
+
+
+class RunFolder:
+    """A run as it is now. Its journal is opened read-only: the run may go on, and the folder may be read-only.
+
+    Settings that cannot be decoded (a part of a package that is not installed here) cost only what needs them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        """The folder."""
+        journal = path / JOURNAL
+        if not journal.is_file():
+            raise FileError(f"{path}: {_instead(path)}; {GIVE}")
+        self.config_text = _read(path / CONFIG)
+        """The settings as they stand in the folder; empty where there are none."""
+        self.settings = _decode(path / CONFIG, self.config_text)
+        """The settings as plain data."""
+        self.journal = Journal(journal, read_only=True)
+        """Its updates, metrics, attempts and evaluations."""
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.journal.close()
+
+    @property
+    def name(self) -> str:
+        """What the folder is called."""
+        return self.path.resolve().name
+
+    def algorithm(self) -> Algorithm:
+        """The algorithm that gave the credit; an error where it cannot be decoded here."""
+        section = self.settings.get("algorithm")
+        if not isinstance(section, dict):
+            raise ConfigError(f"{self.path / CONFIG}: there is no section [algorithm]; {GIVE}")
+        try:
+            return Algorithm(**section)
+        except ConfigError as error:
+            raise ConfigError(f"{self.path / CONFIG}: {error}") from None
+
+    def known_algorithm(self) -> Algorithm | None:
+        """The algorithm, or None where it cannot be decoded here."""
+        try:
+            return self.algorithm()
+        except ConfigError:
+            return None
+
+    def env(self) -> EnvironmentPart | None:
+        """The environment, or None where it cannot be decoded here."""
+        try:
+            # The slot `env` is filled by parts that follow this protocol.
+            return Slot("env").fill(self.settings.get("env"))  # type: ignore[return-value]
+        except ConfigError:
+            return None
+
+    @cached_property
+    def metrics(self) -> dict[str, dict[int, float]]:
+        """Every metric by name, and its value by update; an update without a finite value is left out."""
+        return {
+            name: {number: value for number, value in self.journal.curve(name) if math.isfinite(value)}
+            for name in self.journal.metric_names()
+        }
+
+    @cached_property
+    def updates(self) -> list[int]:
+        """Numbers of the updates, in order."""
+        return self.journal.numbers()
+
+    @cached_property
+    def attempts(self) -> list[dict[str, Any]]:
+        """Every attempt of every update, without its steps."""
+        return self.journal.attempts()
+
+    def setting(self, path: str) -> Any:
+        """A setting by its path, such as `training.tasks`; None where there is none."""
+        found: Any = self.settings
+        for key in path.split("."):
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+
+def _instead(path: Path) -> str:
+    """What is wrong with a path that is no run's folder."""
+    if not path.exists():
+        return "there is no such folder"
+    if not path.is_dir():
+        return "not a folder"
+    runs = sorted(found.parent.name for found in path.glob(f"*/{JOURNAL}"))
+    if runs:
+        return f"holds runs, but is none itself ({', '.join(runs[:8])}{', ...' if len(runs) > 8 else ''})"
+    return f"not the folder of a run: it has no {JOURNAL}"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: cannot be read ({error}); {GIVE}") from None
+
+
+def _decode(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FileError(f"{path}: not valid TOML: {error}; {GIVE}") from None

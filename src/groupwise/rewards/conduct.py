@@ -1,0 +1,63 @@
+"""Rewards for how an agent goes about a task: steps, valid actions, the form of its responses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from groupwise.core.parts import Part
+from groupwise.core.records import Trajectory
+from groupwise.rewards.reward import Amount
+
+
+class StepReward(Part, slot="reward"):
+    """The same amount for every step: negative, it asks for short attempts.
+
+    r_t = each
+    """
+
+    each: Amount = -0.01
+    """Paid for a step."""
+
+    def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
+        return (self.each,) * len(trajectory.steps)
+
+
+class InvalidActionReward(Part, slot="reward"):
+    """A penalty for every step whose output could not be used.
+
+        r_t = -penalty where the step is invalid, else 0
+
+    Source: 0.1 as in GiGPO's release (arXiv:2505.10978). Choices: it is part of the reward, so that discounted returns
+    carry it back to earlier steps. Recipes of that family have an `invalid_penalty` of their own, taken from the step's
+    own return after discounting: use the one or the other.
+    """
+
+    penalty: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    """Taken from an invalid step."""
+
+    def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
+        return tuple(0.0 if step.valid else -self.penalty for step in trajectory.steps)
+
+
+class FormatReward(Part, slot="reward"):
+    """Pays for responses of the form that was asked for, whatever the environment made of the action.
+
+        r_t = (kept if the response is well formed, else broken) / steps        `per="attempt"`
+        r_t =  kept if the response is well formed, else broken                 `per="step"`
+
+    Source: format rewards of the R1 kind (DeepSeek-R1, arXiv:2501.12948), which score one response. Choices: over many
+    steps the mean is paid, so that a longer attempt earns no more by it. What the form is, the run's action rule says.
+    """
+
+    kept: Amount = 0.1
+    """Paid for a well-formed response."""
+    broken: Amount = 0.0
+    """Paid for any other."""
+    per: Literal["attempt", "step"] = "attempt"
+    """Whether an attempt is paid the mean over its steps, or each step in full."""
+
+    def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
+        share = len(trajectory.steps) if self.per == "attempt" else 1
+        return tuple((self.kept if step.well_formed else self.broken) / share for step in trajectory.steps)

@@ -1,0 +1,11 @@
+"""Which task comes next: curricula over an environment's panel."""
+
+from __future__ import annotations
+
+from groupwise.core.parts import Part
+from groupwise.tasks.curriculum import CurriculumSlot
+from groupwise.tasks.shuffled import Shuffled
+
+CURRICULA: dict[str, type[Part]] = {"shuffled": Shuffled}
+
+__all__ = ["CURRICULA", "CurriculumSlot", "Shuffled"]

@@ -1,0 +1,52 @@
+"""Every task once, in random order, then all over again in another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from groupwise.core.parts import Part
+from groupwise.core.records import Task, Trajectory
+from groupwise.core.seeds import seed_of
+
+
+class Shuffled(Part, slot="curriculum"):
+    """Go through the panel by turns, shuffled anew each time round."""
+
+    def start(self, tasks: Sequence[Task], seed: int) -> ShuffledTurns:
+        """Begin with a panel."""
+        return ShuffledTurns(tasks, seed)
+
+
+class ShuffledTurns:
+    """A panel being gone through. All it remembers is how many tasks it has handed out."""
+
+    def __init__(self, tasks: Sequence[Task], seed: int) -> None:
+        self._tasks, self._seed = tasks, seed
+        self._handed_out = 0
+        self._turn, self._order = -1, list[int]()
+
+    def next(self, num: int) -> list[Task]:
+        """The next tasks; only where more are asked for than the panel has does one come twice."""
+        found = [self._task(self._handed_out + i) for i in range(num)]
+        self._handed_out += num
+        return found
+
+    def observe(self, played: Sequence[Trajectory]) -> None:
+        """How attempts went changes nothing here."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many tasks were handed out."""
+        return {"handed_out": self._handed_out}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after that many."""
+        self._handed_out = int(state["handed_out"])
+
+    def _task(self, position: int) -> Task:
+        turn, place = divmod(position, len(self._tasks))
+        if turn != self._turn:
+            self._turn, self._order = turn, list(range(len(self._tasks)))
+            Random(seed_of(self._seed, "panel", turn)).shuffle(self._order)
+        return self._tasks[self._order[place]]

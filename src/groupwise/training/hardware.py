@@ -1,0 +1,37 @@
+"""What torch sees of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A CUDA device."""
+
+    name: str
+    """Its make."""
+    free: float
+    """Free bytes."""
+    memory: float
+    """All bytes."""
+    has_bfloat16: bool
+    """Whether it computes in bfloat16."""
+
+
+def num_threads() -> int:
+    """Threads that torch computes with."""
+    return torch.get_num_threads()
+
+
+def gpus() -> list[Gpu]:
+    """The CUDA devices that torch can use."""
+    found = []
+    for number in range(torch.cuda.device_count()):
+        free, whole = torch.cuda.mem_get_info(number)
+        name = torch.cuda.get_device_properties(number).name
+        has_bfloat16 = torch.cuda.get_device_capability(number) >= (8, 0)
+        found.append(Gpu(name=name, free=float(free), memory=float(whole), has_bfloat16=has_bfloat16))
+    return found

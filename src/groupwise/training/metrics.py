@@ -1,0 +1,328 @@
+"""Every metric of a run: what it says, where it lies, and what to do when it looks bad.
+
+docs/metrics.md is written from this table. A metric that is not in it cannot be logged; a part from elsewhere names
+its own `extra/...`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from groupwise.core.errors import TrainingError, nearest
+from groupwise.core.records import StopReason, Trajectory
+from groupwise.core.segments import BoolArray, FloatArray
+from groupwise.core.totals import Totals
+
+SHARE = "0 to 1"
+EXTRA = "extra/"
+"""What the names of metrics from elsewhere begin with."""
+
+
+class Metric(NamedTuple):
+    """What a metric is."""
+
+    meaning: str
+    """One sentence."""
+    unit: str
+    """Its unit, or where its values lie."""
+    remedy: str
+    """What a bad value looks like, and what to do then."""
+
+
+METRICS: dict[str, Metric] = {
+    "rollout/success": Metric(
+        "share of the update's attempts that solved their task",
+        SHARE,
+        "Flat at 0: no attempt earns anything, so nothing is learnt; begin with a warm start or easier tasks. Rising "
+        "here but not in evaluation: the policy learns the training tasks by heart; use more of them.",
+    ),
+    "rollout/return": Metric(
+        "mean over attempts of the sum of rewards",
+        "reward",
+        "Rising while success falls: the rewards pay for something other than the task; look at them.",
+    ),
+    "rollout/steps": Metric(
+        "mean steps of an attempt",
+        "steps",
+        "At the environment's `max_steps`: most attempts run in circles; look at some with `groupwise inspect`.",
+    ),
+    "rollout/valid": Metric(
+        "share of steps whose action could be read and was accepted by the environment",
+        SHARE,
+        "Low: show the admissible actions (`rollout.template.show_admissible`), warm-start, or punish invalid actions.",
+    ),
+    "rollout/faults": Metric(
+        "attempts that a fault of the environment or the engine ended; they leave every statistic",
+        "attempts",
+        "Above 0: read the error on the trajectory with `groupwise inspect`; below `training.least_survivors` the run "
+        "stops.",
+    ),
+    "rollout/truncated": Metric(
+        "share of attempts that a limit on steps cut off",
+        SHARE,
+        "High: raise the environment's `max_steps`, or the policy wanders; a truncated attempt counts as failed.",
+    ),
+    "rollout/group_size": Metric(
+        "mean attempts of a group that survived",
+        "attempts",
+        "Below the plan's number of attempts: faults thin the groups out.",
+    ),
+    "rollout/zero_spread": Metric(
+        "share of groups whose attempts all earned the same; between them there is nothing to compare",
+        SHARE,
+        "Near 1: the tasks are too hard or too easy for the policy; choose others, or raise the number of attempts or "
+        "the temperature.",
+    ),
+    "rollout/return_spread": Metric(
+        "mean over groups of two or more of the standard deviation of what their attempts earned",
+        "reward",
+        "Shrinking to 0: attempts become alike; see `rollout/zero_spread` and `rollout/entropy`.",
+    ),
+    "rollout/response_tokens": Metric(
+        "mean sampled tokens of a response",
+        "tokens",
+        "Growing without more success: answers ramble; an overlong penalty or a smaller `rollout.max_tokens` helps.",
+    ),
+    "rollout/cut_off": Metric(
+        "share of responses that reached `rollout.max_tokens` before they ended",
+        SHARE,
+        "Above a few per cent: raise `rollout.max_tokens`, or teach the model to end its responses (warm start).",
+    ),
+    "rollout/entropy": Metric(
+        "mean entropy, over sampled tokens, of the distributions they were drawn from",
+        "nats",
+        "Falling to 0 early: the policy stops exploring; lower the learning rate, or add an entropy bonus or a KL "
+        "penalty. Rising: the updates blur the policy; lower the learning rate.",
+    ),
+    "credit/compared": Metric(
+        "share of steps that somebody else was compared with",
+        SHARE,
+        "Low: groups are too fine (states too detailed, histories too long); compare coarser states or fewer of them.",
+    ),
+    "credit/size": Metric(
+        "mean absolute credit of a step",
+        "credit",
+        "0: nothing was learnt from this update; see `rollout/zero_spread`.",
+    ),
+    "credit/kept": Metric(
+        "share of steps that the filters let train",
+        SHARE,
+        "Low: the filters drop most of what was sampled; loosen them, or sample what they would keep.",
+    ),
+    "learner/tokens": Metric(
+        "sampled tokens that trained",
+        "tokens",
+        "0: every sample was filtered out, and the weights were left as they were.",
+    ),
+    "learner/grad_norm": Metric(
+        "length of the gradient before clipping, mean over optimiser steps",
+        "gradient",
+        "Far above `max_grad_norm` all the time: only the direction counts any more; lower the learning rate. Single "
+        "peaks are what clipping is for.",
+    ),
+    "learner/learning_rate": Metric(
+        "step size of the last optimiser step",
+        "step size",
+        "Not what you meant: look at the schedule in [training.learner].",
+    ),
+    "learner/optimiser_steps": Metric(
+        "optimiser steps so far",
+        "steps",
+        "Above the number of updates: passes or mini-batches are more than one, and later steps are off-policy.",
+    ),
+    "engine/canary_gap": Metric(
+        "largest difference between the engine's and the learner's log-probs of a fixed prompt after the hand-over",
+        "nats",
+        "Above 1e-3 the run stops by itself: the engine did not take the weights over, or computes in lower precision.",
+    ),
+    "loss/total": Metric(
+        "what was minimised, mean over optimiser steps",
+        "loss",
+        "It need not fall: on-policy it says little. Not finite: the run stops; lower the learning rate.",
+    ),
+    "loss/ratio": Metric(
+        "mean ratio of the tokens that train; 1 on-policy",
+        "0 upwards",
+        "Far from 1: too many passes over one update, or too large a learning rate.",
+    ),
+    "loss/clip_fraction_high": Metric(
+        "share of tokens whose ratio passed the upper bound of the surrogate",
+        SHARE,
+        "Above 0.2: steps are too large; lower the learning rate or the number of passes.",
+    ),
+    "loss/clip_fraction_low": Metric(
+        "share of tokens whose ratio passed the lower bound of the surrogate",
+        SHARE,
+        "Above 0.2: steps are too large; lower the learning rate or the number of passes.",
+    ),
+    "loss/clip_fraction_dual": Metric(
+        "share of tokens of negative credit whose ratio passed the dual bound",
+        SHARE,
+        "Above 0.01: blamed tokens became likelier; lower the learning rate.",
+    ),
+    "loss/kl_to_old": Metric(
+        "how far the policy has moved since the start of the update: mean of rho - 1 - log rho",
+        "nats",
+        "Above 0.05: one update moves the policy far; lower the learning rate or the number of passes.",
+    ),
+    "loss/kl_to_reference": Metric(
+        "how far the policy is from the reference: mean of k3",
+        "nats",
+        "Growing steadily: the policy leaves what it started from; raise the weight of the KL penalty if that is not "
+        "wanted.",
+    ),
+    "loss/mismatch": Metric(
+        "learner minus engine: mean of logp_old - logp_behaviour",
+        "nats",
+        "Not about 0: engine and learner compute different policies (precision, temperature, template); see "
+        "`loss/mismatch_size`.",
+    ),
+    "loss/mismatch_size": Metric(
+        "learner against engine: mean of |logp_old - logp_behaviour|",
+        "nats",
+        "Above 0.02: use one precision for both, or add a correction to the loss.",
+    ),
+    "loss/correction": Metric(
+        "mean weight that the corrections give a token",
+        "0 upwards",
+        "Far from 1: the corrections carry the update; mend the mismatch instead.",
+    ),
+    "loss/rejected": Metric(
+        "share of tokens that the corrections dropped",
+        SHARE,
+        "Above 0.1: much of what was sampled is thrown away; mend the mismatch, or widen the bounds.",
+    ),
+    "loss/entropy": Metric(
+        "mean entropy of the distributions the tokens were drawn from",
+        "nats",
+        "As for `rollout/entropy`; this one is the learner's.",
+    ),
+    "evaluation/success": Metric(
+        "share of the evaluation's attempts that solved their task, every task counting the same",
+        SHARE,
+        "Falling while `rollout/success` rises: the policy learns the training tasks by heart; use more of them.",
+    ),
+    "evaluation/success_low": Metric(
+        "lower end of its 95 % interval for tasks of this kind",
+        SHARE,
+        "Too far from the upper end to tell two policies apart: evaluate more tasks, then more seeds.",
+    ),
+    "evaluation/success_high": Metric(
+        "upper end of its 95 % interval for tasks of this kind",
+        SHARE,
+        "See `evaluation/success_low`.",
+    ),
+    "evaluation/steps": Metric(
+        "mean steps of the evaluation's attempts",
+        "steps",
+        "As for `rollout/steps`.",
+    ),
+    "seconds/rollout": Metric(
+        "time spent sampling attempts, environments included",
+        "s",
+        "Most of the time is usual. Fewer or shorter attempts, or more memory sharing (`full`, `anchored_window`).",
+    ),
+    "seconds/credit": Metric(
+        "time spent comparing attempts and making samples",
+        "s",
+        "More than a few per cent: states are large values; give short keys.",
+    ),
+    "seconds/learn": Metric(
+        "time spent in forward and backward passes and optimiser steps",
+        "s",
+        "See `speed/trained_tokens`.",
+    ),
+    "seconds/handover": Metric(
+        "time spent handing the weights to the engine and checking them",
+        "s",
+        "More than a few per cent: the model is large for its updates; make larger updates.",
+    ),
+    "speed/sampled_tokens": Metric(
+        "sampled tokens for each second of sampling, environments included",
+        "tokens / s",
+        "Low on a small model: more threads than free cores; see `groupwise doctor`.",
+    ),
+    "speed/trained_tokens": Metric(
+        "trained tokens for each second of learning",
+        "tokens / s",
+        "Low: raise `training.learner.token_budget` as far as memory allows; keep `share_prefixes` on.",
+    ),
+}
+"""Every metric that a run may log, by name."""
+
+
+def rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory]) -> dict[str, float]:
+    """What an update's attempts look like; statistics are over the survivors, of which there is at least one."""
+    steps = [step for trajectory in survivors for step in trajectory.steps]
+    groups: dict[str, list[float]] = {}
+    for trajectory in survivors:
+        groups.setdefault(trajectory.task.id, []).append(_score(trajectory))
+    wide = [scores for scores in groups.values() if len(scores) > 1]
+    told = [trajectory.scores["success"] for trajectory in survivors if "success" in trajectory.scores]
+    entropies = [entropy for step in steps for entropy in step.entropy]
+    found = {
+        "rollout/return": _mean([_return(trajectory) for trajectory in survivors]),
+        "rollout/steps": len(steps) / len(survivors),
+        "rollout/valid": _mean([step.valid for step in steps]),
+        "rollout/faults": float(len(played) - len(survivors)),
+        "rollout/truncated": _mean([trajectory.stop is StopReason.TRUNCATED for trajectory in survivors]),
+        "rollout/group_size": len(survivors) / len(groups),
+        "rollout/zero_spread": _mean([len(set(scores)) == 1 for scores in groups.values()]),
+        "rollout/response_tokens": _mean([len(step.response_ids) for step in steps]),
+        "rollout/cut_off": _mean([step.cut for step in steps]),
+    }
+    # What nobody measured is left out: it is not 0.
+    optional = {
+        "rollout/success": told,
+        "rollout/return_spread": [float(np.std(scores)) for scores in wide],
+        "rollout/entropy": entropies,
+    }
+    return found | {name: _mean(values) for name, values in optional.items() if values}
+
+
+def credit_metrics(values: FloatArray, compared: BoolArray, keep: BoolArray) -> dict[str, float]:
+    """What an update's credit looks like, one entry a step each; nothing where there are none."""
+    if not len(values):
+        return {}
+    return {
+        "credit/compared": float(compared.mean()),
+        "credit/size": float(np.abs(values).mean()),
+        "credit/kept": float(keep.mean()),
+    }
+
+
+def speed_metrics(survivors: Sequence[Trajectory], totals: Totals, seconds: Mapping[str, float]) -> dict[str, float]:
+    """Tokens a second of sampling and of learning, from the seconds by stage."""
+    sampled = sum(len(step.response_ids) for trajectory in survivors for step in trajectory.steps)
+    counted = {"sampled": (sampled, "seconds/rollout"), "trained": (totals.tokens, "seconds/learn")}
+    return {
+        f"speed/{name}_tokens": tokens / seconds[stage]
+        for name, (tokens, stage) in counted.items()
+        if tokens and seconds.get(stage)
+    }
+
+
+def checked(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics as they are; a name that the table does not have is an error."""
+    for name in metrics:
+        if name not in METRICS and not name.startswith(EXTRA):
+            raise TrainingError(
+                f"metric {name!r} is not in the table of training/metrics.py; {nearest(name, METRICS)}. A part from "
+                f"elsewhere names its own {EXTRA}..."
+            )
+    return dict(metrics)
+
+
+def _return(trajectory: Trajectory) -> float:
+    return sum(step.reward for step in trajectory.steps)
+
+
+def _score(trajectory: Trajectory) -> float:
+    return _return(trajectory) if trajectory.outcome is None else trajectory.outcome
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

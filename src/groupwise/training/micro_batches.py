@@ -1,0 +1,78 @@
+"""Micro-batches: samples packed for the model, with what is known of their tokens before it runs.
+
+Axis: T trained tokens of a micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from groupwise.batching import Pack, column, pack
+from groupwise.core.errors import RecordError
+from groupwise.core.sample import Sample
+from groupwise.losses.columns import TokenColumns
+from groupwise.training.learner_config import LearnerConfig
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MicroBatch:
+    """One forward and backward pass: tokens for the model, columns for the loss."""
+
+    pack: Pack
+    """The tokens."""
+    logp_behaviour: torch.Tensor
+    """Log-prob that the engine reported for each trained token (T)."""
+    advantage: torch.Tensor
+    """Credit of each trained token (T)."""
+    step: torch.Tensor
+    """Step of each trained token within its trajectory (T)."""
+    trajectory: torch.Tensor
+    """Trajectory of each trained token (T)."""
+    logp_old: torch.Tensor | None = None
+    """Log-prob under the weights at the start of the update (T), once it was scored."""
+    logp_ref: torch.Tensor | None = None
+    """Log-prob under the reference policy (T), once it was scored."""
+
+    def columns(self, logp_T: torch.Tensor, entropy_T: torch.Tensor | None) -> TokenColumns:
+        """What the loss sees, given what the model said."""
+        return TokenColumns(
+            logp=logp_T,
+            entropy=entropy_T,
+            logp_behaviour=self.logp_behaviour,
+            logp_old=self.logp_old,
+            logp_ref=self.logp_ref,
+            advantage=self.advantage,
+            mask=torch.ones_like(self.trajectory, dtype=torch.bool),
+            sample=self.pack.sample,
+            step=self.step,
+            trajectory=self.trajectory,
+        )
+
+
+def micro_batches(
+    samples: Sequence[Sample], config: LearnerConfig, *, unit: str, device: torch.device
+) -> list[MicroBatch]:
+    """Pack samples under the token budget, each unit of the loss whole."""
+    for number, sample in enumerate(samples):
+        if sample.num_trained and not sample.logp_behaviour:
+            raise RecordError(
+                f"{sample.name}: the log-probs of its sampled tokens were not recorded; record what the engine reports",
+                row=number,
+            )
+    packs = pack(samples, token_budget=config.token_budget, share=config.share_prefixes, unit=unit)
+    behaviour, advantage = [one.logp_behaviour for one in samples], [one.advantage for one in samples]
+    step = torch.tensor([one.step for one in samples], device=device)
+    trajectory = torch.tensor([one.trajectory for one in samples], device=device)
+    return [
+        MicroBatch(
+            pack=placed,
+            logp_behaviour=column(placed, behaviour),
+            advantage=column(placed, advantage),
+            step=step[placed.sample],
+            trajectory=trajectory[placed.sample],
+        )
+        for placed in (each.to(device) for each in packs)
+    ]

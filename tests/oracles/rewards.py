@@ -1,0 +1,78 @@
+"""Rewards as slow loops over plain dictionaries, written from their sources; nothing here comes from groupwise.
+
+A step is {"reward", "valid", "well_formed", "length"}; an attempt is a list of steps and whether it was solved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Steps = list[dict[str, Any]]
+
+
+def environment(steps: Steps, solved: bool, *, weight: float) -> list[float]:
+    paid = []
+    for step in steps:
+        paid.append(weight * step["reward"])
+    return paid
+
+
+def outcome(steps: Steps, solved: bool, *, solved_pays: float, failed_pays: float) -> list[float]:
+    paid = [0.0 for _ in steps]
+    if paid:
+        paid[len(paid) - 1] = solved_pays if solved else failed_pays
+    return paid
+
+
+def step(steps: Steps, solved: bool, *, each: float) -> list[float]:
+    return [each for _ in steps]
+
+
+def invalid_action(steps: Steps, solved: bool, *, penalty: float) -> list[float]:
+    paid = []
+    for one in steps:
+        paid.append(0.0)
+        if not one["valid"]:
+            paid[-1] -= penalty
+    return paid
+
+
+def form(steps: Steps, solved: bool, *, kept: float, broken: float, per_attempt: bool) -> list[float]:
+    paid = []
+    for one in steps:
+        amount = broken
+        if one["well_formed"]:
+            amount = kept
+        if per_attempt:
+            amount = amount / len(steps)
+        paid.append(amount)
+    return paid
+
+
+def overlong(steps: Steps, solved: bool, *, limit: int, buffer: int, weight: float) -> list[float]:
+    """DAPO, eq. 13: L_max = limit, L_cache = buffer, |y| = length.
+
+    R_length(y) = 0                                  if |y| <= L_max - L_cache
+                  ((L_max - L_cache) - |y|) / L_cache  if L_max - L_cache < |y| <= L_max
+                  -1                                 if L_max < |y|
+    """
+    paid = []
+    for one in steps:
+        if one["length"] <= limit - buffer:
+            paid.append(0.0)
+        elif limit - buffer < one["length"] <= limit:
+            paid.append(weight * ((limit - buffer) - one["length"]) / buffer)
+        else:
+            paid.append(-weight)
+    return paid
+
+
+def length(steps: Steps, solved: bool, *, each: float, free: int) -> list[float]:
+    paid = []
+    for one in steps:
+        amount = 0.0
+        for token in range(one["length"]):
+            if token >= free:
+                amount += each
+        paid.append(amount)
+    return paid

@@ -1,0 +1,42 @@
+"""A run file that takes a second, for the tests of the commands that train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+SMALL = """
+[algorithm]
+recipe = "dr_grpo"
+
+[env]
+kind = "identity"
+num_words = 4
+length = 1
+
+[model]
+kind = "tiny"
+hidden = 16
+layers = 1
+heads = 2
+
+[rollout]
+max_tokens = 1
+plan = { kind = "flat", attempts = 4 }
+
+[training]
+updates = 2
+tasks = 2
+checkpoint_every = 1
+
+[evaluation]
+split = "train"
+tasks = 2
+attempts = 3
+temperature = 1.0
+"""
+
+
+def small(folder: Path) -> str:
+    """Write the file and return its name."""
+    (folder / "small.toml").write_text(SMALL, encoding="utf-8")
+    return "small.toml"

@@ -1,0 +1,196 @@
+"""`groupwise doctor`: facts, a self-test, and what to mend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise.cli import machine  # noqa: E402
+from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
+from groupwise.recipes.run_file import load_run  # noqa: E402
+from groupwise.training import hardware  # noqa: E402
+from groupwise.training.learner import Learner  # noqa: E402
+from groupwise.training.sizes import sizes_of  # noqa: E402
+from tests.unit.cli.conftest import Run  # noqa: E402
+from tests.unit.cli.run_files import small  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four free cores, plenty of disk and memory, no GPU: what the tests change, one at a time."""
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
+    monkeypatch.setattr(machine, "load", lambda: 0.2)
+    monkeypatch.setattr(machine, "free_disk", lambda folder: (50e9, 100e9))
+    monkeypatch.setattr(machine, "free_memory", lambda: 8e9)
+    monkeypatch.setattr(hardware, "num_threads", lambda: 2)
+    monkeypatch.setattr(hardware, "gpus", list)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+
+
+def about(out: str, name: str) -> list[str]:
+    """The line about something, and the fix below it where there is one."""
+    lines = out.splitlines()
+    [place] = [number for number, line in enumerate(lines) if line[10:].startswith(f"{name}:")]
+    fix = [line for line in lines[place + 1 : place + 2] if line.lstrip().startswith("Fix:")]
+    return [" ".join(lines[place].split()), *(" ".join(line.split()) for line in fix)]
+
+
+def test_a_sound_machine_passes_the_self_test(groupwise: Run) -> None:
+    ran = groupwise("doctor")
+    assert ran.status == 0, ran.out
+    assert "warning" not in ran.out
+    assert "broken" not in ran.out
+    assert about(ran.out, "threads") == ["ok threads: torch uses 2; there are 4 cores, and the load is 0.2"]
+    assert about(ran.out, "disk") == ["ok disk: 50.0 GB of 100.0 GB free for runs"]
+    assert about(ran.out, "the scorer agrees with the sampler")[0].startswith("ok ")
+    assert about(ran.out, "a learner step changes the weights")[0].startswith("ok ")
+    assert about(ran.out, "the engine takes the weights over")[0].startswith("ok ")
+
+
+def test_every_optional_package_is_listed_with_its_extra(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = machine.installed
+    monkeypatch.setattr(machine, "installed", lambda name: None if name == "pyarrow" else known(name))
+    out = groupwise("doctor").out
+    assert about(out, "pyarrow") == ["note pyarrow: not installed; pip install 'groupwise[parquet]' brings it"]
+    assert about(out, "torch") == [f"ok torch: {torch.__version__}"]
+
+
+def test_more_threads_than_free_cores_are_warned_of(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "load", lambda: 3.1)
+    ran = groupwise("doctor")
+    assert ran.status == 0
+    assert about(ran.out, "threads") == [
+        "warning threads: torch uses 2; there are 4 cores, and the load is 3.1",
+        "Fix: export OMP_NUM_THREADS=1; threads that wait for a core make a tiny model about ten times slower",
+    ]
+
+
+def test_a_disk_that_is_nearly_full_is_warned_of(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "free_disk", lambda folder: (0.5e9, 100e9))
+    assert about(groupwise("doctor", "--out", "elsewhere").out, "disk") == [
+        "warning disk: 500.0 MB of 100.0 GB free for elsewhere",
+        "Fix: free some space, or write runs elsewhere with --out",
+    ]
+
+
+def test_a_gpu_without_bfloat16_and_one_that_torch_cannot_see(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = hardware.Gpu(name="T4", free=10e9, memory=16e9, has_bfloat16=False)
+    new = hardware.Gpu(name="H200", free=139e9, memory=140e9, has_bfloat16=True)
+    monkeypatch.setattr(hardware, "gpus", lambda: [old, new])
+    out = groupwise("doctor").out
+    assert about(out, "GPU 0") == [
+        "warning GPU 0: T4, 10.0 GB of 16.0 GB free, no bfloat16",
+        'Fix: set model.dtype = "float32"',
+    ]
+    assert about(out, "GPU 1") == ["ok GPU 1: H200, 139.0 GB of 140.0 GB free, bfloat16"]
+    monkeypatch.setattr(hardware, "gpus", list)
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/nvidia-smi")
+    assert about(groupwise("doctor").out, "GPU")[0] == "warning GPU: there is an NVIDIA driver, but torch sees no GPU"
+
+
+def test_a_sampler_that_lies_is_broken(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = TransformersEngine.score
+
+    def lying(self: TransformersEngine, sequences: Any, *, temperature: float = 1.0) -> Any:
+        return [tuple(logp + 0.01 for logp in logps) for logps in honest(self, sequences, temperature=temperature)]
+
+    monkeypatch.setattr(TransformersEngine, "score", lying)
+    ran = groupwise("doctor")
+    assert ran.status == 1
+    [line, fix] = about(ran.out, "the scorer agrees with the sampler")
+    assert line == "broken the scorer agrees with the sampler: log-probs differ by 0.01 nats, more than 1e-05"
+    assert fix.startswith("Fix: install the versions in constraints.txt")
+
+
+def test_weights_that_do_not_arrive_are_broken(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgets(self: TransformersEngine, weights: Any, *, version: int) -> None:
+        self._version = version
+
+    monkeypatch.setattr(TransformersEngine, "load", forgets)
+    ran = groupwise("doctor")
+    assert ran.status == 1
+    assert "the engine did not take the weights over" in about(ran.out, "the engine takes the weights over")[0]
+
+
+def test_a_learner_that_learns_nothing_is_broken(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Learner.learn
+
+    def idle(self: Learner, samples: Any, totals: Any) -> Any:
+        before = {name: value.clone() for name, value in self.model.state_dict().items()}
+        learned = honest(self, samples, totals)
+        self.model.load_state_dict(before)
+        return learned
+
+    monkeypatch.setattr(Learner, "learn", idle)
+    ran = groupwise("doctor")
+    assert ran.status == 1
+    assert about(ran.out, "a learner step changes the weights")[0].endswith("the weights are as they were")
+
+
+def test_a_run_file_is_decoded_and_sized(groupwise: Run, tmp_path: Path) -> None:
+    out = groupwise("doctor", small(tmp_path)).out
+    assert about(out, "small.toml") == ["ok small.toml: 2 updates of 8 attempts"]
+    assert about(out, "tokens") == ["ok tokens: at most 64 sampled tokens an update"]  # 8 attempts, 8 steps, 1 token
+    assert about(out, "memory of the run")[0].startswith("ok memory of the run: about ")
+    assert about(out, "checkpoints")[0].startswith("ok checkpoints: 3 of ")
+
+
+def test_a_wrong_run_file_is_broken_and_a_run_too_large_is_warned_of(
+    groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wrong.toml").write_text('[algorithm]\nrecipe = "hgop"\n')
+    ran = groupwise("doctor", "wrong.toml")
+    assert ran.status == 1
+    assert "there is no recipe 'hgop'; did you mean 'hgpo'?" in ran.out
+    monkeypatch.setattr(machine, "free_memory", lambda: 1e3)
+    out = groupwise("doctor", small(tmp_path)).out
+    assert about(out, "memory of the run")[0].endswith(", but 1.0 kB are available")
+    monkeypatch.setattr(machine, "free_disk", lambda folder: (1e3, 1e9))
+    assert about(groupwise("doctor", "small.toml").out, "checkpoints")[0].endswith(", but 1.0 kB of disk are free")
+
+
+def test_without_the_trainer_a_machine_is_sound_and_a_run_file_is_not(
+    groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "installed", lambda name: None)
+    assert groupwise("doctor").status == 0
+    ran = groupwise("doctor", small(tmp_path))
+    assert ran.status == 1
+    assert about(ran.out, "small.toml") == [
+        "broken small.toml: torch is not installed",
+        "Fix: pip install 'groupwise[train]'",
+    ]
+
+
+def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:
+    config = load_run(tmp_path / small(tmp_path))
+    found = sizes_of(config)
+    model, tokenizer = config.model.open(words=config.env.vocabulary(), seed=0)
+    weights = sum(value.numel() for value in model.parameters())
+    assert (found.attempts, found.tokens, found.parameters, found.trained) == (8, 64, weights, weights)
+    assert found.checkpoint == weights * 4 * 3
+    # Learner and engine, gradients and two moments; then activations of 8192 tokens, one layer, 16 units.
+    assert found.memory == weights * 4 * 5 + 8192 * 16 * 30 * 4
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    lora = f'model={{kind="pretrained",path="{tmp_path / "model"}",lora_rank=2}}'
+    adapted = sizes_of(load_run(tmp_path / "small.toml", overrides=[lora]))
+    opened, _ = load_run(tmp_path / "small.toml", overrides=[lora]).model.open(words=(), seed=0)
+    trained = sum(value.numel() for value in opened.parameters() if value.requires_grad)
+    assert (adapted.parameters, adapted.trained) == (weights, trained)
+
+
+def test_the_machines_own_facts_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert machine.usable_cores() >= 1
+    assert machine.load() >= 0
+    free, whole = machine.free_disk(Path("does/not/exist"))
+    assert 0 <= free <= whole
+    memory = machine.free_memory()
+    assert memory is None or memory > 1e6
+    assert machine.installed("numpy") is not None
+    assert machine.installed("no-such-package") is None

@@ -1,0 +1,85 @@
+"""`groupwise evaluate`: a run folder in, success with its interval out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise.core.journal import Journal
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.run_files import small
+
+
+@pytest.fixture
+def run(groupwise: Run, tmp_path: Path) -> Path:
+    """A finished run of two updates in folder `run`."""
+    assert groupwise("train", small(tmp_path), "--out", "run").status == 0
+    return tmp_path / "run"
+
+
+def rows(run: Path) -> set[tuple[int, str, int, int]]:
+    with Journal(run / "journal.sqlite") as journal:
+        return {(row.number, row.split, row.seed, row.attempt) for row in journal.evaluations()}
+
+
+def test_the_latest_checkpoint_is_evaluated_over_three_seeds_and_written_down(groupwise: Run, run: Path) -> None:
+    ran = groupwise("evaluate", "run", "--json", "--per-task")
+    assert ran.status == 0, ran.err
+    found = json.loads(ran.out)
+    assert (found["number"], found["split"], found["tasks"], found["attempts"], found["faults"]) == (
+        2,
+        "train",
+        2,
+        18,
+        0,
+    )
+    assert list(found["by_seed"]) == ["0", "1", "2"]
+    assert found["success"] == pytest.approx(sum(found["by_seed"].values()) / 3)
+    assert found["interval"][0] <= found["success"] <= found["interval"][1]
+    assert [line["attempts"] for line in found["per_task"]] == [9, 9]
+    assert found["families"] == []
+    assert {row for row in rows(run) if row[0] == 2} == {
+        (2, "train", seed, attempt) for seed in range(3) for attempt in range(3)
+    }
+
+
+def test_options_take_the_place_of_the_run_files_settings(groupwise: Run, run: Path) -> None:
+    before = rows(run)
+    options = ("--checkpoint", "0", "--split", "test", "--tasks", "1", "--seeds", "1", "--attempts", "5")
+    ran = groupwise("evaluate", "run", *options, "--temperature", "0", "--dry", "--json")
+    found = json.loads(ran.out)
+    assert (found["number"], found["split"], found["tasks"], found["attempts"]) == (0, "test", 1, 5)
+    assert found["success"] in (0.0, 1.0)  # at temperature 0 every attempt says the same
+    assert rows(run) == before
+
+
+def test_the_same_evaluation_gives_the_same_numbers(groupwise: Run, run: Path) -> None:
+    first, second = (groupwise("evaluate", "run", "--json").out for _ in range(2))
+    assert first == second
+
+
+def test_what_is_printed_for_people(groupwise: Run, run: Path) -> None:
+    lines = groupwise("evaluate", "run", "--per-task", "--temperature", "0.5").out.splitlines()
+    assert lines[0] == "run after update 2: 2 tasks of split train, seeds 0, 1, 2, 3 attempts each, temperature 0.5"
+    assert lines[2].startswith("success  ")
+    assert lines[2].endswith("(95 % interval for tasks of this kind)")
+    assert lines[3].split()[:2] == ["seed", "0:"]
+    assert lines[7].split() == ["task", "tasks", "attempts", "success", "95", "%", "interval", "steps"]
+    assert [line.split()[0][:15] for line in lines[8:]] == ["identity-train-"] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("nowhere",), "nowhere: there is no config.toml; give the folder of a run, as `groupwise train` makes it"),
+        (("run", "--checkpoint", "9"), "run: there is no checkpoint 9; there are: 0, 1, 2"),
+        (("run", "--split", "tests"), "there is no split 'tests'; did you mean 'test'? Valid: test, train, validation"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_sentence(groupwise: Run, run: Path, options: tuple[str, ...], said: str) -> None:
+    ran = groupwise("evaluate", *options)
+    assert (ran.status, ran.err) == (2, f"error: {said}\n")

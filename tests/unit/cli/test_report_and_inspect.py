@@ -1,0 +1,316 @@
+"""`groupwise report` and `groupwise inspect`, as a user runs them on a run's folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from groupwise import recipes
+from groupwise.cli.main import app
+from groupwise.cli.methods import method_name
+from groupwise.core.journal import Journal, Update
+from groupwise.reports.run.played import PlayedGroup, read_groups
+from groupwise.reports.run.run_folder import RunFolder
+from tests.architecture.test_start_up import HELP, fresh, without
+from tests.unit.cli.conftest import Run
+from tests.unit.reports.run_folders import credit_of, played, settings, write_run
+
+
+@pytest.fixture(scope="module")
+def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "home"
+    return write_run(folder, updates=3, evaluations=(0, 3), evaluation_tasks=20)
+
+
+@pytest.fixture(scope="module")
+def groups(run_path: Path) -> list[PlayedGroup]:
+    with RunFolder(run_path) as run:
+        return read_groups(run, 3)
+
+
+def invoked(*arguments: object, status: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == status, result.output
+    return result.stdout
+
+
+def shown(*arguments: object) -> Any:
+    return json.loads(invoked(*arguments, "--json"))
+
+
+def words(text: str) -> list[str]:
+    """The lines of a text without the tables' white space."""
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+# report
+
+
+def test_report_writes_the_page_into_the_folder(tmp_path: Path, run_path: Path) -> None:
+    folder = Path(shutil.copytree(run_path, tmp_path / "copy"))
+    told = " ".join(invoked("report", folder).split())
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "<h1><span>hgpo</span> on household</h1>" in page
+    assert told == f"wrote {folder / 'report.html'} ({len(page.encode()) / 1000:,.0f} kB)"
+
+
+def test_report_writes_where_it_is_told_and_nowhere_else(tmp_path: Path, run_path: Path) -> None:
+    before = {path.name: path.stat().st_size for path in run_path.iterdir() if not path.name.endswith(("-wal", "-shm"))}
+    out = tmp_path / "page.html"
+    invoked("report", run_path, "--out", out)
+    assert out.stat().st_size > 50_000
+    assert before.keys() == {"config.toml", "journal.sqlite"}
+    assert all((run_path / name).stat().st_size == size for name, size in before.items())
+
+
+def test_report_on_what_is_no_run_is_one_line_and_status_2(groupwise: Run, tmp_path: Path) -> None:
+    ran = groupwise("report", "nothing")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err == (
+        "error: nothing: there is no such folder; give the folder that `groupwise train --out FOLDER` wrote\n"
+    )
+    write_run(tmp_path / "run", updates=0)
+    ran = groupwise("report", "run", "--out", "no/page.html")
+    assert ran.err == (
+        "error: no/page.html: cannot be written (No such file or directory); choose another file with --out\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        (recipes.hgpo(), ("hgpo", "")),
+        (recipes.gigpo(), ("gigpo", "")),
+        (recipes.hgpo(gamma=0.9), ("hgpo", "gamma 0.9")),
+        (recipes.hgpo(depth=4), ("hgpo", "depth 4")),
+        (recipes.hgpo(depth=3, gamma=0.9), ("hgpo", "depth 3, gamma 0.9")),
+        (recipes.hgpo(reference=True), ("hgpo", "reference True")),
+        (recipes.hgpo(scale="none", gamma=0.5, alpha=3.0, invalid_penalty=0.0), ("hgpo", "17 settings of its own")),
+    ],
+)
+def test_an_algorithm_is_called_by_the_recipe_it_comes_nearest_to(
+    tmp_path: Path, algorithm: Any, expected: tuple[str, str]
+) -> None:
+    with RunFolder(write_run(tmp_path / "run", updates=0, algorithm=algorithm)) as run:
+        assert method_name(run) == expected
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_is_known_by_its_settings(tmp_path: Path, name: str) -> None:
+    with RunFolder(write_run(tmp_path / "run", updates=0, algorithm=recipes.build(name))) as run:
+        found, note = method_name(run)
+    assert note == ""
+    assert recipes.build(found).config() == recipes.build(name).config()
+
+
+def test_an_algorithm_without_settings_has_no_name(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", updates=0)
+    (folder / "config.toml").write_text("")
+    with RunFolder(folder) as run:
+        assert method_name(run) == ("a run", "")
+
+
+# inspect: updates and groups
+
+
+def test_inspect_lists_the_updates_and_the_evaluations(run_path: Path) -> None:
+    lines = words(invoked("inspect", run_path))
+    assert lines[0] == "home: hgpo on household"
+    assert lines[1] == "update success return steps compared loss time"
+    assert [line.split()[0] for line in lines[2:5]] == ["1", "2", "3"]
+    assert lines[5].startswith("test, before training: success ")
+    assert lines[6].startswith("test, after update 3: success ")
+    assert lines[6].endswith(" over 20 tasks")
+    found = shown("inspect", run_path)
+    assert [update["number"] for update in found["updates"]] == [1, 2, 3]
+    assert [score["number"] for score in found["evaluations"][0]["scores"]] == [0, 3]
+    with RunFolder(run_path) as run:
+        assert found["updates"][1]["loss"] == run.metrics["loss/total"][2]
+
+
+def test_inspect_of_a_run_without_updates(tmp_path: Path) -> None:
+    assert words(invoked("inspect", write_run(tmp_path / "run", updates=0))) == [
+        "run: hgpo on household",
+        "no update yet",
+    ]
+
+
+def test_inspect_lists_the_groups_of_an_update(run_path: Path, groups: list[PlayedGroup]) -> None:
+    lines = words(invoked("inspect", run_path, "--update", 3))
+    silent = sum(not group.teaches for group in groups)
+    assert lines[0] == f"home, update 3: 4 groups, {silent} without any credit"
+    assert lines[1] == "task attempts solved outcomes spread steps compared mean |credit|"
+    for line, group in zip(lines[2:], groups, strict=True):
+        solved = sum(bool(attempt.success) for attempt in group.attempts)
+        outcomes = " ".join(f"{outcome:g}" for outcome in group.outcomes)
+        size = sum(abs(step.credit) for step in group.steps) / len(group.steps)
+        start = (
+            f"{group.task} 4 {solved} {outcomes} {group.spread:.3f} {len(group.steps)} {group.num_compared} {size:.3f}"
+        )
+        assert line.startswith(start)
+    found = shown("inspect", run_path, "--update", 3)["groups"]
+    assert [group["outcomes"] for group in found] == [group.outcomes for group in groups]
+    assert [group["compared"] for group in found] == [group.num_compared for group in groups]
+
+
+def test_inspect_says_which_groups_teach_nothing(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", updates=1, tasks=2, attempts=1, algorithm=recipes.grpo())
+    lines = words(invoked("inspect", folder, "--update", 1))
+    assert lines[0] == "run, update 1: 2 groups, 2 without any credit"
+    assert all(line.endswith("0.000 teaches nothing") for line in lines[2:])
+
+
+# inspect: an attempt, and why
+
+
+def test_inspect_shows_an_attempt_as_a_dialogue(run_path: Path, groups: list[PlayedGroup]) -> None:
+    group = groups[0]
+    best = group.best()
+    lines = words(invoked("inspect", run_path, "--update", 3, "--task", group.task.rpartition("-")[2][:6]))
+    assert lines[0].startswith(f"{group.task} (")
+    assert lines[1].startswith("goal: ")
+    assert lines[2] == "attempt outcome ended steps credit, step by step"
+    actions = [line.removeprefix("> ").removesuffix(" reward 1") for line in lines if line.startswith("> ")]
+    assert actions == [step.action + ("" if step.valid else " invalid") for step in best.steps]
+    credit = [line.split()[1] for line in lines if line.startswith("credit ")]
+    assert credit == [
+        f"{step.credit:+.3f}".replace("-", "\N{MINUS SIGN}").replace("+0.000", "0.000") for step in best.steps
+    ]
+    assert lines[-1] == f"{best.stop}; outcome {best.outcome:g}"
+    assert "compared with" in " ".join(lines)
+    for line, each in zip(lines[3:7], group.attempts, strict=True):
+        marks = line.split()[4]
+        signs = ["·" if mark == "·" else "-" if mark in "▔▀" else "+" for mark in marks]
+        assert signs == ["·" if not step.credit else "-" if step.credit < 0 else "+" for step in each.steps]
+
+
+def test_inspect_shows_the_attempt_that_is_asked_for(run_path: Path, groups: list[PlayedGroup]) -> None:
+    group = groups[1]
+    found = shown("inspect", run_path, "--update", 3, "--task", group.task, "--attempt", 2)
+    assert found["goal"]
+    assert found["attempt"]["attempt"] == 2
+    steps = group.attempts[2].steps
+    assert [step["credit"] for step in found["attempt"]["steps"]] == [step.credit for step in steps]
+    assert [step["company"] for step in found["attempt"]["steps"]] == [
+        [{"by": level.by, "members": level.members} for level in step.company] for step in steps
+    ]
+
+
+def test_why_gives_the_journals_number_to_the_bit(run_path: Path, groups: list[PlayedGroup]) -> None:
+    group = groups[2]
+    attempt = group.attempts[1]
+    arguments = ("inspect", run_path, "--update", 3, "--task", group.task, "--attempt", 1)
+    for step in attempt.steps:
+        found = shown(*arguments, "--why", step.index)
+        assert found["value"] == found["recorded"] == step.credit
+        assert found["largest_gap"] <= 1e-9
+    told = invoked(*arguments, "--why", 0)
+    assert f"task '{group.task}', attempt 1, index 0 under hgpo" in told
+    assert "(this step)" in told
+    assert words(told)[-1] == f"the journal holds {attempt.steps[0].credit:+.9f}: the same number"
+
+
+def test_why_says_when_the_journal_holds_another_number(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", updates=0)
+    trajectories = played(1, tasks=1, attempts=4, skill=0.4)
+    other = [[value + 0.5 for value in values] for values in credit_of(recipes.hgpo(), trajectories)]
+    with Journal(folder / "journal.sqlite") as journal:
+        journal.write(Update(number=1, version=1, metrics={}, trajectories=trajectories, credit=other))
+    task = trajectories[0].task.id
+    told = invoked("inspect", folder, "--update", 1, "--task", task, "--attempt", 0, "--why", 0, status=1)
+    assert words(told)[-1] == (
+        f"the journal holds {other[0][0]:+.9f}: another number; the credit was made from more than these rows"
+    )
+
+
+# inspect: two runs
+
+
+def test_diff_shows_settings_metrics_and_success_side_by_side(tmp_path: Path, run_path: Path) -> None:
+    other = write_run(
+        tmp_path / "other", updates=2, evaluations=(2,), evaluation_tasks=20, algorithm=recipes.hgpo(gamma=0.9), seed=4
+    )
+    lines = words(invoked("inspect", "--diff", run_path, other))
+    assert lines[:2] == [f"A {run_path}", f"B {other}"]
+    assert "setting A B" in lines
+    assert "seed 0 4" in lines
+    assert "algorithm.advantage.terms[0].of.of.of.gamma 0.95 0.9" in lines
+    assert "metric at update 2 A B B less A" in lines
+    assert "seconds/credit 0.02 0.02 0" in lines
+    assert "last evaluation A B B less A" in lines
+    assert lines[-1].startswith("test ")
+    assert lines[-1].endswith("points")
+    found = shown("inspect", "--diff", run_path, other)
+    assert {"path": "seed", "first": 0, "second": 4} in found["settings"]
+    assert found["number"] == 2
+    assert found["scores"][0]["is_one_panel"] is True
+
+
+def test_diff_of_a_run_with_itself_finds_no_setting(run_path: Path, tmp_path: Path) -> None:
+    empty = write_run(tmp_path / "run", updates=0)
+    assert "no setting differs" in words(invoked("inspect", "--diff", run_path, run_path))
+    lines = words(invoked("inspect", "--diff", empty, empty))
+    assert lines[-2:] == ["there is no update that both have made", "no split was evaluated in both"]
+
+
+# inspect: what cannot be meant
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "no run is given; write `groupwise inspect RUN`, or `groupwise inspect --diff A B`"),
+        (("run", "--task", "t"), "--task needs an update; add --update N (`groupwise inspect RUN` lists them)"),
+        (
+            ("run", "--update", "1", "--attempt", "0"),
+            "--attempt needs a task; add --task ID (`groupwise inspect RUN --update N` lists them)",
+        ),
+        (
+            ("run", "--update", "1", "--task", "t", "--why", "0"),
+            "--why needs an attempt; add --attempt NUMBER (`--update N --task ID` lists them)",
+        ),
+        (
+            ("run", "--diff", "run", "run"),
+            "--diff takes two folders and nothing else; write `groupwise inspect --diff A B`",
+        ),
+        (("run", "--update", "7"), "run: there is no update 7; its updates run from 1 to 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line_and_status_2(
+    groupwise: Run, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    write_run(tmp_path / "run", updates=1, tasks=1, attempts=2)
+    ran = groupwise("inspect", *arguments)
+    assert (ran.status, ran.out, ran.err) == (2, "", f"error: {message}\n")
+
+
+def test_a_step_that_is_not_there_is_named(groupwise: Run, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=2)
+    with RunFolder(folder) as run:
+        (group,) = read_groups(run, 1)
+    ran = groupwise("inspect", "run", "--update", "1", "--task", group.task, "--attempt", "1", "--why", "99")
+    last = len(group.attempts[1].steps) - 1
+    assert ran.err == (f"error: task '{group.task}', attempt 1 has no step 99; its steps run from 0 to {last}\n")
+
+
+# what they load
+
+
+def test_neither_command_needs_torch_or_the_trainers_packages(tmp_path: Path, run_path: Path) -> None:
+    blocked = without("torch", "transformers", "tokenizers", "safetensors", "peft", "pyarrow")
+    out = tmp_path / "page.html"
+    assert "wrote" in fresh(blocked + HELP.format(arguments=["report", str(run_path), "--out", str(out)]))
+    assert out.stat().st_size > 50_000
+    assert "hgpo on household" in fresh(blocked + HELP.format(arguments=["inspect", str(run_path)]))
+
+
+def test_the_settings_of_the_synthetic_runs_decode() -> None:
+    from groupwise.recipes.run_file import decode_algorithm
+
+    assert decode_algorithm(settings(recipes.hgpo())) == recipes.hgpo()

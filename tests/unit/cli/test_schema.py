@@ -1,0 +1,157 @@
+"""The JSON schema of run files: it takes what the decoder takes, and refuses what an editor should mark."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+jsonschema = pytest.importorskip("jsonschema")
+
+from groupwise import recipes  # noqa: E402
+from groupwise.core.errors import ConfigError  # noqa: E402
+from groupwise.core.parts import CATALOGUES, catalogue  # noqa: E402
+from groupwise.recipes.run_file import decode_run, load_run  # noqa: E402
+from groupwise.recipes.run_schema import field_sentences, run_schema  # noqa: E402
+from groupwise.training.run_config import RunConfig  # noqa: E402
+from tests.unit.cli.conftest import Run  # noqa: E402
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "examples").rglob("*.toml"))
+WHOLE = {
+    "seed": 1,
+    "algorithm": {"recipe": "hgpo", "depth": 4},
+    "env": {"kind": "identity", "num_words": 4},
+    "model": {"kind": "tiny", "hidden": 32},
+    "rollout": {"memory": {"kind": "anchored_window", "low": 1, "high": 3}, "template": {"thoughts": True}},
+    "training": {"updates": 3, "learner": {"betas": [0.9, 0.99]}},
+    "trackers": ["csv", {"kind": "wandb", "mode": "offline"}],
+}
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    return run_schema()
+
+
+@pytest.fixture(scope="module")
+def faults(schema: dict[str, Any]) -> Callable[[dict[str, Any]], list[str]]:
+    validator = jsonschema.Draft7Validator(schema)
+    return lambda content: [".".join(map(str, error.absolute_path)) for error in validator.iter_errors(content)]
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    content: Any = copy.deepcopy(WHOLE)
+    *sections, key = path.split(".")
+    inner = content
+    for section in sections:
+        inner = inner.setdefault(section, {})
+    inner[key] = value
+    return dict(content)
+
+
+def test_the_schema_is_one(schema: dict[str, Any]) -> None:
+    jsonschema.Draft7Validator.check_schema(schema)
+    json.dumps(schema, allow_nan=False)
+    assert schema["title"] == "groupwise run file"
+    assert set(schema["properties"]) == set(RunConfig.model_fields)
+    assert schema["required"] == ["algorithm", "env", "model"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_is_valid_as_it_stands_and_resolved(faults: Any, path: Path) -> None:
+    assert faults(tomllib.loads(path.read_text(encoding="utf-8"))) == []
+    assert faults(load_run(path).config()) == []
+
+
+def test_a_run_file_with_a_bit_of_everything_is_valid(faults: Any) -> None:
+    assert faults(WHOLE) == []
+    assert isinstance(decode_run(WHOLE), RunConfig)
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_is_valid_by_name_with_its_options_and_spelled_out(faults: Any, name: str) -> None:
+    options = {key: value for key, value in recipes.summary(name).options.items() if value is not None}
+    assert faults(changed("algorithm", {"recipe": name})) == []
+    assert faults(changed("algorithm", {"recipe": name, **options})) == []
+    assert faults(changed("algorithm", recipes.build(name).config())) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("sead", 1),
+        ("seed", "one"),
+        ("algorithm.dpth", 4),
+        ("algorithm.recipe", "hgop"),
+        ("algorithm", {"advantage": {"kind": "relativ"}}),
+        ("env.kind", "identiti"),
+        ("env.num_word", 4),
+        ("env.num_words", 1),
+        ("env.num_words", 4.5),
+        ("rollout.memory.low", -1),
+        ("rollout.memory", {"steps": 2}),
+        ("rollout.memory", "windw"),
+        ("rollout.temperature", 0),
+        ("rollout.template.kind", "x"),
+        ("training.learner.learning_rat", 1e-3),
+        ("training.learner.betas", [0.9]),
+        ("training.learner.betas", [0.9, 1.5]),
+        ("rewards", []),
+        ("trackers", ["cvs"]),
+        ("warm_start", {"epochs": 0}),
+    ],
+)
+def test_what_the_decoder_refuses_is_marked(faults: Any, path: str, value: Any) -> None:
+    content = changed(path, value)
+    with pytest.raises(ConfigError):
+        decode_run(content)
+    found = faults(content)
+    assert found
+    # It is marked in the section that it is in; an unknown section is marked at the top.
+    assert all(where == "" or where.split(".")[0] == path.split(".")[0] for where in found)
+
+
+def test_parts_from_elsewhere_are_let_through(faults: Any) -> None:
+    assert faults(changed("env", {"kind": "my_package.worlds:Maze", "size": 7})) == []
+    assert faults(changed("rollout.memory", "my_package:Recall")) == []
+
+
+def test_every_kind_and_every_field_has_its_sentence(schema: dict[str, Any]) -> None:
+    for slot in CATALOGUES:
+        for kind, part in catalogue(slot).items():
+            missing = set(part.model_fields) - set(field_sentences(part))
+            assert not missing, f"{slot} {kind}: {missing}"
+    names = [entry for entry in schema["definitions"] if "properties" in schema["definitions"][entry]]
+    silent = [
+        f"{name}.{field}"
+        for name in names
+        if not name.startswith("recipe_")
+        for field, entry in schema["definitions"][name]["properties"].items()
+        if "description" not in entry
+    ]
+    assert silent == []
+
+
+def test_bounds_defaults_and_sentences_come_from_the_models(schema: dict[str, Any]) -> None:
+    steps = schema["definitions"]["Window"]["properties"]["steps"]
+    assert steps == {"type": "integer", "minimum": 0, "default": 2, "description": "How many past steps are shown."}
+    memory = schema["definitions"]["RolloutConfig"]["properties"]["memory"]
+    assert memory["default"] == {"kind": "window", "steps": 2}
+
+
+def test_the_command_prints_the_schema_or_writes_it(groupwise: Run, tmp_path: Path, schema: dict[str, Any]) -> None:
+    assert json.loads(groupwise("schema").out) == schema
+    ran = groupwise("schema", "--out", "run.schema.json")
+    assert ran.status == 0
+    assert ran.out.splitlines()[-1] == "#:schema run.schema.json"
+    assert json.loads((tmp_path / "run.schema.json").read_text()) == schema
+    assert groupwise("schema", "--out", "no/where.json").err == (
+        "error: no/where.json cannot be written (No such file or directory); choose another place with --out\n"
+    )

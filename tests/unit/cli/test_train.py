@@ -1,0 +1,224 @@
+"""`groupwise train`: folders, resuming, stopping, trackers, and what is shown meanwhile."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("torch")
+
+from groupwise.cli import live, run_folders
+from groupwise.core.journal import Evaluated, Journal, Update
+from groupwise.recipes.run_file import load_run
+from groupwise.training.evaluation_summary import Evaluation, evaluations_of
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.run_files import small
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_run_goes_to_runs_under_the_files_name_and_says_what_to_do_next(groupwise: Run, tmp_path: Path) -> None:
+    ran = groupwise("train", small(tmp_path))
+    assert ran.status == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[0].startswith("before the first update: success ")
+    assert [line[:11] for line in lines[1:3]] == ["update    1", "update    2"]
+    assert lines[3].startswith("after update 2: success ")
+    assert lines[4:] == [
+        "",
+        "The run is in runs/small. Look at it:",
+        "  groupwise inspect runs/small",
+        "  groupwise report runs/small",
+        "  groupwise evaluate runs/small",
+    ]
+    folder = tmp_path / "runs" / "small"
+    assert load_run(folder / "config.toml") == load_run(tmp_path / "small.toml")
+    with Journal(folder / "journal.sqlite") as journal:
+        assert journal.last() == 2
+        assert [found.number for found in evaluations_of(journal.evaluations())] == [0, 2]
+
+
+def test_a_folder_with_a_run_is_refused_before_anything_is_read(groupwise: Run, tmp_path: Path) -> None:
+    (tmp_path / "there" / "checkpoints").mkdir(parents=True)
+    ran = groupwise("train", "missing.toml", "--out", "there")
+    assert (ran.status, ran.err) == (
+        2,
+        "error: there holds a run already; go on with --resume, or choose another folder with --out\n",
+    )
+
+
+def test_a_run_goes_on_by_its_folder_alone_and_says_what_changed(groupwise: Run, tmp_path: Path) -> None:
+    small(tmp_path)
+    groupwise("train", "small.toml", "--out", "run")
+    ran = groupwise("train", "--resume", "run", "--set", "training.updates=3")
+    assert ran.status == 0, ran.err
+    assert ran.err == "changed since the run began: training.updates was 2, is 3\n"
+    assert [line[:11] for line in ran.out.splitlines() if line.startswith("update")] == ["update    3"]
+    assert load_run(tmp_path / "run" / "config.toml").training.updates == 3
+
+
+def test_a_wrong_run_file_stops_before_a_folder_is_made(groupwise: Run, tmp_path: Path) -> None:
+    ran = groupwise("train", small(tmp_path), "--set", "training.updtes=3")
+    assert ran.status == 2
+    assert "unknown field 'updtes'; did you mean 'updates'?" in ran.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_tracker_by_name_logs_and_is_kept_in_the_config(groupwise: Run, tmp_path: Path) -> None:
+    ran = groupwise("train", small(tmp_path), "--tracker", "csv")
+    assert ran.status == 0, ran.err
+    folder = tmp_path / "runs" / "small"
+    rows = (folder / "metrics.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows] == ["update", "0", "1", "2"]
+    assert [type(tracker).__name__ for tracker in load_run(folder / "config.toml").trackers] == ["Csv"]
+
+
+def test_an_absent_tracker_stops_before_a_folder_is_made(
+    groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupwise.training.trackers.trackers.find_spec", lambda name: None)
+    ran = groupwise("train", small(tmp_path), "--tracker", "mlflow")
+    said = "the tracker 'mlflow' needs the package mlflow, which is not installed: pip install 'groupwise[mlflow]'"
+    assert ran.err == f"error: {said}\n"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_interrupt_says_how_to_go_on_and_leaves_status_130(
+    groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("groupwise.training.loop.train", interrupted)
+    ran = groupwise("train", small(tmp_path), "--out", "my run")
+    assert (ran.status, ran.err) == (130, "stopped; go on with: groupwise train --resume 'my run'\n")
+
+
+def test_without_the_trainer_one_sentence_says_what_to_install(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folders, "find_spec", lambda name: None if name in ("torch", "peft") else object())
+    ran = groupwise("train", "small.toml")
+    assert (ran.status, ran.err) == (2, "error: this command needs torch, peft: pip install 'groupwise[train]'\n")
+
+
+def update(number: int, success: float) -> Update:
+    metrics = {"rollout/success": success, "rollout/return": 2 * success, "seconds/rollout": 3.0, "seconds/learn": 1.0}
+    return Update(number=number, version=number, metrics=metrics)
+
+
+def evaluation(number: int) -> Evaluation:
+    row = Evaluated(
+        number=number,
+        split="test",
+        seed=0,
+        task="a",
+        attempt=0,
+        panel="p",
+        tags="",
+        stop="terminated",
+        success=0.0,
+        outcome=0.0,
+        steps=2,
+    )
+    return Evaluation.of([row])
+
+
+def drawn(panel: live.LivePanel, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(panel)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_the_panel_shows_progress_stage_curves_and_the_last_lines() -> None:
+    panel = live.LivePanel("runs/[x]", updates=40)
+    panel.warm_started([3.0, 0.5])
+    panel.evaluated(evaluation(0))
+    for number in range(1, 11):
+        panel.updated(update(number, number / 10))
+    panel.stage("learn", 11)
+    shown = drawn(panel)
+    assert "runs/[x]" in shown
+    assert "update 10 of 40" in shown
+    assert "2 min 0 s left" in shown  # 30 updates of 4 s
+    assert "learn 0 s (last update: rollout 3.00 s  learn 1.00 s)" in shown
+    assert "success ▁▂▃▄▅▅▆▇██ 1.000" in shown
+    assert "return  ▁▁▂▃▄▅▆▇██ 2.000" in shown
+    assert "warm start: loss 3.000 to 0.500 over 2 epochs" in shown
+    assert "before the first update: success 0.0 % [0.0, 79.3]" in shown
+    assert [f"update   {number:2d}  success" in shown for number in (5, 6, 10)] == [False, True, True]
+    assert panel.summary()[-1].startswith("update   10")
+    assert len(panel.summary()) == 3
+
+
+def test_the_panel_of_a_run_that_has_not_begun_is_drawn_and_fits_a_narrow_terminal() -> None:
+    panel = live.LivePanel("runs/x", updates=0)
+    assert "update 0 of 0" in drawn(panel)
+    for number in range(1, 300):
+        panel.updated(update(number, 0.5))
+    assert max(len(line) for line in drawn(panel, width=60).splitlines()) <= 60
+
+
+def test_a_long_curve_is_averaged_and_a_flat_one_is_drawn_at_the_bottom() -> None:
+    assert live.sparkline([0.0] * 50 + [1.0] * 50, 0.0, 1.0, width=4) == "▁▁██"
+    assert live.sparkline([0.0, 1.0] * 50, 0.0, 1.0, width=2) == "▅▅"
+    assert live.sparkline([2.0, 2.0], 2.0, 2.0) == "▁▁"
+
+
+def on_a_terminal(folder: Path, code: str) -> tuple[int, str]:
+    """Run code with its output on a terminal; exit status and what the terminal got."""
+    mine, theirs = pty.openpty()
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
+    child = subprocess.Popen([sys.executable, "-c", code], cwd=folder, stdout=theirs, stderr=theirs, env=env)
+    os.close(theirs)
+    got = b""
+    while True:
+        try:
+            piece = os.read(mine, 65536)
+        except OSError:  # the terminal is gone: nobody holds its other end any more
+            break
+        if not piece:
+            break
+        got += piece
+    os.close(mine)
+    return child.wait(), got.decode()
+
+
+SCREEN = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.unit.cli.test_train import update
+from groupwise.cli.live import shown_live
+with shown_live("runs/x", 4, plain={plain}) as screen:
+    for number in (1, 2):
+        screen.stage("learn", number)
+        screen.updated(update(number, 0.5))
+    {end}
+"""
+
+
+def test_on_a_terminal_the_panel_is_drawn_and_an_error_follows_it_whole(tmp_path: Path) -> None:
+    status, got = on_a_terminal(
+        tmp_path, SCREEN.format(root=str(ROOT), plain=False, end="raise RuntimeError('x' * 99)")
+    )
+    assert status == 1
+    assert "update 2 of 4" in got
+    assert got.count("\x1b[?25l") == got.count("\x1b[?25h") == 1  # the cursor was hidden, and is back
+    after = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", got[got.rindex("\x1b[2K") :]).replace("\r\n", "\n")
+    assert after.startswith("update    2  success 0.500  return 1.000  4.00 s\nTraceback (most recent call last):\n")
+    assert after.rstrip().endswith(f"RuntimeError: {'x' * 99}")
+
+
+def test_plain_lines_on_a_terminal_move_no_cursor(tmp_path: Path) -> None:
+    status, got = on_a_terminal(tmp_path, SCREEN.format(root=str(ROOT), plain=True, end="pass"))
+    assert status == 0
+    assert "\x1b[?25l" not in got
+    assert "\x1b[1A" not in got
+    assert [line[:11] for line in got.splitlines()] == ["update    1", "update    2"]

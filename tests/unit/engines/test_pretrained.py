@@ -1,0 +1,77 @@
+"""Pretrained models from a folder: whole or with an adapter, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise import ConfigError  # noqa: E402
+from groupwise.engines import PretrainedModel, TinyModel  # noqa: E402
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    model, tokenizer = TinyModel(hidden=16, layers=1).open(words=("alpha", "bravo"), seed=0)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def opened(folder: Path, **settings: Any) -> Any:
+    return PretrainedModel(path=str(folder), **settings).open(words=(), seed=0)[0]
+
+
+def test_without_an_adapter_every_weight_trains(folder: Path) -> None:
+    assert {value.dtype for value in opened(folder).parameters() if value.requires_grad} == {torch.float32}
+    assert all(value.requires_grad for value in opened(folder).parameters())
+
+
+def test_with_an_adapter_it_alone_trains_in_float32_and_starts_as_nothing(folder: Path) -> None:
+    model = opened(folder, lora_rank=2, dtype="bfloat16")
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    assert all("lora_" in name for name in trained)
+    assert {value.dtype for value in trained.values()} == {torch.float32}
+    assert model.model.model.norm.weight.dtype == torch.bfloat16
+    ids = torch.tensor([[2, 4, 5]])
+    with torch.no_grad():
+        adapted = model(input_ids=ids).logits
+        with model.disable_adapter():
+            assert torch.equal(model(input_ids=ids).logits, adapted)
+
+
+def test_the_adapter_is_scaled_as_told_and_the_same_for_a_seed(folder: Path) -> None:
+    first, second = (opened(folder, lora_rank=2, lora_scale=3.0) for _ in range(2))
+    layer = first.model.model.layers[0].mlp.up_proj
+    assert layer.scaling["default"] == 3.0
+    other = second.model.model.layers[0].mlp.up_proj
+    assert torch.equal(layer.lora_A["default"].weight, other.lora_A["default"].weight)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"dtype": "bfloat16"},
+            "PretrainedModel: all weights would train in bfloat16, where small steps are rounded away; set dtype = "
+            "'float32', or a lora_rank",
+        ),
+        ({"dtype": "half"}, "PretrainedModel: dtype: input should be 'float32' or 'bfloat16', found 'half'"),
+        ({"lora_rank": -1}, "PretrainedModel: lora_rank: input should be greater than or equal to 0, found -1"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused_before_anything_loads(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        PretrainedModel(path="nowhere", **settings)
+    assert str(caught.value) == message
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match=r"model\.path: cannot load '.*nowhere'"):
+        opened(tmp_path / "nowhere")

@@ -1,0 +1,165 @@
+"""Opening a run's folder: what is there, what is not, and never a byte changed."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from groupwise import ConfigError, FileError, recipes
+from groupwise.core.journal import Journal, Update
+from groupwise.reports.run.run_folder import RunFolder
+from tests.unit.reports.run_folders import ENV, write_run
+
+GIVE = "give the folder that `groupwise train --out FOLDER` wrote"
+NOBODY = 65534
+
+
+def test_a_folder_has_its_settings_its_metrics_and_its_updates(run: RunFolder) -> None:
+    assert run.name == "home"
+    assert run.algorithm() == recipes.hgpo()
+    assert run.env() == ENV
+    assert run.setting("evaluation.tasks") == 40
+    assert run.setting("model.kind.of.nothing") is None
+    assert run.updates == [1, 2, 3, 4, 5, 6]
+    assert run.metrics["seconds/credit"] == dict.fromkeys(range(1, 7), 0.02)
+    assert len(run.journal.attempts()) == 6 * 4 * 4
+
+
+def test_numbers_that_are_none_are_left_out(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", updates=0)
+    with Journal(folder / "journal.sqlite") as journal:
+        for number, loss in enumerate((math.nan, 1.5, math.inf), start=1):
+            journal.write(Update(number=number, version=number, metrics={"loss/total": loss}))
+    with RunFolder(folder) as run:
+        assert run.metrics == {"loss/total": {2: 1.5}}
+        assert run.updates == [1, 2, 3]
+
+
+def test_what_is_no_run_is_refused_with_what_to_give_instead(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    for name in ("b", "a"):
+        write_run(tmp_path / "runs" / name, updates=0)
+    told = {
+        "nothing": "there is no such folder",
+        "file": "not a folder",
+        "empty": "not the folder of a run: it has no journal.sqlite",
+        "runs": "holds runs, but is none itself (a, b)",
+    }
+    for name, found in told.items():
+        with pytest.raises(FileError) as caught:
+            RunFolder(tmp_path / name)
+        assert str(caught.value) == f"{tmp_path / name}: {found}; {GIVE}"
+
+
+def test_a_corrupt_journal_and_corrupt_settings_are_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", updates=0)
+    (folder / "config.toml").write_text("seed = = 1")
+    with pytest.raises(FileError, match=r"config\.toml: not valid TOML: .*; give the folder that"):
+        RunFolder(folder)
+    (folder / "config.toml").write_text("")
+    (folder / "journal.sqlite").write_text("no database at all, and long enough to be taken for one" * 20)
+    with pytest.raises(FileError) as caught:
+        RunFolder(folder)
+    path = folder / "journal.sqlite"
+    assert str(caught.value) == f"{path}: not a journal: file is not a database; give the folder of a run"
+
+
+def test_settings_that_cannot_be_decoded_cost_only_what_needs_them(tmp_path: Path) -> None:
+    elsewhere = {"kind": "a_package_that_is_not_there.worlds:World"}
+    folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=2, env=elsewhere)
+    with RunFolder(folder) as run:
+        assert run.env() is None
+        assert run.algorithm() == recipes.hgpo()
+    (folder / "config.toml").write_text('[algorithm]\nadvantage = { kind = "no_such_estimator" }\n')
+    with RunFolder(folder) as run:
+        assert run.known_algorithm() is None
+        with pytest.raises(ConfigError, match="there is no estimator 'no_such_estimator'"):
+            run.algorithm()
+    (folder / "config.toml").unlink()
+    with RunFolder(folder) as run:
+        assert run.settings == {}
+        assert run.known_algorithm() is None
+        with pytest.raises(ConfigError) as caught:
+            run.algorithm()
+    assert str(caught.value) == f"{folder / 'config.toml'}: there is no section [algorithm]; {GIVE}"
+
+
+def test_a_reader_sees_the_journal_as_it_was_while_the_run_goes_on(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", updates=0)
+    with Journal(folder / "journal.sqlite") as writer:
+        writer.write(Update(number=1, version=1, metrics={"loss/total": 1.0}))
+        with RunFolder(folder) as reader:
+            writer.write(Update(number=2, version=2, metrics={"loss/total": 2.0}))
+            assert reader.updates == [1]
+            assert reader.journal.last() == 1
+        with RunFolder(folder) as later:
+            assert later.metrics["loss/total"] == {1: 1.0, 2: 2.0}
+
+
+def test_a_reader_cannot_write(run: RunFolder) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        run.journal._database.execute("DELETE FROM updates")
+
+
+def test_a_journal_from_before_there_were_evaluations_has_none(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=2)
+    database = sqlite3.connect(folder / "journal.sqlite")
+    database.execute("DROP TABLE evaluations")
+    database.close()
+    with RunFolder(folder) as run:
+        assert run.journal.evaluations() == []
+        assert run.updates == [1]
+
+
+@contextmanager
+def read_only(source: Path) -> Iterator[Path]:
+    """A copy of a run in a folder that this process may not write in; as somebody else where it may do anything."""
+    with tempfile.TemporaryDirectory() as parent:
+        copy = Path(shutil.copytree(source, Path(parent) / "run"))
+        Path(parent).chmod(0o755)
+        copy.chmod(0o555)
+        for path in copy.iterdir():
+            path.chmod(0o444)
+        is_root = os.geteuid() == 0
+        if is_root:
+            os.seteuid(NOBODY)
+        try:
+            yield copy
+        finally:
+            if is_root:
+                os.seteuid(0)
+            copy.chmod(0o755)
+
+
+def test_a_folder_that_is_read_only_can_be_read(tmp_path: Path) -> None:
+    source = write_run(tmp_path / "run", updates=2, tasks=1, attempts=2)
+    with read_only(source) as copy:
+        assert not os.access(copy, os.W_OK, effective_ids=True)
+        with RunFolder(copy) as run:
+            assert run.updates == [1, 2]
+            assert len(run.journal.attempts()) == 4
+        assert sorted(path.name for path in copy.iterdir()) == ["config.toml", "journal.sqlite"]
+
+
+def test_a_read_only_copy_that_hides_its_last_updates_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "run"
+    source.mkdir()
+    (source / "config.toml").write_text("")
+    with Journal(source / "journal.sqlite") as writer:
+        writer.write(Update(number=1, version=1, metrics={}))
+        (source / "journal.sqlite-shm").unlink()  # as in a copy that took the log and not the index
+        with read_only(source) as copy, pytest.raises(FileError) as caught:
+            RunFolder(copy)
+    assert str(caught.value) == (
+        f"{copy / 'journal.sqlite'}: its last updates stand in journal.sqlite-wal, which cannot be read in a read-only "
+        "folder; copy the folder to where you may write, and give the copy"
+    )

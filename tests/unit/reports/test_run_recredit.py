@@ -1,0 +1,97 @@
+"""Credit computed again from a journal's rows: the same number to the bit, and who was compared with whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from groupwise import Algorithm, Step, StepTable, Task, Trajectory, recipes
+from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.reports.run.recredit import Company, Recredit, company_words, recredit, step_table
+from tests.unit.reports.run_folders import credit_of, played
+
+HOUSEHOLD = played(1, tasks=3, attempts=4, skill=0.4)
+
+
+def journalled(trajectories: Sequence[Trajectory], credit: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
+    """Trajectories as `Journal.trajectories` gives them: through JSON, where tuples become lists."""
+    return [
+        {"steps": json.loads(json.dumps(list(trajectory_rows(found)))), "credit": list(values)}
+        for found, values in zip(trajectories, credit, strict=True)
+    ]
+
+
+def walk(attempt: int, *states: Any, reward: float = 0.0) -> Trajectory:
+    steps = tuple(
+        Step(index=i, state_key=state, reward=reward if i == len(states) - 1 else 0.0, role="cook" if i % 2 else "maid")
+        for i, state in enumerate(states)
+    )
+    return Trajectory(id=f"t/{attempt}", task=Task(id="t"), attempt=attempt, steps=steps)
+
+
+@pytest.mark.parametrize("name", [name for name in recipes.names() if name != "mars"])
+def test_every_recipe_gives_the_rows_the_credit_of_their_trajectories(name: str) -> None:
+    algorithm = recipes.build(name)
+    again = Recredit.of(journalled(HOUSEHOLD, credit_of(algorithm, HOUSEHOLD)), algorithm)
+    assert again.credit.values.tolist() == again.recorded
+    assert again.agrees
+    expected = algorithm.advantage(StepTable.from_trajectories(HOUSEHOLD))
+    assert again.credit.compared.tolist() == expected.compared.tolist()
+
+
+def test_roles_and_states_that_are_tuples_come_back() -> None:
+    trajectories = [walk(0, ("a", 1), ("b", 2), reward=1.0), walk(1, ("a", 1), ("c", 3)), walk(2, ("a", 1), ("b", 2))]
+    for algorithm in (recipes.mars(), recipes.gigpo()):
+        again = Recredit.of(journalled(trajectories, credit_of(algorithm, trajectories)), algorithm)
+        assert again.credit.values.tolist() == again.recorded
+    table = step_table([row for found in journalled(trajectories, [[]] * 3) for row in found["steps"]])
+    assert table.state_keys[table.state[0]] == '["a",1]'
+    assert table.extra["role"].tolist() == ["maid", "cook"] * 3
+
+
+def test_company_counts_the_members_of_every_group() -> None:
+    # State s begins all three attempts; m follows it in two, n in one; then m again, with other histories.
+    trajectories = [walk(0, "s", "m"), walk(1, "s", "m", reward=1.0), walk(2, "s", "n", "m")]
+    algorithm = recipes.hgpo(depth=1)
+    again = Recredit.of(journalled(trajectories, credit_of(algorithm, trajectories)), algorithm)
+    state, history = ("state", "state and 1 before")
+    first = (Company(by=state, members=3), Company(by=history, members=0))
+    second = (Company(by=state, members=3), Company(by=history, members=2))
+    alone = (Company(by=state, members=1), Company(by=history, members=1))
+    last = (Company(by=state, members=3), Company(by=history, members=1))
+    assert again.company() == [first, second, first, second, first, alone, last]
+
+
+def test_company_in_words() -> None:
+    company = [Company(by="task", members=1), Company(by="state", members=2), Company(by="ByRole", members=5)]
+    assert company_words(company) == "1 other by state, 4 others by ByRole"
+    assert company_words(company[:1]) == "nobody"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [(recipes.grpo(), "task"), (recipes.step_grpo(), "state"), (recipes.mars(), "ByRole")],
+)
+def test_what_a_group_shares_is_said_in_words(algorithm: Algorithm, words: str) -> None:
+    trajectories = [walk(0, "s", "m", reward=1.0), walk(1, "s", "m")]
+    again = Recredit.of(journalled(trajectories, credit_of(algorithm, trajectories)), algorithm)
+    assert words in {level.by for company in again.company() for level in company}
+
+
+def test_credit_that_is_not_the_journals_is_not_taken_for_it() -> None:
+    algorithm = recipes.grpo()
+    right = credit_of(algorithm, HOUSEHOLD)
+    wrong = [[value + 1e-6 for value in values] for values in right]
+    assert recredit(journalled(HOUSEHOLD, right), algorithm) is not None
+    assert recredit(journalled(HOUSEHOLD, wrong), algorithm) is None
+    assert recredit(journalled(HOUSEHOLD, right), None) is None
+    assert recredit([], algorithm) is None
+
+
+def test_rows_that_make_no_table_have_no_credit() -> None:
+    found = journalled(HOUSEHOLD, credit_of(recipes.grpo(), HOUSEHOLD))
+    found[0]["steps"][0]["reward"] = float("nan")
+    assert recredit(found, recipes.grpo()) is None

@@ -1,0 +1,35 @@
+"""Trajectories to pay: by hand, and drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+
+from groupwise import Step, StopReason, Task, Trajectory
+
+TASK = Task(id="t")
+
+
+def attempt(*steps: dict[str, Any], solved: bool | None = None, **changes: Any) -> Trajectory:
+    """An attempt from its steps' fields; `tokens` is how many were sampled."""
+    told = {"success": float(solved)} if solved is not None else {}
+    made = tuple(
+        Step(index=index, response_ids=(7,) * fields.pop("tokens", 0), **fields)
+        for index, fields in enumerate(dict(step) for step in steps)
+    )
+    return Trajectory(**{"id": "t/3", "task": TASK, "attempt": 3, "steps": made, "scores": told, **changes})
+
+
+AMOUNTS = st.floats(-100, 100)
+
+STEPS = st.fixed_dictionaries(
+    {"reward": AMOUNTS, "valid": st.booleans(), "well_formed": st.booleans(), "tokens": st.integers(0, 12)}
+)
+
+
+@st.composite
+def attempts(draw: st.DrawFn) -> Trajectory:
+    """Any attempt that ended without a fault."""
+    stop = draw(st.sampled_from((StopReason.TERMINATED, StopReason.TRUNCATED, StopReason.INVALID)))
+    return attempt(*draw(st.lists(STEPS, max_size=6)), solved=draw(st.booleans()), stop=stop)

@@ -1,0 +1,161 @@
+"""Each reward: worked values, and what a loop from its source pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise import ConfigError, Part, RecordError, StopReason, Trajectory
+from groupwise.core.parts import Slot, catalogue
+from groupwise.rewards import (
+    REWARDS,
+    EnvironmentReward,
+    FormatReward,
+    InvalidActionReward,
+    LengthReward,
+    OutcomeReward,
+    OverlongReward,
+    StepReward,
+)
+from tests.oracles import rewards as oracle
+from tests.unit.rewards.attempts import AMOUNTS, attempt, attempts
+
+
+def test_the_environments_own_rewards_are_weighed() -> None:
+    assert EnvironmentReward(weight=2.0)(attempt({"reward": 0.5}, {"reward": -1.0})) == (1.0, -2.0)
+    assert EnvironmentReward()(attempt({"reward": 0.1})) == (0.1,)
+
+
+@pytest.mark.parametrize(("solved", "paid"), [(True, (0.0, 0.0, 10.0)), (False, (0.0, 0.0, -1.0))])
+def test_an_outcome_is_paid_on_the_last_step(solved: bool, paid: tuple[float, ...]) -> None:
+    played = attempt({"reward": 3.0}, {"reward": 3.0}, {"reward": 3.0}, solved=solved)
+    assert OutcomeReward(failed=-1.0)(played) == paid
+
+
+def test_an_attempt_that_a_fault_ended_is_paid_no_outcome() -> None:
+    for stop in (StopReason.ERROR, StopReason.TIMEOUT):
+        assert OutcomeReward(failed=-1.0)(attempt({}, {}, stop=stop)) == (0.0, 0.0)
+
+
+def test_an_outcome_that_the_environment_did_not_tell_is_asked_for() -> None:
+    with pytest.raises(RecordError) as caught:
+        OutcomeReward()(attempt({}))
+    assert str(caught.value) == (
+        "task 't', attempt 3: the environment did not say whether the task was solved, which reward 'outcome' reads; "
+        "set `Outcome.success` when an attempt ends, or use reward 'environment'"
+    )
+
+
+def test_every_step_costs_the_same() -> None:
+    assert StepReward(each=-0.25)(attempt({"valid": False}, {"reward": 9.0})) == (-0.25, -0.25)
+
+
+def test_invalid_steps_are_punished() -> None:
+    assert InvalidActionReward()(attempt({"valid": False}, {}, {"valid": False})) == (-0.1, 0.0, -0.1)
+
+
+def test_the_form_is_paid_for_whatever_the_environment_made_of_it() -> None:
+    played = attempt({"valid": False}, {"well_formed": False, "valid": False})
+    assert FormatReward(kept=1.0, broken=-0.5)(played) == (0.5, -0.25)
+    assert FormatReward(kept=1.0, broken=-0.5, per="step")(played) == (1.0, -0.5)
+
+
+def test_long_attempts_earn_no_more_by_their_form() -> None:
+    for length in (1, 2, 8):
+        assert sum(FormatReward(kept=1.0)(attempt(*({},) * length))) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("length", "paid"), [(0, 0.0), (80, 0.0), (85, -0.25), (90, -0.5), (100, -1.0), (101, -1.0), (500, -1.0)]
+)
+def test_the_overlong_penalty_is_that_of_equation_13(length: int, paid: float) -> None:
+    """The vector of the specification: limit 100, buffer 20."""
+    part = OverlongReward(limit=100, buffer=20)
+    assert part(attempt({"tokens": length})) == (pytest.approx(paid, abs=1e-12),)
+    assert OverlongReward(limit=100, buffer=20, weight=4.0)(attempt({"tokens": length})) == (pytest.approx(4 * paid),)
+
+
+def test_without_a_buffer_the_limit_is_hard() -> None:
+    part = OverlongReward(limit=4, buffer=0)
+    assert part(attempt({"tokens": 4}, {"tokens": 5})) == (0.0, -1.0)
+
+
+def test_the_published_limits_are_the_defaults() -> None:
+    assert (OverlongReward().limit, OverlongReward().buffer, OverlongReward().weight) == (20480, 4096, 1.0)
+
+
+def test_a_buffer_wider_than_the_limit_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        OverlongReward(limit=10, buffer=11)
+    assert str(caught.value) == "OverlongReward: buffer is 11 but at most 10, the limit that it leads up to"
+
+
+def test_tokens_beyond_the_free_ones_are_paid_for() -> None:
+    assert LengthReward(each=-0.5, free=2)(attempt({"tokens": 5}, {"tokens": 2}, {})) == (-1.5, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("amount", ["nan", "inf"])
+def test_no_part_can_be_set_to_pay_what_is_not_finite(amount: str) -> None:
+    for part in (EnvironmentReward, OutcomeReward, StepReward, FormatReward, LengthReward):
+        field = next(name for name, each in part.model_fields.items() if each.annotation is float)
+        with pytest.raises(ConfigError, match="finite number"):
+            part(**{field: float(amount)})
+
+
+def as_rows(played: Trajectory) -> list[dict[str, Any]]:
+    return [
+        {"reward": one.reward, "valid": one.valid, "well_formed": one.well_formed, "length": len(one.response_ids)}
+        for one in played.steps
+    ]
+
+
+COUNTS = st.integers(0, 12)
+CASES: dict[str, tuple[Callable[..., Part], Callable[..., list[float]], dict[str, st.SearchStrategy[Any]]]] = {
+    "environment": (EnvironmentReward, oracle.environment, {"weight": AMOUNTS}),
+    "outcome": (
+        lambda solved_pays, failed_pays: OutcomeReward(solved=solved_pays, failed=failed_pays),
+        oracle.outcome,
+        {"solved_pays": AMOUNTS, "failed_pays": AMOUNTS},
+    ),
+    "step": (StepReward, oracle.step, {"each": AMOUNTS}),
+    "invalid_action": (InvalidActionReward, oracle.invalid_action, {"penalty": st.floats(0, 10)}),
+    "format": (
+        lambda kept, broken, per_attempt: FormatReward(
+            kept=kept, broken=broken, per="attempt" if per_attempt else "step"
+        ),
+        oracle.form,
+        {"kept": AMOUNTS, "broken": AMOUNTS, "per_attempt": st.booleans()},
+    ),
+    "overlong": (
+        lambda limit, buffer, weight: OverlongReward(limit=limit, buffer=buffer, weight=weight),
+        oracle.overlong,
+        {"limit": st.just(9), "buffer": st.integers(0, 9), "weight": st.floats(0, 10)},
+    ),
+    "length": (LengthReward, oracle.length, {"each": AMOUNTS, "free": COUNTS}),
+}
+
+
+def test_every_reward_has_an_oracle() -> None:
+    assert CASES.keys() == REWARDS.keys() == catalogue("reward").keys()
+
+
+@pytest.mark.parametrize("kind", CASES)
+@given(data=st.data(), played=attempts())
+def test_a_reward_pays_what_the_loop_pays(kind: str, data: st.DataObject, played: Trajectory) -> None:
+    make, expected, settings = CASES[kind]
+    chosen = {name: data.draw(strategy, label=name) for name, strategy in settings.items()}
+    paid = make(**chosen)(played)  # type: ignore[operator]
+    solved = bool(played.scores["success"])
+    assert paid == pytest.approx(expected(as_rows(played), solved, **chosen), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", REWARDS)
+def test_a_reward_is_named_for_its_class_and_comes_back_from_its_configuration(kind: str) -> None:
+    part = REWARDS[kind]()
+    assert type(part).__name__ == "".join(word.title() for word in kind.split("_")) + "Reward"
+    assert part.config()["kind"] == kind
+    assert Slot("reward").fill(part.config()) == part

@@ -1,0 +1,412 @@
+"""Environments in worker processes: one that raises, hangs or dies costs itself, and nothing else changes."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from groupwise import ConfigError, StopReason
+from groupwise.core.errors import EnvironmentFault
+from groupwise.envs import Gridworld, Household, Observation
+from groupwise.rollout.hosts import Fault, Host, InProcess
+from groupwise.rollout.workers import Workers
+from tests.unit.rollout.troublesome import Forgetful, Homesick, Troublesome, task
+
+TIMEOUT = 0.5
+ROOT = Path(__file__).parents[3]
+
+
+def start(num: int = 1, timeout: float = TIMEOUT) -> Workers:
+    return Workers(Troublesome(), num=num, timeout=timeout)
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Workers]:
+    with start() as host:
+        yield host
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Workers]:
+    with start(2) as host:
+        yield host
+
+
+def texts(answers: dict[int, Any]) -> dict[int, str]:
+    return {number: answer.observation.text for number, answer in answers.items()}
+
+
+def has_ended(pid: int, within: float = 5.0) -> bool:
+    """Whether a process is gone; an orphan that nobody has buried yet counts as gone."""
+    last = time.monotonic() + within
+    while time.monotonic() < last:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def is_gone(pid: int) -> bool:
+    """Whether nothing is left of a child, not even a zombie."""
+    return not Path(f"/proc/{pid}").exists()
+
+
+def kill(pid: int) -> None:
+    """Kill a worker from outside and wait until it is dead, without burying it."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+FAULTS = [
+    ("raise", "error", "RuntimeError: the roof fell in"),
+    ("exit", "error", "SystemExit: the roof fell in"),
+    ("interrupt", "error", "KeyboardInterrupt: the roof fell in"),
+    ("mumble", "error", "Unspeakable: its message cannot be shown"),
+    ("return a dict", "error", "EnvironmentFault: act gave dict; return an Outcome"),
+    ("give a homebody", "error", "RuntimeError: far from home"),
+    ("die 3", "error", "task {id!r}: Troublesome, step 1: the worker ended with status 3"),
+    ("kill SIGSEGV", "error", "task {id!r}: Troublesome, step 1: the worker was killed by SIGSEGV"),
+    (
+        "hang",
+        "timeout",
+        "task {id!r}: Troublesome, step 1: no answer within 0.5 seconds; raise rollout.env_timeout if it is only slow",
+    ),
+]
+
+
+@pytest.mark.parametrize(("action", "reason", "message"), FAULTS)
+def test_a_fault_costs_one_environment_and_the_others_go_on(
+    one: Workers, action: str, reason: str, message: str
+) -> None:
+    one.open({number: task(str(number)) for number in range(4)})
+    assert texts(one.act(dict.fromkeys(range(4), "walk"))) == dict.fromkeys(range(4), "walked 1")
+    # 0 acts before the fault, 2 after it, 3 not at all in this call.
+    found = one.act({0: "walk", 1: action, 2: "walk"})
+    assert found.pop(1) == Fault(reason=StopReason(reason), message=message.format(id=task("1").id))
+    assert texts(found) == {0: "walked 2", 2: "walked 2"}
+    with pytest.raises(KeyError):
+        one.act({1: "walk"})
+    assert texts(one.act({0: "walk", 2: "walk", 3: "walk"})) == {0: "walked 3", 2: "walked 3", 3: "walked 2"}
+
+
+def test_an_answer_that_cannot_be_pickled_is_a_fault(one: Workers) -> None:
+    one.open({0: task()})
+    fault = one.act({0: "give a lambda"})[0]
+    assert isinstance(fault, Fault)
+    assert fault.reason is StopReason.ERROR
+    assert re.match(r"(PicklingError|AttributeError): Can't pickle", fault.message)
+
+
+def test_faults_while_opening_are_told(two: Workers) -> None:
+    troubled = {number: task(str(number), now=now) for number, now in enumerate(["raise", "hang", "die 4"])}
+    found = two.open({**troubled, 3: task("3"), 4: task("4")})
+    assert found[3] == found[4] == Observation(text="walked 0", state_key=0)
+    assert [found[number].message for number in troubled] == [  # type: ignore[union-attr]
+        "RuntimeError: the roof fell in",
+        f"task {troubled[1].id!r}: Troublesome, opening: no answer within 0.5 seconds; raise rollout.env_timeout if it "
+        "is only slow",
+        f"task {troubled[2].id!r}: Troublesome, opening: the worker ended with status 4",
+    ]
+    assert texts(two.act({3: "walk", 4: "walk"})) == {3: "walked 1", 4: "walked 1"}
+
+
+AGAIN = {
+    "raise": "it failed when its actions were repeated in a new worker: RuntimeError: the roof fell in",
+    "die 5": "Troublesome, opening, repeated in a new worker: the worker ended with status 5",
+    "elsewhere": "the same actions led elsewhere in a new worker; open the environment from the task alone, without "
+    "global random numbers, clocks or files",
+}
+
+
+@pytest.mark.parametrize("are_called", [True, False])
+def test_environments_that_cannot_be_brought_back_are_faults_too(
+    one: Workers, tmp_path: Path, are_called: bool
+) -> None:
+    tasks = {n: task(str(n), again=again, visits=str(tmp_path / str(n))) for n, again in enumerate(AGAIN)}
+    one.open({**tasks, 8: task("8"), 9: task("9")})
+    one.act(dict.fromkeys([*tasks, 8, 9], "walk"))
+    found = one.act({**(dict.fromkeys(tasks, "walk") if are_called else {}), 8: "die 1", 9: "walk"})
+    assert isinstance(found.pop(8), Fault)
+    assert texts({9: found.pop(9)}) == {9: "walked 2"}
+    # Those that were not called in that round say so when they are.
+    assert (found or one.act(dict.fromkeys(tasks, "walk"))) == {
+        n: Fault(reason=StopReason.ERROR, message=f"task {tasks[n].id!r}: {message}")
+        for n, message in enumerate(AGAIN.values())
+    }
+    assert texts(one.act({9: "walk"})) == {9: "walked 3"}
+
+
+def test_a_worker_that_is_killed_between_calls_costs_nobody(one: Workers) -> None:
+    one.open({0: task("0"), 1: task("1")})
+    one.act({0: "walk", 1: "walk"})
+    kill(one.pids[0])
+    assert texts(one.act({0: "walk"})) == {0: "walked 2"}
+    one.close([0])
+    kill(one.pids[0])
+    one.close([1])
+    assert one.open({0: task("0")}) == {0: Observation(text="walked 0", state_key=0)}
+
+
+def test_load_is_dealt_out_evenly(two: Workers) -> None:
+    two.close(range(9))
+    two.open({number: task(str(number)) for number in range(5)})
+    homes = texts(two.act(dict.fromkeys(range(5), "pid")))
+    assert sorted(Counter(homes.values()).values()) == [2, 3]
+    assert set(homes.values()) == set(map(str, two.pids))
+    lonely = homes[0]
+    two.close([number for number, home in homes.items() if home == lonely])
+    two.open({number: task(str(number)) for number in (10, 11)})
+    assert set(texts(two.act({10: "pid", 11: "pid"})).values()) == {lonely}
+    two.close([*range(5), 10, 11])
+
+
+def test_workers_work_at_the_same_time_and_the_time_out_is_for_each_call(two: Workers) -> None:
+    two.open({number: task(str(number)) for number in range(6)})
+    naps = [tuple(map(float, text.split())) for text in texts(two.act(dict.fromkeys(range(6), "nap 0.2"))).values()]
+    halves = [naps[0::2], naps[1::2]]  # dealt out by turns
+    begins = [min(begin for begin, _ in half) for half in halves]
+    ends = [max(end for _, end in half) for half in halves]
+    assert [end - begin > TIMEOUT for begin, end in zip(begins, ends, strict=True)] == [True, True]
+    assert max(begins) < min(ends)
+
+
+def test_a_number_can_be_opened_anew(two: Workers) -> None:
+    two.open({0: task("0")})
+    two.act({0: "walk"})
+    assert two.open({0: task("other")}) == {0: Observation(text="walked 0", state_key=0)}
+    assert texts(two.act({0: "walk"})) == {0: "walked 1"}
+
+
+def test_workers_keep_open_environments_only() -> None:
+    with start() as host:
+        host.open({number: task(str(number)) for number in range(5)})
+        assert texts(host.act({4: "census"})) == {4: "5"}
+        host.close([0])
+        host.open({1: task("other")})
+        host.act({2: "raise", 3: "give a lambda"})
+        assert texts(host.act({4: "census"})) == {4: "2"}
+
+
+def test_workers_do_not_load_torch_though_the_parent_has(one: Workers) -> None:
+    pytest.importorskip("torch")
+    one.open({0: task()})
+    assert texts(one.act({0: "modules torch"})) == {0: "False"}
+    assert texts(one.act({0: "modules groupwise"})) == {0: "True"}
+
+
+def test_what_an_environment_started_ends_with_it() -> None:
+    with start() as host:
+        host.open({0: task()})
+        launched = int(texts(host.act({0: "launch"}))[0])
+        assert Path(f"/proc/{launched}").exists()
+        assert host.act({0: "hang"})[0].reason is StopReason.TIMEOUT  # type: ignore[union-attr]
+        assert has_ended(launched)
+
+
+def test_shutdown_leaves_no_process_and_refuses_further_use() -> None:
+    host = start(2)
+    pids = host.pids
+    host.open({0: task()})
+    host.shutdown()
+    host.shutdown()
+    assert [is_gone(pid) for pid in pids] == [True, True]
+    with pytest.raises(EnvironmentFault) as caught:
+        host.open({0: task()})
+    assert str(caught.value) == "Troublesome: its workers were shut down; open a new host"
+
+
+def test_a_host_that_is_thrown_away_leaves_no_process() -> None:
+    host = start()
+    [pid] = host.pids
+    del host
+    gc.collect()
+    assert is_gone(pid)
+
+
+PARENT = """
+import os, sys
+from groupwise.rollout.workers import Workers
+from tests.unit.rollout.troublesome import Troublesome, task
+
+host = Workers(Troublesome(), num=2, timeout=60.0)
+pids = host.pids
+if os.fork() == 0:
+    sys.exit()  # a fork that ends must not end the workers
+os.wait()
+host.open({0: task("0"), 1: task("1")})
+assert host.pids == pids
+print(*pids, flush=True)
+host.act({0: "hang"})
+"""
+
+
+def test_workers_end_when_their_parent_is_killed_even_from_a_hung_environment() -> None:
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    command = [sys.executable, "-c", PARENT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}) as parent:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        time.sleep(0.2)
+        running = [Path(f"/proc/{pid}").exists() for pid in pids]
+        parent.kill()
+    assert running == [True, True]
+    assert [has_ended(pid) for pid in pids] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("away", "start_timeout", "message"),
+    [
+        ("exit", 60.0, "SystemExit: the roof fell in"),
+        ("die 7", 60.0, "the worker ended with status 7"),
+        ("hang", 0.3, "no sign of life within 0.3 seconds"),
+    ],
+)
+def test_a_worker_that_cannot_start_says_why_at_once(away: str, start_timeout: float, message: str) -> None:
+    with pytest.raises(EnvironmentFault) as caught:
+        Workers(Homesick(home=os.getpid(), away=away), num=1, timeout=1.0, start_timeout=start_timeout)
+    assert str(caught.value) == f"Homesick: a worker cannot start: {message}"
+
+
+def test_a_worker_that_cannot_start_again_costs_its_environments_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / "passing_env.py"
+    text = "from tests.unit.rollout.troublesome import Troublesome\n\n\nclass Passing(Troublesome):\n    pass\n"
+    source.write_text(text)
+    with Workers(importlib.import_module("passing_env").Passing(), num=1, timeout=TIMEOUT) as host:
+        host.open({0: task("0"), 1: task("1")})
+        source.unlink()
+        found = host.act({0: "die 1", 1: "walk"})
+        assert found[1] == Fault(
+            reason=StopReason.ERROR,
+            message=f"task {task('1').id!r}: a worker cannot start: ConfigError: cannot load the env "
+            "'passing_env:Passing': No module named 'passing_env'; check that the package is installed",
+        )
+        source.write_text(text)
+        assert host.open({0: task("0")}) == {0: Observation(text="walked 0", state_key=0)}
+
+
+def test_what_no_run_file_can_say_is_refused() -> None:
+    class Local(Troublesome):
+        pass
+
+    def refusal(env: Any, **options: Any) -> str:
+        with pytest.raises(ConfigError) as caught:
+            Workers(env, **{"num": 1, "timeout": 1.0, **options})
+        return str(caught.value)
+
+    assert refusal(object()) == ("object is not a Part, so workers cannot be told about it; derive it with slot='env'")
+    assert "cannot load the env 'tests.unit.rollout.test_workers:test_what_no_run_file" in refusal(Local())
+    assert refusal(Forgetful(walk=None)) == (
+        "Forgetful made from its own config is another; workers need fields that a run file can say"
+    )
+    main = type("Main", (Troublesome,), {"__module__": "__main__"})
+    assert refusal(main()) == "Main stands in the main script, which workers do not run; move it to a module"
+    for options in ({"num": 0}, {"timeout": 0.0}):
+        assert "both must be above 0" in refusal(Troublesome(), **options)
+
+
+ENVS = (Household(), Gridworld(slip=0.2))
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[list[Workers]]:
+    made = [Workers(env, num=num, timeout=10.0) for env, num in zip(ENVS, (2, 1), strict=True)]
+    yield made
+    for host in made:
+        host.shutdown()
+
+
+def play(host: Host, env: Any, chosen: list[int], seed: int, *, kill_at: int | None = None) -> list[Any]:
+    """Everything a host says when random actions, some of them nonsense, are played to the end."""
+    draw = Random(seed)
+    panel = env.panel("train")
+    seen: dict[int, Any] = dict(host.open({number: panel[index] for number, index in enumerate(chosen)}))
+    said: list[Any] = [seen]
+    while seen:
+        if len(said) == kill_at and isinstance(host, Workers):
+            kill(host.pids[0])
+        actions = {n: draw.choice([*shown.admissible, "gibberish"]) for n, shown in seen.items()}
+        outcomes: dict[int, Any] = dict(host.act(actions))
+        said.append(outcomes)
+        host.close([number for number, outcome in outcomes.items() if outcome.ended])
+        seen = {number: outcome.observation for number, outcome in outcomes.items() if not outcome.ended}
+    return said
+
+
+@given(st.integers(0, 1), st.lists(st.integers(0, 999), min_size=1, max_size=6), st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+def test_workers_say_what_environments_in_this_process_say(
+    hosts: list[Workers], which: int, chosen: list[int], seed: int
+) -> None:
+    env = ENVS[which]
+    assert play(hosts[which], env, chosen, seed) == play(InProcess(env), env, chosen, seed)
+
+
+@pytest.mark.parametrize(("which", "kill_at"), [(0, 4), (1, 1)])
+def test_killing_workers_changes_nothing_that_is_said(hosts: list[Workers], which: int, kill_at: int) -> None:
+    env, chosen = ENVS[which], list(range(8))
+    expected = play(InProcess(env), env, chosen, 7)
+    assert len(expected) > kill_at
+    assert play(hosts[which], env, chosen, 7, kill_at=kill_at) == expected
+
+
+def test_a_group_with_three_bad_environments_completes_with_the_fourth(one: Workers) -> None:
+    pytest.importorskip("torch")
+    from groupwise.engines.engine import Request
+    from groupwise.engines.scripted import ScriptedEngine
+    from groupwise.engines.tiny import word_tokenizer
+    from groupwise.rollout import Full, WholeResponse
+    from groupwise.rollout.collect import Attempt, Sampling, collect
+    from groupwise.rollout.prompts import Prompter, PromptTemplate
+
+    tokenizer = word_tokenizer((*Troublesome().vocabulary(), *"0123456789", ">"))
+    prompter = Prompter(tokenizer, template=PromptTemplate(), memory=Full(), instruction="")
+    lines = {"0": ["walk", "raise"], "1": ["walk", "hang"], "2": ["walk", "die"], "3": ["walk", "walk", "end"]}
+
+    def answer(request: Request) -> list[int]:
+        attempt = (request.session or "").rpartition("/")[2]
+        return [*prompter.encode(lines[attempt].pop(0)), prompter.frame.end_id]
+
+    [group] = Troublesome().panel("train")
+    found = collect(
+        [Attempt(task=group, number=number, seed=number) for number in range(4)],
+        host=one,
+        engine=ScriptedEngine(answer, version=1),
+        prompter=prompter,
+        rule=WholeResponse(),
+        sampling=Sampling(max_tokens=4),
+    )
+    assert [(trajectory.stop.value, len(trajectory.steps)) for trajectory in found] == [
+        ("error", 2),
+        ("timeout", 2),
+        ("error", 2),
+        ("terminated", 3),
+    ]
+    assert [trajectory.error for trajectory in found] == [
+        "RuntimeError: the roof fell in",
+        f"task {group.id!r}: Troublesome, step 1: no answer within 0.5 seconds; raise rollout.env_timeout if it is "
+        "only slow",
+        f"task {group.id!r}: Troublesome, step 1: the worker ended with status 1",
+        None,
+    ]
+    assert found[3].scores == {"return": 2.0, "success": 1.0}

@@ -1,0 +1,94 @@
+"""Checkpoints: written whole or not at all, and back to the bit."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise.core.errors import TrainingError  # noqa: E402
+from groupwise.losses import Kl, PolicyLoss  # noqa: E402
+from groupwise.training import checkpoint  # noqa: E402
+from groupwise.training.run import parameter_hash  # noqa: E402
+from tests.unit.training.learners import learner, single_steps, tiny, totals  # noqa: E402
+
+
+def test_a_full_disk_leaves_the_earlier_checkpoint_and_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = tiny()
+    made = learner(model)
+    checkpoint.save_checkpoint(tmp_path, 1, made, tokenizer, {})
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(TrainingError) as caught:
+        checkpoint.save_checkpoint(tmp_path, 2, made, tokenizer, {})
+    assert str(caught.value) == (
+        f"checkpoint {tmp_path / '0002'} could not be written (No space left on device); the earlier ones are "
+        "untouched. Free some space, then go on with --resume"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0001", "latest"]
+    latest = checkpoint.latest_checkpoint(tmp_path)
+    assert latest is not None
+    assert latest.name == "0001"
+
+
+def adapted() -> Any:
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(1)
+    return peft.get_peft_model(tiny()[0], peft.LoraConfig(r=2, target_modules="all-linear"))
+
+
+@pytest.mark.parametrize("make", [lambda: tiny()[0], adapted], ids=["all weights", "lora"])
+def test_a_checkpoint_brings_back_weights_moments_and_schedule_to_the_bit(tmp_path: Path, make: Any) -> None:
+    loss = PolicyLoss(penalties=(Kl(weight=0.1),))
+    schedule = {"kind": "cosine", "updates": 5, "warmup_updates": 2}
+    made, other = (learner(make(), loss, schedule=schedule) for _ in range(2))
+    samples = single_steps(1.0, -1.0)
+    start = checkpoint.save_checkpoint(tmp_path, 0, made, tiny()[1], {})
+    for _ in range(2):
+        made.learn(samples, totals(samples))
+    path = checkpoint.save_checkpoint(tmp_path, 2, made, tiny()[1], {"seed": 7})
+    assert checkpoint.load_checkpoint(path, other)["seed"] == 7
+    other.hold_reference(checkpoint.checkpoint_weights(start))
+    assert other.steps == made.steps == 2
+    for _ in range(2):
+        expected, found = (one.learn(samples, totals(samples)).metrics for one in (made, other))
+        assert found == expected
+    assert parameter_hash(made.model) == parameter_hash(other.model)
+
+
+def test_of_an_adapter_only_the_adapter_is_written(tmp_path: Path) -> None:
+    model = adapted()
+    path = checkpoint.save_checkpoint(tmp_path, 1, learner(model), tiny()[1], {})
+    assert not (path / "model.safetensors").exists()
+    stored = checkpoint.checkpoint_weights(path)
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    assert stored.keys() == trained.keys()
+    assert all(torch.equal(stored[name], value) for name, value in trained.items())
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    path = checkpoint.save_checkpoint(tmp_path, 1, learner(tiny(layers=2)[0]), tiny()[1], {})
+    with pytest.raises(TrainingError, match=r"0001 is damaged \(weights of another model: missing \[\], unknown"):
+        checkpoint.load_checkpoint(path, learner())
+
+
+def test_a_pointer_to_nothing_names_the_checkpoint_before(tmp_path: Path) -> None:
+    model, tokenizer = tiny()
+    made = learner(model)
+    checkpoint.save_checkpoint(tmp_path, 3, made, tokenizer, {})
+    (tmp_path / "latest").write_text("0009\n")
+    with pytest.raises(TrainingError) as caught:
+        checkpoint.latest_checkpoint(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path / 'latest'} names 0009, which is not there; the one before it is 0003: write `0003` into "
+        f"{tmp_path / 'latest'} and resume"
+    )
