@@ -7,7 +7,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
-.PHONY: demo test test-all check fix bench conformance mutation clean help
+.PHONY: demo demo-credit test test-all check fix bench bench-loop conformance mutation clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -18,7 +18,12 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	@touch $(READY)
 
-demo: $(READY)  ## audit the recorded ALFWorld rollouts and explain one number
+demo: $(READY)  ## train an agent with HGPO in a text home: warm start, training, evaluation before and after, report
+	rm -rf demo
+	$(BIN)/groupwise train examples/household.toml --out demo/household
+	$(BIN)/groupwise report demo/household --out demo/report.html
+
+demo-credit: $(READY)  ## audit recorded ALFWorld rollouts and explain one number
 	$(BIN)/groupwise check rollouts examples/alfworld_rollouts.jsonl
 	$(BIN)/groupwise audit examples/alfworld_rollouts.jsonl
 	$(BIN)/groupwise explain examples/alfworld_rollouts.jsonl --task $(TASK) --attempt 7 --step 8 --recipe hgpo
@@ -41,6 +46,9 @@ fix: $(READY)  ## repair what can be repaired automatically
 
 bench: $(READY)  ## speed of credit against the loop oracles
 	$(BIN)/python -m benchmarks.credit
+
+bench-loop: $(READY)  ## attempts a second against TRL on this machine, time by stage (downloads TRL into .peers)
+	$(BIN)/python -m benchmarks.loop
 
 conformance: $(READY)  ## regenerate docs/conformance.md against installed peers (downloads them into .peers)
 	$(BIN)/python -m conformance.with_peers

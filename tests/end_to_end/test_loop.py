@@ -8,40 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import recipes  # noqa: E402
-from groupwise.core.errors import RecordError, TrainingError  # noqa: E402
-from groupwise.engines import TinyModel  # noqa: E402
-from groupwise.envs import Identity  # noqa: E402
-from groupwise.rollout import Flat  # noqa: E402
-from groupwise.training.checkpoint import latest_checkpoint  # noqa: E402
+from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.training.evaluation_summary import evaluations_of  # noqa: E402
-from groupwise.training.learner_config import LearnerConfig  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import Run, open_run, parameter_hash  # noqa: E402
-from groupwise.training.run_config import EvaluationConfig, RolloutConfig, RunConfig, TrainingConfig  # noqa: E402
-
-
-def config(updates: int, *, recipe: str = "dr_grpo", seed: int = 0, checkpoint_every: int = 2) -> RunConfig:
-    return RunConfig(
-        seed=seed,
-        algorithm=recipes.build(recipe),
-        env=Identity(num_words=4, length=1),
-        model=TinyModel(hidden=32, layers=2),
-        rollout=RolloutConfig(max_tokens=1, plan=Flat(attempts=16)),
-        training=TrainingConfig(
-            updates=updates,
-            tasks=2,
-            learner=LearnerConfig(learning_rate=1e-2, token_budget=256),
-            checkpoint_every=checkpoint_every,
-        ),
-        evaluation=EvaluationConfig(split="train", tasks=2, attempts=25, temperature=1.0),
-    )
-
-
-def finished(folder: Path, settings: RunConfig, *, resume: bool = False) -> Run:
-    run = open_run(settings, folder)
-    train(run, resume=resume)
-    return run
+from groupwise.training.run import open_run, parameter_hash  # noqa: E402
+from tests.end_to_end.runs import config, finished  # noqa: E402
 
 
 def test_a_policy_learns_to_repeat_a_word(tmp_path: Path) -> None:
@@ -94,69 +65,3 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(TrainingError) as caught:
         finished(tmp_path, config(1))
     assert str(caught.value) == f"{tmp_path} holds a run already; go on with --resume, or choose another folder"
-
-
-def test_weights_that_do_not_arrive_stop_the_run_within_one_update(tmp_path: Path) -> None:
-    run = open_run(config(3), tmp_path)
-    real_load = run.engine.load
-    run.engine.load = lambda weights, *, version: real_load({}, version=version)  # type: ignore[method-assign]
-    with pytest.raises(TrainingError) as caught:
-        train(run)
-    assert "the engine did not take the weights over" in str(caught.value)
-    assert run.journal.last() <= 1
-
-
-def test_a_reward_that_is_not_a_number_stops_the_run_before_anything_is_learnt(tmp_path: Path) -> None:
-    run = open_run(config(2), tmp_path)
-    before = parameter_hash(run.learner.model)
-    real_act = run.host.act
-
-    def spoilt(actions):  # type: ignore[no-untyped-def]
-        from dataclasses import replace
-
-        return {number: replace(outcome, reward=float("nan")) for number, outcome in real_act(actions).items()}
-
-    run.host.act = spoilt  # type: ignore[method-assign]
-    with pytest.raises(RecordError, match="step 0: the environment's own reward is nan"):
-        train(run)
-    assert parameter_hash(run.learner.model) == before
-
-
-def test_a_damaged_checkpoint_names_the_one_before(tmp_path: Path) -> None:
-    finished(tmp_path, config(4))
-    latest = latest_checkpoint(tmp_path / "checkpoints")
-    assert latest is not None
-    assert latest.name == "0004"
-    weights = latest / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(TrainingError) as caught:
-        finished(tmp_path, config(6), resume=True)
-    assert "0004 is damaged" in str(caught.value)
-    assert f"the one before it is 0002: write `0002` into {tmp_path / 'checkpoints' / 'latest'} and resume" in str(
-        caught.value
-    )
-
-
-@pytest.mark.parametrize("evaluated", [True, False])
-def test_an_environment_that_always_fails_stops_the_run_with_the_causes(tmp_path: Path, evaluated: bool) -> None:
-    settings = config(2)
-    if not evaluated:
-        settings = settings.model_copy(update={"evaluation": EvaluationConfig(tasks=0)})
-    run = open_run(settings, tmp_path)
-
-    class Broken:
-        def act(self, action: str) -> None:
-            raise OSError("no such room")
-
-        def observe(self):  # type: ignore[no-untyped-def]
-            return Identity(num_words=4, length=1).open(run.tasks[0]).observe()
-
-    run.host._env = type("Env", (), {"open": lambda self, task: Broken()})()  # type: ignore[assignment]
-    with pytest.raises(TrainingError) as caught:
-        train(run)
-    assert str(caught.value) == (
-        "evaluation on split 'train': none of 50 attempts says whether it succeeded (50 x OSError: no such room); mend "
-        "the environment, which `groupwise check env` looks at"
-        if evaluated
-        else "update 1: only 0 of 32 attempts survived (32 x OSError: no such room); mend the environment"
-    )

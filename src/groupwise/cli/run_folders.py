@@ -43,7 +43,9 @@ def holds_run(folder: Path) -> bool:
 def write_config(config: RunConfig, folder: Path) -> None:
     """Put the resolved run file into a run's folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / CONFIG).write_text(tomli_w.dumps(config.config()), encoding="utf-8")
+    draft = folder / f".{CONFIG}.tmp"  # moved into place whole: a run that is killed here must still resume
+    draft.write_text(tomli_w.dumps(config.config()), encoding="utf-8")
+    draft.replace(folder / CONFIG)
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -12,7 +12,7 @@ _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 
 
-def uniforms(seeds: Sequence[int], position: int) -> npt.NDArray[np.float64]:
+def uniforms(seeds: Sequence[int] | npt.NDArray[np.uint64], position: int) -> npt.NDArray[np.float64]:
     """One number in [0, 1) for each seed at a position (SplitMix64, Steele et al. 2014)."""
     with np.errstate(over="ignore"):  # the arithmetic is modulo 2^64
         state = np.asarray(seeds, dtype=np.uint64) * _FIRST + _STEP * np.uint64(position + 1)

@@ -16,14 +16,14 @@ import torch
 from transformers import Cache
 
 from groupwise.engines.engine import Request
-from groupwise.engines.kv_cache import ROOM, RoomyLayer, held_cache, roomy_cache
+from groupwise.engines.kv_cache import ROOM, Pair, RoomyLayer, Stored, held_cache, roomy_cache
 
 WORTHWHILE = 0.3
 """Share of the prompts' tokens that must be known already for reuse to beat a plain prefill."""
 DENSE = 0.6
 """Share of a batch's columns that must hold tokens; below it the gaps that rows of unequal length leave are closed."""
 
-Layers = tuple[tuple[torch.Tensor, torch.Tensor], ...]
+Layers = tuple[Pair, ...]
 """Keys and values (B, A, W, D), a pair a layer."""
 
 
@@ -41,7 +41,7 @@ class _Kept:
     """A row of a batch: where its keys and values stand."""
 
     ids: tuple[int, ...]
-    layers: Layers
+    layers: tuple[Stored, ...]
     row: int
     mask: torch.Tensor
     """Columns that hold its tokens, in order (W)."""
@@ -74,7 +74,7 @@ class KvSessions:
         ids = (*request.prompt_ids, *response[:-1])
         if self._tokens + len(ids) > self._most_tokens:
             return
-        layers = tuple(layer.stored for layer in cache.layers if isinstance(layer, RoomyLayer))
+        layers = tuple(layer.snapshot() for layer in cache.layers if isinstance(layer, RoomyLayer))
         self._kept[request.session] = _Kept(ids=ids, layers=layers, row=row, mask=mask)
         self._tokens += len(ids)
 
@@ -111,7 +111,7 @@ def _gathered(
     batches: dict[int, list[int]] = {}
     for number, (entry, length) in enumerate(zip(kept, lengths, strict=True)):
         if entry is not None and length:
-            batches.setdefault(id(entry.layers[0][0]), []).append(number)
+            batches.setdefault(id(entry.layers[0].own[0]), []).append(number)
     masks = {n: _first(entry.mask, lengths[n]) for n, entry in enumerate(kept) if entry is not None}
     width = max(len(masks[number]) for numbers in batches.values() for number in numbers)
     mask = torch.zeros(len(kept), width, dtype=torch.long, device=device)
@@ -122,15 +122,16 @@ def _gathered(
             mask[number, width - shown : width - shown + len(masks[number])] = masks[number]
         rows = torch.tensor([entry.row for number in numbers if (entry := kept[number])], device=device)
         source = next(entry.layers for number in numbers if (entry := kept[number]))
+        taken = tuple(layer.rows(rows) for layer in source)
         if len(numbers) == len(kept):
-            return mask, tuple((keys[rows], values[rows]) for keys, values in source)
+            return mask, taken
         found = found or tuple(
-            (_room(keys, len(kept), width), _room(values, len(kept), width)) for keys, values in source
+            (_room(keys, len(kept), width), _room(values, len(kept), width)) for keys, values in taken
         )
         places = torch.tensor(numbers, device=device)
-        for targets, pair in zip(found, source, strict=True):
+        for targets, pair in zip(found, taken, strict=True):
             for target, values in zip(targets, pair, strict=True):
-                target[places, :, width - shown : width] = values[rows, :, :shown]
+                target[places, :, width - shown : width] = values[:, :, :shown]
     return mask, found
 
 

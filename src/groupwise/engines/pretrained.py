@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from groupwise.core.errors import ConfigError
+from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.parts import Part
 
 
@@ -36,6 +37,7 @@ class PretrainedModel(Part, slot="model"):
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        _check_folder(self.path)
         try:
             tokenizer = AutoTokenizer.from_pretrained(self.path)
             model = AutoModelForCausalLM.from_pretrained(self.path, dtype=getattr(torch, self.dtype))
@@ -53,3 +55,15 @@ class PretrainedModel(Part, slot="model"):
             alpha: Any = self.lora_scale * self.lora_rank  # peft says int and takes any number
             adapter = LoraConfig(r=self.lora_rank, lora_alpha=alpha, target_modules="all-linear")
             return get_peft_model(model, adapter), tokenizer
+
+
+def _check_folder(path: str) -> None:
+    """Refuse at once what can only be meant as a folder and is none: the hub would be asked for it for a minute."""
+    folder = Path(path)
+    is_folder = path.startswith((".", "~")) or folder.is_absolute() or path.count("/") > 1
+    is_folder = is_folder or ("/" in path and folder.parent.is_dir())
+    if not is_folder or folder.is_dir():
+        return
+    beside = [str(each) for each in folder.parent.glob("*/")] if folder.parent.is_dir() else []
+    advice = nearest(path, beside) if beside else "give a local folder or a hub name"
+    raise ConfigError(f"model.path: there is no folder {path!r}; {advice}")

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import Cache, PreTrainedModel
 
 from groupwise.core.errors import EngineFault
 from groupwise.engines.draws import uniforms
 from groupwise.engines.engine import Generation, Request
+from groupwise.engines.kv_cache import share_prompts
 from groupwise.engines.kv_sessions import KvSessions
 
 CROWD = 0.5
@@ -32,11 +34,15 @@ class _Row:
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
 
-    def is_done(self) -> bool:
-        return len(self.ids) == self.request.max_tokens or self.has_stopped()
+    has_stopped: bool = False
+    is_done: bool = False
 
-    def has_stopped(self) -> bool:
-        return bool(self.ids) and self.ids[-1] in self.request.stop_ids
+    def add(self, token: int, logp: float, entropy: float) -> None:
+        self.ids.append(token)
+        self.logp.append(logp)
+        self.entropy.append(entropy)
+        self.has_stopped = token in self.request.stop_ids
+        self.is_done = self.has_stopped or len(self.ids) == self.request.max_tokens
 
 
 class TransformersEngine:
@@ -85,7 +91,7 @@ class TransformersEngine:
                     response_ids=tuple(row.ids),
                     logp=tuple(row.logp),
                     entropy=tuple(row.entropy),
-                    stopped=row.has_stopped(),
+                    stopped=row.has_stopped,
                     version=self._version,
                 )
         return [answers[number] for number in range(len(requests))]
@@ -106,19 +112,17 @@ class TransformersEngine:
 
     def _sample(self, rows: list[_Row]) -> Iterator[_Row]:
         logits, cache, mask, lengths = self._prefill(rows)
-        position = 0
+        position, dice = 0, _Dice.of(rows, self.device)
         while True:
-            drawn = zip(*_draw(logits, [row.request for row in rows], position), strict=True)
-            for i, (row, (token, logp, entropy)) in enumerate(zip(rows, drawn, strict=True)):
-                if row.is_done():
+            drawn = dice.roll(logits, position)
+            for i, (row, token, logp, entropy) in enumerate(zip(rows, *drawn, strict=True)):
+                if row.is_done:
                     continue
-                row.ids.append(token)
-                row.logp.append(logp)
-                row.entropy.append(entropy)
-                if row.is_done():
+                row.add(token, logp, entropy)
+                if row.is_done:
                     self._sessions.keep(row.request, row.ids, cache, i, mask[i])
                     yield row
-            left = [i for i, row in enumerate(rows) if not row.is_done()]
+            left = [i for i, row in enumerate(rows) if not row.is_done]
             if not left:
                 return
             if len(left) <= CROWD * len(rows):
@@ -126,6 +130,7 @@ class TransformersEngine:
                 cache.batch_select_indices(kept)
                 mask, lengths = mask[kept], lengths[kept]
                 rows = [rows[i] for i in left]
+                dice = _Dice.of(rows, self.device)
             mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
             out = self._model(
                 input_ids=torch.tensor([[row.ids[-1]] for row in rows], device=self.device),
@@ -159,7 +164,8 @@ class TransformersEngine:
         logits, cache = out.logits[:, -1], out.past_key_values
         if len(distinct) < len(rows):
             expand = torch.tensor([distinct[row.request.prompt_ids] for row in rows], device=self.device)
-            cache.batch_select_indices(expand)
+            # On a CPU, reading the keys is what a decoding step takes its time for.
+            share_prompts(cache, expand) if self.device.type == "cpu" else cache.batch_select_indices(expand)
             logits, mask, lengths = logits[expand], mask[expand], lengths[expand]
         return logits, cache, mask, lengths
 
@@ -198,19 +204,32 @@ def _left_pad(
     return ids.to(device), mask.to(device), positions.to(device)
 
 
-def _draw(
-    logits: torch.Tensor, requests: Sequence[Request], position: int
-) -> tuple[list[int], list[float], list[float]]:
-    """Sample one token a row from its own random numbers; report log-probs and entropies of what was sampled from."""
-    heat = torch.tensor([request.temperature for request in requests], device=logits.device)
-    greedy = heat == 0
-    logp = (logits.float() / torch.where(greedy, torch.ones_like(heat), heat)[:, None]).log_softmax(-1)
-    probability = logp.exp()
-    # Inverse of the distribution function, in double precision: one number decides, whatever the batch looks like.
-    cumulative = probability.double().cumsum(-1)
-    draws = torch.as_tensor(uniforms([request.seed for request in requests], position), device=logits.device)
-    sampled = torch.searchsorted(cumulative, (draws * cumulative[:, -1])[:, None], right=True)[:, 0]
-    token = torch.where(greedy, logp.argmax(-1), sampled.clamp(max=logp.shape[-1] - 1))
-    entropy = torch.special.entr(probability).sum(-1)
-    chosen: Any = logp.gather(1, token[:, None])[:, 0]
-    return token.tolist(), chosen.tolist(), entropy.tolist()
+@dataclass(frozen=True)
+class _Dice:
+    """What a batch's tokens are drawn with; it stays the same while the rows do."""
+
+    heat: torch.Tensor
+    greedy: torch.Tensor | None
+    seeds: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, rows: Sequence[_Row], device: torch.device) -> _Dice:
+        heat = torch.tensor([[row.request.temperature] for row in rows], device=device)
+        greedy = heat[:, 0] == 0
+        seeds = np.array([row.request.seed for row in rows], dtype=np.uint64)
+        return cls(torch.where(heat == 0, 1.0, heat), greedy if bool(greedy.any()) else None, seeds)
+
+    def roll(self, logits: torch.Tensor, position: int) -> tuple[list[int], list[float], list[float]]:
+        """Sample one token a row from its own random numbers; log-probs and entropies of what was sampled from."""
+        logp = (logits.float() / self.heat).log_softmax(-1)
+        probability = logp.exp()
+        # Inverse of the distribution function, in double precision: one number decides, whatever the batch looks like.
+        cumulative = probability.cumsum(-1, dtype=torch.float64)
+        draws = torch.as_tensor(uniforms(self.seeds, position), device=logits.device)
+        token = torch.searchsorted(cumulative, (draws * cumulative[:, -1])[:, None], right=True)
+        token = token.clamp_(max=logp.shape[-1] - 1)
+        if self.greedy is not None:
+            token = torch.where(self.greedy[:, None], logp.argmax(-1, keepdim=True), token)
+        # A token that cannot be drawn has log-prob -inf and adds nothing: 0 times the lowest number instead.
+        entropy = -torch.linalg.vecdot(probability, logp.clamp(min=torch.finfo(logp.dtype).min))
+        return token[:, 0].tolist(), logp.gather(1, token)[:, 0].tolist(), entropy.tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from groupwise.core.parts import Part
 from groupwise.core.records import Task
@@ -18,6 +18,7 @@ from groupwise.envs.progress import Progress
 from groupwise.envs.words import vocabulary_of, with_goal
 
 FamilyName = Literal["pick", "two", "clean", "heat", "cool", "examine"]
+RoomName = Literal["kitchen", "bathroom", "bedroom", "livingroom"]
 LARGEST = 12
 """The largest number of receptacles or things, and so the largest number in a name."""
 SENTENCES = (
@@ -48,6 +49,8 @@ class Household(Part, slot="env"):
 
     families: Annotated[tuple[FamilyName, ...], Field(min_length=1)] = get_args(FamilyName)
     """The task families that are played."""
+    rooms: Annotated[tuple[RoomName, ...], Field(min_length=1)] = get_args(RoomName)
+    """The rooms that homes are drawn from; fewer rooms, fewer words to learn."""
     num_receptacles: Annotated[int, Field(ge=3, le=LARGEST)] = 6
     """Receptacles in a home."""
     num_objects: Annotated[int, Field(ge=2, le=LARGEST)] = 5
@@ -61,22 +64,33 @@ class Household(Part, slot="env"):
     goal_in_text: bool = False
     """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
 
-    @field_validator("families")
+    @field_validator("families", "rooms")
     @classmethod
-    def _each_once(cls, families: tuple[FamilyName, ...]) -> tuple[FamilyName, ...]:
-        if len(set(families)) < len(families):
-            raise ValueError(f"a family is listed twice in {', '.join(families)}; list each once")
-        return families
+    def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) < len(names):
+            raise ValueError(f"a name is listed twice in {', '.join(names)}; list each once")
+        return names
+
+    @model_validator(mode="after")
+    def _each_family_has_a_room(self) -> Household:
+        for family in self.families:
+            if not set(FAMILIES[family].rooms) & set(self.rooms):
+                needed = " or ".join(FAMILIES[family].rooms)
+                raise ValueError(
+                    f"the family {family!r} is played in a {needed}; add that room, or leave the family out"
+                )
+        return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(household_panels(self.families, self.num_receptacles, self.num_objects), split)
+        return choose_split(household_panels(self.families, self.rooms, self.num_receptacles, self.num_objects), split)
 
     def open(self, task: Task) -> HouseholdEnvironment:
         check_env(task, ENV)
         return HouseholdEnvironment(task, self)
 
     def vocabulary(self) -> tuple[str, ...]:
-        names = [name for room in ROOMS.values() for name in (*room.receptacles, *room.things)]
+        rooms = [ROOMS[name] for name in self.rooms]
+        names = [name for room in rooms for name in (*room.receptacles, *room.things)]
         numbers = [str(number) for number in range(1, LARGEST + 1)]
         goals = [family.goal.format(thing="", target="") for family in FAMILIES.values()]
         return vocabulary_of((self.instruction(), *SENTENCES, *FAMILIES, *goals, *names, *numbers, LAMP))

@@ -47,19 +47,21 @@ def goal_of(home: Home) -> str:
 
 
 @cache
-def household_panels(families: tuple[str, ...], num_receptacles: int, num_objects: int) -> Panels:
-    """The panels for some families and a size of home."""
+def household_panels(
+    families: tuple[str, ...], rooms: tuple[str, ...], num_receptacles: int, num_objects: int
+) -> Panels:
+    """The panels for some families, rooms and a size of home."""
     # Rounded up: a number of families that does not divide the size must not make the panel smaller.
     sizes = {split: -(-size // len(families)) for split, size in SIZES.items()}
-    draws = [partial(draw, family, num_receptacles, num_objects) for family in families]
+    draws = [partial(draw, family, rooms, num_receptacles, num_objects) for family in families]
     return interleave([build_panels(ENV, propose, sizes=sizes) for propose in draws])
 
 
-def draw(family: str, num_receptacles: int, num_objects: int, index: int) -> Proposal:
+def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects: int, index: int) -> Proposal:
     """The instance of a family that belongs to an index."""
     asked = FAMILIES[family]
     draws = Draws(ENV, family, num_receptacles, num_objects, index)
-    room = ROOMS[draws.pick(asked.rooms)]
+    room = ROOMS[draws.pick([each for each in asked.rooms if each in rooms])]
     able = TREATABLE.get(asked.treatment)
     thing = draws.pick([each for each in room.things if able is None or each in able])
     tool = draws.pick(LAMP_STANDS) if asked.is_seen_by_lamp else TREATMENTS.get(asked.treatment, "")

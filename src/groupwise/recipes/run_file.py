@@ -12,6 +12,11 @@
     [model]
     kind = "tiny"
 
+Beside its options, a recipe's parts can be changed one by one:
+
+    [algorithm.loss]
+    old = "engine"                 # the rest of the loss stays the recipe's
+
 An algorithm can also be spelled out, as `groupwise recipes --show NAME` prints it:
 
     [algorithm.advantage]
@@ -56,7 +61,26 @@ def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
         raise ConfigError("section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`")
     if "recipe" not in section:
         return Algorithm(**section)
-    return build(str(section["recipe"]), **{key: value for key, value in section.items() if key != "recipe"})
+    over = {key: value for key, value in section.items() if key in Algorithm.model_fields}
+    options = {key: value for key, value in section.items() if key != "recipe" and key not in over}
+    made = build(str(section["recipe"]), **options)
+    return Algorithm(**_over(made.config(), over)) if over else made
+
+
+def _over(made: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's parts with what the run file says about them on top: a table that keeps its kind is filled up."""
+    found = dict(made)
+    for key, value in given.items():
+        before = found.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping) and _keeps_kind(before, value):
+            found[key] = _over(before, value)
+        else:
+            found[key] = value
+    return found
+
+
+def _keeps_kind(before: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    return "kind" not in given or given["kind"] == before.get("kind")
 
 
 def decode_run(content: Mapping[str, Any], *, overrides: Sequence[str] = ()) -> RunConfig:

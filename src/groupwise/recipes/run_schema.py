@@ -130,6 +130,14 @@ def _choice(slot: str) -> dict[str, Any]:
     return {"oneOf": [plain, named, elsewhere]}
 
 
+OVER: dict[str, Any] = {
+    "advantage": {"type": "object", "description": "Fields of the recipe's estimator to change."},
+    "filters": {"type": "array", "description": "Filters in place of the recipe's.", "items": {SLOT: "filter"}},
+    "loss": {"type": "object", "description": "Fields of the recipe's loss to change."},
+}
+"""What a run file may say about a recipe's parts: single fields, checked when the file is read."""
+
+
 def _recipe(name: str) -> dict[str, Any]:
     """A recipe by name, with its options."""
     function = inspect.unwrap(recipes.RECIPES[name])
@@ -143,7 +151,7 @@ def _recipe(name: str) -> dict[str, Any]:
     return {
         "type": "object",
         "description": summary.sentence,
-        "properties": {"recipe": chosen, **entry.get("properties", {})},
+        "properties": {"recipe": chosen, **entry.get("properties", {}), **OVER},
         "required": ["recipe"],
         "additionalProperties": False,
     }

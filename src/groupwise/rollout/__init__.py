@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from groupwise.core.parts import Part
-from groupwise.rollout.actions import Tagged, WholeResponse
+from groupwise.rollout.actions import Choice, Tagged, WholeResponse
 from groupwise.rollout.memory import AnchoredWindow, Full, Window
 from groupwise.rollout.plans import Flat, TopUp
 
 MEMORIES: dict[str, type[Part]] = {"window": Window, "full": Full, "anchored_window": AnchoredWindow}
 
-ACTION_RULES: dict[str, type[Part]] = {"whole_response": WholeResponse, "tagged": Tagged}
+ACTION_RULES: dict[str, type[Part]] = {"whole_response": WholeResponse, "choice": Choice, "tagged": Tagged}
 
 PLANS: dict[str, type[Part]] = {"flat": Flat, "top_up": TopUp}
 
-__all__ = ["ACTION_RULES", "MEMORIES", "AnchoredWindow", "Full", "Tagged", "WholeResponse", "Window"]
+__all__ = [
+    "ACTION_RULES",
+    "MEMORIES",
+    "PLANS",
+    "AnchoredWindow",
+    "Choice",
+    "Flat",
+    "Full",
+    "Tagged",
+    "TopUp",
+    "WholeResponse",
+    "Window",
+]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple, Protocol
 
 from pydantic import Field
 
 from groupwise.core.parts import Part, Slot
+
+Admissible = Sequence[str] | None
+"""The actions that are possible, in the order in which a prompt lists them; None where they cannot be listed."""
 
 
 class Action(NamedTuple):
@@ -18,18 +22,46 @@ class Action(NamedTuple):
 
 
 class ActionRule(Protocol):
-    """Reads an action out of a response."""
+    """Reads an action out of a response, and knows how a response would say it."""
 
-    def read(self, text: str, stopped: bool) -> Action:
+    def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         """The action in a response; `stopped` says whether the model ended it itself."""
+
+    def say(self, action: str, *, admissible: Admissible = None) -> str:
+        """A response that says an action: `read` gives it back."""
 
 
 class WholeResponse(Part, slot="action_rule"):
     """The whole response is the action; one that was cut off is invalid."""
 
-    def read(self, text: str, stopped: bool) -> Action:
+    def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         """The response itself."""
         return Action(text=text, valid=stopped and bool(text))
+
+    def say(self, action: str, *, admissible: Admissible = None) -> str:
+        """The action itself."""
+        return action
+
+
+class Choice(Part, slot="action_rule"):
+    """The response is the number of an action in the list that the prompt shows, counted from 1.
+
+    It makes responses one token long and leaves no command to spell, so that small models can play. The prompt must
+    list the actions with their numbers (`template.show_admissible = "numbered"`).
+    """
+
+    def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
+        """The action with that number; anything else is sent as it is, and is invalid."""
+        listed = admissible or ()
+        number = int(text) if text.isascii() and text.isdigit() else 0
+        if not 1 <= number <= len(listed):
+            return Action(text=text, valid=False)
+        return Action(text=listed[number - 1], valid=stopped)
+
+    def say(self, action: str, *, admissible: Admissible = None) -> str:
+        """The action's number; an action that is not listed is said as it is."""
+        listed = admissible or ()
+        return str(listed.index(action) + 1) if action in listed else action
 
 
 class Tagged(Part, slot="action_rule"):
@@ -42,7 +74,7 @@ class Tagged(Part, slot="action_rule"):
     fallback: Annotated[int, Field(ge=0)] = 30
     """How many last characters are sent where there is no action tag."""
 
-    def read(self, text: str, stopped: bool) -> Action:
+    def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         """What stands between the action tags."""
         said = text.lower()
         action = re.search(r"<action>(.*?)</action>", said, re.DOTALL)
@@ -50,6 +82,10 @@ class Tagged(Part, slot="action_rule"):
         if action is None:
             return Action(text=said[len(said) - min(self.fallback, len(said)) :].strip(), valid=False)
         return Action(text=action[1].strip(), valid=thought is not None)
+
+    def say(self, action: str, *, admissible: Admissible = None) -> str:
+        """The action between its tags, after a thought that says nothing."""
+        return f"<think></think><action>{action}</action>"
 
 
 ActionRuleSlot = Annotated[ActionRule, Slot("action_rule")]

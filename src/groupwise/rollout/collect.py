@@ -10,7 +10,7 @@ from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine, Generation, Request
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.rollout.actions import ActionRule
+from groupwise.rollout.actions import Action, ActionRule
 from groupwise.rollout.hosts import Fault, Host
 from groupwise.rollout.prompts import Exchange, Prompter
 
@@ -71,7 +71,7 @@ def collect(
         prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation_ids) for n in active}
         requests = [_request(live[n].attempt, len(live[n].steps), prompts[n], prompter, sampling) for n in active]
         said = dict(zip(active, engine.generate(requests), strict=True))
-        actions = {n: rule.read(prompter.text(said[n].response_ids), said[n].stopped) for n in active}
+        actions = {n: _read(rule, prompter.text(said[n].response_ids), said[n], live[n].observation) for n in active}
         outcomes = host.act({n: actions[n].text for n in active})
         for n in active:
             _record(live[n], prompts[n], said[n], actions[n].text, actions[n].valid, outcomes[n], prompter)
@@ -96,6 +96,10 @@ def _request(attempt: Attempt, step: int, prompt: tuple[int, ...], prompter: Pro
         stop_ids=(prompter.frame.end_id,),
         session=f"{attempt.task.id}/{attempt.number}",
     )
+
+
+def _read(rule: ActionRule, text: str, said: Generation, seen: Observation) -> Action:
+    return rule.read(text, stopped=said.stopped, admissible=seen.admissible)
 
 
 def _record(
@@ -129,12 +133,13 @@ def _record(
     if isinstance(outcome, Fault):
         live.stop, live.error = outcome.reason, outcome.message
         return
-    live.past.append(Exchange(observation_ids=live.observation_ids, response_ids=said.response_ids))
-    live.observation = outcome.observation
-    live.observation_ids = prompter.observation_ids(outcome.observation)
-    if outcome.ended:
+    if outcome.ended:  # nobody reads what is shown now
         live.stop = StopReason.TERMINATED if outcome.terminated else StopReason.TRUNCATED
         live.success = outcome.success
+        return
+    live.past.append(prompter.past(live.observation, live.observation_ids, said.response_ids, action))
+    live.observation = outcome.observation
+    live.observation_ids = prompter.observation_ids(outcome.observation)
 
 
 def _trajectory(live: _Live) -> Trajectory:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
 
 from groupwise.core.parts import Part
 from groupwise.rollout.frame import Frame
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from groupwise.envs.environment import Observation
+
+MOST_NUMBERS = 40
+"""How many actions a tokenizer made from scratch can number."""
 
 
 class PromptTemplate(Part):
@@ -26,10 +30,17 @@ class PromptTemplate(Part):
     """Whether prompts begin with the environment's one-line instruction."""
     show_goal: bool = True
     """Whether prompts say the goal after the instruction."""
-    show_admissible: bool = False
-    """Whether the current observation lists the possible actions."""
+    show_admissible: Literal["no", "yes", "numbered"] = "no"
+    """Whether observations list the possible actions, and whether with numbers to choose by."""
+    tell_past: bool = False
+    """Whether past steps are told in words: what was shown, without the list of actions, and the action that was sent.
+    Otherwise they stand as they were, list and response, so that each prompt continues the one before."""
     thoughts: bool = False
     """Whether the model is asked to think first, between think tags, and to act between action tags."""
+
+    def words(self) -> tuple[str, ...]:
+        """What it says beside the environment's own words, for a tokenizer made from scratch."""
+        return tuple(str(number) for number in range(1, MOST_NUMBERS + 1)) if self.show_admissible == "numbered" else ()
 
     def opening(self, instruction: str, goal: str) -> str:
         """What stands at the head of every prompt of an attempt."""
@@ -41,9 +52,16 @@ class PromptTemplate(Part):
 
     def observation(self, seen: Observation) -> str:
         """What the environment shows now."""
-        if not (self.show_admissible and seen.admissible):
+        if self.show_admissible == "no" or not seen.admissible:
             return seen.text
-        return f"{seen.text} Possible: {', '.join(seen.admissible)}."
+        listed = seen.admissible
+        if self.show_admissible == "numbered":
+            listed = tuple(f"{number} {action}" for number, action in enumerate(listed, start=1))
+        return f"{seen.text} Possible: {', '.join(listed)}."
+
+
+KEPT_TEXTS = 4096
+"""Texts whose ids are remembered: the attempts of a group see the same ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +71,7 @@ class Exchange:
     observation_ids: tuple[int, ...]
     """What was shown."""
     response_ids: tuple[int, ...]
-    """What was sampled, exactly."""
+    """What was sampled, exactly, or the action in words."""
 
 
 class Prompter:
@@ -66,11 +84,22 @@ class Prompter:
         self._template = template
         self._memory = memory
         self._instruction = instruction
+        self._ids_of = lru_cache(KEPT_TEXTS)(self._tokenize)
         self.frame = Frame.of(tokenizer)
 
     def opening_ids(self, goal: str) -> tuple[int, ...]:
         """The head of an attempt's prompts."""
         return (*self.frame.opening, *self.encode(self._template.opening(self._instruction, goal)))
+
+    def past(
+        self, seen: Observation, observation_ids: tuple[int, ...], response: Sequence[int], action: str
+    ) -> Exchange:
+        """A step that is over, as later prompts show it."""
+        if self._template.tell_past:
+            return Exchange(
+                observation_ids=self.encode(seen.text), response_ids=(*self.encode(action), self.frame.end_id)
+            )
+        return Exchange(observation_ids=observation_ids, response_ids=tuple(response))
 
     def observation_ids(self, seen: Observation) -> tuple[int, ...]:
         """An observation, encoded once."""
@@ -97,4 +126,7 @@ class Prompter:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text, without special tokens."""
+        return self._ids_of(text)
+
+    def _tokenize(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer(text, add_special_tokens=False).input_ids)

@@ -47,10 +47,11 @@ def save_checkpoint(
         shutil.rmtree(target, ignore_errors=True)
         draft.rename(target)
         _point(folder, target.name)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
         shutil.rmtree(draft, ignore_errors=True)
+        reason = getattr(error, "strerror", None) or error
         raise TrainingError(
-            f"checkpoint {target} could not be written ({error.strerror or error}); the earlier ones are untouched. "
+            f"checkpoint {target} could not be written ({reason}); the earlier ones are untouched. "
             "Free some space, then go on with --resume"
         ) from error
     return target

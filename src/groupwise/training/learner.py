@@ -57,6 +57,7 @@ class Learner:
             betas=config.betas,
             eps=config.eps,
             weight_decay=config.weight_decay,
+            fused=True,  # one pass over the weights instead of one an operation: a fifth of the time on a CPU
         )
         self.steps = 0
 
@@ -175,12 +176,16 @@ def _check_trainable(model: PreTrainedModel) -> None:
 
 
 def _minibatches(samples: Sequence[Sample], num: int) -> list[list[Sample]]:
-    """The samples of each mini-batch; whole trajectories, dealt out in turn."""
-    trajectories = sorted({sample.trajectory for sample in samples})
-    place = {trajectory: i % num for i, trajectory in enumerate(trajectories)}
+    """The samples of each mini-batch: whole groups, dealt out in turn, since members of a group share their prefixes.
+
+    Where there are fewer groups than mini-batches, whole trajectories.
+    """
+    by_group = len({sample.group for sample in samples}) >= num
+    kinds = [sample.group if by_group else sample.trajectory for sample in samples]
+    place = {kind: i % num for i, kind in enumerate(dict.fromkeys(kinds))}
     found: list[list[Sample]] = [[] for _ in range(num)]
-    for sample in samples:
-        found[place[sample.trajectory]].append(sample)
+    for kind, sample in zip(kinds, samples, strict=True):
+        found[place[kind]].append(sample)
     return [batch for batch in found if batch]
 
 

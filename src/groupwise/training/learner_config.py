@@ -30,7 +30,7 @@ class LearnerConfig(Part):
     passes: Annotated[int, Field(ge=1)] = 1
     """How often an update's samples are used; after the first optimiser step they are off-policy."""
     minibatches: Annotated[int, Field(ge=1)] = 1
-    """Optimiser steps per pass; trajectories stay whole."""
+    """Optimiser steps per pass; groups stay whole where there are enough of them, else trajectories."""
     token_budget: Annotated[int, Field(ge=1)] = 8192
     """Most distinct tokens in a micro-batch."""
     share_prefixes: bool = True

@@ -24,6 +24,8 @@ def train(run: Run, *, resume: bool = False, watchers: Sequence[Watching] = ()) 
     done = resumed(run) if resume else None
     if done is None:
         done = _start(run, watching)
+    if done == 0 or _due(done, config.evaluation.every, run):
+        _evaluate(run, done, watching)
     for number in range(done + 1, config.training.updates + 1):
         update = make_update(run, number, watching)
         _save(run, number, watching) if _due(number, config.training.checkpoint_every, run) else None
@@ -37,7 +39,7 @@ def make_update(run: Run, number: int, watching: Watching) -> Update:
     clock.stage("rollout")
     gathered = gather(run, number)
     clock.stage("credit")
-    credit, keep = credited(config.algorithm, gathered.chosen)
+    credit, keep = credited(config.algorithm, gathered.chosen, version=number - 1)
     samples = make_samples(gathered.chosen, credit.values, keep)
     totals = count(samples, max_tokens=config.rollout.max_tokens)
     clock.stage("learn")
@@ -85,7 +87,6 @@ def _start(run: Run, watching: Watching) -> int:
         watching.warm_started(warm_start(run, run.config.warm_start))
     _save(run, 0, watching)
     run.learner.hold_reference(run.learner.model.state_dict())
-    _evaluate(run, 0, watching)
     return 0
 
 
@@ -101,7 +102,9 @@ def _save(run: Run, number: int, watching: Watching) -> None:
 
 
 def _evaluate(run: Run, number: int, watching: Watching) -> None:
-    if run.config.evaluation.tasks:
+    """Evaluate, unless that was done before the run was interrupted."""
+    config = run.config.evaluation
+    if config.tasks and (number, config.split) not in {(each.number, each.split) for each in run.journal.evaluations()}:
         watching.stage("evaluate", number)
         watching.evaluated(evaluate(run))
 

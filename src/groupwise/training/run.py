@@ -10,11 +10,14 @@ from typing import Any
 
 import torch
 
-from groupwise.core.errors import ConfigError
+from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.journal import Journal
+from groupwise.core.parts import Loss
 from groupwise.core.records import Task
 from groupwise.core.seeds import seed_of
 from groupwise.engines.transformers_engine import TransformersEngine
+from groupwise.envs.environment import Expert
+from groupwise.losses.columns import COLUMN_OF
 from groupwise.rollout.hosts import Host, open_host
 from groupwise.rollout.prompts import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
@@ -47,15 +50,17 @@ class Run:
 
 def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any, Any] | None = None) -> Run:
     """Open everything a run needs; what cannot work is refused before a model loads."""
-    if config.algorithm.loss is None:
-        raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
+    loss, device = _check_possible(config), _device(config.device)
+    if config.threads:
+        torch.set_num_threads(config.threads)
     host = open_host(config.env, workers=config.rollout.workers, timeout=config.rollout.env_timeout)
     seed = seed_of(config.seed, "model")
-    model, tokenizer = model_and_tokenizer or config.model.open(words=config.env.vocabulary(), seed=seed)
-    model = model.to(_device(config.device))
+    words = (*config.env.vocabulary(), *config.rollout.template.words())
+    model, tokenizer = model_and_tokenizer or config.model.open(words=words, seed=seed)
+    model = model.to(device)
     # The engine holds weights of its own, so that a hand-over is a real one and the canary can sing.
     engine = TransformersEngine(copy.deepcopy(model))
-    learner = Learner(model, config.algorithm.loss, config.training.learner, temperature=config.rollout.temperature)
+    learner = Learner(model, loss, config.training.learner, temperature=config.rollout.temperature)
     prompter = Prompter(
         tokenizer,
         template=config.rollout.template,
@@ -63,7 +68,7 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
         instruction=config.env.instruction(),
     )
     folder.mkdir(parents=True, exist_ok=True)
-    words = prompter.opening_ids("")
+    opening = prompter.opening_ids("")
     tasks = config.env.panel("train")
     return Run(
         config=config,
@@ -74,10 +79,24 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
         prompter=prompter,
         host=host,
         journal=Journal(folder / "journal.sqlite"),
-        canary=Canary(words, (*words[-4:], prompter.frame.end_id)),
+        canary=Canary(opening, (*opening[-4:], prompter.frame.end_id)),
         tasks=tasks,
         curriculum=config.training.curriculum.start(tasks, seed_of(config.seed, "curriculum")),
     )
+
+
+def _check_possible(config: RunConfig) -> Loss:
+    """Refuse what no part can see alone; the loss that there is."""
+    loss, tasks = config.algorithm.loss, config.env.panel("train")
+    if loss is None:
+        raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
+    for need in sorted(loss.needs - COLUMN_OF.keys()):
+        raise ConfigError(f"algorithm.loss: it needs {need!r}, which nothing here computes; {nearest(need, COLUMN_OF)}")
+    if config.evaluation.tasks:
+        config.env.panel(config.evaluation.split)
+    if config.warm_start is not None and not isinstance(config.env.open(tasks[0]), Expert):
+        raise ConfigError("the environment has no expert to start from; leave out [warm_start]")
+    return loss
 
 
 def _device(name: str) -> torch.device:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Protocol
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.parts import Part, Slot
 from groupwise.envs.environment import EnvironmentSlot
 from groupwise.rewards import EnvironmentReward, RewardSlot
-from groupwise.rollout.actions import ActionRuleSlot, WholeResponse
+from groupwise.rollout.actions import ActionRuleSlot, Choice, WholeResponse
 from groupwise.rollout.memory import MemorySlot, Window
 from groupwise.rollout.plans import Flat, PlanSlot
 from groupwise.rollout.prompts import PromptTemplate
@@ -45,6 +45,15 @@ class RolloutConfig(Part):
     """Processes that environments run in; 0 = in this one, without a time limit."""
     env_timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds an environment in a worker process may take for one action."""
+
+    @model_validator(mode="after")
+    def _choices_are_numbered(self) -> RolloutConfig:
+        if isinstance(self.action_rule, Choice) and self.template.show_admissible != "numbered":
+            raise ValueError(
+                "action_rule 'choice' needs the actions' numbers in the prompt; set template.show_admissible to "
+                '"numbered"'
+            )
+        return self
 
 
 class TrainingConfig(Part):
@@ -87,8 +96,11 @@ class WarmStartConfig(Part):
     epochs: Annotated[int, Field(ge=1)] = 2
     """Passes over its steps."""
     noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of steps at which the attempt strays: some action it has been offered so far, possible now or not. The
-    expert then shows how to recover; the stray steps themselves are not learnt from."""
+    """Share of steps at which the attempt strays, so that the expert shows how to recover: some action that it has been
+    offered so far, possible now or not. These steps are not learnt from."""
+    sloppiness: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of steps at which the teacher does anything that is possible, and is imitated in it: a teacher that knows
+    the way and often does not take it leaves something to learn."""
     observation_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of observation tokens beside the expert's; above 0 a fresh model learns sooner to copy what it reads."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
@@ -106,6 +118,8 @@ class RunConfig(Part):
     """What makes the method."""
     device: str = "auto"
     """Where the model computes: cpu, cuda, cuda:1; auto = a GPU where there is one."""
+    threads: Annotated[int, Field(ge=0)] = 0
+    """Threads that torch computes with; 0 = its own choice. More than there are free cores is many times slower."""
     env: EnvironmentSlot
     """The tasks and the environments that play them."""
     rewards: Annotated[tuple[RewardSlot, ...], Field(min_length=1)] = (EnvironmentReward(),)

@@ -14,9 +14,9 @@ from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.step_table import StepTable
 
 
-def credited(algorithm: Algorithm, trajectories: Sequence[Trajectory]) -> tuple[Credit, BoolArray]:
-    """Credit of every step, and whether it may train; in the order of the steps."""
-    table = StepTable.from_trajectories(trajectories)
+def credited(algorithm: Algorithm, trajectories: Sequence[Trajectory], *, version: int) -> tuple[Credit, BoolArray]:
+    """Credit of every step, and whether it may train; in the order of the steps. `version` is the learner's."""
+    table = StepTable.from_trajectories(trajectories, version=version)
     return algorithm.advantage(table), algorithm.keep(table)
 
 

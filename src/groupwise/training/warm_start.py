@@ -35,7 +35,7 @@ def imitate(run: Run, samples: Sequence[Sample], config: WarmStartConfig) -> lis
     """Train the learner's model to say what samples say, tokens weighted by `advantage`; mean loss of each epoch."""
     model = run.learner.model
     trained = [value for value in model.parameters() if value.requires_grad]
-    optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=0.01, betas=(0.9, 0.98))
+    optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
     packs = [batch.to(next(model.parameters()).device) for batch in pack(samples, token_budget=config.batch_tokens)]
     weights = [sample.advantage for sample in samples]
     weighted = [(batch, column(batch, weights)) for batch in packs]
@@ -84,7 +84,7 @@ def expert_samples(run: Run, tasks: Sequence[Task], config: WarmStartConfig) -> 
 
 
 def _attempt(run: Run, task: Task, number: int, config: WarmStartConfig) -> Iterator[Sample]:
-    """Play the expert, now and then a stray action in its place; each step is a sample."""
+    """Play the teacher: the expert, or what noise and sloppiness put in its place; each step is a sample."""
     environment, prompter = run.config.env.open(task), run.prompter
     if not isinstance(environment, Expert):
         raise ConfigError("the environment has no expert to start from; leave out [warm_start]")
@@ -100,15 +100,18 @@ def _attempt(run: Run, task: Task, number: int, config: WarmStartConfig) -> Iter
         strays = bool(offered) and draws.random() < config.noise
         if strays:
             action = draws.choice(list(offered))
+        elif seen.admissible and draws.random() < config.sloppiness:
+            action = draws.choice(seen.admissible)
         observation_ids = prompter.observation_ids(seen)
-        response = (*prompter.encode(action), prompter.frame.end_id)
+        said = run.config.rollout.action_rule.say(action, admissible=seen.admissible)
+        response = (*prompter.encode(said), prompter.frame.end_id)
         prompt = prompter.prompt(opening, past, observation_ids)
         shown = len(prompt) - len(observation_ids) - len(prompter.frame.before_response)
         yield _sample(prompt, response, shown, 0.0 if strays else 1.0, config.observation_weight, number, index)
         outcome = environment.act(action)
         if outcome.ended:
             return
-        past.append(Exchange(observation_ids=observation_ids, response_ids=response))
+        past.append(prompter.past(seen, observation_ids, response, action))
         seen = outcome.observation
 
 

@@ -23,7 +23,7 @@ def test_the_folder_holds_what_was_taught_and_a_run_begins_with_it(groupwise: Ru
     assert ran.status == 0, ran.err
     lines = ran.out.splitlines()
     assert lines[0] == "2 steps of 2 expert attempts"
-    assert lines[1].startswith("loss 3.")
+    assert lines[1].startswith("loss 2.")
     assert lines[1].endswith("over 150 epochs")
     assert float(lines[1].split()[3]) < 0.1
     assert lines[2].startswith("success 100.0 % ")

@@ -73,5 +73,5 @@ def test_settings_that_cannot_be_meant_are_refused_before_anything_loads(
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ConfigError, match=r"model\.path: cannot load '.*nowhere'"):
+    with pytest.raises(ConfigError, match=r"model\.path: there is no folder '.*nowhere'; give a local"):
         opened(tmp_path / "nowhere")

@@ -131,3 +131,19 @@ def test_a_task_of_another_environment_is_refused() -> None:
     assert str(raised.value) == (
         f"task {foreign.id} belongs to the environment 'numbers', not 'household'; open it with that one"
     )
+
+
+def test_household_rooms_limit_the_homes_and_the_words() -> None:
+    bedroom = Household(rooms=("bedroom",), families=("pick", "examine"), num_receptacles=3)
+    assert {task.payload["lamp"] for task in bedroom.panel("test") if "lamp" in task.payload} <= {
+        "desk 1",
+        "sidetable 1",
+    }
+    assert "microwave" not in bedroom.vocabulary()
+    assert "pillow" in bedroom.vocabulary()
+    assert len(bedroom.vocabulary()) < len(Household().vocabulary())
+
+
+def test_a_household_family_without_its_room_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the family 'heat' is played in a kitchen; add that room"):
+        Household(rooms=("bedroom",), families=("pick", "heat"))

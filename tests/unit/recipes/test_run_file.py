@@ -10,7 +10,7 @@ import tomli_w
 from groupwise import Algorithm, ConfigError, recipes
 from groupwise.advantages import EpisodeReturn, Relative
 from groupwise.groups import ByTask
-from groupwise.recipes.run_file import load_algorithm
+from groupwise.recipes.run_file import decode_algorithm, load_algorithm
 
 RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
 FIELDS = f"Valid: {', '.join(sorted(Algorithm.model_fields))}"
@@ -110,3 +110,33 @@ def test_a_run_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"{path}: not valid TOML: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
     )
+
+
+def test_parts_of_a_recipe_can_be_changed_one_by_one() -> None:
+    plain = decode_algorithm({"algorithm": {"recipe": "hgpo", "depth": 1}})
+    changed = decode_algorithm(
+        {
+            "algorithm": {
+                "recipe": "hgpo",
+                "depth": 1,
+                "loss": {"old": "engine", "penalties": []},
+                "filters": ["zero_spread"],
+            }
+        }
+    )
+    assert changed.advantage == plain.advantage
+    assert plain.loss is not None
+    assert changed.loss == plain.loss.model_copy(update={"old": "engine", "penalties": ()})  # type: ignore[attr-defined]
+    assert [type(part).__name__ for part in changed.filters] == ["ZeroSpread"]
+
+
+def test_a_part_of_another_kind_replaces_the_recipes() -> None:
+    surrogate = {"kind": "clip", "low": 0.1, "high": 0.3}
+    changed = decode_algorithm({"algorithm": {"recipe": "cispo", "loss": {"surrogate": surrogate}}})
+    made = changed.config()["loss"]["surrogate"]
+    assert (made["kind"], made["low"], made["high"]) == ("clip", 0.1, 0.3)
+
+
+def test_a_wrong_part_of_a_recipe_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"unknown field 'odl'.*'old'"):
+        decode_algorithm({"algorithm": {"recipe": "hgpo", "loss": {"odl": "engine"}}})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.rollout import Tagged, WholeResponse
+from groupwise.rollout import Choice, Tagged, WholeResponse
 
 
 def test_the_whole_response_is_the_action() -> None:
@@ -26,3 +26,26 @@ def test_without_a_tag_the_last_characters_are_sent_and_the_step_is_invalid() ->
     assert Tagged(fallback=6).read("I will OPEN it", stopped=True) == ("pen it", False)
     assert Tagged(fallback=30).read("short", stopped=True) == ("short", False)
     assert Tagged(fallback=0).read("short", stopped=True) == ("", False)
+
+
+LISTED = ("go to desk 1", "open drawer 1")
+
+
+def test_a_choice_is_a_number_of_the_list() -> None:
+    rule = Choice()
+    assert rule.read("2", stopped=True, admissible=LISTED) == ("open drawer 1", True)
+    assert rule.read("2", stopped=False, admissible=LISTED) == ("open drawer 1", False)
+    for wrong in ("0", "3", "-1", "two", "", "2 2", "²"):
+        assert rule.read(wrong, stopped=True, admissible=LISTED) == (wrong, False), wrong
+    assert rule.read("1", stopped=True) == ("1", False), "there is no list"
+
+
+@pytest.mark.parametrize("rule", [WholeResponse(), Choice(), Tagged()])
+def test_what_a_rule_says_it_reads(rule: WholeResponse | Choice | Tagged) -> None:
+    for action in LISTED:
+        said = rule.say(action, admissible=LISTED)
+        assert rule.read(said, stopped=True, admissible=LISTED) == (action, True)
+
+
+def test_an_action_that_is_not_listed_is_said_as_it_is() -> None:
+    assert Choice().say("close drawer 1", admissible=LISTED) == "close drawer 1"

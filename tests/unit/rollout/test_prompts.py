@@ -80,7 +80,10 @@ def test_a_chat_template_draws_the_frame() -> None:
 
 def test_possible_actions_are_listed_where_asked_for() -> None:
     seen = Observation(text="see mug", admissible=("take mug", "take cup"))
-    assert PromptTemplate(show_admissible=True).observation(seen) == "see mug Possible: take mug, take cup."
+    assert PromptTemplate(show_admissible="yes").observation(seen) == "see mug Possible: take mug, take cup."
+    numbered = PromptTemplate(show_admissible="numbered")
+    assert numbered.observation(seen) == "see mug Possible: 1 take mug, 2 take cup."
+    assert numbered.words()[:3] == ("1", "2", "3")
     assert PromptTemplate().observation(seen) == "see mug"
 
 
@@ -102,3 +105,18 @@ def test_a_template_that_drops_turns_is_refused() -> None:
     assert str(caught.value) == (
         "the chat template changes or drops what is said in it; use a template that keeps its turns"
     )
+
+
+def test_a_told_past_says_the_action_and_leaves_the_list_out() -> None:
+    tokenizer = word_tokenizer(["see", "mug", "take", "possible", ":", ",", ".", ">", "1", "2"])
+    template = PromptTemplate(show_instruction=False, show_goal=False, show_admissible="numbered", tell_past=True)
+    prompter = Prompter(tokenizer, template=template, memory=Window(steps=1), instruction="")
+    seen = Observation(text="see mug", admissible=("take mug", "see mug"))
+    shown, said = prompter.observation_ids(seen), (*prompter.encode("1"), prompter.frame.end_id)
+    told = prompter.past(seen, shown, said, "take mug")
+    prompt = prompter.prompt(prompter.opening_ids(""), [told], shown)
+    assert tokenizer.decode(prompt) == ("<s> see mug > take mug </s> see mug possible : 1 take mug , 2 see mug . >")
+    exact = Prompter(
+        tokenizer, template=template.model_copy(update={"tell_past": False}), memory=Window(steps=1), instruction=""
+    ).past(seen, shown, said, "take mug")
+    assert (exact.observation_ids, exact.response_ids) == (shown, said)

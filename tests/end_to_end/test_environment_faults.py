@@ -1,0 +1,134 @@
+"""Environments that raise, hang or die in a real run cost their own attempts; what spoils all of them stops the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise.core.errors import EnvironmentFault, RecordError, TrainingError
+from groupwise.core.records import Trajectory
+from groupwise.rewards import EnvironmentReward
+from groupwise.rollout import Flat
+from groupwise.training import gather
+from groupwise.training.loop import train
+from groupwise.training.run import Run, open_run, parameter_hash
+from groupwise.training.run_config import EvaluationConfig, RolloutConfig
+from tests.end_to_end.runs import config
+from tests.end_to_end.unruly import TROUBLE_AT, Unruly
+
+NO_EVALUATION = EvaluationConfig(tasks=0)
+
+
+def run_with(folder: Path, trouble: str, *, workers: int, attempts: int = 16) -> Run:
+    settings = config(
+        2,
+        env=Unruly(trouble=trouble),  # type: ignore[arg-type]
+        rollout=RolloutConfig(max_tokens=1, plan=Flat(attempts=attempts), workers=workers, env_timeout=0.3),
+        evaluation=NO_EVALUATION,
+    )
+    return open_run(settings, folder)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "workers", "stop", "error"),
+    [
+        ("raise", 0, "error", "RuntimeError: the roof fell in"),
+        ("raise", 1, "error", "RuntimeError: the roof fell in"),
+        ("hang", 1, "timeout", "no answer within 0.3 seconds"),
+        ("die", 1, "error", "the worker ended with status 7"),
+    ],
+)
+def test_an_environment_that_fails_now_and_then_costs_its_attempts_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str, workers: int, stop: str, error: str
+) -> None:
+    played: list[list[Trajectory]] = []
+
+    def watched(*arguments: object, **options: object) -> list[Trajectory]:
+        played.append(real_play(*arguments, **options))  # type: ignore[arg-type]
+        return played[-1]
+
+    real_play = gather.play
+    monkeypatch.setattr(gather, "play", watched)
+    run = run_with(tmp_path, trouble, workers=workers)
+    with run.host:
+        train(run)
+    assert run.journal.numbers() == [1, 2]
+    for number, attempts in enumerate(played, start=1):
+        failed = [attempt for attempt in attempts if attempt.steps[0].action.startswith(TROUBLE_AT)]
+        assert 0 < len(failed) < 16
+        assert {attempt.stop.value for attempt in failed} == {stop}
+        assert all(error in (attempt.error or "") for attempt in failed), failed[0].error
+        assert dict(run.journal.curve("rollout/faults"))[number] == len(failed)
+        kept = [(found["task"], found["attempt"]) for found in run.journal.trajectories(number)]
+        assert kept == sorted((each.task.id, each.attempt) for each in attempts if each.error is None)
+        assert len(kept) == 32 - len(failed)
+
+
+def test_attempts_at_one_task_that_begin_differently_stop_the_run(tmp_path: Path) -> None:
+    run = run_with(tmp_path, "elsewhere", workers=0)
+    with pytest.raises(EnvironmentFault) as caught:
+        train(run)
+    told = str(caught.value)
+    assert "attempts 0 and 1 start from different observations" in told
+    assert told.endswith("open the environment from the task alone, without global random numbers")
+    assert run.journal.last() == -1
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_reward_that_is_not_a_number_stops_the_run_before_anything_is_learnt(tmp_path: Path, workers: int) -> None:
+    run = run_with(tmp_path, "nan", workers=workers)
+    before = parameter_hash(run.learner.model)
+    with run.host, pytest.raises(RecordError) as caught:
+        train(run)
+    assert "attempt" in str(caught.value)
+    assert "step 0: the environment's own reward is nan; rewards are finite" in str(caught.value)
+    assert parameter_hash(run.learner.model) == before
+    assert run.journal.last() == -1
+
+
+class Spoilt(EnvironmentReward):
+    """Pays what cannot be paid."""
+
+    def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
+        return tuple(float("nan") for _ in trajectory.steps)
+
+
+def test_a_reward_part_that_gives_no_number_is_named(tmp_path: Path) -> None:
+    run = open_run(config(2, rewards=(EnvironmentReward(), Spoilt()), evaluation=NO_EVALUATION), tmp_path)
+    before = parameter_hash(run.learner.model)
+    with pytest.raises(RecordError) as caught:
+        train(run)
+    assert "attempt 0, step 0: reward 'tests.end_to_end.test_environment_faults:Spoilt' is nan" in str(caught.value)
+    assert parameter_hash(run.learner.model) == before
+
+
+class Broken:
+    """Opens, and then always raises."""
+
+    def __init__(self, sound: object) -> None:
+        self._sound = sound
+
+    def observe(self) -> object:
+        return self._sound.observe()  # type: ignore[attr-defined]
+
+    def act(self, action: str) -> None:
+        raise OSError("no such room")
+
+
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_an_environment_that_always_fails_stops_the_run_with_the_causes(tmp_path: Path, evaluated: bool) -> None:
+    settings = config(2) if evaluated else config(2, evaluation=NO_EVALUATION)
+    run = open_run(settings, tmp_path)
+    sound = settings.env.open
+    run.host._env = type("Env", (), {"open": lambda self, task: Broken(sound(task))})()  # type: ignore[attr-defined]
+    with pytest.raises(TrainingError) as caught:
+        train(run)
+    assert str(caught.value) == (
+        "evaluation on split 'train': none of 50 attempts says whether it succeeded (50 x OSError: no such room); mend "
+        "the environment, which `groupwise check env` looks at"
+        if evaluated
+        else "update 1: only 0 of 128 attempts survived (128 x OSError: no such room); mend the environment"
+    )

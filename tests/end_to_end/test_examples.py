@@ -1,0 +1,74 @@
+"""Every run file of the examples says what it is and makes two updates; every recipe and environment has one."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise import recipes
+from groupwise.core.journal import Journal
+from groupwise.envs import ENVS
+from groupwise.recipes.run_file import load_run
+from groupwise.training.loop import train
+from groupwise.training.run import open_run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = sorted(EXAMPLES.rglob("*.toml"))
+SMALL = (
+    "model={kind='tiny', hidden=16, layers=1, heads=2}",
+    "rollout.plan.attempts=4",
+    "training.updates=2",
+    "training.tasks=2",
+    "training.checkpoint_every=2",
+    "evaluation.tasks=2",
+    "evaluation.attempts=1",
+)
+"""What makes a run small whatever it is."""
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(EXAMPLES).with_suffix(""))
+
+
+def content(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def test_every_environment_and_every_recipe_has_an_example() -> None:
+    shown = {content(path)["env"]["kind"] for path in EXAMPLES.glob("*.toml")}
+    assert shown >= set(ENVS) - {"household"}  # the demonstration of the whole
+    assert {path.stem for path in EXAMPLES.glob("recipes/*.toml")} == set(recipes.names())
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_it_says_what_it_shows_and_how_to_run_it(path: Path) -> None:
+    first, *rest = path.read_text(encoding="utf-8").splitlines()
+    assert first.startswith("# ")
+    assert any(line.startswith(f"#     groupwise train examples/{name_of(path)}.toml") for line in rest)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("recipes/*.toml")), ids=name_of)
+def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
+    found, first = content(path), content(EXAMPLES / "recipes" / "grpo.toml")
+    assert found.pop("algorithm")["recipe"] == path.stem
+    del first["algorithm"]
+    assert found == first
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_it_makes_two_updates(path: Path, tmp_path: Path) -> None:
+    if content(path)["env"]["kind"] == "gymnasium":
+        pytest.importorskip("gymnasium")
+    warm = ("warm_start.tasks=4", "warm_start.epochs=1") if "warm_start" in content(path) else ()
+    short = ("env.max_steps=3",) if path.parent.name == "recipes" else ()
+    run = open_run(load_run(path, overrides=[*SMALL, *warm, *short]), tmp_path)
+    train(run)
+    with Journal(tmp_path / "journal.sqlite", read_only=True) as journal:
+        assert journal.numbers() == [1, 2]
+        assert len(journal.curve("rollout/success")) == 2
+        assert {found.number for found in journal.evaluations()} == {0, 2}

@@ -1,0 +1,126 @@
+"""A run that is killed twenty times and resumed ends as the one that never was: weights, metrics, attempts, credit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from transformers import AutoModelForCausalLM
+
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.journal import Journal
+from groupwise.recipes.run_file import load_run
+from groupwise.reports.run.recredit import Recredit
+from groupwise.training.checkpoint import latest_checkpoint
+from groupwise.training.run import parameter_hash
+
+ROOT = Path(__file__).parents[2]
+UPDATES = 8
+RUN = f"""
+seed = 3
+
+[algorithm]
+recipe = "hgpo"
+
+[env]
+kind = "gridworld"
+size = 3
+num_holes = 1
+max_steps = 6
+
+[model]
+kind = "tiny"
+hidden = 32
+layers = 1
+
+[rollout]
+max_tokens = 2
+memory = {{ kind = "anchored_window", low = 1, high = 3 }}
+plan = {{ kind = "top_up", attempts = 8, rounds = 2 }}
+
+[training]
+updates = {UPDATES}
+tasks = 4
+checkpoint_every = 2
+
+[training.learner]
+minibatches = 2
+schedule = {{ kind = "cosine", updates = 16 }}
+
+[evaluation]
+tasks = 10
+every = 4
+
+[warm_start]
+tasks = 150
+epochs = 4
+learning_rate = 1e-2
+"""
+
+
+def test_a_run_that_is_killed_twenty_times_ends_as_the_one_that_never_was(tmp_path: Path) -> None:
+    killed = interrupted(tmp_path, num_kills=20)
+    assert len(killed) == 20
+    stages = {name for name, _ in killed}
+    assert stages >= {"open", "warm start", "checkpoint", "evaluate", "rollout", "learn", "handover", "write"}
+    check_weights(tmp_path)
+    with opened(tmp_path / "whole") as whole, opened(tmp_path / "killed") as resumed:
+        check_curves(whole, resumed)
+        check_evaluations(whole, resumed)
+        check_attempts(whole, resumed, load_run(tmp_path / "killed" / "config.toml").algorithm)
+
+
+def interrupted(folder: Path, *, num_kills: int) -> list[tuple[str, int]]:
+    """Train in `whole` and, with interruptions, in `killed`; the stages after whose beginning it was killed."""
+    (folder / "run.toml").write_text(RUN, encoding="utf-8")
+    command = [sys.executable, "-m", "tests.end_to_end.killing", str(folder / "run.toml"), str(folder), f"{num_kills}"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env)
+    assert ran.returncode == 0, ran.stderr
+    return [(name, number) for name, number in json.loads(ran.stdout)]
+
+
+def opened(folder: Path) -> Journal:
+    return Journal(folder / "journal.sqlite", read_only=True)
+
+
+def check_weights(folder: Path) -> None:
+    last = [latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
+    assert [path.name for path in last if path] == [f"{UPDATES:04d}"] * 2
+    first = folder / "whole" / "checkpoints" / "0000"
+    whole, resumed, start = (parameter_hash(AutoModelForCausalLM.from_pretrained(path)) for path in (*last, first))
+    assert resumed == whole
+    assert start != whole
+
+
+def check_curves(whole: Journal, resumed: Journal) -> None:
+    """Every update once, and all but the clock the same to the bit."""
+    assert resumed.numbers() == whole.numbers() == list(range(1, UPDATES + 1))
+    assert resumed.metric_names() == whole.metric_names()
+    for name in whole.metric_names():
+        if not name.startswith(("seconds/", "speed/")):
+            assert resumed.curve(name) == whole.curve(name), name
+    assert len(whole.curve("loss/total")) == UPDATES, "every update taught something"
+
+
+def check_evaluations(whole: Journal, resumed: Journal) -> None:
+    """None is left out because the run was killed between a checkpoint and its evaluation."""
+    assert {found.number for found in whole.evaluations()} == {0, 4, UPDATES}
+    assert resumed.evaluations() == whole.evaluations()
+
+
+def check_attempts(whole: Journal, resumed: Journal, algorithm: Algorithm) -> None:
+    """Attempts and credit are the same, and the credit comes out again when the journal is replayed."""
+    for number in whole.numbers():
+        found = list(resumed.trajectories(number))
+        assert found == list(whole.trajectories(number))
+        replayed = Recredit.of(found, algorithm)
+        assert replayed.credit.values.tolist() == list(replayed.recorded)
+        assert any(replayed.recorded)

@@ -1,0 +1,145 @@
+"""What breaks a run itself stops it within one update, with a message that names it, and the run can go on after it."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise.core.errors import TrainingError  # noqa: E402
+from groupwise.training import loop  # noqa: E402
+from groupwise.training.checkpoint import latest_checkpoint, save_checkpoint  # noqa: E402
+from groupwise.training.loop import train  # noqa: E402
+from groupwise.training.run import Run, open_run, parameter_hash  # noqa: E402
+from tests.end_to_end.runs import config, finished  # noqa: E402
+
+
+def test_weights_that_do_not_arrive_stop_the_run_within_one_update(tmp_path: Path) -> None:
+    run = open_run(config(3, seed=1), tmp_path)
+    real_load = run.engine.load
+    run.engine.load = lambda weights, *, version: real_load({}, version=version)  # type: ignore[method-assign]
+    with pytest.raises(TrainingError) as caught:
+        train(run)
+    assert str(caught.value).startswith("after the hand-over of version 1 the engine and the learner disagree by ")
+    assert str(caught.value).endswith("on a fixed prompt (allowed 0.001): the engine did not take the weights over")
+    assert run.journal.last() == -1
+
+
+def test_a_hand_over_that_is_never_made_is_told_by_the_version(tmp_path: Path) -> None:
+    run = open_run(config(3), tmp_path)
+    run.engine.load = lambda weights, *, version: None  # type: ignore[method-assign]
+    with pytest.raises(TrainingError) as caught:
+        train(run)
+    assert str(caught.value) == (
+        "the engine reports weights of version 0, but version 1 was handed over; its `load` did not take"
+    )
+    assert run.journal.last() == -1
+
+
+def spoil_loss(run: Run) -> None:
+    """From the second update on, the loss is not a number."""
+    sound: Any = run.learner._loss
+
+    class Spoilt:
+        needs, unit = sound.needs, sound.unit
+
+        def __call__(self, columns: Any, totals: Any) -> Any:
+            result = sound(columns, totals)
+            return replace(result, loss=result.loss * (float("nan") if run.learner.steps else 1.0))
+
+    run.learner._loss = Spoilt()
+
+
+def spoil_gradient(run: Run) -> None:
+    """From the second update on, the gradient of one weight is not a number."""
+    weight = run.learner.model.get_parameter("model.norm.weight")
+    weight.register_hook(lambda gradient: gradient * (float("nan") if run.learner.steps else 1.0))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [
+        (spoil_loss, "the loss is not finite (nan)"),
+        (spoil_gradient, "the gradient is not finite (nan, first in model.norm.weight)"),
+    ],
+)
+def test_a_nan_in_learning_stops_the_run_and_leaves_the_weights(
+    tmp_path: Path, spoil: Callable[[Run], None], what: str
+) -> None:
+    whole = finished(tmp_path / "whole", config(2))
+    run = open_run(config(2, checkpoint_every=1), tmp_path / "spoilt")
+    spoil(run)
+    with pytest.raises(TrainingError) as caught:
+        train(run)
+    assert str(caught.value) == (
+        f"optimiser step 2: {what}; weights and optimiser were left as they were. Lower the learning rate, or look at "
+        "this update's rewards"
+    )
+    assert run.journal.numbers() == [1]
+    # Once the cause is mended the run goes on from where it was.
+    resumed = finished(tmp_path / "spoilt", config(2, checkpoint_every=1), resume=True)
+    assert parameter_hash(resumed.learner.model) == parameter_hash(whole.learner.model)
+
+
+@pytest.mark.parametrize("allowed", [0, 20_000, 200_000], ids=["nothing", "no weights", "weights only"])
+def test_a_full_disk_leaves_the_earlier_checkpoint_and_the_run_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    def on_a_full_disk(folder: Path, number: int, *rest: Any) -> Path:
+        if number == 0:
+            return save_checkpoint(folder, number, *rest)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (allowed, limits[1]))
+        try:
+            return save_checkpoint(folder, number, *rest)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    folder = tmp_path / "full"
+    monkeypatch.setattr(loop, "save_checkpoint", on_a_full_disk)
+    with pytest.raises(TrainingError) as caught:
+        finished(folder, config(3))
+    assert str(caught.value).startswith(f"checkpoint {folder / 'checkpoints' / '0002'} could not be written (")
+    assert "File too large" in str(caught.value)
+    assert str(caught.value).endswith("; the earlier ones are untouched. Free some space, then go on with --resume")
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["0000", "latest"]
+    monkeypatch.undo()
+    resumed = finished(folder, config(3), resume=True)
+    whole = finished(tmp_path / "whole", config(3))
+    assert parameter_hash(resumed.learner.model) == parameter_hash(whole.learner.model)
+    assert resumed.journal.numbers() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])
+def test_a_damaged_checkpoint_names_the_one_before_and_the_advice_works(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "run"
+    finished(folder, config(4))
+    latest = latest_checkpoint(folder / "checkpoints")
+    assert latest is not None
+    assert latest.name == "0004"
+    content = (latest / name).read_bytes()
+    (latest / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(TrainingError) as caught:
+        finished(folder, config(6), resume=True)
+    pointer = folder / "checkpoints" / "latest"
+    assert str(caught.value).startswith(f"checkpoint {latest} is damaged (")
+    assert str(caught.value).endswith(f"; the one before it is 0002: write `0002` into {pointer} and resume")
+    pointer.write_text("0002\n", encoding="utf-8")
+    resumed = finished(folder, config(6), resume=True)
+    whole = finished(tmp_path / "whole", config(6))
+    assert parameter_hash(resumed.learner.model) == parameter_hash(whole.learner.model)
+    assert resumed.journal.numbers() == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_first_checkpoint_has_none_before_it(tmp_path: Path) -> None:
+    finished(tmp_path, config(0))
+    (tmp_path / "checkpoints" / "0000" / "state.json").unlink()
+    with pytest.raises(TrainingError) as caught:
+        finished(tmp_path, config(1), resume=True)
+    assert str(caught.value).endswith("; there is no earlier one: start the run again")

@@ -1,0 +1,248 @@
+"""Wrong run files stop `groupwise train` before a model loads: with the path, the reason and the nearest valid name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import pytest
+
+pytest.importorskip("torch")
+
+import transformers
+
+from groupwise.cli.main import main
+from groupwise.core.parts import Part
+from groupwise.engines import TinyModel
+
+ROOT = Path(__file__).parents[2]
+SOUND = """
+[algorithm]
+recipe = "dr_grpo"
+
+[env]
+kind = "identity"
+
+[model]
+kind = "tiny"
+"""
+SECTIONS = "Valid: algorithm, device, env, evaluation, model, rewards, rollout, seed, threads, trackers, training, warm_start"
+
+UNKNOWN = [
+    ("trainin.updates=3", f"unknown section 'trainin'; did you mean 'training'? {SECTIONS}"),
+    (
+        "training.updtes=3",
+        "RunConfig: training: TrainingConfig: unknown field 'updtes'; did you mean 'updates'? "
+        "Valid: checkpoint_every, curriculum, learner, least_survivors, tasks, updates",
+    ),
+    (
+        "training.learner.schedule={kind='cosine', updates=9, flor=0.1}",
+        "RunConfig: training: TrainingConfig: learner: LearnerConfig: schedule: Cosine: unknown field 'flor'; "
+        "did you mean 'floor'? Valid: floor, updates, warmup_updates",
+    ),
+    (
+        "algorithm.loss.surogate=clip",
+        "Algorithm: loss: PolicyLoss: unknown field 'surogate'; did you mean 'surrogate'? "
+        "Valid: aggregate, corrections, old, penalties, ratio, surrogate",
+    ),
+    (
+        "env.num_word=4",
+        "RunConfig: env: Identity: unknown field 'num_word'; did you mean 'num_words'? "
+        "Valid: length, max_steps, num_words",
+    ),
+    (
+        "env.kind=houshold",
+        "RunConfig: env: there is no env 'houshold'; did you mean 'household'? "
+        "Valid: boxes, countdown, gridworld, gymnasium, household, identity, lookup",
+    ),
+    ("model.kind=tny", "RunConfig: model: there is no model 'tny'; did you mean 'tiny'? Valid: pretrained, tiny"),
+    (
+        "rollout.memory=fll",
+        "RunConfig: rollout: RolloutConfig: memory: there is no memory 'fll'; did you mean 'full'? "
+        "Valid: anchored_window, full, window",
+    ),
+]
+"""A name that is not one, at each level of the file."""
+
+WRONG = [
+    (
+        "training.updates=many",
+        "RunConfig: training: TrainingConfig: updates: input should be a valid integer, unable to parse string as an "
+        "integer, found 'many'",
+    ),
+    (
+        "rollout.temperature=0",
+        "RunConfig: rollout: RolloutConfig: temperature: input should be greater than 0, found 0",
+    ),
+    ("seed=1.5", "RunConfig: seed: input should be a valid integer, got a number with a fractional part, found 1.5"),
+    ("model=3", "RunConfig: model: found 3; give a model, or a table with its `kind`"),
+    ("training.updates", "--set 'training.updates' has no value; write --set training.updates=VALUE"),
+    ("env.kind.x=1", "--set env.kind.x: 'kind' is a value, not a section"),
+]
+"""A value that cannot be, and a --set that says nothing."""
+
+IMPOSSIBLE = [
+    (
+        "rollout.action_rule=choice",
+        "RunConfig: rollout: RolloutConfig: action_rule 'choice' needs the actions' numbers in the prompt; set "
+        'template.show_admissible to "numbered"',
+    ),
+    (
+        "env={kind='household', families=['heat'], rooms=['bedroom']}",
+        "RunConfig: env: Household: the family 'heat' is played in a kitchen; add that room, or leave the family out",
+    ),
+    (
+        "model={kind='pretrained', path='x', dtype='bfloat16'}",
+        "RunConfig: model: PretrainedModel: all weights would train in bfloat16, where small steps are rounded away; "
+        "set dtype = 'float32', or a lora_rank",
+    ),
+    (
+        "model.heads=3",
+        "RunConfig: model: TinyModel: hidden is 128, but each of the 3 heads takes an even share of it; give a "
+        "multiple of 6",
+    ),
+    (
+        "env={kind='boxes', max_steps=5}",
+        "RunConfig: env: Boxes: num_moves is 14, more than max_steps, 5: some levels could not be solved; raise "
+        "max_steps",
+    ),
+    (
+        "algorithm.loss={old='engine', corrections=['truncate']}",
+        "Algorithm: loss: PolicyLoss: Truncate has nothing to correct with old='engine', where the ratio itself is "
+        "taken against the engine; leave out the one or the other",
+    ),
+    (
+        "env.kind=my_games.chess:Chess",
+        "RunConfig: env: cannot load the env 'my_games.chess:Chess': No module named 'my_games'; check that the "
+        "package is installed",
+    ),
+]
+"""Settings that do not go together, seen when the file is read."""
+
+
+class Critical(Part, slot="penalty"):
+    """A penalty that reads what nobody computes."""
+
+    weight: float = 1.0
+    needs: ClassVar[frozenset[str]] = frozenset({"reference_logps"})
+
+
+OPENED = [
+    ("evaluation.split=tst", "there is no split 'tst'; did you mean 'test'? Valid: test, train, validation"),
+    (
+        "model={kind='pretrained', path='models/wram'}",
+        "model.path: there is no folder 'models/wram'; did you mean 'models/warm'? Valid: models/cold, models/warm",
+    ),
+    (
+        "model={kind='pretrained', path='/nowhere/at/all'}",
+        "model.path: there is no folder '/nowhere/at/all'; give a local folder or a hub name",
+    ),
+    (
+        f"algorithm.loss.penalties=['{__name__}:Critical']",
+        "algorithm.loss: it needs 'reference_logps', which nothing here computes; did you mean 'reference_logp'? "
+        "Valid: entropy, old_logp, reference_logp",
+    ),
+]
+"""What is seen when the run is opened: still before a model."""
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Trains with overrides in an empty folder, where no model may be made or loaded; what it was stopped with."""
+
+    def refuse(*arguments: object, **options: object) -> NoReturn:
+        raise AssertionError("a model was opened")
+
+    monkeypatch.setattr(TinyModel, "build", refuse)
+    for loader in (transformers.AutoModelForCausalLM, transformers.AutoTokenizer):
+        monkeypatch.setattr(loader, "from_pretrained", refuse)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text(SOUND, encoding="utf-8")
+
+    def stop(*overrides: str) -> str:
+        options = [word for override in overrides for word in ("--set", override)]
+        monkeypatch.setattr(sys, "argv", ["groupwise", "train", "run.toml", *options])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        assert caught.value.code == 2
+        return capsys.readouterr().err
+
+    return stop
+
+
+@pytest.mark.parametrize(("override", "message"), [*UNKNOWN, *WRONG, *IMPOSSIBLE])
+def test_a_wrong_run_file_is_named_with_the_reason_and_leaves_nothing(
+    stopped: Any, tmp_path: Path, override: str, message: str
+) -> None:
+    assert stopped(override) == f"error: run.toml: {message}\n"
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("override", "message"), OPENED)
+def test_what_shows_when_a_run_is_opened_stops_it_before_a_model(
+    stopped: Any, tmp_path: Path, override: str, message: str
+) -> None:
+    for name in ("warm", "cold"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+    assert stopped(override) == f"error: {message}\n"
+    assert not (tmp_path / "runs" / "run" / "journal.sqlite").exists()
+
+
+def test_an_algorithm_without_a_loss_cannot_train(stopped: Any, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(
+        "[algorithm.advantage]\nkind = 'relative'\nby = 'by_task'\nof = 'episode_return'\n"
+        "[env]\nkind = 'identity'\n[model]\nkind = 'tiny'\n",
+        encoding="utf-8",
+    )
+    assert stopped() == "error: the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]\n"
+
+
+def test_an_environment_whose_package_is_missing_says_what_to_install(
+    stopped: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    assert stopped("env={kind='gymnasium', id='FrozenLake-v1'}") == (
+        "error: the environment 'gymnasium' needs a package that is not here; pip install 'groupwise[gymnasium]'\n"
+    )
+
+
+def test_a_warm_start_without_an_expert_is_refused(stopped: Any) -> None:
+    pytest.importorskip("gymnasium")
+    assert stopped("env={kind='gymnasium', id='FrozenLake-v1'}", "warm_start.tasks=2") == (
+        "error: the environment has no expert to start from; leave out [warm_start]\n"
+    )
+
+
+def test_a_device_that_is_none_is_refused(stopped: Any) -> None:
+    told = stopped("device=gpu")
+    assert told.startswith("error: device: 'gpu' cannot be used (")
+    assert told.endswith("); give cpu, cuda, or auto\n")
+
+
+WITHOUT_TORCH = """
+import sys
+from groupwise.cli.main import main
+for words in (["missing.toml"], ["run.toml", "--set", "algorithm.recipe=hgop"], ["run.toml", "--set", "sed=1"]):
+    sys.argv = ["groupwise", "train", *words]
+    try:
+        main()
+    except SystemExit as stopped:
+        assert stopped.code == 2
+assert "torch" not in sys.modules
+"""
+
+
+def test_what_is_wrong_with_the_file_or_the_recipe_is_told_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(SOUND, encoding="utf-8")
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False, cwd=tmp_path, env=env
+    )
+    assert ran.returncode == 0, ran.stderr
+    first, second, third = ran.stderr.splitlines()
+    assert first == "error: missing.toml: there is no such file; give a recipe's name or a TOML file"
+    assert second.startswith("error: run.toml: there is no recipe 'hgop'; did you mean 'hgpo'? Valid: a_grae, ")
+    assert third == f"error: run.toml: unknown section 'sed'; did you mean 'seed'? {SECTIONS}"

@@ -1,0 +1,54 @@
+"""Gathering an update's attempts: tasks by turns, further attempts at a task that comes again, refills."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise.rollout import TopUp  # noqa: E402
+from groupwise.training.gather import gather  # noqa: E402
+from groupwise.training.loop import train  # noqa: E402
+from groupwise.training.run import open_run  # noqa: E402
+from tests.unit.training.runs import small_config, small_run  # noqa: E402
+
+
+def test_each_task_gets_its_attempts_and_every_attempt_is_chosen(tmp_path: Path) -> None:
+    found = gather(small_run(tmp_path), 1)
+    assert len(found.played) == len(found.survivors) == len(found.chosen) == 16
+    assert sorted({trajectory.attempt for trajectory in found.chosen}) == list(range(8))
+    assert len({trajectory.id for trajectory in found.chosen}) == 16
+
+
+def test_a_task_that_comes_again_gets_further_attempts(tmp_path: Path) -> None:
+    config = small_config()
+    more = config.model_copy(update={"training": config.training.model_copy(update={"tasks": 6})})
+    run = open_run(more, tmp_path)
+    found = gather(run, 1)
+    assert len(found.chosen) == 48
+    assert len({trajectory.id for trajectory in found.chosen}) == 48, "no attempt is made twice"
+    assert len({trajectory.task.id for trajectory in found.chosen}) == len(run.tasks[:6])
+
+
+def test_a_topped_up_update_trains_on_groups_that_differ_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    config = small_config(updates=4)
+    plan = config.rollout.model_copy(update={"plan": TopUp(attempts=8, rounds=5)})
+    config = config.model_copy(update={"rollout": plan})
+    whole = open_run(config, tmp_path / "whole")
+    train(whole)
+    groups: dict[tuple[int, str], set[float]] = {}
+    for number in range(1, 5):
+        for row in whole.journal.trajectories(number):
+            groups.setdefault((number, row["task"]), set()).add(row["success"])
+    assert groups
+    assert all(len(scores) == 2 for scores in groups.values()), "every group that trains has both"
+    cut = open_run(
+        config.model_copy(update={"training": config.training.model_copy(update={"updates": 2})}), tmp_path / "cut"
+    )
+    train(cut)
+    resumed = open_run(config, tmp_path / "cut")
+    train(resumed, resume=True)
+    for number in range(1, 5):
+        assert list(resumed.journal.trajectories(number)) == list(whole.journal.trajectories(number))
