@@ -62,6 +62,9 @@ def test_an_environment_that_fails_now_and_then_costs_its_attempts_only(
         assert {attempt.stop.value for attempt in failed} == {stop}
         assert all(error in (attempt.error or "") for attempt in failed), failed[0].error
         assert dict(run.journal.curve("rollout/faults"))[number] == len(failed)
+        told = run.journal.faults(number)
+        assert len(told) == len(failed)
+        assert all(row["stop"] == stop and error in row["error"] for row in told)
         kept = [(found["task"], found["attempt"]) for found in run.journal.trajectories(number)]
         assert kept == sorted((each.task.id, each.attempt) for each in attempts if each.error is None)
         assert len(kept) == 32 - len(failed)

@@ -29,7 +29,9 @@ kind = "identity"
 [model]
 kind = "tiny"
 """
-SECTIONS = "Valid: algorithm, device, env, evaluation, model, rewards, rollout, seed, threads, trackers, training, warm_start"
+SECTIONS = (
+    "Valid: algorithm, device, env, evaluation, model, rewards, rollout, seed, threads, trackers, training, warm_start"
+)
 
 UNKNOWN = [
     ("trainin.updates=3", f"unknown section 'trainin'; did you mean 'training'? {SECTIONS}"),

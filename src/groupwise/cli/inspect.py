@@ -81,7 +81,8 @@ def _overview(folder: RunFolder, *, as_json: bool) -> None:
 
 def _groups(folder: RunFolder, number: int, groups: list[PlayedGroup], *, as_json: bool) -> None:
     if as_json:
-        views.print_json({"update": number, "groups": [views.group_summary(group) for group in groups]})
+        summaries = [views.group_summary(group) for group in groups]
+        views.print_json({"update": number, "groups": summaries, "faults": folder.journal.faults(number)})
     else:
         views.groups(folder, number, groups)
 

@@ -62,6 +62,9 @@ def groups(folder: RunFolder, number: int, found: Sequence[PlayedGroup]) -> None
         f"{len(silent)} without any credit",
         highlight=False,
     )
+    for fault in folder.journal.faults(number):
+        place = f"{fault['task']}, attempt {fault['attempt']}, after {figures.plural(fault['steps'], 'step')}"
+        console.print(f"[{MINUS}]{escape(fault['stop'])}[/] {escape(place)}: {escape(fault['error'])}", highlight=False)
     if not found:
         return
     table = _table("task", "attempts", "solved", "outcomes", "spread", "steps", "compared", "mean |credit|", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -32,6 +32,8 @@ SHOWN = ("rollout/success", "rollout/return", "rollout/steps", "rollout/entropy"
 """Metrics of an update's line."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 LAST_LINES = 5
+MOST_FAULTS = 3
+"""Different faults of an update that are named."""
 SPARK_WIDTH = 60
 
 
@@ -67,8 +69,10 @@ class PlainLines(Watcher):
         self._print(evaluation_line(evaluation))
 
     def updated(self, update: Update) -> None:
-        """The update's main numbers."""
+        """The update's main numbers, and what went wrong in it."""
         self._print(update_line(update))
+        for line in fault_lines(update):
+            self._print(line)
 
     def _print(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -108,7 +112,7 @@ class LivePanel(Watcher):
                 curve.append(update.metrics[name])
         self._seconds = stage_seconds(update)
         self._durations.append(sum(self._seconds.values()))
-        self._lines.append(update_line(update))
+        self._lines.extend([update_line(update), *fault_lines(update)])
 
     def summary(self) -> list[str]:
         """What stays on the screen: the evaluations, and the last update."""
@@ -154,6 +158,12 @@ def update_line(update: Update) -> str:
         f"{name.partition('/')[2]} {update.metrics[name]:.3f}" for name in SHOWN if name in update.metrics
     )
     return f"update {update.number:4d}  {numbers}  {sum(stage_seconds(update).values()):.2f} s"
+
+
+def fault_lines(update: Update) -> list[str]:
+    """The faults of an update, equal ones counted together, the commonest first."""
+    causes = Counter(fault.error or fault.stop.value for fault in update.faults).most_common(MOST_FAULTS)
+    return [f"  fault in {count} attempt{'s' * (count > 1)}: {cause}" for cause, count in causes]
 
 
 def warm_line(losses: Sequence[float]) -> str:

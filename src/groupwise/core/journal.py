@@ -30,13 +30,17 @@ CREATE TABLE IF NOT EXISTS trajectories (
     success REAL, origin TEXT NOT NULL, error TEXT, steps BLOB NOT NULL, credit BLOB NOT NULL,
     PRIMARY KEY (number, task, attempt)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS faults (
+    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, stop TEXT NOT NULL, steps INTEGER NOT NULL,
+    error TEXT NOT NULL, PRIMARY KEY (number, task, attempt)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS evaluations (
     number INTEGER NOT NULL, split TEXT NOT NULL, seed INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL,
     panel TEXT NOT NULL, tags TEXT NOT NULL, stop TEXT NOT NULL, success REAL, outcome REAL NOT NULL,
     steps INTEGER NOT NULL, PRIMARY KEY (number, split, seed, task, attempt)
 ) WITHOUT ROWID;
 """
-BY_UPDATE = ("updates", "metrics", "trajectories", "evaluations")
+BY_UPDATE = ("updates", "metrics", "trajectories", "faults", "evaluations")
 """The tables whose rows belong to an update."""
 
 
@@ -82,6 +86,8 @@ class Update:
     """What was sampled for it."""
     credit: Sequence[Sequence[float]] = field(default_factory=list)
     """Credit of each trajectory's steps, in the order of the trajectories."""
+    faults: Sequence[Trajectory] = ()
+    """Attempts that a fault ended; they take part in nothing, but are not forgotten."""
 
 
 class Journal:
@@ -128,6 +134,21 @@ class Journal:
                     for trajectory, credit in zip(update.trajectories, update.credit, strict=True)
                 ],
             )
+            self._database.executemany(
+                "INSERT INTO faults VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (update.number, t.task.id, t.attempt, t.stop.value, len(t.steps), t.error or "")
+                    for t in update.faults
+                ],
+            )
+
+    def faults(self, number: int) -> list[dict[str, Any]]:
+        """The attempts at an update that a fault ended: task, attempt, stop, steps until then, and the error."""
+        if not self._has("faults"):
+            return []
+        names = ("task", "attempt", "stop", "steps", "error")
+        rows = self._database.execute(f"SELECT {', '.join(names)} FROM faults WHERE number = ?", (number,))
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def write_evaluation(self, attempts: Sequence[Evaluated]) -> None:
         """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
@@ -146,11 +167,15 @@ class Journal:
 
     def evaluations(self) -> list[Evaluated]:
         """Every attempt of every evaluation, by update, split, seed and task."""
-        if not self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'evaluations'").fetchone():
-            return []  # read only, and written before there were any
+        if not self._has("evaluations"):
+            return []
         cursor = self._database.execute("SELECT * FROM evaluations ORDER BY number, split, seed, task, attempt")
         names = [column[0] for column in cursor.description]
         return [Evaluated(**dict(zip(names, row, strict=True))) for row in cursor]
+
+    def _has(self, table: str) -> bool:
+        """Whether a journal that is only read was written when there was such a table."""
+        return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone())
 
     def forget_after(self, number: int) -> None:
         """Drop the updates after one: those that a resumed run will make again."""

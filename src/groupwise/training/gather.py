@@ -28,6 +28,11 @@ class Gathered:
     chosen: Sequence[Trajectory]
     """Those of them that are compared and trained on, group by group."""
 
+    @property
+    def faults(self) -> list[Trajectory]:
+        """The attempts that a fault ended."""
+        return [trajectory for trajectory in self.played if not _survived(trajectory)]
+
 
 def gather(run: Run, number: int) -> Gathered:
     """Play attempts until the plan has enough groups."""

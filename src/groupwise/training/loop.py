@@ -58,6 +58,7 @@ def make_update(run: Run, number: int, watching: Watching) -> Update:
         metrics=checked(metrics | clock.seconds),
         trajectories=gathered.chosen,
         credit=credit_by_trajectory(gathered.chosen, credit.values),
+        faults=gathered.faults,
     )
     run.journal.write(update)
     return update

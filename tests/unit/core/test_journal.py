@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,15 @@ def test_a_journal_of_another_schema_is_refused(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"{path}: the journal has schema 99, this version reads 1; use the version that wrote it"
     )
+
+
+def test_attempts_that_a_fault_ended_are_named_and_forgotten_with_their_update(tmp_path: Path) -> None:
+    failed = replace(trajectory(2, 0.0), stop=StopReason.TIMEOUT, error="no answer within 0.3 s")
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        journal.write(replace(update(1), faults=[failed]))
+        assert journal.faults(1) == [
+            {"task": TASK.id, "attempt": 2, "stop": "timeout", "steps": 1, "error": "no answer within 0.3 s"}
+        ]
+        assert len(list(journal.trajectories(1))) == 2, "they take part in nothing"
+        journal.forget_after(0)
+        assert journal.faults(1) == []
