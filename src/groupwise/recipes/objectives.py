@@ -18,8 +18,8 @@ def dapo(*, low: Finite = 0.2, high: Finite = 0.28) -> Algorithm:
     l = max(-A * rho, -A * clip(rho, 1 - low, 1 + high)),   loss = sum_t l_t / tokens
 
     Choices: a task whose attempts all did equally well is dropped, and its tokens leave the denominator. No KL. The
-    paper's other two pieces, sampling until the batch is full again and the soft penalty for overlong answers, belong
-    to the attempt plan and to the reward; they are not part of this recipe yet.
+    paper's other two pieces belong elsewhere in a run file: sampling until the batch is full again is the attempt plan
+    `top_up` in [rollout], the soft penalty for overlong answers the reward `overlong` in `rewards`.
     """
     return Algorithm(
         advantage=grpo().advantage,

@@ -66,8 +66,8 @@ class TopUp(Part, slot="plan"):
         return max(wanted - sum(self._teaches(group) for groups in rounds for group in groups), 0)
 
     def chosen(self, groups: Sequence[Group], wanted: int) -> list[Group]:
-        """The first `wanted` that teach something."""
-        return [group for group in groups if self._teaches(group)][:wanted]
+        """The first `wanted` that teach something; where none does, all of them, so that the update says so."""
+        return [group for group in groups if self._teaches(group)][:wanted] or list(groups)
 
     def _teaches(self, group: Group) -> bool:
         return len({trajectory.scores.get(self.of, trajectory.scores["return"]) for trajectory in group}) > 1

@@ -28,9 +28,11 @@ def train(run: Run, *, resume: bool = False, watchers: Sequence[Watching] = ()) 
         _evaluate(run, done, watching)
     for number in range(done + 1, config.training.updates + 1):
         update = make_update(run, number, watching)
-        _save(run, number, watching) if _due(number, config.training.checkpoint_every, run) else None
+        if _due(number, config.training.checkpoint_every, run):
+            _save(run, number, watching)
         watching.updated(update)
-        _evaluate(run, number, watching) if _due(number, config.evaluation.every, run) else None
+        if _due(number, config.evaluation.every, run):
+            _evaluate(run, number, watching)
 
 
 def make_update(run: Run, number: int, watching: Watching) -> Update:
