@@ -41,9 +41,9 @@ UNKNOWN = [
         "Valid: checkpoint_every, curriculum, learner, least_survivors, tasks, updates",
     ),
     (
-        "training.learner.schedule={kind='cosine', updates=9, flor=0.1}",
+        "training.learner.schedule={kind='cosine', steps=9, flor=0.1}",
         "RunConfig: training: TrainingConfig: learner: LearnerConfig: schedule: Cosine: unknown field 'flor'; "
-        "did you mean 'floor'? Valid: floor, updates, warmup_updates",
+        "did you mean 'floor'? Valid: floor, steps, warmup_steps",
     ),
     (
         "algorithm.loss.surogate=clip",

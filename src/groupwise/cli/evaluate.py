@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.run_folders import run_config
+from groupwise.cli.run_folders import need_trainer, run_config
 from groupwise.cli.screen import errors, output, per_cent
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def evaluate(
     dry: Annotated[bool, typer.Option("--dry", help="Leave the run's journal as it is.")] = False,
 ) -> None:
     """Evaluate a run: success over several seeds with its 95 % interval, by family and by task."""
+    need_trainer()
     config = run_config(run)
     given = {"split": split, "tasks": tasks, "attempts": attempts, "temperature": temperature}
     settings = _settings(config, {name: value for name, value in given.items() if value is not None})
@@ -42,7 +43,11 @@ def evaluate(
     from groupwise.training.evaluation import open_at
 
     with _status(f"playing {settings.tasks} tasks of split {settings.split} with {seeds} seeds"):
-        found = play(open_at(config, run, checkpoint), seeds=range(seeds), settings=settings, write=not dry)
+        # Of an update and a split the journal keeps one evaluation; one with other settings would pass for it.
+        keeps = not dry and settings == config.evaluation
+        found = play(open_at(config, run, checkpoint), seeds=range(seeds), settings=settings, write=keeps)
+    if not keeps and not dry:
+        errors().print("not kept in the journal: the settings are not those of the run", highlight=False)
     if as_json:
         typer.echo(json.dumps(_as_json(found, per_task=per_task), indent=2))
     else:

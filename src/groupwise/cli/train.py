@@ -12,6 +12,7 @@ import typer
 from groupwise.cli.run_folders import CONFIG, differences, holds_run, need_trainer, run_config, write_config
 from groupwise.cli.screen import errors, output
 from groupwise.core.errors import ConfigError
+from groupwise.training.watcher import Watcher
 
 if TYPE_CHECKING:
     from groupwise.training.run_config import RunConfig
@@ -39,24 +40,42 @@ def train(
     check_trackers(config.trackers)
     if resume and (folder / CONFIG).is_file():
         _print_changes(run_config(folder), config)
-    write_config(config, folder)
+    if not resume:
+        write_config(config, folder)
     try:
         with (
             tracked(config.trackers, config.config(), folder) as trackers,
             shown_live(str(folder), config.training.updates, plain=plain) as screen,
         ):
-            run_loop(open_run(config, folder), resume=resume, watchers=[screen, trackers])
+            run = open_run(config, folder)
+            run_loop(run, resume=resume, watchers=[_WritesConfig(config, folder), screen, trackers])
     except KeyboardInterrupt:
         errors().print(f"stopped; go on with: groupwise train --resume {_quoted(folder)}", highlight=False)
         raise typer.Exit(130) from None
     _print_next(folder)
 
 
+class _WritesConfig(Watcher):
+    """Writes the settings once the checkpoint was loaded: those that do not fit it must not replace those that do."""
+
+    def __init__(self, config: RunConfig, folder: Path) -> None:
+        self._config: RunConfig | None = config
+        self._folder = folder
+
+    def stage(self, name: str, number: int) -> None:
+        """The first stage comes after the checkpoint."""
+        if self._config is not None:
+            write_config(self._config, self._folder)
+            self._config = None
+
+
 def _config(file: Path, overrides: Sequence[str], trackers: Sequence[str]) -> RunConfig:
     from groupwise.recipes.run_file import load_run  # a run's whole schema; not every command needs it
 
     config = load_run(file / CONFIG if file.is_dir() else file, overrides=overrides)
-    named = {**config.config(), "trackers": [*config.config()["trackers"], *trackers]}
+    given = config.config()["trackers"]
+    new = [name for name in trackers if name not in {each["kind"] for each in given}]
+    named = {**config.config(), "trackers": [*given, *new]}
     return type(config)(**named) if trackers else config
 
 

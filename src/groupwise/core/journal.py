@@ -10,6 +10,7 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
@@ -120,7 +121,7 @@ class Journal:
     def write(self, update: Update) -> None:
         """Write an update whole, or not at all."""
         assert len(update.credit) == len(update.trajectories), "every trajectory has its credit"
-        with self._database:
+        with self._writing(f"update {update.number}"), self._database:
             self._database.execute("BEGIN IMMEDIATE")
             self._database.execute("INSERT INTO updates VALUES (?, ?)", (update.number, update.version))
             self._database.executemany(
@@ -141,6 +142,16 @@ class Journal:
                     for t in update.faults
                 ],
             )
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise FileError(
+                f"{self._path}: {what} could not be written ({error}); what was there is untouched. Free some "
+                "space, or end whoever else writes there, then go on with --resume"
+            ) from None
 
     def faults(self, number: int) -> list[dict[str, Any]]:
         """The attempts at an update that a fault ended: task, attempt, stop, steps until then, and the error."""

@@ -34,6 +34,10 @@ class StopReason(StrEnum):
     """The environment or the engine did not answer in time."""
 
 
+FAULTS = (StopReason.ERROR, StopReason.TIMEOUT)
+"""Ends that say nothing of the policy."""
+
+
 class Origin(StrEnum):
     """Where an attempt came from; only fresh attempts speak about the current policy."""
 

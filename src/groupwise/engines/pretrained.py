@@ -39,8 +39,8 @@ class PretrainedModel(Part, slot="model"):
 
         _check_folder(self.path)
         try:
-            tokenizer = AutoTokenizer.from_pretrained(self.path)
-            model = AutoModelForCausalLM.from_pretrained(self.path, dtype=getattr(torch, self.dtype))
+            tokenizer = AutoTokenizer.from_pretrained(_place(self.path))
+            model = AutoModelForCausalLM.from_pretrained(_place(self.path), dtype=getattr(torch, self.dtype))
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise ConfigError(
@@ -57,9 +57,14 @@ class PretrainedModel(Part, slot="model"):
             return get_peft_model(model, adapter), tokenizer
 
 
+def _place(path: str) -> str:
+    """The path as transformers takes it, the home folder written out."""
+    return str(Path(path).expanduser()) if path.startswith("~") else path
+
+
 def _check_folder(path: str) -> None:
     """Refuse at once what can only be meant as a folder and is none: the hub would be asked for it for a minute."""
-    folder = Path(path)
+    folder = Path(path).expanduser()
     is_folder = path.startswith((".", "~")) or folder.is_absolute() or path.count("/") > 1
     is_folder = is_folder or ("/" in path and folder.parent.is_dir())
     if not is_folder or folder.is_dir():

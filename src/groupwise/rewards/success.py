@@ -6,10 +6,8 @@ from typing import ClassVar
 
 from groupwise.core.errors import RecordError
 from groupwise.core.parts import Part
-from groupwise.core.records import StopReason, Trajectory
+from groupwise.core.records import FAULTS, Trajectory
 from groupwise.rewards.reward import Amount
-
-FAULTS = (StopReason.ERROR, StopReason.TIMEOUT)
 
 
 class EnvironmentReward(Part, slot="reward"):

@@ -94,7 +94,7 @@ def _request(attempt: Attempt, step: int, prompt: tuple[int, ...], prompter: Pro
         max_tokens=sampling.max_tokens,
         temperature=sampling.temperature,
         stop_ids=(prompter.frame.end_id,),
-        session=f"{attempt.task.id}/{attempt.number}",
+        session=str(attempt.seed),  # not the task: an evaluation may have just played the same one
     )
 
 

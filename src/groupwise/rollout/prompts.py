@@ -88,8 +88,9 @@ class Prompter:
         self.frame = Frame.of(tokenizer)
 
     def opening_ids(self, goal: str) -> tuple[int, ...]:
-        """The head of an attempt's prompts."""
-        return (*self.frame.opening, *self.encode(self._template.opening(self._instruction, goal)))
+        """The head of an attempt's prompts; a line break parts it from the first observation."""
+        opening = self._template.opening(self._instruction, goal)
+        return (*self.frame.opening, *self.encode(f"{opening}\n" if opening else ""))
 
     def past(
         self, seen: Observation, observation_ids: tuple[int, ...], response: Sequence[int], action: str

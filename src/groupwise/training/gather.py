@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.records import StopReason, Task, Trajectory
+from groupwise.core.records import FAULTS, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.rewards import rescored
 from groupwise.rollout.collect import Attempt, Sampling, collect
 from groupwise.rollout.plans import Group
 from groupwise.training.run import Run
-
-FAULTS = (StopReason.ERROR, StopReason.TIMEOUT)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,6 +61,11 @@ class Learner:
         )
         self.steps = 0
 
+    @property
+    def has_reference(self) -> bool:
+        """Whether the loss compares with the policy the run started from."""
+        return self._reference is not None
+
     def hold_reference(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take weights as the reference policy: those the run started from. Without it, those the learner was given."""
         if self._reference is not None:

@@ -74,7 +74,8 @@ def resumed(run: Run) -> int | None:
     state = load_checkpoint(path, run.learner)
     number = int(state["update"])
     run.curriculum.load_state_dict(state["curriculum"])
-    run.learner.hold_reference(checkpoint_weights(run.checkpoints / "0000"))
+    if run.learner.has_reference:
+        run.learner.hold_reference(checkpoint_weights(run.checkpoints / "0000"))
     run.journal.forget_after(number)
     run.engine.load(run.learner.weights(), version=number)
     run.canary.check(run.engine, run.learner.model, version=number)

@@ -8,6 +8,7 @@ from groupwise.core.errors import RecordError
 from groupwise.core.records import Task
 from groupwise.core.rollouts.row import Row
 from groupwise.core.sample import Sample
+from groupwise.envs.environment import Observation
 from groupwise.envs.panel import SPLITS
 from groupwise.rollout.prompts import Exchange
 from groupwise.training.run import Run
@@ -66,6 +67,11 @@ def _from_tokens(run: Run, steps: Sequence[Row], number: int) -> list[Sample]:
 
 def _from_text(run: Run, steps: Sequence[Row], number: int, known: dict[str, Task]) -> list[Sample]:
     prompter = run.prompter
+    if run.config.rollout.template.show_admissible != "no":
+        raise RecordError(
+            f"{_place(steps[0])}: recorded text has no list of possible actions, which this run's prompts show; record "
+            "prompt_ids and response_ids, or set rollout.template.show_admissible to no"
+        )
     task = known.get(str(steps[0]["task"]))
     goal = run.config.env.open(task).observe().goal if task else ""
     opening, past, found = prompter.opening_ids(goal), list[Exchange](), list[Sample]()
@@ -76,9 +82,11 @@ def _from_text(run: Run, steps: Sequence[Row], number: int, known: dict[str, Tas
                 f"{_place(row)}: it has neither prompt_ids and response_ids nor an observation and an action; record "
                 "the one or the other"
             )
-        shown, said = prompter.encode(observation), (*prompter.encode(action), prompter.frame.end_id)
+        seen = Observation(text=observation)
+        shown = prompter.observation_ids(seen)
+        said = (*prompter.encode(run.config.rollout.action_rule.say(action)), prompter.frame.end_id)
         found.append(_sample(prompter.prompt(opening, past, shown), said, number, row))
-        past.append(Exchange(observation_ids=shown, response_ids=said))
+        past.append(prompter.past(seen, shown, said, action))
     return found
 
 

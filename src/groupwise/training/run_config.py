@@ -10,7 +10,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.parts import Part, Slot
 from groupwise.envs.environment import EnvironmentSlot
 from groupwise.rewards import EnvironmentReward, RewardSlot
-from groupwise.rollout.actions import ActionRuleSlot, Choice, WholeResponse
+from groupwise.rollout.actions import ActionRuleSlot, Choice, Tagged, WholeResponse
 from groupwise.rollout.memory import MemorySlot, Window
 from groupwise.rollout.plans import Flat, PlanSlot
 from groupwise.rollout.prompts import PromptTemplate
@@ -45,6 +45,15 @@ class RolloutConfig(Part):
     """Processes that environments run in; 0 = in this one, without a time limit."""
     env_timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds an environment in a worker process may take for one action."""
+
+    @model_validator(mode="after")
+    def _tags_are_asked_for(self) -> RolloutConfig:
+        if isinstance(self.action_rule, Tagged) != self.template.thoughts:
+            raise ValueError(
+                "action_rule 'tagged' and template.thoughts go together: the one reads the tags that the other asks "
+                "for; set both or neither"
+            )
+        return self
 
     @model_validator(mode="after")
     def _choices_are_numbered(self) -> RolloutConfig:

@@ -49,7 +49,7 @@ def adapted() -> Any:
 @pytest.mark.parametrize("make", [lambda: tiny()[0], adapted], ids=["all weights", "lora"])
 def test_a_checkpoint_brings_back_weights_moments_and_schedule_to_the_bit(tmp_path: Path, make: Any) -> None:
     loss = PolicyLoss(penalties=(Kl(weight=0.1),))
-    schedule = {"kind": "cosine", "updates": 5, "warmup_updates": 2}
+    schedule = {"kind": "cosine", "steps": 5, "warmup_steps": 2}
     made, other = (learner(make(), loss, schedule=schedule) for _ in range(2))
     samples = single_steps(1.0, -1.0)
     start = checkpoint.save_checkpoint(tmp_path, 0, made, tiny()[1], {})

@@ -64,7 +64,7 @@ def test_a_long_gradient_is_shortened_and_its_length_reported() -> None:
 
 
 def test_the_schedule_is_followed_and_the_rate_reported() -> None:
-    made = learner(learning_rate=0.1, schedule={"kind": "linear", "updates": 4, "warmup_updates": 2, "floor": 0.5})
+    made = learner(learning_rate=0.1, schedule={"kind": "linear", "steps": 4, "warmup_steps": 2, "floor": 0.5})
     samples = single_steps(1.0, -1.0)
     found = [made.learn(samples, totals(samples)).metrics for _ in range(5)]
     assert [one["learner/learning_rate"] for one in found] == pytest.approx([0.05, 0.1, 0.1, 0.075, 0.05])

@@ -23,16 +23,16 @@ def test_a_constant_rate_is_constant() -> None:
 
 
 def test_a_warm_up_begins_with_its_first_share_and_not_with_nothing() -> None:
-    assert shares(Constant(warmup_updates=4), 6) == [0.25, 0.5, 0.75, 1, 1, 1]
+    assert shares(Constant(warmup_steps=4), 6) == [0.25, 0.5, 0.75, 1, 1, 1]
 
 
 def test_a_line_falls_from_the_end_of_the_warm_up_to_the_floor() -> None:
-    found = shares(Linear(updates=6, warmup_updates=2, floor=0.2), 8)
+    found = shares(Linear(steps=6, warmup_steps=2, floor=0.2), 8)
     assert found == pytest.approx([0.5, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2, 0.2])
 
 
 def test_half_a_cosine_is_halfway_down_in_the_middle() -> None:
-    found = shares(Cosine(updates=4, floor=0.1), 6)
+    found = shares(Cosine(steps=4, floor=0.1), 6)
     root = math.sqrt(0.5)
     expected = [1.0, 0.1 + 0.45 * (1 + root), 0.55, 0.1 + 0.45 * (1 - root), 0.1, 0.1]
     assert found == pytest.approx(expected)
@@ -49,12 +49,12 @@ def test_after_the_warm_up_it_is_what_transformers_computes(kind: str) -> None:
         theirs.append(optimiser.param_groups[0]["lr"])
         optimiser.step()
         scheduler.step()
-    ours = SCHEDULES[kind](updates=40, warmup_updates=5)
+    ours = SCHEDULES[kind](steps=40, warmup_steps=5)
     assert [ours(step) for step in range(5, 41)] == pytest.approx(theirs[5:41], abs=1e-12)  # type: ignore[operator]
 
 
 schedules = st.builds(
-    lambda kind, warmup, rest, floor: SCHEDULES[kind](updates=warmup + rest, warmup_updates=warmup, floor=floor),
+    lambda kind, warmup, rest, floor: SCHEDULES[kind](steps=warmup + rest, warmup_steps=warmup, floor=floor),
     st.sampled_from(("linear", "cosine")),
     st.integers(0, 50),
     st.integers(1, 500),
@@ -64,13 +64,13 @@ schedules = st.builds(
 
 @given(schedules)
 def test_it_rises_to_one_then_falls_to_the_floor_and_stays(schedule: Linear | Cosine) -> None:
-    warmup, updates = schedule.warmup_updates, schedule.updates
-    found = shares(schedule, updates + 3)
+    warmup, steps = schedule.warmup_steps, schedule.steps
+    found = shares(schedule, steps + 3)
     assert all(0 < share <= 1 for share in found[:warmup])
     assert found[:warmup] == sorted(found[:warmup])
     assert found[warmup] == pytest.approx(1.0)
     assert all(later <= sooner + 1e-12 for sooner, later in zip(found[warmup:], found[warmup + 1 :], strict=False))
-    assert found[updates:] == pytest.approx([schedule.floor] * 3)
+    assert found[steps:] == pytest.approx([schedule.floor] * 3)
 
 
 @given(schedules)
@@ -80,14 +80,12 @@ def test_it_comes_back_from_its_configuration(schedule: Part) -> None:
 
 def test_a_warm_up_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        Cosine(updates=5, warmup_updates=5)
-    assert str(caught.value) == (
-        "Cosine: warmup_updates is 5, but the schedule has 5 updates; leave some for the way down"
-    )
+        Cosine(steps=5, warmup_steps=5)
+    assert str(caught.value) == ("Cosine: warmup_steps is 5, but the schedule has 5 steps; leave some for the way down")
 
 
 def test_a_run_file_names_a_schedule_by_its_kind() -> None:
-    config = LearnerConfig(schedule={"kind": "cosine", "updates": 7})
-    assert config.schedule == Cosine(updates=7)
+    config = LearnerConfig(schedule={"kind": "cosine", "steps": 7})
+    assert config.schedule == Cosine(steps=7)
     assert LearnerConfig().schedule == Constant()
     assert catalogue("schedule") == SCHEDULES
