@@ -7,7 +7,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
-.PHONY: demo demo-credit test test-all check fix bench bench-loop conformance mutation clean help
+.PHONY: demo demo-credit test test-all check fix bench bench-loop bench-learning conformance mutation clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -49,6 +49,9 @@ bench: $(READY)  ## speed of credit against the loop oracles
 
 bench-loop: $(READY)  ## attempts a second against TRL on this machine, time by stage (downloads TRL into .peers)
 	$(BIN)/python -m benchmarks.loop
+
+bench-learning: $(READY)  ## GRPO, GiGPO and HGPO from one start, five seeds, two environments (about 15 minutes)
+	$(BIN)/python -m benchmarks.learning
 
 conformance: $(READY)  ## regenerate docs/conformance.md against installed peers (downloads them into .peers)
 	$(BIN)/python -m conformance.with_peers

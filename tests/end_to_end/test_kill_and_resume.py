@@ -52,7 +52,7 @@ checkpoint_every = 2
 
 [training.learner]
 minibatches = 2
-schedule = {{ kind = "cosine", updates = 16 }}
+schedule = {{ kind = "cosine", steps = 16 }}
 
 [evaluation]
 tasks = 10

@@ -29,7 +29,11 @@ WHOLE = {
     "algorithm": {"recipe": "hgpo", "depth": 4},
     "env": {"kind": "identity", "num_words": 4},
     "model": {"kind": "tiny", "hidden": 32},
-    "rollout": {"memory": {"kind": "anchored_window", "low": 1, "high": 3}, "template": {"thoughts": True}},
+    "rollout": {
+        "memory": {"kind": "anchored_window", "low": 1, "high": 3},
+        "template": {"thoughts": True},
+        "action_rule": "tagged",
+    },
     "training": {"updates": 3, "learner": {"betas": [0.9, 0.99]}},
     "trackers": ["csv", {"kind": "wandb", "mode": "offline"}],
 }

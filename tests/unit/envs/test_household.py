@@ -336,7 +336,7 @@ def test_wrong_fields_name_themselves() -> None:
     assert "families.0: input should be 'pick', 'two', 'clean'" in str(raised.value)
     with pytest.raises(ConfigError) as raised:
         Household(families=("pick", "heat", "pick"))
-    assert "families: a family is listed twice in pick, heat, pick; list each once" in str(raised.value)
+    assert "families: a name is listed twice in pick, heat, pick; list each once" in str(raised.value)
 
 
 def test_a_payload_that_is_no_home_is_refused() -> None:

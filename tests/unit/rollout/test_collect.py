@@ -64,7 +64,7 @@ def test_an_attempt_is_recorded_step_by_step() -> None:
 
 def test_an_invalid_action_is_a_step_too() -> None:
     task = ENV.panel("train")[0]
-    [found] = play(ENV, [task], {f"{task.id}/0": ["say", task.payload["words"][1]]})
+    [found] = play(ENV, [task], {"0": ["say", task.payload["words"][1]]})
     assert [step.valid for step in found.steps] == [False, True]
     assert found.scores["success"] == 0.0
 
@@ -133,7 +133,7 @@ def test_attempts_that_start_from_different_observations_stop_the_run() -> None:
 def test_a_response_that_was_cut_off_is_recorded_as_such_and_has_not_the_form() -> None:
     task = ENV.panel("train")[0]
     words = task.payload["words"]
-    [found] = play(ENV, [task], {f"{task.id}/0": [" ".join([words[0]] * 6), words[1]]})
+    [found] = play(ENV, [task], {"0": [" ".join([words[0]] * 6), words[1]]})
     assert [len(step.response_ids) for step in found.steps] == [4, 2]
     assert [(step.cut, step.well_formed, step.valid) for step in found.steps] == [
         (True, False, False),
@@ -143,5 +143,5 @@ def test_a_response_that_was_cut_off_is_recorded_as_such_and_has_not_the_form() 
 
 def test_a_response_of_the_asked_form_may_still_be_no_action() -> None:
     task = ENV.panel("train")[0]
-    [found] = play(ENV, [task], {f"{task.id}/0": ["goal", task.payload["words"][1]]})
+    [found] = play(ENV, [task], {"0": ["goal", task.payload["words"][1]]})
     assert [(step.well_formed, step.valid) for step in found.steps] == [(True, False), (True, True)]
