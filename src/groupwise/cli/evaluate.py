@@ -44,7 +44,7 @@ def evaluate(
 
     with _status(f"playing {settings.tasks} tasks of split {settings.split} with {seeds} seeds"):
         # Of an update and a split the journal keeps one evaluation; one with other settings would pass for it.
-        keeps = not dry and settings == config.evaluation
+        keeps = not dry and settings == config.evaluation.model_copy(update={"split": settings.split})
         found = play(open_at(config, run, checkpoint), seeds=range(seeds), settings=settings, write=keeps)
     if not keeps and not dry:
         errors().print("not kept in the journal: the settings are not those of the run", highlight=False)
