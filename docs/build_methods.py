@@ -1,4 +1,4 @@
-"""Write docs/methods/: one page a recipe, from its docstring and its parts.
+"""Write docs/methods/: one page a recipe, from its docstring, its notes (docs/methods/notes/) and its parts.
 
 python docs/build_methods.py [--check]
 """
@@ -25,6 +25,9 @@ RELATIONS = {
     ],
     "salt": ["Without shared edges, `salt` = its base recipe."],
     "ngrpo": ["`ngrpo(virtual=0)` = `grpo`."],
+    "r3": ["With nothing to recall, rank or reflect on, `r3` = `grpo(ddof=0)`."],
+    "r3_grpo_ablation": ["`r3_grpo_ablation()` = `grpo(ddof=0)`; with all three switches on it is `r3`."],
+    "r3_hgpo": ["With nothing to recall, rank or reflect on, `r3_hgpo` = `hgpo(invalid_penalty=0)`."],
     "flow_grpo": ["`flow_grpo()` = `grpo()`; they differ in the loss that follows."],
     "reinforce_pp_baseline": ["`dr_grpo`, whitened over the batch's tokens."],
 }
@@ -35,10 +38,12 @@ def page(name: str) -> str:
     summary = recipes.summary(name)
     options = "\n".join(f"| `{key}` | `{value!r}` |" for key, value in summary.options.items())
     relations = "".join(f"- {line}\n" for line in RELATIONS.get(name, []))
+    notes = FOLDER / "notes" / f"{name}.md"
+    depth = f"{notes.read_text(encoding='utf-8').strip()}\n\n" if notes.exists() else ""
     config = tomli_w.dumps({"algorithm": recipes.build(name).config()})
     return (
         f"# {name}\n\n<!-- Written by docs/build_methods.py from the recipe's docstring. Do not edit by hand. -->\n\n"
-        f"```text\n{summary.text}\n```\n\n"
+        f"```text\n{summary.text}\n```\n\n{depth}"
         f"## Options\n\n| option | default |\n|---|---|\n{options}\n\n"
         + (f"## Relations\n\n{relations}\n" if relations else "")
         + f"## Parts\n\nThe defaults, as a run file spells them out:\n\n```toml\n{config}```\n"

@@ -16,6 +16,9 @@ PAGE = Path(__file__).parent / "metrics.md"
 SECTIONS = {
     "rollout": "What the update's attempts look like. Statistics are over the attempts that no fault ended.",
     "credit": "What the comparison made of them, over all steps.",
+    "replay": "What past attempts brought, where the algorithm recalls some.",
+    "guidance": "What attempts with help brought, where the algorithm gives some.",
+    "shaping": "What comparing the attempts of a group added to their rewards, where the algorithm shapes them.",
     "learner": "What the optimiser did.",
     "engine": "Whether the engine follows.",
     "loss": "What the loss measured, over the tokens that trained; which of them depends on the loss's parts.",

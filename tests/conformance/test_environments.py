@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -136,7 +137,7 @@ def test_every_rule_says_why_it_matters() -> None:
 def test_the_catalogue_fills_the_slot() -> None:
     assert catalogue("env") is ENVS
     for kind, part in ENVS.items():
-        assert kind_of(part) == kind == part.__name__.lower()
+        assert kind_of(part) == kind == re.sub(r"(?<!^)(?=[A-Z])", "_", part.__name__).lower()
         assert part.slot == "env"
     filled = Slot("env").fill({"kind": "household", "families": ["heat"], "num_objects": 3})
     assert filled == Household(families=("heat",), num_objects=3)

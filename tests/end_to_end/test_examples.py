@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,13 @@ pytest.importorskip("torch")
 from groupwise import recipes
 from groupwise.core.journal import Journal
 from groupwise.envs import ENVS
+from groupwise.envs.storefront import catalogue
 from groupwise.recipes.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.run import open_run
+from tests.unit.envs.alfworld_data import games
+from tests.unit.envs.math_sets import gsm8k, write_lines
+from tests.unit.envs.shops import item, publish, told_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.rglob("*.toml"))
@@ -29,6 +34,12 @@ SMALL = (
     "evaluation.attempts=1",
 )
 """What makes a run small whatever it is."""
+
+
+PACKAGES = {"gymnasium": "gymnasium", "reasoning_gym": "reasoning_gym", "math": "math_verify", "textworld": "textworld"}
+PACKAGES |= {"storefront": "bm25s", "webshop": "bm25s", "search_qa": "bm25s"}
+PACKAGES |= {"textworld_express": "textworld_express", "scienceworld": "scienceworld"}
+"""What the environment of an example needs beside groupwise, by its kind."""
 
 
 def name_of(path: Path) -> str:
@@ -60,13 +71,35 @@ def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
     assert found == first
 
 
+def problem_files(folder: Path) -> tuple[str, ...]:
+    """Settings that put problems of our own in the place of a publisher's, and keep responses short."""
+    write_lines(folder / "problems" / "train.jsonl", gsm8k(1, 40))
+    write_lines(folder / "problems" / "test.jsonl", gsm8k(100, 4))
+    return (f"env.path={folder / 'problems'}", "rollout.max_tokens=4")
+
+
+def shop_files(folder: Path) -> tuple[str, ...]:
+    """Settings that put products of our own in the place of WebShop's, and keep responses short."""
+    products = catalogue(0, 20, 4).products
+    publish(folder / "shop", [item(each) for each in products], {each.asin: told_of(each) for each in products})
+    limits = ("env.num_test=4", "env.num_validation=4", "rollout.max_tokens=4", "rollout.workers=0")
+    return (f"env.path={folder / 'shop'}", *limits)
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_it_makes_two_updates(path: Path, tmp_path: Path) -> None:
-    if content(path)["env"]["kind"] == "gymnasium":
-        pytest.importorskip("gymnasium")
+def test_it_makes_two_updates(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = content(path)["env"]["kind"]
+    if kind in PACKAGES:
+        pytest.importorskip(PACKAGES[kind])
+    if kind in ("textworld_express", "scienceworld") and shutil.which("java") is None:
+        pytest.skip("there is no Java here")
+    if kind == "alfworld":
+        monkeypatch.setenv("ALFWORLD_DATA", str(games(tmp_path)))
+    files = problem_files(tmp_path) if kind == "math" else shop_files(tmp_path) if kind == "webshop" else ()
     warm = ("warm_start.tasks=4", "warm_start.epochs=1") if "warm_start" in content(path) else ()
     short = ("env.max_steps=3",) if path.parent.name == "recipes" else ()
-    run = open_run(load_run(path, overrides=[*SMALL, *warm, *short]), tmp_path)
+    few = ("env.num_train=2", "env.num_test=2") if kind == "textworld" else ()  # each takes seconds to make
+    run = open_run(load_run(path, overrides=[*SMALL, *warm, *short, *files, *few]), tmp_path)
     train(run)
     with Journal(tmp_path / "journal.sqlite", read_only=True) as journal:
         assert journal.numbers() == [1, 2]

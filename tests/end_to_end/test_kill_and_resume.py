@@ -65,6 +65,15 @@ learning_rate = 1e-2
 """
 
 
+RESCUED = (
+    RUN.replace('recipe = "hgpo"', 'recipe = "r3_hgpo"\ntau = 0.9\nwith_ranking = true')
+    .replace('kind = "top_up", attempts = 8, rounds = 2', 'kind = "flat", attempts = 4')
+    .replace("[training.learner]", 'curriculum = { kind = "shuffled", first = 6 }\n\n[training.learner]')
+    .replace("tasks = 150", "tasks = 60")
+)
+"""Tasks that come round at once, few attempts: it recalls, reflects and ranks."""
+
+
 def test_a_run_that_is_killed_twenty_times_ends_as_the_one_that_never_was(tmp_path: Path) -> None:
     killed = interrupted(tmp_path, num_kills=20)
     assert len(killed) == 20
@@ -77,9 +86,26 @@ def test_a_run_that_is_killed_twenty_times_ends_as_the_one_that_never_was(tmp_pa
         check_attempts(whole, resumed, load_run(tmp_path / "killed" / "config.toml").algorithm)
 
 
-def interrupted(folder: Path, *, num_kills: int) -> list[tuple[str, int]]:
+def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
+    assert len(interrupted(tmp_path, num_kills=10, run=RESCUED)) == 10
+    check_weights(tmp_path)
+    with opened(tmp_path / "whole") as whole, opened(tmp_path / "killed") as resumed:
+        check_curves(whole, resumed)
+        tasks = {row["task"] for row in whole.attempts() if row["origin"] == "fresh"}
+        num_recalled = 0
+        for number in whole.numbers():
+            assert list(resumed.trajectories(number)) == list(whole.trajectories(number))
+            assert resumed.history.recalled(number) == whole.history.recalled(number)
+            num_recalled += len(whole.history.recalled(number))
+        resumed.history.check(tasks)
+        assert num_recalled > 2
+        assert {row["origin"] for row in whole.attempts()} == {"fresh", "reflected"}
+        assert whole.curve("shaping/groups")
+
+
+def interrupted(folder: Path, *, num_kills: int, run: str = RUN) -> list[tuple[str, int]]:
     """Train in `whole` and, with interruptions, in `killed`; the stages after whose beginning it was killed."""
-    (folder / "run.toml").write_text(RUN, encoding="utf-8")
+    (folder / "run.toml").write_text(run, encoding="utf-8")
     command = [sys.executable, "-m", "tests.end_to_end.killing", str(folder / "run.toml"), str(folder), f"{num_kills}"]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env)

@@ -17,6 +17,7 @@ import transformers
 from groupwise.cli.main import main
 from groupwise.core.parts import Part
 from groupwise.engines import TinyModel
+from groupwise.envs import ENVS
 
 ROOT = Path(__file__).parents[2]
 SOUND = """
@@ -57,8 +58,7 @@ UNKNOWN = [
     ),
     (
         "env.kind=houshold",
-        "RunConfig: env: there is no env 'houshold'; did you mean 'household'? "
-        "Valid: boxes, countdown, gridworld, gymnasium, household, identity, lookup",
+        "RunConfig: env: there is no env 'houshold'; did you mean 'household'? Valid: " + ", ".join(sorted(ENVS)),
     ),
     ("model.kind=tny", "RunConfig: model: there is no model 'tny'; did you mean 'tiny'? Valid: pretrained, tiny"),
     (

@@ -30,6 +30,9 @@ SHIFT: dict[str, str] = {
     "reinforce_pp_baseline": "outcome",
     "gigpo": "outcome",
     "hgpo": "outcome",
+    "r3": "outcome",
+    "r3_grpo_ablation": "outcome",
+    "r3_hgpo": "outcome",
     "step_grpo": "reward",
     "mars": "reward",
     "ngrpo": "with best",
@@ -56,6 +59,9 @@ SCALE: dict[str, str] = {
     "reinforce_pp_baseline": "invariant up to eps",
     "gigpo": "invariant up to eps",
     "hgpo": "invariant up to eps",
+    "r3": "invariant up to eps",
+    "r3_grpo_ablation": "invariant up to eps",
+    "r3_hgpo": "invariant up to eps",
     "step_grpo": "invariant up to eps",
     "ngrpo": "invariant with best up to eps",
     "dgpo": "invariant with accuracy",
@@ -74,7 +80,7 @@ LINEAR_SETTINGS: list[tuple[str, dict[str, object]]] = [
 ]
 """Settings whose credit is in units of the reward."""
 
-UNDISCOUNTED = {name: {"gamma": 1.0} for name in ("gigpo", "hgpo", "reinforce_pp", "mars")}
+UNDISCOUNTED = {name: {"gamma": 1.0} for name in ("gigpo", "hgpo", "r3_hgpo", "reinforce_pp", "mars")}
 SHIFTS = st.integers(-8000, 8000).map(lambda number: number / 8)
 FACTORS = st.integers(0, 10).map(lambda power: 2.0**power)
 plain_rows = step_rows(optional=False)

@@ -67,6 +67,17 @@ def overlong(steps: Steps, solved: bool, *, limit: int, buffer: int, weight: flo
     return paid
 
 
+def brevity(steps: Steps, solved: bool, *, limit: int, weight: float) -> list[float]:
+    """R^3: r_len = max(0, 1 - l / L_max) for correct responses, l = response length in tokens (agentic.md 1.3)."""
+    tokens = 0
+    for one in steps:
+        tokens += one["length"]
+    paid = [0.0 for _ in steps]
+    if steps and solved and tokens < limit:
+        paid[-1] = weight * (1 - tokens / limit)
+    return paid
+
+
 def length(steps: Steps, solved: bool, *, each: float, free: int) -> list[float]:
     paid = []
     for one in steps:

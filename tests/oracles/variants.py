@@ -9,6 +9,7 @@ from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_bas
 from tests.oracles.edges import salt
 from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
 from tests.oracles.history import hgpo
+from tests.oracles.rescue import r3, r3_hgpo
 from tests.oracles.roles import mars
 from tests.oracles.rows import Result
 from tests.oracles.state import gigpo, step_grpo
@@ -27,6 +28,9 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "mars": mars,
     "mc_grpo": mc_grpo,
     "ngrpo": ngrpo,
+    "r3": r3,
+    "r3_grpo_ablation": r3,
+    "r3_hgpo": r3_hgpo,
     "reinforce_pp": reinforce_pp,
     "reinforce_pp_baseline": reinforce_pp_baseline,
     "rloo": rloo,
@@ -35,7 +39,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "step_grpo": step_grpo,
 }
 
-DISCOUNTED = {"gigpo", "hgpo", "mars", "reinforce_pp"}
+DISCOUNTED = {"gigpo", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
 """Recipes with a gamma."""
 
 BATCH_WIDE = {"reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae"}
@@ -116,6 +120,9 @@ VARIANTS: list[Variant] = [
         {"reference": True, "episode": True},
         {"reference": True, "episode": True, "scale": "none"},
     ),
+    *_variants("r3", {}, {"alpha": 3.0}, {"with_replay": False}),
+    *_variants("r3_grpo_ablation", {}, {"with_replay": True}),
+    *_variants("r3_hgpo", {}, {"depth": 0}, {"depth": 4, "alpha": 1.5}, {"with_replay": False}),
     *_variants(
         "salt",
         {},

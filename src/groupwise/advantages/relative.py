@@ -36,6 +36,8 @@ class Relative(Part, slot="estimator"):
     """What is subtracted."""
     scale: ScalePart = Deviation()
     """What it is divided by."""
+    mixed_scale: ScalePart | None = None
+    """What groups with off-policy members are divided by; None = the same as others (R^3 tempers them)."""
     average: Literal["attempt", "step"] = "attempt"
     """Who counts in the statistics: each attempt once (with the mean of its steps in the group), or each step."""
     alone: Literal["zero", "raw", "error"] = "zero"
@@ -49,7 +51,7 @@ class Relative(Part, slot="estimator"):
         signal, label = table.once(self.of), table.once(self.by)
         member, values, groups = self._members(table, signal, label)
         centred = self.baseline(values, groups)
-        scale = self.scale(values, groups)
+        scale = self._scale(table, member, values, groups)
 
         group = groups.label[member]
         distance = (signal - values[member]) + centred[member]
@@ -70,6 +72,16 @@ class Relative(Part, slot="estimator"):
             part=self,
         )
         return Credit(trace=trace, step_of_row=table.step_of_row)
+
+    def _scale(self, table: StepTable, member: IntArray, values: FloatArray, groups: Segments) -> FloatArray:
+        """What each group is divided by (M)."""
+        scale = self.scale(values, groups)
+        if self.mixed_scale is None or not table.off_policy.any():
+            return scale
+        group = groups.label[member]
+        is_mixed = np.zeros(len(groups) + 1, dtype=np.bool_)  # the last one is for steps in no group
+        is_mixed[group[table.off_policy]] = True
+        return np.where(is_mixed[:-1], self.mixed_scale(values, groups), scale)
 
     def _members(self, table: StepTable, signal: FloatArray, label: IntArray) -> tuple[IntArray, FloatArray, Segments]:
         """Who counts in the statistics: the member that each step is (S), the members' values and groups (C)."""

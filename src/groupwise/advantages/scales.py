@@ -22,7 +22,7 @@ ROUNDING = 1e-9
 class Deviation(Part, slot="scale"):
     """The standard deviation, plus eps.
 
-        scale = sqrt(sum_i (x_i - mean)^2 / (n - ddof)) + eps
+        scale = factor * sqrt(sum_i (x_i - mean)^2 / (n - ddof)) + eps
 
     Choices: verl and TRL take ddof 1; HGPO's release takes ddof 0. eps is 1e-6 in verl and 1e-4 in TRL.
     """
@@ -31,10 +31,12 @@ class Deviation(Part, slot="scale"):
     """1 = sample deviation (divide by n - 1), 0 = population deviation (divide by n)."""
     eps: Epsilon = 1e-6
     """Added to the deviation."""
+    factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """What the deviation is multiplied by; above 1 it makes smaller steps."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
         freedom = np.maximum(groups.size - self.ddof, 1)
-        return np.sqrt(groups.sum(centred(values, groups) ** 2) / freedom) + self.eps
+        return self.factor * np.sqrt(groups.sum(centred(values, groups) ** 2) / freedom) + self.eps
 
 
 class MedianAbsoluteDeviation(Part, slot="scale"):

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ from groupwise.cli.run_folders import need_trainer, run_config
 from groupwise.cli.screen import errors, output, per_cent
 
 if TYPE_CHECKING:
-    from groupwise.training.evaluation_summary import Evaluation, Line
+    from groupwise.training.evaluation_summary import Evaluation, Line, PassAt
     from groupwise.training.run_config import EvaluationConfig, RunConfig
 
 
@@ -34,7 +35,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     dry: Annotated[bool, typer.Option("--dry", help="Leave the run's journal as it is.")] = False,
 ) -> None:
-    """Evaluate a run: success over several seeds with its 95 % interval, by family and by task."""
+    """Evaluate a run: success over several seeds with its 95 % interval, pass@k, by family and by task."""
     need_trainer()
     config = run_config(run)
     given = {"split": split, "tasks": tasks, "attempts": attempts, "temperature": temperature}
@@ -69,7 +70,7 @@ def _status(text: str) -> Any:
     return errors().status(text) if sys.stderr.isatty() else nullcontext()
 
 
-def _share(line: Evaluation | Line) -> str:
+def _share(line: Evaluation | Line | PassAt) -> str:
     low, high = line.interval
     return f"{per_cent(line.success)} [{100 * low:.1f}, {100 * high:.1f}]"
 
@@ -85,7 +86,11 @@ def _print(console: Console, folder: Path, found: Evaluation, settings: Evaluati
     console.print(f"\nsuccess  [bold]{_share(found)}[/]  (95 % interval for tasks of this kind)", highlight=False)
     by_seed = "  ".join(f"seed {seed}: {per_cent(share)}" for seed, share in found.by_seed.items())
     console.print(f"         {by_seed}", highlight=False)
+    if found.attempts_per_task > 1:
+        _print_pass_at(console, found)
     console.print(f"return   {found.outcome:.3f}\nsteps    {found.steps:.2f}", highlight=False)
+    if found.tokens is not None:
+        console.print(f"tokens   {found.tokens:.1f}", highlight=False)
     if found.faults:
         console.print(
             f"[yellow]faults   {found.faults} attempts ended with an error and are not counted[/]", highlight=False
@@ -94,6 +99,13 @@ def _print(console: Console, folder: Path, found: Evaluation, settings: Evaluati
         if lines:
             console.print()
             console.print(_table(title, lines))
+
+
+def _print_pass_at(console: Console, found: Evaluation) -> None:
+    console.print(f"{f'mean@{found.attempts_per_task}':<9}{_share(found)}", highlight=False)
+    for line in found.pass_at():
+        fewer = f"  (of {line.tasks} tasks with so many attempts)" if line.tasks < found.tasks else ""
+        console.print(f"{f'pass@{line.k}':<9}{_share(line)}{fewer}", highlight=False)
 
 
 def _table(title: str, lines: Sequence[Line]) -> Table:
@@ -117,7 +129,9 @@ def _table(title: str, lines: Sequence[Line]) -> Table:
 
 def _as_json(found: Evaluation, *, per_task: bool) -> dict[str, Any]:
     names = ("number", "split", "panel", "tasks", "attempts", "faults", "success", "interval", "outcome", "steps")
-    content = {name: getattr(found, name) for name in names} | {"by_seed": dict(found.by_seed)}
+    content = {name: getattr(found, name) for name in (*names, "tokens")} | {"by_seed": dict(found.by_seed)}
+    content["mean_at"] = {"n": found.attempts_per_task, "success": found.success, "interval": found.interval}
+    content["pass_at"] = [asdict(line) for line in found.pass_at()]
     content["families"] = [_line_as_json(line) for line in found.by_tag()]
     if per_task:
         content["per_task"] = [_line_as_json(line) for line in found.by_task()]

@@ -10,12 +10,14 @@ import typer
 
 from groupwise.cli import inspect_views as views
 from groupwise.cli.explain import print_explanation
+from groupwise.cli.inspect_rescue import joined
 from groupwise.cli.methods import method_name
 from groupwise.core.errors import ConfigError
 from groupwise.reports.run.differences import compare
 from groupwise.reports.run.goals import Goals
 from groupwise.reports.run.overview import update_lines
 from groupwise.reports.run.played import PlayedGroup, find_attempt, find_task, read_groups
+from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import every_verdict
 from groupwise.reports.run.why import why as explain_step
@@ -91,7 +93,8 @@ def _attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *
     played = find_attempt(group, attempt, where="")
     goal = Goals(folder.env()).of(group.task)
     if as_json:
-        views.print_json({"update": number, "goal": goal.text, "tags": goal.tags, "attempt": played})
+        found = {"update": number, "goal": goal.text, "tags": goal.tags, "attempt": played}
+        views.print_json(found | {"rescue": rescue_of(group), "joined": joined(group)})
     else:
         views.attempt(number, group, played, goal)
 

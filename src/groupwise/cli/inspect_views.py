@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from groupwise.cli import inspect_rescue
 from groupwise.cli.screen import output, shorten
 from groupwise.reports.run import figures
 from groupwise.reports.run.differences import Differences
@@ -21,6 +22,7 @@ from groupwise.reports.run.goals import Goal
 from groupwise.reports.run.overview import UpdateLine
 from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep
 from groupwise.reports.run.recredit import company_words
+from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import Score, Verdict, when
 from groupwise.reports.run.why import Why
@@ -57,9 +59,11 @@ def groups(folder: RunFolder, number: int, found: Sequence[PlayedGroup]) -> None
     """The groups of an update, one a line."""
     console = output()
     silent = [group for group in found if not group.teaches]
+    rescues = {group.task: rescue for group in found if (rescue := rescue_of(group))}
+    rescued = sum(rescue.is_rescued for rescue in rescues.values())
     console.print(
         f"[bold]{escape(folder.name)}, update {number}[/]: {figures.plural(len(found), 'group')}, "
-        f"{len(silent)} without any credit",
+        f"{len(silent)} without any credit{f', {rescued} rescued' if rescues else ''}",
         highlight=False,
     )
     for fault in folder.journal.faults(number):
@@ -80,9 +84,13 @@ def groups(folder: RunFolder, number: int, found: Sequence[PlayedGroup]) -> None
             str(summary["steps"]),
             figures.NONE if group.num_compared is None else str(group.num_compared),
             figures.number(summary["mean_credit_size"], 3),
-            "" if group.teaches else f"[{MINUS}]teaches nothing[/]",
+            inspect_rescue.mark(group, rescues.get(group.task)),
         )
+    table.columns[-1].justify = "left"
     console.print(table)
+    if rescues:
+        console.print("\nwhat was done for them", highlight=False)
+        console.print(inspect_rescue.rescues(list(rescues.values())))
 
 
 def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: Goal) -> None:
@@ -92,7 +100,9 @@ def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: Goal) 
     console.print(f"[bold]{escape(group.task)}[/]{escape(about)}, update {number}", highlight=False)
     if goal.text:
         console.print(f"goal: {escape(goal.text)}", highlight=False)
-    reach = max((abs(step.credit) for step in group.steps), default=0.0)
+    for line in inspect_rescue.about(group):
+        console.print(escape(line), highlight=False)
+    reach = max((abs(step.credit) for member in group.members for step in member.steps), default=0.0)
     console.print(_attempts(group, played, reach))
     console.print()
     dialogue = Table.grid(padding=(0, 2, 0, 0))
@@ -159,8 +169,9 @@ def group_summary(group: PlayedGroup) -> dict[str, Any]:
         "spread": group.spread,
         "steps": len(steps),
         "compared": group.num_compared,
-        "mean_credit_size": math.fsum(abs(step.credit) for step in steps) / max(len(steps), 1),
+        "mean_credit_size": group.credit_size,
         "teaches": group.teaches,
+        "rescue": rescue_of(group),
     }
 
 
@@ -204,15 +215,19 @@ def _updates(lines: Sequence[UpdateLine]) -> Table:
 
 def _attempts(group: PlayedGroup, shown: PlayedAttempt, reach: float) -> Table:
     """The attempts of a group at a glance: a mark a step, that stands for positive credit and hangs for negative."""
-    table = _table("attempt", "outcome", "ended", "steps", "credit, step by step", first="right")
-    table.columns[4].justify = "left"
-    for each in group.attempts:
+    comes_from = ["from"] if group.joined else []
+    table = _table("attempt", "outcome", "ended", "steps", "credit, step by step", *comes_from, first="right")
+    for column in table.columns[4:]:
+        column.justify = "left"
+    for each in group.members:
+        origin = inspect_rescue.origin(each) if each in group.joined else ""
         table.add_row(
             f"[bold]{each.attempt}[/]" if each is shown else str(each.attempt),
             figures.compact(each.outcome),
             each.stop,
             str(len(each.steps)),
             Text.assemble(*(_mark(step.credit, reach) for step in each.steps)),
+            *([escape(origin)] if comes_from else []),
         )
     return table
 
@@ -231,6 +246,7 @@ def _step(step: PlayedStep, reach: float) -> Group:
         ("" if step.valid else "  invalid", MINUS),
         ("  cut off" if step.cut else "", MINUS),
         (f"  reward {figures.compact(step.reward)}" if step.reward else "", ""),
+        (f", of which {figures.compact(step.added)} by comparison" if step.added else "", ""),
     ]
     company = f"  compared with {company_words(step.company)}" if step.company else ""
     credit = (f"credit {figures.signed(step.credit):>7} ", credit_bar(step.credit, reach), (company, "dim"))

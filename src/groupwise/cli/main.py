@@ -9,7 +9,20 @@ import typer
 from rich.markup import escape
 
 from groupwise import __version__
-from groupwise.cli import audit, check, doctor, evaluate, explain, inspect, recipes, report, schema, train, warmup
+from groupwise.cli import (
+    audit,
+    check,
+    doctor,
+    evaluate,
+    explain,
+    inspect,
+    panel,
+    recipes,
+    report,
+    schema,
+    train,
+    warmup,
+)
 from groupwise.cli.screen import errors
 from groupwise.core.errors import GroupwiseError
 
@@ -28,6 +41,7 @@ app.command("warmup")(warmup.warmup)
 app.command("doctor")(doctor.doctor)
 app.command("schema")(schema.schema)
 app.command("inspect")(inspect.inspect)
+app.command("panel")(panel.panel)
 app.command("report")(report.report)
 app.add_typer(check.app, name="check")
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.core.parts import EstimatorPart, FilterPart, LossPart, Part
+from groupwise.core.parts import EstimatorPart, FilterPart, GuidancePart, LossPart, Part, ReplayPart, ShaperPart
 from groupwise.core.segments import BoolArray
 from groupwise.core.step_table import StepTable
 
 
 class Algorithm(Part):
     """Everything that makes a method: how steps earn credit, which of them may train, and what is minimised.
+
+    Where attempts that all did equally well would teach nothing, a method may also add to what they earned (`shapers`),
+    recall past attempts into their groups (`replay`), and attempt tasks again with help in the prompt (`guidance`).
 
     >>> from groupwise import StepTable, recipes
     >>> table = StepTable.from_columns(task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0])
@@ -22,8 +25,19 @@ class Algorithm(Part):
     """Turns a step table into credit."""
     filters: tuple[FilterPart, ...] = ()
     """Which steps may train; a step must pass all of them. Statistics still count the steps they drop."""
+    shapers: tuple[ShaperPart, ...] = ()
+    """What comparing the attempts of a group adds to what they earned, one after the other."""
+    replay: ReplayPart | None = None
+    """Which past attempts join the groups; None = none."""
+    guidance: GuidancePart | None = None
+    """Which tasks get further attempts with help in their prompt; None = none."""
     loss: LossPart | None = None
     """What is minimised; None = the algorithm gives credit only."""
+
+    @property
+    def reads_history(self) -> bool:
+        """Whether it needs the attempts of earlier updates."""
+        return self.replay is not None or self.guidance is not None
 
     def keep(self, table: StepTable) -> BoolArray:
         """Which rows may train, in the order of the rows handed in (N)."""

@@ -43,12 +43,46 @@ def clustered(scores: Sequence[Sequence[float]], z: float = Z_95) -> tuple[float
     (0.625, 0.219, 0.908)
     """
     means = [math.fsum(cluster) / len(cluster) for cluster in scores]
+    return _over_clusters(means, sum(len(cluster) for cluster in scores), z)
+
+
+def pass_at(k: int, *, wins: int, tries: int) -> float:
+    """Probability that at least one of k attempts succeeds, from `wins` successes in `tries` attempts at a task.
+
+        1 - C(tries - wins, k) / C(tries, k)
+
+    The share of all choices of k among the attempts that hold a success. It is unbiased, which 1 - (1 - wins/tries)^k
+    is not. Source: Chen et al. 2021, arXiv:2107.03374, equation 1.
+
+    >>> pass_at(2, wins=1, tries=4)
+    0.5
+    """
+    assert 1 <= k <= tries, "k attempts are chosen among those that were made"
+    return 1 - math.comb(tries - wins, k) / math.comb(tries, k)
+
+
+def mean_pass_at(k: int, counts: Sequence[tuple[int, int]], z: float = Z_95) -> tuple[float, tuple[float, float]]:
+    """Mean of `pass_at` over tasks, each given as (wins, tries), and its 95 % interval.
+
+    Choices: the interval is that of `clustered` with a task's pass@k in place of its mean, so it speaks of further
+    tasks of the same kind, and at k = 1 the two are the same. The effective number of tries is at most the number of
+    disjoint choices of k attempts.
+
+    >>> share, (low, high) = mean_pass_at(2, [(4, 4), (1, 4), (0, 4)])
+    >>> share, round(low, 3), round(high, 3)
+    (0.5, 0.125, 0.875)
+    """
+    estimates = [pass_at(k, wins=wins, tries=tries) for wins, tries in counts]
+    return _over_clusters(estimates, sum(tries // k for _, tries in counts), z)
+
+
+def _over_clusters(means: Sequence[float], most_tries: int, z: float) -> tuple[float, tuple[float, float]]:
+    """Mean over clusters and its interval; they stand for at most `most_tries` independent tries."""
     share = math.fsum(means) / len(means)
     between = math.fsum((mean - share) ** 2 for mean in means) / len(means)
-    attempts = sum(len(cluster) for cluster in scores)
     tries = float(len(means))
-    if 0 < share < 1 and attempts > len(means) > 1:
-        effective = min(tries * share * (1 - share) / between, attempts) if between else attempts
+    if 0 < share < 1 and most_tries > len(means) > 1:
+        effective = min(tries * share * (1 - share) / between, most_tries) if between else most_tries
         tries = max(tries, effective * (z / student(z, len(means) - 1)) ** 2)
     return share, wilson(share * tries, tries, z)
 

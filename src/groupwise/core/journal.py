@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from groupwise.core.errors import FileError
+from groupwise.core.history import HISTORY_TABLES, History, Recalled, write_history, write_recalled
 from groupwise.core.records import SCHEMA, Trajectory
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
 
@@ -28,7 +29,7 @@ CREATE TABLE IF NOT EXISTS metrics (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS trajectories (
     number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, stop TEXT NOT NULL, outcome REAL NOT NULL,
-    success REAL, origin TEXT NOT NULL, error TEXT, steps BLOB NOT NULL, credit BLOB NOT NULL,
+    success REAL, origin TEXT NOT NULL, error TEXT, steps BLOB NOT NULL, credit BLOB NOT NULL, parent TEXT,
     PRIMARY KEY (number, task, attempt)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS faults (
@@ -38,11 +39,13 @@ CREATE TABLE IF NOT EXISTS faults (
 CREATE TABLE IF NOT EXISTS evaluations (
     number INTEGER NOT NULL, split TEXT NOT NULL, seed INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL,
     panel TEXT NOT NULL, tags TEXT NOT NULL, stop TEXT NOT NULL, success REAL, outcome REAL NOT NULL,
-    steps INTEGER NOT NULL, PRIMARY KEY (number, split, seed, task, attempt)
+    steps INTEGER NOT NULL, tokens INTEGER, PRIMARY KEY (number, split, seed, task, attempt)
 ) WITHOUT ROWID;
 """
-BY_UPDATE = ("updates", "metrics", "trajectories", "faults", "evaluations")
+BY_UPDATE = ("updates", "metrics", "trajectories", "faults", "evaluations", "history", "recalled")
 """The tables whose rows belong to an update."""
+ADDED = (("evaluations", "tokens", "INTEGER"), ("trajectories", "parent", "TEXT"))
+"""Columns that a journal may lack which was written before there were any; they stand last in their tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,8 @@ class Evaluated:
     """The attempt's outcome, or the sum of its rewards."""
     steps: int
     """How many steps it took."""
+    tokens: int | None = None
+    """How many tokens it sampled; None in a journal that was written before they were counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +94,8 @@ class Update:
     """Credit of each trajectory's steps, in the order of the trajectories."""
     faults: Sequence[Trajectory] = ()
     """Attempts that a fault ended; they take part in nothing, but are not forgotten."""
+    recalled: Sequence[Recalled] = ()
+    """Past attempts that took part, with their credit."""
 
 
 class Journal:
@@ -118,6 +125,11 @@ class Journal:
         """Close the file."""
         self._database.close()
 
+    @property
+    def history(self) -> History:
+        """Past attempts by task."""
+        return History(self._database, str(self._path))
+
     def write(self, update: Update) -> None:
         """Write an update whole, or not at all."""
         assert len(update.credit) == len(update.trajectories), "every trajectory has its credit"
@@ -129,7 +141,7 @@ class Journal:
                 [(update.number, name, value) for name, value in sorted(update.metrics.items())],
             )
             self._database.executemany(
-                "INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     _trajectory_values(update.number, trajectory, credit)
                     for trajectory, credit in zip(update.trajectories, update.credit, strict=True)
@@ -142,6 +154,8 @@ class Journal:
                     for t in update.faults
                 ],
             )
+            write_history(self._database, update.number, update.trajectories, update.credit)
+            write_recalled(self._database, update.number, update.recalled)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
@@ -232,8 +246,11 @@ class Journal:
 def _connect(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("PRAGMA journal_mode = WAL")
-    database.executescript(TABLES)
+    database.executescript(TABLES + HISTORY_TABLES)
     database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
+    for table, column, kind in ADDED:
+        if not any(found[1] == column for found in database.execute(f"PRAGMA table_info({table})")):
+            database.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     return database
 
 
@@ -277,6 +294,7 @@ def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[flo
         trajectory.error,
         _pack(list(trajectory_rows(trajectory))),
         _pack(list(credit)),
+        trajectory.parent,
     )
 
 

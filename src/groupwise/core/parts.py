@@ -8,15 +8,18 @@ protocol. A field that takes a part names the slot it fills, so a run file can n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Protocol
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic_core import ErrorDetails, core_schema
 
 from groupwise.core.credit import Credit
 from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.history import History, PastAttempt, Recalled
+from groupwise.core.records import Trajectory
 from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
 from groupwise.core.step_table import StepTable
 from groupwise.core.totals import Totals
@@ -39,6 +42,9 @@ CATALOGUES = {
     "memory": "groupwise.rollout:MEMORIES",
     "action_rule": "groupwise.rollout:ACTION_RULES",
     "reward": "groupwise.rewards:REWARDS",
+    "shaper": "groupwise.rewards:SHAPERS",
+    "replay": "groupwise.groups:REPLAYS",
+    "guidance": "groupwise.rollout:GUIDANCES",
     "schedule": "groupwise.training:SCHEDULES",
     "plan": "groupwise.rollout:PLANS",
     "curriculum": "groupwise.tasks:CURRICULA",
@@ -152,6 +158,10 @@ def name_of(part: object) -> str:
     return f"{type(part).__name__}({', '.join(shown)})" if shown else type(part).__name__
 
 
+Draw = Callable[..., np.random.Generator]
+"""A random generator by name: the same name gives the same numbers."""
+
+
 class Grouper(Protocol):
     """Says who is compared with whom: a label a step, -1 = not comparable."""
 
@@ -188,6 +198,47 @@ class Filter(Protocol):
     def __call__(self, table: StepTable) -> BoolArray: ...
 
 
+class Shaper(Protocol):
+    """Adds to what a group's attempts earned by comparing them: a number for each step of each attempt."""
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether it reads the entropies of the sampled tokens, which not every engine records."""
+
+    def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]: ...
+
+
+class Replay(Protocol):
+    """Says which past attempts join the groups of an update.
+
+    `version` is the version of the weights that are about to learn; `draw(...)` gives a random generator by name.
+    """
+
+    @property
+    def most_log_ratio(self) -> float | None:
+        """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
+
+    def __call__(
+        self, groups: Sequence[Sequence[Trajectory]], history: History, *, version: int, draw: Draw
+    ) -> list[Recalled]: ...
+
+
+class Guidance(Protocol):
+    """Says which tasks get further attempts with help in their prompt, and what the help says."""
+
+    def words(self) -> tuple[str, ...]:
+        """What it says beside the environment's own words, for a tokenizer made from scratch."""
+
+    def chosen(self, tasks: Sequence[str], history: History, *, draw: Draw) -> list[PastAttempt]:
+        """The past attempts that help is made of, one for each task that gets some."""
+
+    def text(self, past: Trajectory, say: Callable[[Sequence[int]], str]) -> str:
+        """The help itself; `say` turns sampled ids into text."""
+
+    def joins_bare_group(self, trajectory: Trajectory) -> bool:
+        """Whether an attempt with help also trains without it, among the attempts at the task itself."""
+
+
 class Loss(Protocol):
     """Makes the number that is minimised of a micro-batch's token columns; its shares of an update add up.
 
@@ -209,6 +260,9 @@ BaselinePart = Annotated[Baseline, Slot("baseline")]
 ScalePart = Annotated[Scale, Slot("scale")]
 EstimatorPart = Annotated[Estimator, Slot("estimator")]
 FilterPart = Annotated[Filter, Slot("filter")]
+ShaperPart = Annotated[Shaper, Slot("shaper")]
+ReplayPart = Annotated[Replay, Slot("replay")]
+GuidancePart = Annotated[Guidance, Slot("guidance")]
 LossPart = Annotated[Loss, Slot("loss")]
 
 

@@ -103,6 +103,8 @@ class Step:
     """Position in the attempt, from 0."""
     reward: float = 0.0
     """Environment reward of this step alone."""
+    shaped: float = 0.0
+    """What comparing the attempts of its group added to the reward; it says nothing of the step by itself."""
     state_key: Hashable | None = None
     """What makes two steps of a task comparable, set by the environment; None = not comparable."""
     observation: str | None = None
@@ -121,6 +123,8 @@ class Step:
     """The branch point this step was sampled from, where attempts share a trunk."""
     prompt_ids: tuple[int, ...] = ()
     """Token ids the engine was given."""
+    bare_prompt_ids: tuple[int, ...] = ()
+    """The prompt without the help that it held; empty = it held none."""
     response_ids: tuple[int, ...] = ()
     """Token ids the engine sampled; only these train."""
     logp_behaviour: tuple[float, ...] = ()
@@ -165,10 +169,12 @@ class Trajectory:
     """Policy versions that sampled it, oldest first."""
     origin: Origin = Origin.FRESH
     """Where the attempt came from."""
+    off_policy: bool = False
+    """Whether another policy sampled it than the one that learns: older weights, or a prompt with help in it."""
     parent: str | None = None
     """The trajectory it was branched, replayed or reflected from."""
     error: str | None = None
-    """What failed, where `stop` is error or timeout."""
+    """What failed, where `stop` is error or timeout; or why a verifier gave no verdict."""
 
 
 def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = None) -> dict[str, list[Any]]:
@@ -186,7 +192,7 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
         "attempt": [trajectory.attempt for trajectory, _ in steps],
         "index": [step.index for _, step in steps],
         "state": [step.state_key for _, step in steps],
-        "reward": [step.reward for _, step in steps],
+        "reward": [step.reward + step.shaped for _, step in steps],
         "action": [step.action for _, step in steps],
         "valid": [step.valid for _, step in steps],
         "cut": [step.cut for _, step in steps],
@@ -198,6 +204,8 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
         del columns["role"]
     if any(step.response_ids for _, step in steps):
         columns["tokens"] = [len(step.response_ids) for _, step in steps]
+    if any(trajectory.off_policy for trajectory in trajectories):
+        columns["off_policy"] = [trajectory.off_policy for trajectory, _ in steps]
     if version is not None:
         columns["age"] = [_age(trajectory, version) for trajectory, _ in steps]
     if steps and all("accuracy" in trajectory.scores for trajectory, _ in steps):

@@ -38,6 +38,8 @@ class Sample:
     """Number of its group within the update."""
     trains: bool = True
     """Whether it trains; off = it only took part in comparisons."""
+    off_policy: bool = False
+    """Whether another policy sampled it than the one that learns: its ratio is taken against `logp_behaviour`."""
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:

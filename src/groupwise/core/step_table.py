@@ -76,7 +76,7 @@ class StepTable:
     state_keys: Sequence[Hashable]
     """The distinct states."""
     extra: Mapping[str, npt.NDArray[Any]]
-    """Further named columns (S): outcome, valid, action, cut, stop, age, tokens, role, accuracy, ..., or your own."""
+    """Further named columns (S): outcome, valid, action, cut, stop, age, off_policy, tokens, ..., or your own."""
     step_of_row: IntArray
     """The step that each row handed in belongs to (N)."""
     _asked: dict[Any, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
@@ -104,7 +104,8 @@ class StepTable:
                 valid), `tokens` (sampled tokens), `segment` (rows of one step that was cut into several training
                 sequences: rewards and tokens are summed, the step counts once), `cut` (was the response cut off),
                 `stop` (why the attempt ended, on its last step), `age` (how many versions old the weights were that
-                sampled it), `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `Column(name)`.
+                sampled it), `off_policy` (did another policy sample it than the one that learns), `action`, `role`,
+                `branch`, `accuracy`, `next_state`, or any other, for `Column(name)`.
         """
         given = _present({"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra})
         check.check_lengths(given)
@@ -160,6 +161,11 @@ class StepTable:
         if "outcome" in self.extra:
             return np.asarray(self.extra["outcome"], dtype=np.float64)
         return self.attempts.spread(self.attempts.sum(self.reward))
+
+    @cached_property
+    def off_policy(self) -> BoolArray:
+        """Whether each step was sampled by another policy than the one that learns (S)."""
+        return np.asarray(self.extra.get("off_policy", np.zeros(len(self))), dtype=np.bool_)
 
     @cached_property
     def tokens(self) -> FloatArray:
@@ -290,7 +296,7 @@ def _begins(*columns: IntArray) -> BoolArray:
 
 def _check_segments(rows: _Rows, given: Mapping[str, Column]) -> None:
     """Rows of one step must agree on what became of it; what it saw and did is taken from the first."""
-    for name in ("outcome", "valid", "cut", "age"):
+    for name in ("outcome", "valid", "cut", "age", "off_policy"):
         for row, step in enumerate(rows.step.tolist()) if name in given else ():
             first = int(rows.first[step])
             if given[name][row] != given[name][first]:
@@ -310,7 +316,7 @@ def _states(column: Column | None, rows: IntArray) -> tuple[IntArray, list[Hasha
 def _extra_column(name: str, column: Column, rows: _Rows) -> npt.NDArray[Any]:
     if name in ("outcome", "accuracy"):
         return check.number_column(name, column, largest=check.LARGEST_REWARD)[rows.first]
-    if name in ("valid", "cut"):
+    if name in ("valid", "cut", "off_policy"):
         return check.bool_column(name, column)[rows.first]
     if name == "age":
         return check.integer_column(name, column)[rows.first]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,7 @@ class Generation:
     logp: tuple[float, ...]
     """Log-probability of each token under the distribution it was sampled from."""
     entropy: tuple[float, ...]
-    """Entropy of that distribution, in nats."""
+    """Entropy of that distribution, in nats; empty from an engine that does not give it."""
     stopped: bool
     """Whether a stop token ended it; False = cut off at `max_tokens`."""
     version: int
@@ -54,6 +54,9 @@ class Generation:
 
 class Engine(Protocol):
     """Generates, scores and loads weights."""
+
+    gives_entropy: ClassVar[bool]
+    """Whether a generation says the entropy at each token; an engine without it leaves `Generation.entropy` empty."""
 
     @property
     def version(self) -> int:

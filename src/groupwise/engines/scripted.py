@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from groupwise.engines.engine import Generation, Request
 
@@ -16,6 +16,9 @@ class ScriptedEngine:
 
     A script is certain of itself: every log-prob and entropy is 0.
     """
+
+    gives_entropy: ClassVar[bool] = True
+    """It does, such as it is."""
 
     def __init__(self, answer: Callable[[Request], Sequence[int]], *, version: int = 0) -> None:
         self._answer = answer

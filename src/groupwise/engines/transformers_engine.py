@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,9 @@ class _Row:
 
 class TransformersEngine:
     """Samples from and scores with a Hugging Face causal language model."""
+
+    gives_entropy: ClassVar[bool] = True
+    """It does."""
 
     def __init__(
         self, model: PreTrainedModel, *, version: int = 0, batch_tokens: int = 32768, session_tokens: int = 262144

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from groupwise.core.parts import Part
+from groupwise.envs.alfworld import Alfworld
 from groupwise.envs.boxes import Boxes
 from groupwise.envs.checker import RuleResult, check_environment
 from groupwise.envs.countdown import Countdown
@@ -20,8 +21,17 @@ from groupwise.envs.gymnasium_text import Gymnasium
 from groupwise.envs.household import Household
 from groupwise.envs.identity import Identity
 from groupwise.envs.lookup import Lookup
+from groupwise.envs.math_problems import Math
 from groupwise.envs.panel import SPLITS, check_disjoint, panel_hash
+from groupwise.envs.panel_file import PanelFile
 from groupwise.envs.progress import Progress
+from groupwise.envs.reasoning_gym import ReasoningGym
+from groupwise.envs.scienceworld import Scienceworld
+from groupwise.envs.search_qa import SearchQa
+from groupwise.envs.storefront import Storefront
+from groupwise.envs.textworld_express import TextworldExpress
+from groupwise.envs.textworld_games import Textworld
+from groupwise.envs.webshop import Webshop
 
 ENVS: dict[str, type[Part]] = {
     "household": Household,
@@ -31,11 +41,21 @@ ENVS: dict[str, type[Part]] = {
     "lookup": Lookup,
     "identity": Identity,
     "gymnasium": Gymnasium,
+    "alfworld": Alfworld,
+    "textworld": Textworld,
+    "textworld_express": TextworldExpress,
+    "scienceworld": Scienceworld,
+    "reasoning_gym": ReasoningGym,
+    "math": Math,
+    "storefront": Storefront,
+    "webshop": Webshop,
+    "search_qa": SearchQa,
 }
 
 __all__ = [
     "ENVS",
     "SPLITS",
+    "Alfworld",
     "AttemptEnded",
     "Boxes",
     "Countdown",
@@ -48,10 +68,19 @@ __all__ = [
     "Household",
     "Identity",
     "Lookup",
+    "Math",
     "Observation",
     "Outcome",
+    "PanelFile",
     "Progress",
+    "ReasoningGym",
     "RuleResult",
+    "Scienceworld",
+    "SearchQa",
+    "Storefront",
+    "Textworld",
+    "TextworldExpress",
+    "Webshop",
     "check_disjoint",
     "check_environment",
     "panel_hash",

@@ -60,6 +60,8 @@ class Outcome:
     """Whether the environment understood and accepted the action."""
     success: bool | None = None
     """Whether the task was solved; set when the attempt ends, None before."""
+    note: str = ""
+    """What the record should say of the end, such as why a verifier gave no verdict; empty = nothing."""
 
     @property
     def ended(self) -> bool:

@@ -65,6 +65,16 @@ def check_disjoint(panels: Mapping[str, Sequence[Task]]) -> None:
         owner |= {key: (split, task.id) for task in tasks for key in (task.id, _content(task))}
 
 
+def content_digest(payload: Mapping[str, Any]) -> str:
+    """The fingerprint of an instance's content."""
+    return _digest(payload)
+
+
+def content_split(payload: Mapping[str, Any]) -> str:
+    """The split that an instance of this content belongs to, whatever else there is."""
+    return _split_of(_digest(payload))
+
+
 def build_panels(env: str, propose: Callable[[int], Proposal | None], *, sizes: Mapping[str, int]) -> Panels:
     """Fill the panels from a stream of proposals: each distinct instance goes to the split of its content.
 

@@ -40,6 +40,7 @@ class Progress:
         reward: float = 0.0,
         valid: bool = True,
         cut_off: bool = False,
+        note: str = "",
     ) -> Outcome:
         """Finish a step.
 
@@ -49,6 +50,7 @@ class Progress:
             reward: Reward of the step.
             valid: Whether the action was understood and accepted.
             cut_off: Whether a limit other than the number of steps was reached.
+            note: What the record should say of it.
         """
         terminated = success is not None
         truncated = not terminated and (cut_off or self.steps >= self._max_steps)
@@ -60,6 +62,7 @@ class Progress:
             truncated=truncated,
             valid=valid,
             success=False if truncated else success,
+            note=note,
         )
 
     def fork(self) -> Progress:

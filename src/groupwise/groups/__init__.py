@@ -1,4 +1,7 @@
-"""Who is compared with whom (groupers), and who may train (filters). Every group lies within one task."""
+"""Who is compared with whom (groupers), who may train (filters), and which past attempts join in (replay).
+
+Every group lies within one task.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from groupwise.groups.by_history import ByHistory
 from groupwise.groups.by_role import ByRole
 from groupwise.groups.by_state import ByState
 from groupwise.groups.by_task import ByAttempt, ByTask
+from groupwise.groups.cross_context_replay import CrossContextReplay
 from groupwise.groups.filters import DropPivot, DropSolved, OverlongMask, Staleness, ZeroSpread
+from groupwise.groups.history_keyed_replay import HistoryKeyedReplay
+from groupwise.groups.selective_buffer import SelectiveBuffer
 
 GROUPERS: dict[str, type[Part]] = {
     "by_task": ByTask,
@@ -29,9 +35,16 @@ FILTERS: dict[str, type[Part]] = {
     "zero_spread": ZeroSpread,
 }
 
+REPLAYS: dict[str, type[Part]] = {
+    "cross_context_replay": CrossContextReplay,
+    "history_keyed_replay": HistoryKeyedReplay,
+    "selective_buffer": SelectiveBuffer,
+}
+
 __all__ = [
     "FILTERS",
     "GROUPERS",
+    "REPLAYS",
     "ByAttempt",
     "ByBranch",
     "ByEdge",
@@ -39,9 +52,12 @@ __all__ = [
     "ByRole",
     "ByState",
     "ByTask",
+    "CrossContextReplay",
     "DropPivot",
     "DropSolved",
+    "HistoryKeyedReplay",
     "OverlongMask",
+    "SelectiveBuffer",
     "Staleness",
     "ZeroSpread",
 ]

@@ -50,6 +50,8 @@ class TokenColumns:
     """Index of each token's step within its trajectory (T)."""
     trajectory: Tensor
     """Trajectory of each token, by its number in the update (T)."""
+    off_policy: Tensor | None = None
+    """Whether another policy sampled the token than the one that learns (T), True or False; None = no token."""
     logp_old: Tensor | None = None
     """Log-prob under the learner's weights at the start of the update (T)."""
     logp_ref: Tensor | None = None

@@ -78,6 +78,9 @@ class PolicyLoss(Part, slot="loss"):
     that keeps each `unit` whole gives the same loss and gradient. A micro-batch in which nothing trains gives a 0 that
     one can call `backward` on.
 
+    Tokens that another policy sampled (recalled from an earlier update, or drawn with help in the prompt) are measured
+    against that policy, whatever `old` says: their old log-prob is the one that was recorded with them.
+
     Choices: penalties share the aggregate of the surrogate, as in TRL and verl. `old="engine"` takes the engine's
     log-probs for the old ones (verl's bypass mode): it saves a forward pass and leaves the correction to the ratio.
     """
@@ -121,7 +124,7 @@ class PolicyLoss(Part, slot="loss"):
             columns = replace(columns, logp_old=columns.logp_behaviour)
         for need in sorted(self.needs):
             columns.given(need)
-        columns = columns.trained()
+        columns = _against_their_samplers(columns.trained())
         if self.unit == "trajectory":
             _check_whole_trajectories(columns, totals)
         ratio_T = self.ratio(columns)
@@ -145,6 +148,13 @@ class PolicyLoss(Part, slot="loss"):
 
     def _pieces(self) -> tuple[object, ...]:
         return self.ratio, self.surrogate, self.aggregate, *self.corrections, *self._active_penalties()
+
+
+def _against_their_samplers(columns: TokenColumns) -> TokenColumns:
+    """Measure off-policy tokens against the log-probs they were sampled with."""
+    if columns.off_policy is None or columns.logp_old is None:
+        return columns
+    return replace(columns, logp_old=columns.logp_behaviour.where(columns.off_policy, columns.logp_old))
 
 
 def _needs(part: object) -> frozenset[str]:

@@ -21,6 +21,7 @@ from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.recipe import RecipeSummary, recipe
+from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
 
@@ -36,6 +37,9 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "sapo": sapo,
     "gigpo": gigpo,
     "hgpo": hgpo,
+    "r3": r3,
+    "r3_grpo_ablation": r3_grpo_ablation,
+    "r3_hgpo": r3_hgpo,
     "salt": salt,
     "mc_grpo": mc_grpo,
     "ngrpo": ngrpo,
@@ -64,6 +68,9 @@ __all__ = [
     "mc_grpo",
     "names",
     "ngrpo",
+    "r3",
+    "r3_grpo_ablation",
+    "r3_hgpo",
     "recipe",
     "reinforce_pp",
     "reinforce_pp_baseline",

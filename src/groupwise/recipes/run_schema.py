@@ -133,6 +133,9 @@ def _choice(slot: str) -> dict[str, Any]:
 OVER: dict[str, Any] = {
     "advantage": {"type": "object", "description": "Fields of the recipe's estimator to change."},
     "filters": {"type": "array", "description": "Filters in place of the recipe's.", "items": {SLOT: "filter"}},
+    "shapers": {"type": "array", "description": "Shapers in place of the recipe's.", "items": {SLOT: "shaper"}},
+    "replay": {"type": ["object", "string"], "description": "Fields of the recipe's replay to change, or another one."},
+    "guidance": {"type": ["object", "string"], "description": "Fields of the recipe's guidance to change, or another."},
     "loss": {"type": "object", "description": "Fields of the recipe's loss to change."},
 }
 """What a run file may say about a recipe's parts: single fields, checked when the file is read."""

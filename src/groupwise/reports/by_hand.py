@@ -69,7 +69,7 @@ def baseline(part: object, values: Sequence[float | Fraction], own: int) -> Frac
 def scale(part: object, values: Sequence[float | Fraction]) -> float | None:
     """Spread of a group; None for a scale that is not known here."""
     known: dict[type, Callable[[Any], float]] = {
-        Deviation: lambda part: deviation(values, part.ddof) + part.eps,
+        Deviation: lambda part: part.factor * deviation(values, part.ddof) + part.eps,
         MedianAbsoluteDeviation: lambda part: _median_distance(part, values),
         MeanAbsoluteDeviation: lambda part: float(
             (sum((abs(Fraction(v) - mean(values)) for v in values), Fraction(0)) + Fraction(part.eps)) / len(values)

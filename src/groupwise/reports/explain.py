@@ -151,8 +151,13 @@ def _statistics(
         return traced
     values, own = _counted(table, part, trace, steps, step)
     level = by_hand.baseline(part.baseline, values, own)
-    spread = by_hand.scale(part.scale, values)
+    spread = by_hand.scale(_scale(table, part, steps), values)
     return traced[0] if level is None else level, traced[1] if spread is None else spread
+
+
+def _scale(table: StepTable, part: Relative, steps: IntArray) -> object:
+    """What the group is divided by: one with off-policy members may have a scale of its own."""
+    return part.mixed_scale if part.mixed_scale is not None and table.off_policy[steps].any() else part.scale
 
 
 def _counted(

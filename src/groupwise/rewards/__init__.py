@@ -1,13 +1,16 @@
-"""What an attempt is paid: parts that map a trajectory to a number a step, and their sum."""
+"""What an attempt is paid: rewards map it to a number a step; shapers add what comparing it with its group is worth."""
 
 from __future__ import annotations
 
 from groupwise.core.parts import Part
 from groupwise.rewards.conduct import FormatReward, InvalidActionReward, StepReward
-from groupwise.rewards.length import LengthReward, OverlongReward
+from groupwise.rewards.entropy_ranking import EntropyRanking
+from groupwise.rewards.length import BrevityReward, LengthReward, OverlongReward
 from groupwise.rewards.rescored import rescored
 from groupwise.rewards.reward import Reward, RewardSlot
+from groupwise.rewards.shaped import shaped
 from groupwise.rewards.success import EnvironmentReward, OutcomeReward
+from groupwise.rewards.unlikeliness import Unlikeliness
 
 REWARDS: dict[str, type[Part]] = {
     "environment": EnvironmentReward,
@@ -17,10 +20,16 @@ REWARDS: dict[str, type[Part]] = {
     "format": FormatReward,
     "overlong": OverlongReward,
     "length": LengthReward,
+    "brevity": BrevityReward,
 }
+
+SHAPERS: dict[str, type[Part]] = {"entropy_ranking": EntropyRanking, "unlikeliness": Unlikeliness}
 
 __all__ = [
     "REWARDS",
+    "SHAPERS",
+    "BrevityReward",
+    "EntropyRanking",
     "EnvironmentReward",
     "FormatReward",
     "InvalidActionReward",
@@ -30,5 +39,7 @@ __all__ = [
     "Reward",
     "RewardSlot",
     "StepReward",
+    "Unlikeliness",
     "rescored",
+    "shaped",
 ]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from groupwise.core.history import score_of
 from groupwise.core.parts import Part
 from groupwise.core.records import Trajectory
 from groupwise.rewards.reward import Amount
@@ -62,3 +63,28 @@ class LengthReward(Part, slot="reward"):
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
         return tuple(self.each * max(len(step.response_ids) - self.free, 0) for step in trajectory.steps)
+
+
+class BrevityReward(Part, slot="reward"):
+    """More for a right answer the shorter it is, by L sampled tokens of the whole attempt; nothing for a wrong one.
+
+        r_last = weight * max(0, 1 - L / limit)   if solved, else 0
+
+    Source: R^3 (2026, arXiv:2601.19620), with limit 32768. Choice: it is added to the outcome, so that a right answer
+    earns c * (1 + r). Which groups are all right or all wrong goes by the outcome alone.
+    """
+
+    limit: Annotated[int, Field(ge=1)] = 32768
+    """Tokens from which on nothing is added."""
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    """What an answer of no length would be paid."""
+    solved_at: float = 0.5
+    """Score from which on an answer counts as right."""
+
+    def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
+        if not trajectory.steps:
+            return ()
+        length = sum(len(step.response_ids) for step in trajectory.steps)
+        is_right = score_of(trajectory) >= self.solved_at
+        paid = self.weight * max(0.0, 1 - length / self.limit) if is_right else 0.0
+        return (0.0,) * (len(trajectory.steps) - 1) + (paid,)

@@ -6,6 +6,7 @@ from groupwise.core.parts import Part
 from groupwise.rollout.actions import Choice, Tagged, WholeResponse
 from groupwise.rollout.memory import AnchoredWindow, Full, Window
 from groupwise.rollout.plans import Flat, TopUp
+from groupwise.rollout.reflection import Reflection
 
 MEMORIES: dict[str, type[Part]] = {"window": Window, "full": Full, "anchored_window": AnchoredWindow}
 
@@ -13,14 +14,18 @@ ACTION_RULES: dict[str, type[Part]] = {"whole_response": WholeResponse, "choice"
 
 PLANS: dict[str, type[Part]] = {"flat": Flat, "top_up": TopUp}
 
+GUIDANCES: dict[str, type[Part]] = {"reflection": Reflection}
+
 __all__ = [
     "ACTION_RULES",
+    "GUIDANCES",
     "MEMORIES",
     "PLANS",
     "AnchoredWindow",
     "Choice",
     "Flat",
     "Full",
+    "Reflection",
     "Tagged",
     "TopUp",
     "WholeResponse",

@@ -27,6 +27,10 @@ class Attempt:
     """The attempt's place in the tree of seeds."""
     origin: Origin = Origin.FRESH
     """Where the attempt comes from."""
+    help_text: str = ""
+    """Help that its prompts begin with; nothing = the task alone."""
+    parent: str | None = None
+    """The trajectory that the help was made of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,7 @@ class _Live:
     observation: Observation
     opening: tuple[int, ...]
     observation_ids: tuple[int, ...]
+    bare_opening: tuple[int, ...] = ()
     past: list[Exchange] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     versions: set[int] = field(default_factory=set)
@@ -84,7 +89,8 @@ def _start(attempt: Attempt, shown: Observation | Fault, prompter: Prompter) -> 
     if isinstance(shown, Fault):
         nothing = Observation(text="")
         return _Live(attempt, nothing, (), (), stop=shown.reason, error=shown.message)
-    return _Live(attempt, shown, prompter.opening_ids(shown.goal), prompter.observation_ids(shown))
+    opening, seen = prompter.opening_ids(shown.goal, attempt.help_text), prompter.observation_ids(shown)
+    return _Live(attempt, shown, opening, seen, bare_opening=prompter.opening_ids(shown.goal))
 
 
 def _request(attempt: Attempt, step: int, prompt: tuple[int, ...], prompter: Prompter, sampling: Sampling) -> Request:
@@ -113,6 +119,7 @@ def _record(
 ) -> None:
     """Write down a step and move on to what the environment shows next."""
     reward, accepted = (0.0, True) if isinstance(outcome, Fault) else (outcome.reward, outcome.valid)
+    bare = prompter.prompt(live.bare_opening, live.past, live.observation_ids) if live.attempt.help_text else ()
     live.steps.append(
         Step(
             index=len(live.steps),
@@ -124,6 +131,7 @@ def _record(
             well_formed=well_formed,
             cut=not said.stopped,
             prompt_ids=prompt,
+            bare_prompt_ids=bare,
             response_ids=said.response_ids,
             logp_behaviour=said.logp,
             entropy=said.entropy,
@@ -135,7 +143,7 @@ def _record(
         return
     if outcome.ended:  # nobody reads what is shown now
         live.stop = StopReason.TERMINATED if outcome.terminated else StopReason.TRUNCATED
-        live.success = outcome.success
+        live.success, live.error = outcome.success, outcome.note or None
         return
     live.past.append(prompter.past(live.observation, live.observation_ids, said.response_ids, action))
     live.observation = outcome.observation
@@ -157,6 +165,7 @@ def _trajectory(live: _Live) -> Trajectory:
         stop=live.stop,
         versions=tuple(sorted(live.versions)),
         origin=attempt.origin,
+        parent=attempt.parent,
         error=live.error,
     )
 

@@ -37,17 +37,17 @@ class Frame:
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> Frame:
         """The frame that a tokenizer's chat template draws, or plain text where it has none."""
-        end_id = tokenizer.eos_token_id
-        if not isinstance(end_id, int):
-            raise ConfigError("the tokenizer has no end token; set `eos_token`, which ends every response")
         if not tokenizer.chat_template:
             start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
-            return cls(opening=start, before_response=_encode(tokenizer, ">"), between=(), end_id=end_id)
+            return cls(
+                opening=start, before_response=_encode(tokenizer, ">"), between=(), end_id=_end_of_sequence(tokenizer)
+            )
         opening, before_response, between = _chat_pieces(tokenizer)
+        end_id, rest = _end_of_turn(tokenizer, between)
         return cls(
             opening=_encode(tokenizer, opening),
             before_response=_encode(tokenizer, before_response),
-            between=_encode(tokenizer, between),
+            between=rest,
             end_id=end_id,
         )
 
@@ -68,10 +68,29 @@ def _chat_pieces(tokenizer: Any) -> tuple[str, str, str]:
     if before_answer != before_response:
         raise ConfigError(
             "the chat template opens a past answer differently from a new one, so a prompt would not continue the one "
-            "before; use a template that treats them alike, or memory `window`"
+            "before; use a template that treats them alike"
         )
-    end = str(tokenizer.eos_token)
-    return opening, before_response, between.removeprefix(end)
+    return opening, before_response, between
+
+
+def _end_of_turn(tokenizer: Any, between: str) -> tuple[int, tuple[int, ...]]:
+    """The token that ends a response, and what follows it before the next observation.
+
+    A template may end turns with a special token that is not the tokenizer's end of sequence (Gemma, Phi): the model
+    then says that one, and would never stop at the other.
+    """
+    ids = _encode(tokenizer, between)
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    if ids and ids[0] in special.union(tokenizer.all_special_ids):
+        return ids[0], ids[1:]
+    return _end_of_sequence(tokenizer), ids
+
+
+def _end_of_sequence(tokenizer: Any) -> int:
+    end_id = tokenizer.eos_token_id
+    if not isinstance(end_id, int):
+        raise ConfigError("the tokenizer has no end token; set `eos_token`, which ends every response")
+    return end_id
 
 
 def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:

@@ -16,6 +16,9 @@ from groupwise.core.records import StopReason, Task
 from groupwise.envs.environment import Environment, EnvironmentPart, Observation, Outcome
 
 Answer = TypeVar("Answer")
+MOST_CHARACTERS = 2**18
+"""Of what an environment shows, text and listed actions together. More is a fault: it would fill any model's context,
+and the memory of the whole run before that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +99,7 @@ class InProcess:
         shown: object = environment.observe()
         if not isinstance(shown, Observation):
             raise EnvironmentFault(f"observe gave {type(shown).__name__}; return an Observation")
-        return shown
+        return _bounded(shown)
 
     def _call(self, number: int, call: Callable[[], Answer]) -> Answer | Fault:
         answer = guarded(call)
@@ -109,7 +112,16 @@ def _act(environment: Environment, action: str) -> Outcome:
     outcome: object = environment.act(action)
     if not isinstance(outcome, Outcome):
         raise EnvironmentFault(f"act gave {type(outcome).__name__}; return an Outcome")
+    _bounded(outcome.observation)
     return outcome
+
+
+def _bounded(shown: Observation) -> Observation:
+    """An observation that a prompt can hold."""
+    found = len(shown.text) + len(shown.goal) + sum(map(len, shown.admissible or ()))
+    if found > MOST_CHARACTERS:
+        raise EnvironmentFault(f"an observation has {found:,} characters, {MOST_CHARACTERS:,} at most; shorten it")
+    return shown
 
 
 def guarded(call: Callable[[], Answer]) -> Answer | Fault:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from groupwise.core.parts import Part
 from groupwise.core.records import Task, Trajectory
@@ -14,9 +16,12 @@ from groupwise.core.seeds import seed_of
 class Shuffled(Part, slot="curriculum"):
     """Go through the panel by turns, shuffled anew each time round."""
 
+    first: Annotated[int, Field(ge=0)] = 0
+    """Only so many tasks of the panel, from the first; 0 = all. Fewer come round sooner, which replay lives on."""
+
     def start(self, tasks: Sequence[Task], seed: int) -> ShuffledTurns:
         """Begin with a panel."""
-        return ShuffledTurns(tasks, seed)
+        return ShuffledTurns(tasks[: self.first] if self.first else tasks, seed)
 
 
 class ShuffledTurns:

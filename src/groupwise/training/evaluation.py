@@ -8,7 +8,7 @@ from pathlib import Path
 
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.journal import Evaluated
-from groupwise.core.records import Task, Trajectory
+from groupwise.core.records import FAULTS, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.envs.panel import panel_hash
 from groupwise.rewards import rescored
@@ -81,7 +81,9 @@ def _play(run: Run, config: EvaluationConfig, tasks: Sequence[Task], seed: int) 
             f"evaluation on split {config.split!r}: none of {len(played)} attempts says whether it succeeded "
             f"({listed}); mend the environment, which `groupwise check env` looks at"
         )
-    return [trajectory if trajectory.error else rescored(trajectory, run.config.rewards) for trajectory in played]
+    return [
+        trajectory if trajectory.stop in FAULTS else rescored(trajectory, run.config.rewards) for trajectory in played
+    ]
 
 
 def _row(trajectory: Trajectory, number: int, split: str, seed: int, panel: str) -> Evaluated:
@@ -98,4 +100,5 @@ def _row(trajectory: Trajectory, number: int, split: str, seed: int, panel: str)
         success=trajectory.scores.get("success"),
         outcome=total if trajectory.outcome is None else trajectory.outcome,
         steps=len(trajectory.steps),
+        tokens=sum(len(step.response_ids) for step in trajectory.steps),
     )

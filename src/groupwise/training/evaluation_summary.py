@@ -1,4 +1,4 @@
-"""What an evaluation says: success with a 95 % interval, by seed, by family and by task. It needs no torch."""
+"""What an evaluation says: success with a 95 % interval, by seed, family and task, and pass@k. It needs no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.intervals import clustered
+from groupwise.core.intervals import clustered, mean_pass_at
 from groupwise.core.journal import Evaluated
 from groupwise.core.records import Trajectory
 
@@ -29,6 +29,20 @@ class Line:
     """95 % interval of that share for tasks of this kind (`core.intervals.clustered`)."""
     steps: float
     """Mean steps of an attempt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassAt:
+    """Share of tasks that at least one of k attempts solves."""
+
+    k: int
+    """Attempts that a task is given."""
+    tasks: int
+    """Tasks with at least k attempts that count; the others say nothing of it."""
+    success: float
+    """The share, estimated without bias (`core.intervals.pass_at`)."""
+    interval: tuple[float, float]
+    """95 % interval of that share for tasks of this kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +75,8 @@ class Evaluation:
     """Mean outcome of an attempt."""
     steps: float
     """Mean steps of an attempt."""
+    tokens: float | None
+    """Mean sampled tokens of an attempt; None where they were not counted."""
     by_seed: Mapping[int, float]
     """Success with each seed."""
     rows: Sequence[Evaluated]
@@ -93,6 +109,7 @@ class Evaluation:
             interval=whole.interval,
             outcome=math.fsum(row.outcome for row in counted) / len(counted),
             steps=whole.steps,
+            tokens=_mean_tokens(counted),
             by_seed={seed: _line("", found).success for seed, found in _by(counted, lambda row: [row.seed])},
             rows=tuple(rows),
             trajectories=trajectories,
@@ -105,6 +122,26 @@ class Evaluation:
     def by_task(self) -> list[Line]:
         """Success at each task, in the order of their ids."""
         return [_line(task, rows) for task, rows in _by(self._counted(), lambda row: [row.task])]
+
+    @property
+    def attempts_per_task(self) -> int:
+        """The n of mean@n, which is `success`: the most attempts that count at a task, over all seeds."""
+        return max(tries for _, tries in self._wins())
+
+    def pass_at(self) -> list[PassAt]:
+        """pass@k for k = 1, 2, 4, ... and the number of attempts at a task; those of all seeds count alike."""
+        most = self.attempts_per_task
+        found = []
+        for k in sorted({2**power for power in range(most.bit_length())} | {most}):
+            counts = [(wins, tries) for wins, tries in self._wins() if tries >= k]
+            success, interval = mean_pass_at(k, counts)
+            found.append(PassAt(k=k, tasks=len(counts), success=success, interval=interval))
+        return found
+
+    def _wins(self) -> list[tuple[int, int]]:
+        """Of each task: attempts that solved it, and attempts that count."""
+        by_task = _by(self._counted(), lambda row: [row.task])
+        return [(sum(row.success == 1.0 for row in rows), len(rows)) for _, rows in by_task]
 
     def _counted(self) -> list[Evaluated]:
         return [row for row in self.rows if row.success is not None]
@@ -122,6 +159,11 @@ def _by(rows: Iterable[Evaluated], keys_of: Callable[[Evaluated], Iterable[Any]]
         for key in keys_of(row):
             found.setdefault(key, []).append(row)
     return sorted(found.items())
+
+
+def _mean_tokens(rows: Sequence[Evaluated]) -> float | None:
+    counted = [row.tokens for row in rows if row.tokens is not None]
+    return sum(counted) / len(counted) if counted else None
 
 
 def _line(name: str, rows: Sequence[Evaluated]) -> Line:

@@ -1,55 +1,80 @@
-"""The attempts of an update: played, scored, and chosen by the plan."""
+"""The attempts of an update: played, scored, shaped, chosen by the plan, and joined by past ones."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.records import FAULTS, Task, Trajectory
+from groupwise.core.history import Recalled
+from groupwise.core.records import FAULTS, Origin, Task, Trajectory
 from groupwise.core.seeds import seed_of
-from groupwise.rewards import rescored
+from groupwise.rewards import rescored, shaped
 from groupwise.rollout.collect import Attempt, Sampling, collect
 from groupwise.rollout.plans import Group
+from groupwise.training.guided import guided_attempts, told_without_help
+from groupwise.training.recall import recall
 from groupwise.training.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """What was played for an update."""
+    """What an update learns from."""
 
     played: Sequence[Trajectory]
     """Every attempt, faults included."""
     survivors: Sequence[Trajectory]
-    """The attempts that ended without a fault, scored."""
+    """The attempts without help that ended without a fault, scored: these speak for the policy."""
     chosen: Sequence[Trajectory]
-    """Those of them that are compared and trained on, group by group."""
+    """The attempts that are compared and trained on, group by group."""
+    recalled: Sequence[Recalled] = ()
+    """Past attempts that take part."""
+    left_out: int = 0
+    """Past attempts that were wanted, but that the policy has moved too far away from."""
 
     @property
     def faults(self) -> list[Trajectory]:
         """The attempts that a fault ended."""
         return [trajectory for trajectory in self.played if not _survived(trajectory)]
 
+    @property
+    def compared(self) -> list[Trajectory]:
+        """All attempts that are compared with one another: the chosen ones, then the past ones that joined."""
+        joined = [one.trajectory for one in self.recalled if one.trajectory and not one.keeps_credit]
+        return [*self.chosen, *joined]
+
+
+@dataclass
+class _Rounds:
+    """What the rounds of an update brought so far."""
+
+    played: list[Trajectory] = field(default_factory=list)
+    bare: list[list[Group]] = field(default_factory=list)
+    helped: list[Group] = field(default_factory=list)
+    tried: Counter[str] = field(default_factory=Counter)
+
 
 def gather(run: Run, number: int) -> Gathered:
-    """Play attempts until the plan has enough groups."""
-    plan, wanted = run.config.rollout.plan, run.config.training.tasks
-    rounds: list[list[Group]] = []
-    played: list[Trajectory] = []
-    tried: Counter[str] = Counter()
-    while missing := plan.missing(rounds, wanted):
-        attempts = _attempts(run, number, run.curriculum.next(missing), tried)
-        new = play(run, attempts, temperature=run.config.rollout.temperature)
-        played += new
-        rounds.append(
-            _groups([rescored(trajectory, run.config.rewards) for trajectory in new if _survived(trajectory)])
-        )
-    groups = [group for groups in rounds for group in groups]
+    """Play attempts until the plan has enough groups, then let past ones join."""
+    plan, wanted, rounds = run.config.rollout.plan, run.config.training.tasks, _Rounds()
+    while missing := plan.missing(rounds.bare, wanted):
+        _play_round(run, number, run.curriculum.next(missing), rounds)
+    groups = [group for groups in rounds.bare for group in groups]
     survivors = [trajectory for group in groups for trajectory in group]
-    _check_enough(played, survivors, number, run.config.training.least_survivors)
-    chosen = [trajectory for group in plan.chosen(groups, wanted) for trajectory in group]
-    return Gathered(played=played, survivors=survivors, chosen=chosen)
+    bare = [trajectory for trajectory in rounds.played if trajectory.origin is Origin.FRESH]
+    _check_enough(bare, survivors, number, run.config.training.least_survivors)
+    # A task that came in several rounds is one group: its attempts are compared, and joined, together.
+    own = _groups([trajectory for group in (*plan.chosen(groups, wanted), *rounds.helped) for trajectory in group])
+    chosen = [shaped(group, run.config.algorithm.shapers) for group in _joined(run, own)]
+    recalled, left_out = recall(run, number, chosen)
+    return Gathered(
+        played=rounds.played,
+        survivors=survivors,
+        chosen=[trajectory for group in chosen for trajectory in group],
+        recalled=recalled,
+        left_out=left_out,
+    )
 
 
 def play(run: Run, attempts: Sequence[Attempt], *, temperature: float) -> list[Trajectory]:
@@ -62,6 +87,22 @@ def play(run: Run, attempts: Sequence[Attempt], *, temperature: float) -> list[T
         rule=run.config.rollout.action_rule,
         sampling=Sampling(max_tokens=run.config.rollout.max_tokens, temperature=temperature),
     )
+
+
+def _play_round(run: Run, number: int, tasks: Sequence[Task], rounds: _Rounds) -> None:
+    """One round: attempts at tasks, and in the same breath those with help."""
+    attempts = _attempts(run, number, tasks, rounds.tried) + guided_attempts(run, number, tasks, rounds.tried)
+    played = play(run, attempts, temperature=run.config.rollout.temperature)
+    rounds.played += played
+    scored = [rescored(trajectory, run.config.rewards) for trajectory in played if _survived(trajectory)]
+    rounds.bare.append(_groups([trajectory for trajectory in scored if trajectory.origin is Origin.FRESH]))
+    rounds.helped += _groups([trajectory for trajectory in scored if trajectory.origin is not Origin.FRESH])
+
+
+def _joined(run: Run, groups: Sequence[Group]) -> list[list[Trajectory]]:
+    """The groups, with what succeeded with help beside what was tried without, where that is asked for."""
+    extra = told_without_help(run, groups)
+    return [[*group, *extra.get(group[0].task.id, ())] for group in groups]
 
 
 def _attempts(run: Run, number: int, tasks: Sequence[Task], tried: Counter[str]) -> list[Attempt]:

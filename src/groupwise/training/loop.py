@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from groupwise.batching import totals as count
 from groupwise.core.errors import TrainingError
@@ -12,8 +13,9 @@ from groupwise.training.checkpoint import checkpoint_weights, latest_checkpoint,
 from groupwise.training.evaluation import evaluate
 from groupwise.training.gather import gather
 from groupwise.training.metrics import checked, credit_metrics, rollout_metrics, speed_metrics
+from groupwise.training.rescue_metrics import rescue_metrics
 from groupwise.training.run import Run
-from groupwise.training.samples import credit_by_trajectory, credited, make_samples
+from groupwise.training.samples import credited, make_samples
 from groupwise.training.warm_start import warm_start
 from groupwise.training.watcher import Watchers, Watching
 
@@ -41,8 +43,8 @@ def make_update(run: Run, number: int, watching: Watching) -> Update:
     clock.stage("rollout")
     gathered = gather(run, number)
     clock.stage("credit")
-    credit, keep = credited(config.algorithm, gathered.chosen, version=number - 1)
-    samples = make_samples(gathered.chosen, credit.values, keep)
+    credit = credited(config.algorithm, gathered.chosen, gathered.recalled, version=number - 1)
+    samples = make_samples(credit)
     totals = count(samples, max_tokens=config.rollout.max_tokens)
     clock.stage("learn")
     learned = run.learner.learn(samples, totals) if totals.tokens else None
@@ -51,16 +53,19 @@ def make_update(run: Run, number: int, watching: Watching) -> Update:
     gap = run.canary.check(run.engine, run.learner.model, version=number)
     run.curriculum.observe(gathered.survivors)
     clock.stage("write")
-    metrics = rollout_metrics(gathered.played, gathered.survivors) | {"engine/canary_gap": gap}
-    metrics |= credit_metrics(credit.values, credit.compared, keep) | {"learner/tokens": float(totals.tokens)}
+    metrics = rollout_metrics(gathered.played, gathered.survivors)
+    metrics |= {"engine/canary_gap": gap, "learner/tokens": float(totals.tokens)}
+    metrics |= credit_metrics(credit.values, credit.compared, credit.keep) | rescue_metrics(gathered, credit)
     metrics |= (learned.metrics if learned else {}) | speed_metrics(gathered.survivors, totals, clock.seconds)
+    earned, own = credit.by_trajectory(), len(gathered.chosen)
     update = Update(
         number=number,
         version=number,
         metrics=checked(metrics | clock.seconds),
         trajectories=gathered.chosen,
-        credit=credit_by_trajectory(gathered.chosen, credit.values),
+        credit=earned[:own],
         faults=gathered.faults,
+        recalled=[replace(one, credit=tuple(c)) for one, c in zip(gathered.recalled, earned[own:], strict=True)],
     )
     run.journal.write(update)
     return update
@@ -77,6 +82,8 @@ def resumed(run: Run) -> int | None:
     if run.learner.has_reference:
         run.learner.hold_reference(checkpoint_weights(run.checkpoints / "0000"))
     run.journal.forget_after(number)
+    if run.config.algorithm.reads_history:
+        run.journal.history.check({task.id for task in run.tasks})
     run.engine.load(run.learner.weights(), version=number)
     run.canary.check(run.engine, run.learner.model, version=number)
     return number

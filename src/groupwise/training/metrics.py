@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from groupwise.core.errors import TrainingError, nearest
-from groupwise.core.records import StopReason, Trajectory
+from groupwise.core.records import FAULTS, StopReason, Trajectory
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.totals import Totals
 
@@ -97,6 +97,27 @@ METRICS: dict[str, Metric] = {
         "Falling to 0 early: the policy stops exploring; lower the learning rate, or add an entropy bonus or a KL "
         "penalty. Rising: the updates blur the policy; lower the learning rate.",
     ),
+    "rollout/total_steps": Metric(
+        "steps of all attempts of the update, those with help and those that a fault ended included",
+        "steps",
+        "What the update cost in environment steps: compare methods at equal sums of it.",
+    ),
+    "rollout/total_tokens": Metric(
+        "sampled tokens of all attempts of the update, those with help and those that a fault ended included",
+        "tokens",
+        "What the update cost in sampled tokens: compare methods at equal sums of it.",
+    ),
+    "credit/groups_with_signal": Metric(
+        "share of groups in which some step has credit other than 0",
+        SHARE,
+        "Low: most of what is sampled teaches nothing; recall past attempts (`algorithm.replay`), give help "
+        "(`algorithm.guidance`), or sample other tasks (`rollout.plan`).",
+    ),
+    "credit/groups_rescued": Metric(
+        "share of groups whose attempts all did equally well and that have credit nevertheless",
+        SHARE,
+        "0 with `credit/groups_with_signal` low: nothing of the other kind is remembered yet, or it lies too far back.",
+    ),
     "credit/compared": Metric(
         "share of steps that somebody else was compared with",
         SHARE,
@@ -111,6 +132,41 @@ METRICS: dict[str, Metric] = {
         "share of steps that the filters let train",
         SHARE,
         "Low: the filters drop most of what was sampled; loosen them, or sample what they would keep.",
+    ),
+    "replay/recalled": Metric(
+        "past attempts that took part in the update",
+        "attempts",
+        "0 for long: tasks do not come round again; see `training.curriculum.first`.",
+    ),
+    "replay/left_out": Metric(
+        "past attempts that were left out, since the policy has moved too far away from them",
+        "attempts",
+        "Above `replay/recalled`: what is remembered is stale; lower the learning rate or the number of tasks.",
+    ),
+    "replay/age": Metric(
+        "mean number of versions that the weights lie back which sampled the recalled attempts",
+        "versions",
+        "Growing with the run: successes are old; look at what the policy has unlearnt.",
+    ),
+    "replay/log_ratio": Metric(
+        "mean over recalled attempts of the distance between their tokens' log-probs now and when they were sampled",
+        "nats",
+        "Near `most_log_ratio`: what is recalled is hardly the policy's own any more.",
+    ),
+    "guidance/groups": Metric(
+        "groups that were attempted with help in their prompt",
+        "groups",
+        "As many as tasks: help costs as much as the attempts themselves; lower `tau`, or set `most`.",
+    ),
+    "guidance/success": Metric(
+        "share of the attempts with help that solved their task",
+        SHARE,
+        "Not above `rollout/success` of the same tasks: the help does not help; change its prompt.",
+    ),
+    "shaping/groups": Metric(
+        "share of groups to whose attempts shaping added something",
+        SHARE,
+        "Near 1: the shaped reward is most of what is learnt from; watch `rollout/truncated` and lengths.",
     ),
     "learner/tokens": Metric(
         "sampled tokens that trained",
@@ -267,12 +323,14 @@ def rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory
         "rollout/return": _mean([_return(trajectory) for trajectory in survivors]),
         "rollout/steps": len(steps) / len(survivors),
         "rollout/valid": _mean([step.valid for step in steps]),
-        "rollout/faults": float(len(played) - len(survivors)),
+        "rollout/faults": float(sum(trajectory.stop in FAULTS or not trajectory.steps for trajectory in played)),
         "rollout/truncated": _mean([trajectory.stop is StopReason.TRUNCATED for trajectory in survivors]),
         "rollout/group_size": len(survivors) / len(groups),
         "rollout/zero_spread": _mean([len(set(scores)) == 1 for scores in groups.values()]),
         "rollout/response_tokens": _mean([len(step.response_ids) for step in steps]),
         "rollout/cut_off": _mean([step.cut for step in steps]),
+        "rollout/total_steps": float(sum(len(trajectory.steps) for trajectory in played)),
+        "rollout/total_tokens": float(sum(len(step.response_ids) for each in played for step in each.steps)),
     }
     # What nobody measured is left out: it is not 0.
     optional = {

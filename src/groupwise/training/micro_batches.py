@@ -31,6 +31,8 @@ class MicroBatch:
     """Step of each trained token within its trajectory (T)."""
     trajectory: torch.Tensor
     """Trajectory of each trained token (T)."""
+    off_policy: torch.Tensor | None = None
+    """Whether another policy sampled each trained token (T); None = none of the update's."""
     logp_old: torch.Tensor | None = None
     """Log-prob under the weights at the start of the update (T), once it was scored."""
     logp_ref: torch.Tensor | None = None
@@ -49,6 +51,7 @@ class MicroBatch:
             sample=self.pack.sample,
             step=self.step,
             trajectory=self.trajectory,
+            off_policy=self.off_policy,
         )
 
 
@@ -66,6 +69,8 @@ def micro_batches(
     behaviour, advantage = [one.logp_behaviour for one in samples], [one.advantage for one in samples]
     step = torch.tensor([one.step for one in samples], device=device)
     trajectory = torch.tensor([one.trajectory for one in samples], device=device)
+    strange = [one.off_policy for one in samples]
+    off_policy = torch.tensor(strange, device=device) if any(strange) else None
     return [
         MicroBatch(
             pack=placed,
@@ -73,6 +78,7 @@ def micro_batches(
             advantage=column(placed, advantage),
             step=step[placed.sample],
             trajectory=trajectory[placed.sample],
+            off_policy=None if off_policy is None else off_policy[placed.sample],
         )
         for placed in (each.to(device) for each in packs)
     ]

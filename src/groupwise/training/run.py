@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.journal import Journal
-from groupwise.core.parts import Loss
+from groupwise.core.parts import Draw, Loss, name_of
 from groupwise.core.records import Task
 from groupwise.core.seeds import seed_of
 from groupwise.engines.transformers_engine import TransformersEngine
@@ -24,6 +25,9 @@ from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.canary import Canary
 from groupwise.training.learner import Learner
 from groupwise.training.run_config import RunConfig
+
+CANARY_TOKENS = 64
+"""Most tokens of the prompt that engine and learner must score alike: enough to run every weight."""
 
 
 @dataclass
@@ -42,6 +46,10 @@ class Run:
     tasks: Sequence[Task]
     curriculum: LiveCurriculum
 
+    def draw(self, number: int) -> Draw:
+        """Random generators of an update, by name."""
+        return lambda *path: np.random.default_rng(seed_of(self.config.seed, "update", number, "draw", *path))
+
     @property
     def checkpoints(self) -> Path:
         """Where checkpoints go."""
@@ -55,7 +63,8 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
         torch.set_num_threads(config.threads)
     host = open_host(config.env, workers=config.rollout.workers, timeout=config.rollout.env_timeout)
     seed = seed_of(config.seed, "model")
-    words = (*config.env.vocabulary(), *config.rollout.template.words())
+    guidance = config.algorithm.guidance
+    words = (*config.env.vocabulary(), *config.rollout.template.words(), *(guidance.words() if guidance else ()))
     model, tokenizer = model_and_tokenizer or config.model.open(words=words, seed=seed)
     model = model.to(device)
     # The engine holds weights of its own, so that a hand-over is a real one and the canary can sing.
@@ -68,7 +77,7 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
         instruction=config.env.instruction(),
     )
     folder.mkdir(parents=True, exist_ok=True)
-    opening = prompter.opening_ids("")
+    opening = prompter.opening_ids("")[:CANARY_TOKENS]
     tasks = config.env.panel("train")
     return Run(
         config=config,
@@ -96,7 +105,26 @@ def _check_possible(config: RunConfig) -> Loss:
         config.env.panel(config.evaluation.split)
     if config.warm_start is not None and not isinstance(config.env.open(tasks[0]), Expert):
         raise ConfigError("the environment has no expert to start from; leave out [warm_start]")
+    _check_rescue(config, tasks)
     return loss
+
+
+def _check_rescue(config: RunConfig, tasks: Sequence[Task]) -> None:
+    """Refuse shapers whose entropies no engine gives, and a past that could not be found again."""
+    for shaper in config.algorithm.shapers:
+        if shaper.needs_entropy and not TransformersEngine.gives_entropy:
+            raise ConfigError(
+                f"algorithm.shapers: {name_of(shaper)} reads the entropies of sampled tokens, which the engine does "
+                "not give; use an engine that does, or leave the shaper out"
+            )
+    again = config.env.panel("train") if config.algorithm.reads_history else tasks
+    for one, other in zip(tasks, again, strict=False):
+        if one.id != other.id:
+            raise ConfigError(
+                f"env: asked twice for its training tasks, it calls the same one {one.id!r} and {other.id!r}, so that "
+                "past attempts cannot be found by task; derive ids from the content (`Task.create`), or leave out "
+                "algorithm.replay and algorithm.guidance"
+            )
 
 
 def _device(name: str) -> torch.device:

@@ -3,47 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.credit import Credit
+from groupwise.core.history import Recalled
 from groupwise.core.records import Trajectory
 from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.step_table import StepTable
 
 
-def credited(algorithm: Algorithm, trajectories: Sequence[Trajectory], *, version: int) -> tuple[Credit, BoolArray]:
-    """Credit of every step, and whether it may train; in the order of the steps. `version` is the learner's."""
-    table = StepTable.from_trajectories(trajectories, version=version)
-    return algorithm.advantage(table), algorithm.keep(table)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Credited:
+    """The trajectories of an update with the credit of their steps: first the chosen, then the recalled."""
+
+    trajectories: Sequence[Trajectory]
+    """All that take part."""
+    values: FloatArray
+    """Credit of every step, in the order of the steps."""
+    compared: BoolArray
+    """Whether the step was compared with anybody."""
+    keep: BoolArray
+    """Whether it may train."""
+
+    def by_trajectory(self) -> list[list[float]]:
+        """The credit of each trajectory's steps."""
+        ends = np.cumsum([len(trajectory.steps) for trajectory in self.trajectories])
+        return [self.values[end - len(t.steps) : end].tolist() for t, end in zip(self.trajectories, ends, strict=True)]
 
 
-def make_samples(trajectories: Sequence[Trajectory], values: FloatArray, keep: BoolArray) -> list[Sample]:
-    """One sample a step, with its credit as the advantage of its tokens."""
-    groups = {name: number for number, name in enumerate(dict.fromkeys(t.task.id for t in trajectories))}
+def credited(
+    algorithm: Algorithm, chosen: Sequence[Trajectory], recalled: Sequence[Recalled] = (), *, version: int
+) -> Credited:
+    """Credit of every step, and whether it may train. `version` is the learner's.
+
+    What was recalled is compared with the chosen, unless it keeps the credit that it had.
+    """
+    # Those that keep their credit come last, whatever order they were recalled in.
+    joined = [one.trajectory for one in recalled if one.trajectory and not one.keeps_credit]
+    kept = [(one.trajectory, one.credit) for one in recalled if one.trajectory and one.keeps_credit]
+    table = StepTable.from_trajectories([*chosen, *joined], version=version)
+    credit, stored = algorithm.advantage(table), [value for _, values in kept for value in values]
+    return Credited(
+        trajectories=[*chosen, *joined, *(trajectory for trajectory, _ in kept)],
+        values=np.append(credit.values, stored),
+        compared=np.append(credit.compared, np.zeros(len(stored), dtype=np.bool_)),
+        keep=np.append(algorithm.keep(table), np.ones(len(stored), dtype=np.bool_)),
+    )
+
+
+def make_samples(credit: Credited) -> list[Sample]:
+    """One sample a step, with its credit as the advantage of its tokens; groups are numbered by task."""
+    groups = {name: number for number, name in enumerate(dict.fromkeys(t.task.id for t in credit.trajectories))}
     found: list[Sample] = []
-    for number, trajectory in enumerate(trajectories):
+    for number, trajectory in enumerate(credit.trajectories):
         for step in trajectory.steps:
             row = len(found)
             found.append(
                 Sample(
                     prompt_ids=step.prompt_ids,
                     response_ids=step.response_ids,
-                    advantage=float(values[row]),
+                    advantage=float(credit.values[row]),
                     logp_behaviour=step.logp_behaviour,
                     entropy=step.entropy,
                     trajectory=number,
                     step=step.index,
                     group=groups[trajectory.task.id],
-                    trains=bool(keep[row]) and bool(step.response_ids),
+                    trains=bool(credit.keep[row]) and bool(step.response_ids),
+                    off_policy=trajectory.off_policy,
                 )
             )
     return found
-
-
-def credit_by_trajectory(trajectories: Sequence[Trajectory], values: FloatArray) -> list[list[float]]:
-    """The credit of each trajectory's steps."""
-    ends = np.cumsum([len(trajectory.steps) for trajectory in trajectories])
-    return [values[end - len(t.steps) : end].tolist() for t, end in zip(trajectories, ends, strict=True)]

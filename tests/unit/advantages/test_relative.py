@@ -55,7 +55,7 @@ def test_mean_sample_deviation_attempts_and_zero_are_the_defaults() -> None:
         "by": {"kind": "by_task"},
         "of": {"kind": "episode_return"},
         "baseline": {"kind": "mean"},
-        "scale": {"kind": "deviation", "ddof": 1, "eps": 1e-6},
+        "scale": {"kind": "deviation", "ddof": 1, "eps": 1e-6, "factor": 1.0},
         "average": "attempt",
         "alone": "zero",
         "virtual": [],

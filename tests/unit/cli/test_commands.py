@@ -53,14 +53,15 @@ def test_recipes_show_prints_the_docstring_the_options_and_the_parts(name: str) 
 def test_recipes_show_names_every_part_down_to_its_numbers() -> None:
     shown = invoked("recipes", "--show", "grpo").stdout
     tree = shown.partition("parts (as a run file names them)\n")[2]
-    assert tree.splitlines()[:11] == [
+    assert tree.splitlines()[:12] == [
         "├── advantage: relative",
         "│   ├── by: by_task",
         "│   ├── of: episode_return",
         "│   ├── baseline: mean",
         "│   ├── scale: deviation",
         "│   │   ├── ddof = 1",
-        "│   │   └── eps = 1e-06",
+        "│   │   ├── eps = 1e-06",
+        "│   │   └── factor = 1.0",
         "│   ├── average = 'attempt'",
         "│   ├── alone = 'zero'",
         "│   ├── virtual = []",

@@ -42,6 +42,14 @@ def test_the_latest_checkpoint_is_evaluated_over_three_seeds_and_written_down(gr
     assert found["interval"][0] <= found["success"] <= found["interval"][1]
     assert [line["attempts"] for line in found["per_task"]] == [9, 9]
     assert found["families"] == []
+    assert found["mean_at"] == {"n": 9, "success": found["success"], "interval": found["interval"]}
+    assert [(line["k"], line["tasks"]) for line in found["pass_at"]] == [(1, 2), (2, 2), (4, 2), (8, 2), (9, 2)]
+    assert found["pass_at"][0]["success"] == pytest.approx(found["success"])
+    solved = [line["success"] > 0 for line in found["per_task"]]
+    assert found["pass_at"][-1]["success"] == sum(solved) / 2
+    with Journal(run / "journal.sqlite") as journal:
+        tokens = [row.tokens for row in journal.evaluations() if row.number == 2]
+    assert found["tokens"] == pytest.approx(sum(filter(None, tokens)) / 18)
     assert {row for row in rows(run) if row[0] == 2} == {
         (2, "train", seed, attempt) for seed in range(3) for attempt in range(3)
     }
@@ -68,8 +76,30 @@ def test_what_is_printed_for_people(groupwise: Run, run: Path) -> None:
     assert lines[2].startswith("success  ")
     assert lines[2].endswith("(95 % interval for tasks of this kind)")
     assert lines[3].split()[:2] == ["seed", "0:"]
-    assert lines[7].split() == ["task", "tasks", "attempts", "success", "95", "%", "interval", "steps"]
-    assert [line.split()[0][:15] for line in lines[8:]] == ["identity-train-"] * 2
+    assert [line.split()[0] for line in lines[4:12]] == [
+        "mean@9",
+        "pass@1",
+        "pass@2",
+        "pass@4",
+        "pass@8",
+        "pass@9",
+        "return",
+        "steps",
+    ]
+    share = lines[2].removeprefix("success  ").partition("  (")[0]
+    assert lines[4] == f"mean@9   {share}"
+    assert lines[5] == f"pass@1   {share}"
+    assert lines[12].startswith("tokens   ")
+    assert 1.0 <= float(lines[12].split()[1]) <= 4.0, "at most so many a response"
+    assert lines[14].split() == ["task", "tasks", "attempts", "success", "95", "%", "interval", "steps"]
+    assert [line.split()[0][:15] for line in lines[15:]] == ["identity-train-"] * 2
+
+
+def test_one_attempt_a_task_has_no_pass_at_k(groupwise: Run, run: Path) -> None:
+    out = groupwise("evaluate", "run", "--seeds", "1", "--attempts", "1", "--dry").out
+    assert "pass@" not in out
+    assert "mean@" not in out
+    assert "\ntokens   " in out
 
 
 @pytest.mark.parametrize(

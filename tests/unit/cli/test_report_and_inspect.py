@@ -91,7 +91,7 @@ def test_report_on_what_is_no_run_is_one_line_and_status_2(groupwise: Run, tmp_p
         (recipes.hgpo(depth=4), ("hgpo", "depth 4")),
         (recipes.hgpo(depth=3, gamma=0.9), ("hgpo", "depth 3, gamma 0.9")),
         (recipes.hgpo(reference=True), ("hgpo", "reference True")),
-        (recipes.hgpo(scale="none", gamma=0.5, alpha=3.0, invalid_penalty=0.0), ("hgpo", "17 settings of its own")),
+        (recipes.hgpo(scale="none", gamma=0.5, alpha=3.0, invalid_penalty=0.0), ("hgpo", "20 settings of its own")),
     ],
 )
 def test_an_algorithm_is_called_by_the_recipe_it_comes_nearest_to(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import FileError, Step, StopReason, Task, Trajectory
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal import Evaluated, Journal, Update
 
 TASK = Task.create(env="identity", seed=1)
 
@@ -114,3 +114,33 @@ def test_attempts_that_a_fault_ended_are_named_and_forgotten_with_their_update(t
         assert len(list(journal.trajectories(1))) == 2, "they take part in nothing"
         journal.forget_after(0)
         assert journal.faults(1) == []
+
+
+def test_a_journal_from_before_tokens_were_counted_is_read_and_written_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    row = Evaluated(
+        number=1,
+        split="test",
+        seed=0,
+        task="a",
+        attempt=0,
+        panel="p",
+        tags="",
+        stop="terminated",
+        success=1.0,
+        outcome=1.0,
+        steps=2,
+        tokens=7,
+    )
+    with Journal(path) as journal:
+        journal.write_evaluation([row])
+    database = sqlite3.connect(path)
+    database.execute("ALTER TABLE evaluations DROP COLUMN tokens")
+    database.commit()
+    database.close()
+    with Journal(path, read_only=True) as journal:
+        assert journal.evaluations() == [replace(row, tokens=None)]
+    with Journal(path) as journal:
+        assert journal.evaluations() == [replace(row, tokens=None)]
+        journal.write_evaluation([replace(row, number=2)])
+        assert journal.evaluations() == [replace(row, tokens=None), replace(row, number=2)]

@@ -12,7 +12,7 @@ from groupwise.groups import ByHistory, ByTask
 from tests.unit.tables import single_steps
 
 GROUPERS = "Valid: by_attempt, by_branch, by_edge, by_history, by_role, by_state, by_task"
-RELATIVE_FIELDS = "Valid: alone, average, baseline, by, of, scale, virtual, virtual_is_company"
+RELATIVE_FIELDS = "Valid: alone, average, baseline, by, mixed_scale, of, scale, virtual, virtual_is_company"
 
 SMALLEST = {"kind": "relative", "by": {"kind": "by_task"}, "of": {"kind": "episode_return"}}
 
@@ -166,13 +166,14 @@ def test_a_configuration_is_complete_and_names_every_kind() -> None:
             "by": {"kind": "by_history", "depth": 2},
             "of": {"kind": "episode_return"},
             "baseline": {"kind": "mean"},
-            "scale": {"kind": "deviation", "ddof": 1, "eps": 1e-6},
+            "scale": {"kind": "deviation", "ddof": 1, "eps": 1e-6, "factor": 1.0},
             "average": "attempt",
             "alone": "zero",
             "virtual": [1.0],
             "virtual_is_company": True,
         },
         "filters": [],
+        "shapers": [],
     }
 
 
@@ -192,7 +193,9 @@ def test_only_parts_that_compare_across_tasks_say_so() -> None:
     assert any(part.mixes_tasks for part in recipes.mars(whiten=True).parts())
 
 
-@pytest.mark.parametrize("slot", ["grouper", "filter", "signal", "baseline", "scale", "estimator"])
+@pytest.mark.parametrize(
+    "slot", ["grouper", "filter", "signal", "baseline", "scale", "estimator", "shaper", "replay", "guidance"]
+)
 def test_every_kind_of_a_catalogue_leads_to_its_class_and_back(slot: str) -> None:
     for kind, part in catalogue(slot).items():
         assert part.slot == slot

@@ -59,6 +59,7 @@ def test_only_tokens_that_train_are_left_with_all_their_columns() -> None:
         sample=[0, 0, 4],
         step=[0, 0, 7],
         trajectory=[2, 2, 3],
+        off_policy=[False, True, True],
     ).trained()
     assert {field.name: getattr(kept, field.name).tolist() for field in dataclasses.fields(kept)} == {
         "logp": [-1.0, -3.0],
@@ -71,6 +72,7 @@ def test_only_tokens_that_train_are_left_with_all_their_columns() -> None:
         "sample": [0, 4],
         "step": [0, 7],
         "trajectory": [2, 3],
+        "off_policy": [False, True],
     }
 
 

@@ -116,6 +116,26 @@ def test_against_the_engine_there_is_nothing_to_correct(correction: Truncate) ->
     assert PolicyLoss(old="engine", corrections=(OffPolicyMask(),)).corrections == (OffPolicyMask(),)
 
 
+@pytest.mark.parametrize(
+    ("old", "off_policy", "exponents"),
+    [
+        ("learner", None, (0.1, 0.1)),
+        ("learner", [False, False], (0.1, 0.1)),
+        ("learner", [True, False], (0.15, 0.1)),
+        ("engine", [True, False], (0.15, 0.15)),
+    ],
+)
+def test_tokens_of_another_policy_are_measured_against_that_policy(
+    old: str, off_policy: list[bool] | None, exponents: tuple[float, float]
+) -> None:
+    """Log-prob 0 now, -0.1 at the start of the update, -0.15 when it was sampled; the loss is minus the mean ratio."""
+    tokens = columns([0.0, 0.0], old=[-0.1] * 2, behaviour=[-0.15] * 2, off_policy=off_policy)
+    found = PolicyLoss(old=old)(tokens, totals(2)).loss
+    ratios = [math.exp(exponent) for exponent in exponents]
+    assert number(found) == pytest.approx(-sum(ratios) / 2, abs=1e-12)
+    assert gradient(found, tokens.logp) == pytest.approx([-ratio / 2 for ratio in ratios], abs=1e-12)
+
+
 def test_a_missing_column_is_named_before_anything_is_computed() -> None:
     with pytest.raises(RecordError, match="the loss needs reference_logp, but column 'logp_ref' is missing"):
         PolicyLoss(penalties=(Kl(),))(columns([-1.0]), totals(1))

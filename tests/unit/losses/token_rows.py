@@ -23,6 +23,7 @@ def columns(
     sample: Sequence[int] | None = None,
     step: Sequence[int] | None = None,
     trajectory: Sequence[int] | None = None,
+    off_policy: Sequence[bool] | None = None,
 ) -> TokenColumns:
     """Columns in float64. Tokens belong to one sample of one step unless said; old and behaviour are logp itself."""
     num = len(logp)
@@ -38,6 +39,7 @@ def columns(
         sample=ids(sample, num),
         step=ids(sample if step is None else step, num),
         trajectory=ids(trajectory, num),
+        off_policy=None if off_policy is None else torch.tensor(list(off_policy), dtype=torch.bool),
     )
 
 

@@ -83,6 +83,9 @@ EXPECTED: list[tuple[str, dict[str, Any], PolicyLoss]] = [
             penalties=(Kl(estimator="k3", weight=0.01),),
         ),
     ),
+    ("r3", {}, GRPO),
+    ("r3_grpo_ablation", {}, GRPO),
+    ("r3_hgpo", {}, recipes.hgpo().loss),
     ("salt", {}, GRPO),
     ("salt", {"base": "rloo"}, RLOO),
     (

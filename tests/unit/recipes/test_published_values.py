@@ -15,8 +15,8 @@ MEAN = {"kind": "mean"}
 NO_SCALE = {"kind": "no_scale"}
 
 
-def deviation(ddof: int = 1, eps: float = 1e-6) -> dict[str, Any]:
-    return {"kind": "deviation", "ddof": ddof, "eps": eps}
+def deviation(ddof: int = 1, eps: float = 1e-6, factor: float = 1.0) -> dict[str, Any]:
+    return {"kind": "deviation", "ddof": ddof, "eps": eps, "factor": factor}
 
 
 def relative(**fields: Any) -> dict[str, Any]:
@@ -44,6 +44,10 @@ def penalised(of: dict[str, Any], penalty: float) -> dict[str, Any]:
 def level(depth: int, **fields: Any) -> dict[str, Any]:
     fields = {"scale": deviation(ddof=0), "of": penalised(returns(0.95), 0.1), "average": "step"} | fields
     return relative(by={"kind": "by_history", "depth": depth}, **fields)
+
+
+def mixed_level(depth: int, gamma: float = 0.95, factor: float = 1.0) -> dict[str, Any]:
+    return level(depth, of=penalised(returns(gamma), 0.0), mixed_scale=deviation(0, factor=factor))
 
 
 def whitened(of: dict[str, Any], eps: float = 1e-8) -> dict[str, Any]:
@@ -175,6 +179,13 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"depth": 0, "alpha": 2.0, "reference": True, "episode": True},
         hgpo((1.0, RELEASED_EPISODE), (4.0, level(0)), absent="zero_valued", eps=1e-6),
     ),
+    ("r3", {}, relative(scale=deviation(0), mixed_scale=deviation(0))),
+    ("r3", {"alpha": 3.0}, relative(scale=deviation(0), mixed_scale=deviation(0, factor=3.0))),
+    ("r3", {"with_replay": False}, relative(scale=deviation(0))),
+    ("r3_grpo_ablation", {}, relative(scale=deviation(0))),
+    ("r3_grpo_ablation", {"with_replay": True}, relative(scale=deviation(0), mixed_scale=deviation(0))),
+    ("r3_hgpo", {}, hgpo(*((k + 1.0, mixed_level(k)) for k in range(3)))),
+    ("r3_hgpo", {"depth": 0, "gamma": 0.5, "alpha": 4.0}, hgpo((1.0, mixed_level(0, gamma=0.5, factor=4.0)))),
     ("salt", {}, salt(relative())),
     (
         "salt",

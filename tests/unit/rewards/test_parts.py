@@ -13,6 +13,7 @@ from groupwise import ConfigError, Part, RecordError, StopReason, Trajectory
 from groupwise.core.parts import Slot, catalogue
 from groupwise.rewards import (
     REWARDS,
+    BrevityReward,
     EnvironmentReward,
     FormatReward,
     InvalidActionReward,
@@ -98,6 +99,13 @@ def test_tokens_beyond_the_free_ones_are_paid_for() -> None:
     assert LengthReward(each=-0.5, free=2)(attempt({"tokens": 5}, {"tokens": 2}, {})) == (-1.5, 0.0, 0.0)
 
 
+@pytest.mark.parametrize(("length", "paid"), [(8192, 0.75), (4096, 0.875), (0, 1.0), (32768, 0.0), (40000, 0.0)])
+def test_a_right_answer_is_paid_for_its_brevity(length: int, paid: float) -> None:
+    """The example of the specification (agentic.md 1.3): L_max 32768."""
+    assert BrevityReward()(attempt({}, {"tokens": length}, solved=True)) == (0.0, paid)
+    assert BrevityReward()(attempt({}, {"tokens": length}, solved=False)) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize("amount", ["nan", "inf"])
 def test_no_part_can_be_set_to_pay_what_is_not_finite(amount: str) -> None:
     for part in (EnvironmentReward, OutcomeReward, StepReward, FormatReward, LengthReward):
@@ -136,6 +144,11 @@ CASES: dict[str, tuple[Callable[..., Part], Callable[..., list[float]], dict[str
         {"limit": st.just(9), "buffer": st.integers(0, 9), "weight": st.floats(0, 10)},
     ),
     "length": (LengthReward, oracle.length, {"each": AMOUNTS, "free": COUNTS}),
+    "brevity": (
+        lambda limit, weight: BrevityReward(limit=limit, weight=weight),
+        oracle.brevity,
+        {"limit": st.integers(1, 20), "weight": st.floats(0, 10)},
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.core.intervals import clustered
+from groupwise.core.intervals import clustered, wilson
 from groupwise.core.journal import Evaluated
 from groupwise.training.evaluation_summary import Evaluation, evaluations_of
 
@@ -79,6 +79,40 @@ def test_attempts_that_all_fail_with_an_error_are_no_evaluation() -> None:
     )
 
 
+def test_pass_at_k_counts_the_attempts_of_all_seeds() -> None:
+    found = Evaluation.of(rows())
+    assert found.attempts_per_task == 2
+    assert [(line.k, line.tasks, line.success) for line in found.pass_at()] == [
+        (1, 3, 0.5),
+        (2, 3, pytest.approx(2 / 3)),
+    ]
+    assert found.pass_at()[0].interval == pytest.approx(found.interval)
+    assert found.pass_at()[1].interval == pytest.approx(wilson(2, 3)), (
+        "one choice of two a task: as many tries as tasks"
+    )
+
+
+def test_pass_at_k_is_asked_for_powers_of_two_and_all_attempts() -> None:
+    many = [replace(ROW, task=task, attempt=n, success=float(n == 0)) for task in "ab" for n in range(6)]
+    found = Evaluation.of(many).pass_at()
+    assert [line.k for line in found] == [1, 2, 4, 6]
+    assert [line.success for line in found] == pytest.approx([1 / 6, 1 / 3, 2 / 3, 1.0])
+
+
+def test_a_task_with_too_few_attempts_is_left_out_of_pass_at_k() -> None:
+    fault = replace(ROW, task="c", seed=1, success=None, stop="error")
+    kept = [row for row in rows() if (row.task, row.seed) != ("c", 1)]
+    found = Evaluation.of([*kept, fault])
+    assert [(line.k, line.tasks, line.success) for line in found.pass_at()] == [(1, 3, 0.5), (2, 2, 1.0)]
+
+
+def test_tokens_are_the_mean_over_attempts_that_count() -> None:
+    assert Evaluation.of(rows()).tokens is None, "an older journal has not counted them"
+    counted = [replace(row, tokens=10 + row.seed) for row in rows()]
+    fault = replace(ROW, task="c", seed=2, success=None, stop="error", tokens=1000)
+    assert Evaluation.of([*counted, fault]).tokens == 10.5
+
+
 def test_a_journals_rows_are_one_evaluation_for_each_update_and_split() -> None:
     early = [replace(row, number=0, success=0.0) for row in rows()]
     other = [replace(row, split="validation", panel="q") for row in rows()]
@@ -119,6 +153,14 @@ def test_an_evaluation_is_written_for_the_version_of_the_weights_and_made_again_
     assert run.journal.evaluations() == list(found.rows)
     evaluate(run, seeds=(5,), write=False)
     assert run.journal.evaluations() == list(found.rows)
+
+
+def test_sampled_tokens_are_counted_over_the_steps_of_an_attempt(tmp_path: Path) -> None:
+    found = evaluate(small_run(tmp_path))
+    sampled = [sum(len(step.response_ids) for step in played.steps) for played in found.trajectories]
+    assert [row.tokens for row in found.rows] == sampled
+    assert min(sampled) >= 1
+    assert found.tokens == pytest.approx(sum(sampled) / len(sampled))
 
 
 def test_an_evaluation_of_nothing_is_refused(tmp_path: Path) -> None:

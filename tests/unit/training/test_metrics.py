@@ -51,6 +51,8 @@ def test_the_numbers_of_a_rollout_are_those_worked_out_by_hand() -> None:
             "rollout/return_spread": (0.5 + 0.0) / 2,  # a: 1 and 0; b: 1 and 1; c has no second
             "rollout/response_tokens": 9 / 7,
             "rollout/cut_off": 0.0,
+            "rollout/total_steps": 7.0,
+            "rollout/total_tokens": 9.0,
             "rollout/entropy": (7 * 0.5 + 2 * 0.1) / 9,
         }
     )

@@ -165,7 +165,7 @@ class Shape:
             return pyarrow.list_(pyarrow.int64())
         if name in ("logp_behaviour", "entropy"):
             return pyarrow.list_(pyarrow.float64())
-        if name in ("reward", "outcome", "accuracy"):
+        if name in ("reward", "reward_alone", "outcome", "accuracy"):
             return pyarrow.float64()
         if name in ("valid", "cut"):
             return pyarrow.bool_()

@@ -43,6 +43,8 @@ class Row(TypedDict, total=False):
     """The parsed action."""
     reward: Required[float]
     """Reward of this step alone."""
+    reward_alone: float
+    """The reward before comparing the attempts of its group added to it, where that differs."""
     valid: bool
     """Whether the action was valid."""
     cut: bool
@@ -163,6 +165,7 @@ KEYS: Mapping[str, Key] = {
     "observation": Key(_is_text, "text"),
     "action": Key(_is_text_or_null, "text or null", takes_null=True),
     "reward": Key(_is_finite, _NUMBER),
+    "reward_alone": Key(_is_finite, _NUMBER),
     "valid": Key(_is_bool, "true or false"),
     "cut": Key(_is_bool, "true or false"),
     "outcome": Key(_is_finite, _NUMBER),

@@ -22,7 +22,7 @@ def trajectory_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
             "index": step.index,
             "state": step.state_key,
             "action": step.action,
-            "reward": step.reward,
+            "reward": step.reward + step.shaped,
             "valid": step.valid,
             "cut": step.cut,
             # Also where it is empty: a step without tokens among others with them has sampled 0, not an unknown number.
@@ -37,6 +37,7 @@ def _where_known(trajectory: Trajectory, step: Step, *, is_last: bool) -> dict[s
         "outcome": trajectory.outcome,
         "accuracy": trajectory.scores.get("accuracy"),
         "stop": trajectory.stop if is_last else None,
+        "reward_alone": step.reward if step.shaped else None,
         "role": step.role,
         "branch": step.branch,
         "prompt_ids": step.prompt_ids or None,

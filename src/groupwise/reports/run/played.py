@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from groupwise.core.errors import RecordError, nearest
-from groupwise.reports.run.recredit import Company, recredit
+from groupwise.reports.run.joined import SAMPLED_ELSEWHERE, Source, recalled_attempts, source_of
+from groupwise.reports.run.recredit import Company, Recredit, recredit, sizes_without_rescue
 from groupwise.reports.run.responses import response_decoder
 from groupwise.reports.run.run_folder import RunFolder
 
 MOST_NAMES = 8
 """How many tasks an error lists."""
+
+_Identity = tuple[str, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,8 @@ class PlayedStep:
     """Whether anybody else was in its groups; None = not known here."""
     company: tuple[Company, ...]
     """Whom it was compared with, group by group; empty where that is not known here."""
+    added: float = 0.0
+    """How much of its reward comparing the attempts of the group added."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +67,13 @@ class PlayedAttempt:
     """What failed, if anything did."""
     steps: tuple[PlayedStep, ...]
     """Its steps."""
+    source: Source | None = None
+    """The attempt it goes back to: the one that was recalled, or is shown in its prompt; None = it is new."""
+
+    @property
+    def is_shaped(self) -> bool:
+        """Whether comparing the attempts of the group added to its rewards."""
+        return any(step.added for step in self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,25 +83,29 @@ class PlayedGroup:
     task: str
     """Id of the task."""
     attempts: tuple[PlayedAttempt, ...]
-    """The attempts, by number."""
+    """The attempts that were sampled for it, by number."""
+    joined: tuple[PlayedAttempt, ...] = ()
+    """The attempts that joined it from elsewhere: past ones, and successes with help that are told without it."""
+    size_without: float | None = None
+    """Mean size of its steps' credit, had nothing joined it and nothing been added; None = as it is, or not known."""
 
     @property
     def outcomes(self) -> list[float]:
-        """Outcome of each attempt."""
+        """Outcome of each attempt that was sampled for it."""
         return [attempt.outcome for attempt in self.attempts]
 
     @property
     def spread(self) -> float:
         """Standard deviation of the outcomes (population); exactly 0 where all are equal."""
         outcomes = self.outcomes
-        if len(set(outcomes)) == 1:
+        if len(set(outcomes)) <= 1:
             return 0.0
         mean = math.fsum(outcomes) / len(outcomes)
         return math.sqrt(math.fsum((outcome - mean) ** 2 for outcome in outcomes) / len(outcomes))
 
     @property
     def steps(self) -> list[PlayedStep]:
-        """The steps of all attempts."""
+        """The steps of the attempts that were sampled for it."""
         return [step for attempt in self.attempts for step in attempt.steps]
 
     @property
@@ -100,16 +116,31 @@ class PlayedGroup:
 
     @property
     def teaches(self) -> bool:
-        """Whether any step has credit."""
-        return any(step.credit for step in self.steps)
+        """Whether any step has credit, its own or one that joined."""
+        return any(step.credit for attempt in self.members for step in attempt.steps)
+
+    @property
+    def members(self) -> tuple[PlayedAttempt, ...]:
+        """Everybody who took part."""
+        return self.attempts + self.joined
+
+    @property
+    def credit_size(self) -> float:
+        """Mean size of its own steps' credit."""
+        steps = self.steps
+        return math.fsum(abs(step.credit) for step in steps) / max(len(steps), 1)
 
     def best(self) -> PlayedAttempt:
         """The attempt of highest outcome; among equals the shortest, then the first."""
-        return min(self.attempts, key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt))
+        return min(
+            self.attempts or self.joined, key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt)
+        )
 
     def worst(self) -> PlayedAttempt:
         """The attempt of lowest outcome; among equals the longest, then the last."""
-        return max(self.attempts, key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt))
+        return max(
+            self.attempts or self.joined, key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt)
+        )
 
 
 def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
@@ -117,24 +148,23 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
     trajectories = list(folder.journal.trajectories(number))
     if not trajectories and number not in folder.updates:
         raise RecordError(f"{folder.path}: there is no update {number}; {_updates(folder.updates)}")
-    again = recredit(trajectories, folder.known_algorithm())
-    num_rows = sum(len(found["steps"]) for found in trajectories)
-    company = again.company() if again else [()] * num_rows
-    compared: Sequence[bool | None] = again.credit.compared.tolist() if again else [None] * num_rows
+    recalled, algorithm = recalled_attempts(folder.journal, number), folder.known_algorithm()
+    again = recredit(trajectories, algorithm, recalled)
+    where = _compared_where(again)
+    unknown = (None if again is None else False, ())  # who took part in no comparison was compared with nobody
     decode = response_decoder(folder.path)
     groups: dict[str, list[PlayedAttempt]] = {}
-    first = 0
-    for found in trajectories:
-        last = first + len(found["steps"])
+    for found in [*trajectories, *recalled]:
         steps = tuple(
-            _step(row, credit, flag, others, decode)
-            for row, credit, flag, others in zip(
-                found["steps"], found["credit"], compared[first:last], company[first:last], strict=True
-            )
+            _step(row, credit, *where.get(_identity(row), unknown), decode)
+            for row, credit in zip(found["steps"], found["credit"], strict=True)
         )
-        groups.setdefault(found["task"], []).append(_attempt(found, steps))
-        first = last
-    return [PlayedGroup(task=task, attempts=tuple(attempts)) for task, attempts in groups.items()]
+        groups.setdefault(found["task"], []).append(_attempt(found, steps, source_of(found, number)))
+    played = [_group(task, attempts) for task, attempts in groups.items()]
+    if again is None or not any(_was_changed(group) for group in played):
+        return played
+    sizes = sizes_without_rescue(trajectories, algorithm) or {}
+    return [replace(group, size_without=sizes.get(group.task)) if _was_changed(group) else group for group in played]
 
 
 def find_task(tasks: Iterable[str], wanted: str, *, where: str) -> str:
@@ -155,11 +185,36 @@ def find_task(tasks: Iterable[str], wanted: str, *, where: str) -> str:
 
 def find_attempt(group: PlayedGroup, number: int, *, where: str) -> PlayedAttempt:
     """An attempt of a group by its number."""
-    for attempt in group.attempts:
+    for attempt in group.members:
         if attempt.attempt == number:
             return attempt
-    known = ", ".join(str(attempt.attempt) for attempt in group.attempts)
+    known = ", ".join(str(attempt.attempt) for attempt in group.members)
     raise RecordError(f"{where}, task {group.task!r}: there is no attempt {number}; there are {known}")
+
+
+def _compared_where(again: Recredit | None) -> dict[_Identity, tuple[bool | None, tuple[Company, ...]]]:
+    """Whether each step was compared, and with whom, by its identity."""
+    if again is None:
+        return {}
+    found = zip(again.rows, again.credit.compared.tolist(), again.company(), strict=True)
+    return {_identity(row): (compared, company) for row, compared, company in found}
+
+
+def _identity(row: Mapping[str, Any]) -> _Identity:
+    return row["task"], row["attempt"], row["index"]
+
+
+def _group(task: str, attempts: Sequence[PlayedAttempt]) -> PlayedGroup:
+    return PlayedGroup(
+        task=task,
+        attempts=tuple(attempt for attempt in attempts if attempt.origin not in SAMPLED_ELSEWHERE),
+        joined=tuple(attempt for attempt in attempts if attempt.origin in SAMPLED_ELSEWHERE),
+    )
+
+
+def _was_changed(group: PlayedGroup) -> bool:
+    """Whether somebody joined the group, or something was added to its rewards."""
+    return bool(group.joined) or any(attempt.is_shaped for attempt in group.attempts)
 
 
 def _step(
@@ -182,10 +237,11 @@ def _step(
         credit=credit,
         compared=compared,
         company=company,
+        added=row["reward"] - row.get("reward_alone", row["reward"]),
     )
 
 
-def _attempt(found: dict[str, Any], steps: tuple[PlayedStep, ...]) -> PlayedAttempt:
+def _attempt(found: dict[str, Any], steps: tuple[PlayedStep, ...], source: Source | None) -> PlayedAttempt:
     return PlayedAttempt(
         task=found["task"],
         attempt=found["attempt"],
@@ -195,6 +251,7 @@ def _attempt(found: dict[str, Any], steps: tuple[PlayedStep, ...]) -> PlayedAtte
         origin=found["origin"],
         error=found["error"],
         steps=steps,
+        source=source,
     )
 
 

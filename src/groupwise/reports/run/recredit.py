@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from groupwise.core.rollouts.reduced import canonical
 from groupwise.core.segments import IntArray
 from groupwise.core.step_table import StepTable
 from groupwise.groups import ByHistory, ByState, ByTask
+from groupwise.reports.run.joined import SAMPLED_ELSEWHERE
 
 ALWAYS = ("task", "attempt", "index", "reward", "action", "valid", "branch")
 WHERE_KNOWN = ("cut", "stop", "role", "outcome", "accuracy")
@@ -40,17 +42,20 @@ class Recredit:
 
     table: StepTable
     """The update's steps."""
+    rows: Sequence[Mapping[str, Any]]
+    """The rows that it was made of: those of the journal, then those of recalled attempts that were compared."""
     credit: Credit
-    """Their credit, in the order of the journal's rows."""
+    """Their credit, in the order of the rows."""
     recorded: Sequence[float]
     """The credit that the journal holds, in the same order."""
 
     @classmethod
     def of(cls, trajectories: Sequence[Mapping[str, Any]], algorithm: Algorithm) -> Recredit:
         """Compute the credit of an update's trajectories, as `Journal.trajectories` gives them."""
-        table = step_table([row for found in trajectories for row in found["steps"]])
+        rows = [row for found in trajectories for row in found["steps"]]
         recorded = [value for found in trajectories for value in found["credit"]]
-        return cls(table=table, credit=algorithm.advantage(table), recorded=recorded)
+        table = step_table(rows)
+        return cls(table=table, rows=rows, credit=algorithm.advantage(table), recorded=recorded)
 
     @property
     def agrees(self) -> bool:
@@ -81,15 +86,51 @@ def company_words(company: Sequence[Company]) -> str:
     return ", ".join(found) or "nobody"
 
 
-def recredit(trajectories: Sequence[Mapping[str, Any]], algorithm: Algorithm | None) -> Recredit | None:
-    """The credit computed again; None where it cannot be, or where it is not what the journal holds."""
+def recredit(
+    trajectories: Sequence[Mapping[str, Any]],
+    algorithm: Algorithm | None,
+    recalled: Sequence[Mapping[str, Any]] = (),
+) -> Recredit | None:
+    """The credit computed again; None where it cannot be, or where it is not what the journal holds.
+
+    Args:
+        trajectories: those of the update, as `Journal.trajectories` gives them.
+        algorithm: what gave the credit; None = not known.
+        recalled: what joined them, as `recalled_attempts` gives them.
+    """
     if algorithm is None or not any(found["steps"] for found in trajectories):
         return None
+    # An attempt whose credit is what it was may have kept it, or earned as much again: the journal's numbers tell.
+    compared = [one for one in recalled if not one["source"].keeps_credit]
+    for joined in [recalled] if len(compared) == len(recalled) else [recalled, compared]:
+        try:
+            found = Recredit.of([*trajectories, *joined], algorithm)
+        except RecordError:
+            return None
+        if found.agrees:
+            return found
+    return None
+
+
+def sizes_without_rescue(
+    trajectories: Sequence[Mapping[str, Any]], algorithm: Algorithm | None
+) -> dict[str, float] | None:
+    """Mean size of the credit of each group's own steps, had nothing joined it and nothing been added to its rewards.
+
+    None where it cannot be computed.
+    """
+    own = [found for found in trajectories if found["origin"] not in SAMPLED_ELSEWHERE]
+    rows = [row | {"reward": row.get("reward_alone", row["reward"])} for found in own for row in found["steps"]]
+    if algorithm is None or not rows:
+        return None
     try:
-        found = Recredit.of(trajectories, algorithm)
+        values = algorithm.advantage(step_table(rows)).values.tolist()
     except RecordError:
         return None
-    return found if found.agrees else None
+    sizes: dict[str, list[float]] = {}
+    for row, value in zip(rows, values, strict=True):
+        sizes.setdefault(row["task"], []).append(abs(value))
+    return {task: math.fsum(found) / len(found) for task, found in sizes.items()}
 
 
 def step_table(rows: Sequence[Mapping[str, Any]]) -> StepTable:
@@ -100,6 +141,9 @@ def step_table(rows: Sequence[Mapping[str, Any]]) -> StepTable:
     columns["state"] = [_hashable(row.get("state")) for row in rows]
     if any(row.get("response_ids") for row in rows):
         columns["tokens"] = [len(row["response_ids"]) for row in rows]
+    elsewhere: list[Any] = [row.get("origin") in SAMPLED_ELSEWHERE for row in rows]
+    if any(elsewhere):
+        columns["off_policy"] = elsewhere
     return StepTable.from_columns(**columns)
 
 

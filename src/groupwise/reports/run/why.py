@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from groupwise.core.errors import RecordError
 from groupwise.reports.explain import Explanation, explain, find_step
-from groupwise.reports.run.recredit import AGREEMENT, Recredit
+from groupwise.reports.run.joined import recalled_attempts
+from groupwise.reports.run.recredit import AGREEMENT, Recredit, recredit
 from groupwise.reports.run.run_folder import RunFolder
 
 
@@ -37,12 +40,14 @@ class Why:
 
 def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -> Why:
     """Explain one step's credit with the run's own algorithm."""
-    trajectories = list(folder.journal.trajectories(number))
-    again = Recredit.of(trajectories, folder.algorithm())
+    trajectories, recalled = list(folder.journal.trajectories(number)), recalled_attempts(folder.journal, number)
+    everybody, algorithm = [*trajectories, *recalled], folder.algorithm()
+    again = recredit(trajectories, algorithm, recalled) or Recredit.of(everybody, algorithm)
+    _check_compared(again, everybody, task, attempt, number)
     position = find_step(again.table, task=task, attempt=attempt, index=step)
     recorded = [
         credit
-        for found in trajectories
+        for found in everybody
         if (found["task"], found["attempt"]) == (task, attempt)
         for row, credit in zip(found["steps"], found["credit"], strict=True)
         if row["index"] == step
@@ -51,3 +56,18 @@ def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -
         raise RecordError(f"{folder.path}: update {number} holds {len(recorded)} rows of that step; there must be one")
     found = explain(again.table, again.credit, task=task, attempt=attempt, index=step)
     return Why(explanation=found, recorded=recorded[0], again=again, position=position)
+
+
+def _check_compared(
+    again: Recredit, everybody: Sequence[Mapping[str, Any]], task: str, attempt: int, number: int
+) -> None:
+    """An attempt that kept the credit it had was compared with nobody here."""
+    for found in everybody:
+        is_asked_for = (found["task"], found["attempt"]) == (task, attempt)
+        if is_asked_for and not any((row["task"], row["attempt"]) == (task, attempt) for row in again.rows):
+            source = found["source"]
+            raise RecordError(
+                f"task {task!r}, attempt {attempt} kept the credit that it had in update {source.number}, and was "
+                f"compared with nobody in update {number}; ask there: --update {source.number} --task {source.task} "
+                f"--attempt {source.attempt}"
+            )

@@ -66,7 +66,7 @@ def draw(curve: Curve) -> Html:
     up = value_axis([value for _, value in curve.points] + bounds, HEIGHT - BOTTOM, TOP, share=curve.is_share)
     return tag(
         "svg",
-        _frame(across, up, _tick_words(curve, up)),
+        frame(across, up, _tick_words(curve, up)),
         _lines(curve.points, across, up),
         [_score(score, across, up) for score in curve.scores],
         _hints(curve, across, up),
@@ -105,7 +105,7 @@ def unbroken(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
         yield points[first:]
 
 
-def _frame(across: Axis, up: Axis, words: Callable[[float], str]) -> Html:
+def frame(across: Axis, up: Axis, words: Callable[[float], str]) -> Html:
     """Lines and labels of the axes."""
     pieces = []
     for tick in up.ticks:
@@ -153,7 +153,7 @@ def _score(score: Score, across: Axis, up: Axis) -> Html:
 
 def _hints(curve: Curve, across: Axis, up: Axis) -> Html:
     """Columns that say a point's number when pointed at."""
-    chosen = _spread_out(curve.points, MOST_HINTS)
+    chosen = spread_out(curve.points, MOST_HINTS)
     width = (across.end - across.start) / max(len(chosen), 1)
     pieces = []
     told = {score.number: score for score in curve.scores}
@@ -181,7 +181,7 @@ def interval_words(score: Score, *, is_share: bool) -> str:
     return f"{figures.compact(score.value)} [{figures.compact(low)}, {figures.compact(high)}]"
 
 
-def _spread_out(points: Sequence[Point], most: int) -> Sequence[Point]:
+def spread_out(points: Sequence[Point], most: int) -> Sequence[Point]:
     """So many points at equal distances, the first and the last among them."""
     if len(points) <= most:
         return points

@@ -11,6 +11,7 @@ from groupwise.core.errors import FileError
 from groupwise.reports.run.page import sections
 from groupwise.reports.run.page.markup import Html, join, tag
 from groupwise.reports.run.page.opening import families_section, headline, kind_of, verdict_section
+from groupwise.reports.run.page.rescued import rescued
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import verdict
 
@@ -22,6 +23,7 @@ NAMES = {
     "learning": "Learning",
     "time": "Time",
     "groups": "Groups",
+    "rescued": "Rescued groups",
     "attempts": "Attempts",
     "settings": "Settings",
 }
@@ -44,6 +46,7 @@ def render(folder: RunFolder, *, method: str, note: str = "") -> str:
         "learning": sections.learning(folder, found),
         "time": sections.time(folder),
         "groups": sections.groups(folder, found, last),
+        "rescued": rescued(folder, found, last),
         "attempts": sections.attempts(folder, first, last),
         "settings": sections.settings(folder),
     }

@@ -41,7 +41,7 @@ def section(name: str, title: str, *content: Html | list[Html] | str | None, lea
 def learning(folder: RunFolder, found: Verdict | None) -> Html | None:
     """The curves that say how learning went; all further metrics in a table."""
     curves = [
-        _curve(folder, name, title, found)
+        metric_curve(folder, name, title, found)
         for name, title in MAIN_CURVES.items()
         if folder.metrics.get(name) and (name != "rollout/success" or tells_success(folder))
     ]
@@ -167,7 +167,8 @@ def settings(folder: RunFolder) -> Html | None:
 
 def instructive(found: Sequence[PlayedGroup]) -> list[PlayedGroup]:
     """A few groups to look at: those whose outcomes differ most, then those with credit."""
-    return sorted(found, key=lambda group: (-group.spread, not group.teaches))[:NUM_TASKS]
+    played = [group for group in found if group.attempts]
+    return sorted(played, key=lambda group: (-group.spread, not group.teaches))[:NUM_TASKS]
 
 
 def updates_span(folder: RunFolder, found: Verdict | None) -> tuple[int, int]:
@@ -190,7 +191,8 @@ def last_and_first(folder: RunFolder) -> tuple[list[PlayedGroup], list[PlayedGro
     return last, read_groups(folder, folder.updates[0]) if len(folder.updates) > 1 else []
 
 
-def _curve(folder: RunFolder, name: str, title: str, found: Verdict | None) -> Curve:
+def metric_curve(folder: RunFolder, name: str, title: str, found: Verdict | None) -> Curve:
+    """A metric as a curve, with the evaluations where it is success."""
     metric = METRICS.get(name)
     meaning = metric.meaning[0].upper() + metric.meaning[1:] + "." if metric else name
     has_scores = name == "rollout/success" and found is not None and found.measure == "success"

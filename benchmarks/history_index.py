@@ -1,0 +1,104 @@
+"""How fast a run finds the past attempts at a task among a million.
+
+    python -m benchmarks.history_index
+
+fills the index of a journal in a temporary folder with a million attempts at 20 000 tasks, asks it what replay and
+reflection ask of it at tasks drawn at random, and writes medians and 99th percentiles to
+`benchmarks/results/history_index.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from groupwise.core.journal import Journal
+
+RESULT = Path(__file__).parent / "results" / "history_index.json"
+NUM_STATES = 8
+ATTEMPTS_EACH = 8
+PER_UPDATE = 64 * ATTEMPTS_EACH
+RING = 64
+
+
+def rows(num: int, tasks: int, seed: int) -> Iterator[tuple[Any, ...]]:
+    """Index entries of `num` attempts: eight at each task of an update, 64 tasks an update, every task by turns."""
+    draws = random.Random(seed)
+    rewards = np.zeros(NUM_STATES).tobytes()
+    for entry in range(num):
+        group, attempt = divmod(entry, ATTEMPTS_EACH)
+        number, task = entry // PER_UPDATE + 1, f"bench-train-{group % tasks:016x}"
+        states = draws.randbytes(8 * NUM_STATES)
+        yield task, number, attempt, number - 1, "fresh", float(draws.random() < 0.2), draws.random(), states, rewards
+
+
+def fill(path: Path, num: int, tasks: int) -> None:
+    """Write the entries as a journal would, though all at once."""
+    Journal(path).close()
+    database = sqlite3.connect(path)
+    with database:
+        database.executemany(f"INSERT INTO history VALUES ({', '.join('?' * 9)})", rows(num, tasks, seed=0))
+    database.close()
+
+
+def timed(ask: Callable[[str], object], tasks: Sequence[str]) -> dict[str, float]:
+    """Milliseconds that a question takes, asked of each task in turn."""
+    taken = []
+    for task in tasks:
+        began = time.perf_counter()
+        ask(task)
+        taken.append(1e3 * (time.perf_counter() - began))
+    return {
+        "median_ms": round(float(np.median(taken)), 4),
+        "p99_ms": round(float(np.percentile(taken, 99)), 4),
+        "share_under_1_ms": round(sum(each < 1 for each in taken) / len(taken), 4),
+    }
+
+
+def measure(path: Path, tasks: int, questions: int, last: int) -> dict[str, dict[str, float]]:
+    """What each question costs; `last` is the newest update."""
+    draws = random.Random(1)
+    drawn = [f"bench-train-{draws.randrange(tasks):016x}" for _ in range(questions)]
+    with Journal(path) as journal:
+        history = journal.history
+        return {
+            "recent": timed(lambda task: history.recent(task, most=RING), drawn),
+            "mean_score": timed(lambda task: history.mean_score(task, most=RING), drawn),
+            "newest_of_any_task": timed(lambda _: history.newest(most=4096, after=last - 4), drawn[:100]),
+        }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--attempts", type=int, default=1_000_000, help="attempts in the index (default: 1000000)")
+    parser.add_argument("--tasks", type=int, default=20_000, help="tasks that they are at (default: 20000)")
+    parser.add_argument("--questions", type=int, default=5_000, help="tasks that are asked for (default: 5000)")
+    options = parser.parse_args(arguments)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.sqlite"
+        fill(path, options.attempts, options.tasks)
+        result = {
+            "attempts": options.attempts,
+            "tasks": options.tasks,
+            "questions": options.questions,
+            "journal_megabytes": round(path.stat().st_size / 1e6, 1),
+            "sqlite": sqlite3.sqlite_version,
+            "python": platform.python_version(),
+            **measure(path, options.tasks, options.questions, last=(options.attempts - 1) // PER_UPDATE + 1),
+        }
+    RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Do the methods learn? `python -m benchmarks.learning`."""

@@ -1,0 +1,66 @@
+"""What is compared: the methods of each suite, and how much an environment may be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+TERSE = {"prompt": "terse"}
+"""A prompt for reflection in few words, for models that know few."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Methods that go on from one start, on the run files of a folder."""
+
+    methods: Mapping[str, Mapping[str, Any]]
+    """What each method sets: its [algorithm], and its plan where it has one of its own."""
+    budget: Mapping[str, int]
+    """What a run may spend, by environment; without one, it makes the updates of its run file."""
+    unit: str = "steps"
+    """What is spent: environment steps, or sampled tokens."""
+    baseline: str = "grpo"
+    """The method whose last level the others are timed to."""
+
+
+def environments(suite: str) -> list[Path]:
+    """The run files of a suite, one an environment."""
+    return sorted((HERE / suite).glob("*.toml"))
+
+
+SUITES = {
+    "dense": Suite(
+        methods={
+            "grpo": {"algorithm": {"recipe": "grpo"}},
+            "gigpo": {"algorithm": {"recipe": "gigpo", "invalid_penalty": 0.0}},
+            "hgpo": {"algorithm": {"recipe": "hgpo", "invalid_penalty": 0.0}},
+        },
+        budget={},
+    ),
+    "sparse": Suite(
+        methods={
+            "grpo": {"algorithm": {"recipe": "grpo"}},
+            "dapo": {"algorithm": {"recipe": "dapo"}, "plan": {"kind": "top_up", "rounds": 3}},
+            "hgpo": {"algorithm": {"recipe": "hgpo", "invalid_penalty": 0.0}},
+            "r3": {"algorithm": {"recipe": "r3", "guidance": TERSE}},
+            "r3_hgpo": {"algorithm": {"recipe": "r3_hgpo", "guidance": TERSE}},
+            "r3 without replay": {"algorithm": {"recipe": "r3", "with_replay": False, "guidance": TERSE}},
+            "r3 without reflection": {"algorithm": {"recipe": "r3", "with_reflection": False}},
+            "r3 without ranking": {"algorithm": {"recipe": "r3", "with_ranking": False, "guidance": TERSE}},
+        },
+        budget={"chain_sum": 20_000, "countdown": 20_000, "household": 24_000},
+    ),
+    "llm": Suite(
+        methods={
+            "grpo": {"algorithm": {"recipe": "grpo"}},
+            "r3": {"algorithm": {"recipe": "r3"}},
+        },
+        budget={"chain_sum": 100_000, "gcd": 100_000},
+        unit="tokens",
+    ),
+}
+"""Penalties for invalid actions are left out, so that methods differ in what they compare alone."""

@@ -1,0 +1,81 @@
+"""What `groupwise inspect` prints of groups for which something was done: by what, from when, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from groupwise.reports.run import figures
+from groupwise.reports.run.played import PlayedAttempt, PlayedGroup
+from groupwise.reports.run.rescue import (
+    Rescue,
+    help_words,
+    recalled_words,
+    rescue_of,
+    shaped_words,
+    sizes_words,
+    source_words,
+)
+
+
+def mark(group: PlayedGroup, rescue: Rescue | None) -> str:
+    """A group in a word, where there is one to say."""
+    if not group.teaches:
+        return "[dark_orange]teaches nothing[/]"
+    return "rescued" if rescue and rescue.is_rescued else ""
+
+
+def rescues(found: Sequence[Rescue]) -> Table:
+    """What was done for each group, one a line, with the mean size of its credit without and with it."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("task", "recalled", "shaped", "help"):
+        table.add_column(name)
+    for name in ("|credit| without", "with"):
+        table.add_column(name, justify="right")
+    for rescue in found:
+        done = (recalled_words(rescue), shaped_words(rescue), help_words(rescue))
+        table.add_row(escape(rescue.task), *done, *sizes_words(rescue))
+    return table
+
+
+def about(group: PlayedGroup) -> list[str]:
+    """Lines on what was done for a group."""
+    rescue = rescue_of(group)
+    if rescue is None:
+        return []
+    lines = []
+    if rescue.has_help:
+        shown = rescue.help
+        words = f"attempt {shown.attempt} of update {shown.number} at {shown.task}" if shown else "not recorded which"
+        lines.append(f"with help in the prompt: {words}")
+    if rescue.num_shaped:
+        lines.append(f"rewards shaped: {shaped_words(rescue)}")
+    if rescue.size_without is not None:
+        without, size = sizes_words(rescue)
+        lines.append(f"mean |credit| {without} without what joined or was added, {size} with it")
+    return lines
+
+
+def origin(attempt: PlayedAttempt) -> str:
+    """Where an attempt that joined a group comes from, with its credit."""
+    credit = ", ".join(figures.signed(step.credit) for step in attempt.steps[:4])
+    more = ", …" if len(attempt.steps) > 4 else ""
+    return f"{source_words(attempt)}, credit {credit}{more}"
+
+
+def joined(group: PlayedGroup) -> list[dict[str, Any]]:
+    """The attempts that joined a group, as plain data without their steps."""
+    return [
+        {
+            "attempt": attempt.attempt,
+            "origin": attempt.origin,
+            "outcome": attempt.outcome,
+            "success": attempt.success,
+            "source": attempt.source,
+            "credit": [step.credit for step in attempt.steps],
+        }
+        for attempt in group.joined
+    ]

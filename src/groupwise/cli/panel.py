@@ -1,0 +1,155 @@
+"""`groupwise panel`: the tasks of an environment, by split: hashed, listed, written down, checked."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from groupwise.cli.run_folders import CONFIG
+from groupwise.cli.screen import output
+from groupwise.core.errors import ConfigError
+from groupwise.core.journal import Journal
+from groupwise.core.parts import Part, Slot, name_of, part_class
+from groupwise.core.records import Task
+from groupwise.envs.panel import SPLITS, choose_split, panel_hash
+from groupwise.envs.panel_file import PanelFile, check_evaluated, panels_of
+from groupwise.recipes.run_file import parse_value
+
+SHOWN = 16
+"""Digits of a hash that are shown; files and JSON have all 64."""
+
+
+def panel(
+    what: Annotated[
+        str,
+        typer.Argument(metavar="ENV|RUN", help="Kind of an environment, MODULE:CLASS, run file, run or panel file."),
+    ],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A field of the environment; may repeat.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the panels down, as JSON.")] = None,
+    check: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare with a panel file; refuse what changed.")
+    ] = None,
+    split: Annotated[str | None, typer.Option("--list", metavar="SPLIT", help="List the tasks of a panel.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Show an environment's panels and their hashes; make a file of them, or check that nothing changed since."""
+    part, given = _open(what, settings or [])
+    panels = panels_of(part)
+    if given is not None:
+        given.check(part, name=what)
+    if check is not None:
+        PanelFile.read(check).check(part, name=str(check))
+    evaluated = _check_journal(Path(what), part) if Path(what).is_dir() else 0
+    if out is not None:
+        PanelFile.of(part).write(out)
+    if split is not None:
+        _list(choose_split(panels, split), as_json=as_json)
+    elif as_json:
+        typer.echo(
+            json.dumps({"env": part.config(), "panels": {name: _facts(panels[name]) for name in SPLITS}}, indent=2)
+        )
+    else:
+        _print(name_of(part), panels, [str(each) for each in (given and what, check) if each], out, evaluated)
+
+
+def _open(what: str, settings: Sequence[str]) -> tuple[Part, PanelFile | None]:
+    """The environment that is meant, and the panel file if that is what was given."""
+    path = Path(what)
+    if path.suffix == ".json":
+        if settings:
+            raise ConfigError(f"{what}: a panel file says its environment's fields itself; leave --set out")
+        given = PanelFile.read(path)
+        return given.part(), given
+    if path.suffix == ".toml" or path.is_dir():
+        return _of_run(path / CONFIG if path.is_dir() else path, settings), None
+    # The installed command, unlike `python -m`, does not look for modules where the user stands.
+    sys.path.insert(0, str(Path.cwd()))
+    return part_class("env", what)(**_fields(settings)), None
+
+
+def _of_run(path: Path, settings: Sequence[str]) -> Part:
+    """The environment of a run file. Its other sections are not looked at: they would need the trainer."""
+    try:
+        section = tomllib.loads(path.read_text(encoding="utf-8")).get("env")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; give a run file, or the folder of a run") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    if section is None:
+        raise ConfigError(f"{path}: section [env] is missing; give it a `kind`")
+    try:
+        given = {"kind": section} if isinstance(section, str) else section
+        return Slot("env").fill({**given, **_fields(settings)})
+    except ConfigError as error:
+        raise ConfigError(f"{path}: env: {error}") from None
+
+
+def _fields(settings: Sequence[str]) -> dict[str, Any]:
+    """Read `field=value` settings, or `env.field=value` as `groupwise train` takes them."""
+    fields: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: found no '='; write FIELD=VALUE")
+        fields[name.strip().removeprefix("env.")] = parse_value(value.strip())
+    return fields
+
+
+def _check_journal(folder: Path, part: Part) -> int:
+    """Check that a run was evaluated on the panels its environment has; return how many evaluated panels there are."""
+    if not (folder / "journal.sqlite").is_file():
+        return 0
+    tasks: dict[tuple[str, str], set[str]] = {}
+    with Journal(folder / "journal.sqlite", read_only=True) as journal:
+        for row in journal.evaluations():
+            tasks.setdefault((row.split, row.panel), set()).add(row.task)
+    for (split, digest), played in tasks.items():
+        check_evaluated(part, split=split, tasks=played, digest=digest)
+    return len(tasks)
+
+
+def _facts(tasks: Sequence[Task]) -> dict[str, Any]:
+    return {"tasks": len(tasks), "hash": panel_hash(tasks), "families": _families(tasks)}
+
+
+def _families(tasks: Sequence[Task]) -> dict[str, int]:
+    return dict(sorted(Counter(tag for task in tasks for tag in task.tags).items()))
+
+
+def _list(tasks: Sequence[Task], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(
+            json.dumps([{"id": task.id, "tags": task.tags, "payload": task.payload} for task in tasks], indent=2)
+        )
+        return
+    for task in tasks:
+        typer.echo(" ".join((task.id, *task.tags)))
+
+
+def _print(
+    name: str, panels: dict[str, tuple[Task, ...]], checked: Sequence[str], out: Path | None, evaluated: int
+) -> None:
+    console = output()
+    console.print(
+        f"[bold]{escape(name)}[/]: {len(panels)} panels, no task in two of them", highlight=False, soft_wrap=True
+    )
+    for split, tasks in panels.items():
+        families = ", ".join(f"{tag} {count:,}" for tag, count in _families(tasks).items())
+        shown = f" {split:<10} {len(tasks):>7,} tasks  {panel_hash(tasks)[:SHOWN]}"
+        console.print(f"{shown}  [dim]{escape(families)}[/]" if families else shown, highlight=False)
+    for file in checked:
+        console.print(f" [green]ok[/] the same as {escape(file)} says", highlight=False)
+    if evaluated:
+        console.print(" [green]ok[/] every task that the run was evaluated on is in its panel", highlight=False)
+    if out is not None:
+        console.print(f" written to {escape(str(out))}", highlight=False)

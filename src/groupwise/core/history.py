@@ -1,0 +1,295 @@
+"""What a run remembers of each task: its past attempts, found by task in well under a millisecond, and read back whole.
+
+The index is a table of the journal, written with the attempts in one transaction: it goes back with the journal when a
+run is resumed, and never holds an attempt that the journal does not. Replayed attempts are not written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import zlib
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from groupwise.core.errors import FileError
+from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
+from groupwise.core.segments import FloatArray, IntArray
+
+HISTORY_TABLES = """
+CREATE TABLE IF NOT EXISTS history (
+    task TEXT NOT NULL, number INTEGER NOT NULL, attempt INTEGER NOT NULL, version INTEGER NOT NULL,
+    origin TEXT NOT NULL, score REAL NOT NULL, credit REAL NOT NULL, states BLOB NOT NULL, rewards BLOB NOT NULL,
+    PRIMARY KEY (task, number, attempt)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS history_by_update ON history (number);
+CREATE TABLE IF NOT EXISTS recalled (
+    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, from_task TEXT NOT NULL,
+    from_number INTEGER NOT NULL, from_attempt INTEGER NOT NULL, why TEXT NOT NULL, log_ratio REAL,
+    credit BLOB NOT NULL, PRIMARY KEY (number, task, attempt)
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PastAttempt:
+    """An attempt of an earlier update, as the index knows it: enough to choose it by.
+
+    Worked example: attempt 3 at a task in update 7, solved, two steps through the states 91 and 17, reward at the end:
+    score 1.0, states [91, 17], rewards [0, 1].
+    """
+
+    task: str
+    """Id of its task."""
+    number: int
+    """The update it was sampled for."""
+    attempt: int
+    """Number of the attempt within that update."""
+    version: int
+    """Oldest version of the weights that sampled it."""
+    origin: str
+    """Where it came from: fresh, reflected, ..."""
+    score: float
+    """1 or 0 where the environment says whether the task was solved, else the sum of its rewards."""
+    credit: float
+    """The largest credit of its steps, by size."""
+    states: IntArray
+    """A digest of each step's state; 0 = not comparable."""
+    rewards: FloatArray
+    """The reward of each step, without what its group added."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recalled:
+    """A past attempt that joins a group of the present."""
+
+    past: PastAttempt
+    """What is recalled."""
+    task: str
+    """Id of the task whose group it joins."""
+    why: str
+    """What the group lacked, in words."""
+    keeps_credit: bool = False
+    """Whether it trains on the credit it had, outside all comparisons; else it is compared anew."""
+    trajectory: Trajectory | None = None
+    """The attempt itself, once it was read."""
+    log_ratio: float | None = None
+    """Mean distance, in nats, between its tokens' log-probs now and when they were sampled; None = not measured."""
+    credit: tuple[float, ...] = field(default=())
+    """Credit of its steps in this update."""
+
+
+class History:
+    """Past attempts by task, over the database of a journal."""
+
+    def __init__(self, database: sqlite3.Connection, name: str) -> None:
+        self._database, self._name = database, name
+
+    def recent(self, task: str, *, most: int, since: int = 0) -> list[PastAttempt]:
+        """The newest attempts at a task, newest update first, sampled by the weights of version `since` or later.
+
+        Those that were sampled with help but are told without it are left out.
+        """
+        rows = self._database.execute(
+            "SELECT * FROM history WHERE task = ? AND version >= ? AND origin != ? "
+            "ORDER BY number DESC, attempt LIMIT ?",
+            (task, since, Origin.GUIDED.value, most),
+        )
+        return [_past(row) for row in rows]
+
+    def newest(self, *, most: int, after: int) -> list[PastAttempt]:
+        """The attempts at any task in the updates after one, newest first; of equal updates, by task and attempt."""
+        rows = self._database.execute(
+            "SELECT * FROM history WHERE number > ? AND origin != ? ORDER BY number DESC, task, attempt LIMIT ?",
+            (after, Origin.GUIDED.value, most),
+        )
+        return [_past(row) for row in rows]
+
+    def find(self, task: str, *, number: int, attempt: int) -> PastAttempt:
+        """One attempt at a task; an error where the index does not hold it."""
+        row = self._database.execute(
+            "SELECT * FROM history WHERE task = ? AND number = ? AND attempt = ?", (task, number, attempt)
+        ).fetchone()
+        if row is None:
+            raise FileError(self._disagrees(f"attempt {attempt} at {task!r} in update {number}"))
+        return _past(row)
+
+    def mean_score(self, task: str, *, most: int) -> float | None:
+        """Mean score of the newest attempts at a task that had no help; None where there are none."""
+        found = self._database.execute(
+            "SELECT AVG(score) FROM (SELECT score FROM history WHERE task = ? AND origin = ? ORDER BY number DESC, "
+            "attempt LIMIT ?)",
+            (task, Origin.FRESH.value, most),
+        ).fetchone()[0]
+        return None if found is None else float(found)
+
+    def read(self, past: PastAttempt) -> Trajectory:
+        """An attempt as it was sampled, whole: tokens, log-probs, entropies, and the rewards it had by itself."""
+        row = self._database.execute(
+            "SELECT stop, success, outcome, origin, steps FROM trajectories WHERE number = ? AND task = ? "
+            "AND attempt = ?",
+            (past.number, past.task, past.attempt),
+        ).fetchone()
+        if row is None:
+            raise FileError(self._disagrees(f"attempt {past.attempt} at {past.task!r} in update {past.number}"))
+        stop, success, outcome, origin, blob = row
+        rows = json.loads(zlib.decompress(blob))
+        scores = {"return": float(outcome)} | ({} if success is None else {"success": float(success)})
+        if rows and "accuracy" in rows[0]:
+            scores["accuracy"] = float(rows[0]["accuracy"])
+        return Trajectory(
+            id=f"{past.number}/{past.task}/{past.attempt}",
+            task=Task(id=past.task),
+            attempt=past.attempt,
+            steps=tuple(_step(each) for each in rows),
+            scores=scores,
+            stop=StopReason(stop),
+            versions=(past.version,),
+            origin=Origin(origin),
+        )
+
+    def credit_of(self, past: PastAttempt) -> tuple[float, ...]:
+        """The credit that an attempt's steps had in their own update."""
+        row = self._database.execute(
+            "SELECT credit FROM trajectories WHERE number = ? AND task = ? AND attempt = ?",
+            (past.number, past.task, past.attempt),
+        ).fetchone()
+        if row is None:
+            raise FileError(self._disagrees(f"attempt {past.attempt} at {past.task!r} in update {past.number}"))
+        return tuple(json.loads(zlib.decompress(row[0])))
+
+    def recalled(self, number: int) -> list[dict[str, Any]]:
+        """What an update recalled: into which task's group, from which attempt of which update, why, and its credit."""
+        if not self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'recalled'").fetchone():
+            return []
+        cursor = self._database.execute("SELECT * FROM recalled WHERE number = ? ORDER BY task, attempt", (number,))
+        names = [column[0] for column in cursor.description]
+        found = [dict(zip(names, row, strict=True)) for row in cursor]
+        return [row | {"credit": json.loads(zlib.decompress(row["credit"]))} for row in found]
+
+    def check(self, tasks: Collection[str]) -> None:
+        """Refuse an index that does not hold exactly the attempts of the journal, or holds tasks that are no more."""
+        apart = self._database.execute(
+            "SELECT number, task, attempt FROM trajectories EXCEPT SELECT number, task, attempt FROM history LIMIT 1"
+        ).fetchone()
+        beyond = self._database.execute(
+            "SELECT number, task, attempt FROM history EXCEPT SELECT number, task, attempt FROM trajectories LIMIT 1"
+        ).fetchone()
+        for found in (apart, beyond):
+            if found:
+                raise FileError(self._disagrees(f"attempt {found[2]} at {found[1]!r} in update {found[0]}"))
+        fresh = self._database.execute("SELECT DISTINCT task FROM history WHERE origin = ?", (Origin.FRESH.value,))
+        for (task,) in fresh:
+            if task not in tasks:
+                raise FileError(
+                    f"{self._name}: it remembers attempts at {task!r}, which is not among the environment's training "
+                    "tasks; give the environment as it was, with ids that are the same in every run, or start a new run"
+                )
+
+    def _disagrees(self, what: str) -> str:
+        return (
+            f"{self._name}: the index of past attempts and the journal disagree on {what}: one holds it, the "
+            "other does not. The file was changed, or another version wrote it; start a new run, or go on without "
+            "replay"
+        )
+
+
+def write_history(
+    database: sqlite3.Connection, number: int, trajectories: Sequence[Trajectory], credit: Sequence[Sequence[float]]
+) -> None:
+    """Write the index entries of an update's attempts, within the caller's transaction."""
+    database.executemany(
+        "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                trajectory.task.id,
+                number,
+                trajectory.attempt,
+                min(trajectory.versions, default=number - 1),
+                trajectory.origin.value,
+                score_of(trajectory),
+                max((abs(each) for each in values), default=0.0),
+                states_of(trajectory).tobytes(),
+                np.array([step.reward for step in trajectory.steps], dtype=np.float64).tobytes(),
+            )
+            for trajectory, values in zip(trajectories, credit, strict=True)
+        ],
+    )
+
+
+def write_recalled(database: sqlite3.Connection, number: int, recalled: Sequence[Recalled]) -> None:
+    """Write what an update recalled, within the caller's transaction."""
+    rows = []
+    for one in recalled:
+        assert one.trajectory is not None, "only what was read can have taken part"
+        credit = zlib.compress(json.dumps(list(one.credit), separators=(",", ":")).encode(), 1)
+        origin = (one.past.task, one.past.number, one.past.attempt)
+        rows.append((number, one.task, one.trajectory.attempt, *origin, one.why, one.log_ratio, credit))
+    database.executemany("INSERT INTO recalled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def score_of(trajectory: Trajectory) -> float:
+    """What an attempt is judged by: whether it solved its task, where the environment says so, else what it earned."""
+    earned = sum(step.reward for step in trajectory.steps) if trajectory.outcome is None else trajectory.outcome
+    return float(trajectory.scores.get("success", trajectory.scores.get("accuracy", earned)))
+
+
+def states_of(trajectory: Trajectory) -> IntArray:
+    """A digest of the state at each step; 0 where it is not comparable."""
+    return np.fromiter((_digest(step.state_key) for step in trajectory.steps), dtype=np.int64)
+
+
+def _digest(state: Hashable | None) -> int:
+    if state is None:
+        return 0
+    text = json.dumps(state, separators=(",", ":"), ensure_ascii=False)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True) or 1
+
+
+def _past(row: Sequence[Any]) -> PastAttempt:
+    task, number, attempt, version, origin, score, credit, states, rewards = row
+    return PastAttempt(
+        task=str(task),
+        number=int(number),
+        attempt=int(attempt),
+        version=int(version),
+        origin=str(origin),
+        score=float(score),
+        credit=float(credit),
+        states=np.frombuffer(states, dtype=np.int64),
+        rewards=np.frombuffer(rewards, dtype=np.float64),
+    )
+
+
+def _step(row: dict[str, Any]) -> Step:
+    return Step(
+        index=int(row["index"]),
+        reward=float(row.get("reward_alone", row["reward"])),
+        state_key=_hashable(row.get("state")),
+        observation=row.get("observation"),
+        action=row.get("action"),
+        valid=bool(row.get("valid", True)),
+        cut=bool(row.get("cut", False)),
+        role=row.get("role"),
+        branch=row.get("branch"),
+        prompt_ids=tuple(row.get("prompt_ids", ())),
+        response_ids=tuple(row.get("response_ids", ())),
+        logp_behaviour=tuple(row.get("logp_behaviour", ())),
+        entropy=tuple(row.get("entropy", ())),
+    )
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(_hashable(each) for each in value) if isinstance(value, list) else value
+
+
+def contexts(states: IntArray, depth: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The step and the key of every context of `depth` earlier states, oldest first; steps without one are left out."""
+    for step in range(depth, len(states)):
+        key = tuple(states[step - depth : step + 1].tolist())
+        if 0 not in key:
+            yield step, key

@@ -1,0 +1,41 @@
+"""Whether an answer is right: exact match and F1 after SQuAD (Rajpurkar et al. 2016, arXiv:1606.05250)."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalised(text: str) -> str:
+    """A text without case, punctuation, articles and extra spaces.
+
+    >>> normalised("The  Amber-Sea.")
+    'ambersea'
+    """
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def exact_match(answer: str, right: Sequence[str]) -> bool:
+    """Whether an answer is one of the right ones, once both are normalised."""
+    return normalised(answer) in {normalised(each) for each in right}
+
+
+def f1(answer: str, right: Sequence[str]) -> float:
+    """The best overlap of words with a right answer: the harmonic mean of precision and recall.
+
+    >>> round(f1("the Amber Sea in the north", ["the Amber Sea"]), 3)
+    0.667
+    """
+    return max((_overlap(normalised(answer).split(), normalised(each).split()) for each in right), default=0.0)
+
+
+def _overlap(said: Sequence[str], right: Sequence[str]) -> float:
+    if not said or not right:
+        return float(said == right)
+    shared = sum((Counter(said) & Counter(right)).values())
+    return 2 * shared / (len(said) + len(right))

@@ -1,0 +1,144 @@
+"""TextWorldExpress: eight families of small text games on Java, thousands of steps a second."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from groupwise.core.errors import ConfigError
+from groupwise.core.parts import Part
+from groupwise.core.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.java_worlds import Simulator, jar_file, package_version, virtual_machine, words_in
+from groupwise.envs.panel import check_env, choose_split
+from groupwise.envs.progress import Progress
+from groupwise.envs.words import vocabulary_of
+
+ENV = "textworld_express"
+PACKAGE = "textworld_express"
+JAR = "textworld-express.jar"
+FOLDS = {"train": "train", "validation": "dev", "test": "test"}
+"""The package's own name for each split."""
+FIRST_SEED = {"train": 0, "validation": 10_000, "test": 20_000}
+"""Where its seeds of each split begin."""
+MOST_TASKS = 1_000
+NOTHING_HAPPENS = "Nothing happens."
+LARGEST = {"arithmetic": 10_000, "sorting": 10_000}
+"""The largest number in a game's texts; elsewhere 100."""
+
+
+class TextworldExpress(Part, slot="env"):
+    """TextWorldExpress (Jansen and Côté 2023, arXiv:2208.01174): cooking, tidying, coins, maps, sums, sorting and more.
+
+    A task is a game, its parameters and a seed; seeds and folds are the package's own. The reward of a step is what the
+    score, 0 to 1, gained. The game's success and failure end an attempt. The expert follows the gold path while the
+    attempt does, and has nothing to say off it. A fork repeats the actions, at less than a millisecond each.
+
+    Choices: a command counts only as it is listed, letter by letter; another is not sent. Texts are on one line. The
+    `state_key` is what the place and the inventory show; in `simonsays`, which has neither, what is said.
+    """
+
+    game: Literal["coin", "cookingworld", "twc", "mapreader", "arithmetic", "sorting", "simonsays", "peckingorder"] = (
+        "coin"
+    )
+    """The family of games."""
+    params: dict[str, int] = Field(default_factory=dict)
+    """Parameters of the family, such as { numLocations = 5, includeDoors = 0 }."""
+    num_train: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 1_000
+    """Tasks in the training panel."""
+    num_validation: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 100
+    """Tasks in the validation panel."""
+    num_test: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 200
+    """Tasks in the test panel."""
+    max_steps: Annotated[int, Field(ge=1)] = 100
+    """Steps before an attempt is truncated; gold paths have up to 60."""
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
+        choose_split(dict.fromkeys(counts, ()), split)
+        of = package_version(ENV, PACKAGE)
+        payload = {"game": self.game, "params": dict(sorted(self.params.items())), "fold": FOLDS[split], "version": of}
+        seeds = range(FIRST_SEED[split], FIRST_SEED[split] + counts[split])
+        return tuple(Task.create(env=ENV, split=split, seed=seed, payload=payload, tags=(self.game,)) for seed in seeds)
+
+    def open(self, task: Task) -> TextworldExpressEnvironment:
+        check_env(task, ENV)
+        return TextworldExpressEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        numbers = map(str, range(LARGEST.get(self.game, 100) + 1))
+        known = words_in(jar_file(ENV, PACKAGE, JAR), "textworldexpress/")
+        return vocabulary_of((self.instruction(), NOTHING_HAPPENS, ".,:;!?'()-/*+=", *numbers, *known))
+
+    def instruction(self) -> str:
+        return "Do the task, one command at a time."
+
+
+class TextworldExpressEnvironment:
+    """One attempt at a game."""
+
+    _observation: Observation
+
+    def __init__(self, task: Task, part: TextworldExpress) -> None:
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._simulator = Simulator(partial(_begin, task), _step)
+        self._plan: list[str] | None = self._simulator.ask(lambda java: list(java[0].getGoldActionSequence()))
+        self._score = 0.0
+        self._goal = _line(self._simulator.ask(lambda java: java[0].getTaskDescription()))
+        self._see(self._simulator.java[1])
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        seen = self._observation
+        if action not in (seen.admissible or ()):
+            self._observation = Observation(
+                text=NOTHING_HAPPENS, state_key=seen.state_key, admissible=seen.admissible, goal=seen.goal
+            )
+            return self._progress.outcome(self._observation, valid=False)
+        self._simulator.act(action)
+        state = self._simulator.java[1]
+        self._plan = self._plan[1:] if self._plan and self._plan[0] == action else None
+        reward, self._score = float(state["score"]) - self._score, float(state["score"])
+        self._see(state)
+        success = True if state["tasksuccess"] else False if state["taskfailure"] else None
+        return self._progress.outcome(self._observation, success=success, reward=reward)
+
+    def fork(self) -> TextworldExpressEnvironment:
+        twin = TextworldExpressEnvironment.__new__(TextworldExpressEnvironment)
+        twin._observation, twin._goal, twin._score = self._observation, self._goal, self._score
+        twin._plan = None if self._plan is None else self._plan.copy()
+        twin._simulator, twin._progress = self._simulator.fork(), self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        return None if self._progress.ended or not self._plan else self._plan[0]
+
+    def _see(self, state: dict[str, Any]) -> None:
+        text, here = _line(state["observation"]), _line(f"{state['look']} {state['inventory']}")
+        self._observation = Observation(
+            text=text, state_key=here or text, admissible=tuple(sorted(state["validActions"])), goal=self._goal
+        )
+
+
+def _begin(task: Task) -> list[Any]:
+    """A simulator at the start of a task, and what it says."""
+    java = virtual_machine(ENV, PACKAGE, JAR).textworldexpress.runtime.PythonInterface()
+    of = task.payload
+    trouble = java.load(of["game"], ",".join(f"{name}={value}" for name, value in of["params"].items()))
+    if trouble:
+        raise ConfigError(f"textworld_express {of['game']!r}: {_line(trouble)}; set `params` that it knows")
+    return [java, json.loads(java.generateNewGameJSON(task.seed, of["fold"], True))]
+
+
+def _step(java: list[Any], action: str) -> None:
+    java[1] = json.loads(java[0].stepJSON(action))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

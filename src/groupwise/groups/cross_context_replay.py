@@ -1,0 +1,63 @@
+"""Replay by task: a group whose attempts all failed recalls a success, one whose attempts all succeeded a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.core.history import History, PastAttempt, Recalled, score_of
+from groupwise.core.parts import Draw, Part
+from groupwise.core.records import Trajectory
+
+Ring = Annotated[int, Field(ge=1)]
+MaxAge = Annotated[int, Field(ge=1)]
+MostLogRatio = Annotated[float, Field(gt=0)]
+
+
+class CrossContextReplay(Part, slot="replay"):
+    """Restore the spread of a group from the task's own past.
+
+        all wrong: G + k past successes;   all right: G + k past failures;   otherwise: G
+
+    Source: R^3 (2026, arXiv:2601.19620), cross-context replay. Choices, where the paper is silent: k is a quarter of
+    the group; the newest update comes first, and within it the draw is even; only the newest `ring` attempts at a task
+    are looked at; right and wrong go by what the environment says, or by the return, never by a reward that also pays
+    for brevity. A past attempt is measured against the log-probs it was sampled with; one that the policy has moved too
+    far away from is left out (`most_log_ratio`).
+    """
+
+    k: Annotated[int, Field(ge=0)] = 0
+    """Past attempts a group; 0 = one for every four of its own, at least one."""
+    ring: Ring = 64
+    """Newest attempts at a task that are looked at."""
+    max_age: MaxAge | None = None
+    """Versions of the weights that a past attempt may lie back; None = any number."""
+    most_log_ratio: MostLogRatio | None = 1.0
+    """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
+    solved_at: float = 0.5
+    """Score from which on an attempt counts as right."""
+
+    def __call__(
+        self, groups: Sequence[Sequence[Trajectory]], history: History, *, version: int, draw: Draw
+    ) -> list[Recalled]:
+        return [one for group in groups for one in self._recalled(group, history, version, draw)]
+
+    def _recalled(self, group: Sequence[Trajectory], history: History, version: int, draw: Draw) -> list[Recalled]:
+        right = {score_of(trajectory) >= self.solved_at for trajectory in group}
+        if len(right) != 1:
+            return []
+        (is_right,) = right
+        task, since = group[0].task.id, 0 if self.max_age is None else version - self.max_age
+        past = history.recent(task, most=self.ring, since=since)
+        other = [one for one in past if (one.score >= self.solved_at) is not is_right]
+        why = "every attempt succeeded" if is_right else "every attempt failed"
+        wanted = self.k or max(1, len(group) // 4)
+        return [Recalled(past=one, task=task, why=why) for one in _newest_first(other, draw, task)[:wanted]]
+
+
+def _newest_first(past: Sequence[PastAttempt], draw: Draw, task: str) -> list[PastAttempt]:
+    """Newer updates before older ones; within one, in random order."""
+    place = draw("replay", task).permutation(len(past)).tolist()
+    return [past[i] for i in sorted(range(len(past)), key=lambda i: (-past[i].number, place[i]))]

@@ -1,0 +1,99 @@
+"""Replay by history: steps that stand alone, or among equals, recall past attempts that came the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.core.history import History, PastAttempt, Recalled, contexts, states_of
+from groupwise.core.parts import Draw, Part
+from groupwise.core.records import Trajectory
+from groupwise.core.segments import FloatArray, IntArray
+from groupwise.groups.cross_context_replay import MaxAge, MostLogRatio, Ring
+
+Context = tuple[int, ...]
+"""A state and the states before it, oldest first."""
+
+
+class HistoryKeyedReplay(Part, slot="replay"):
+    """Recall the past attempts that give most steps of a group somebody to be compared with.
+
+    A step's context at depth d is its state and the d states before it. A context lacks a comparison where one attempt
+    alone went through it, or where all that did earned the same from there on. A past attempt at the same task fills it
+    where it went through the same context and earned something else. Attempts are recalled one by one, each time the
+    one that fills the contexts of most steps, deeper contexts counting more (weight d + 1), until none fills any.
+
+    Source: ours; it joins replay (R^3, arXiv:2601.19620) with the contexts of HGPO (arXiv:2602.22817). Whole attempts
+    are recalled, so that their returns and histories are what they were.
+    """
+
+    depth: Annotated[int, Field(ge=0)] = 2
+    """Most earlier states of a context."""
+    most: Annotated[int, Field(ge=1)] = 2
+    """Most past attempts a group."""
+    gamma: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Discount of what is earned later, as in the credit."""
+    ring: Ring = 64
+    """Newest attempts at a task that are looked at."""
+    max_age: MaxAge | None = None
+    """Versions of the weights that a past attempt may lie back; None = any number."""
+    most_log_ratio: MostLogRatio | None = 1.0
+    """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
+
+    def __call__(
+        self, groups: Sequence[Sequence[Trajectory]], history: History, *, version: int, draw: Draw
+    ) -> list[Recalled]:
+        return [one for group in groups for one in self._recalled(group, history, version)]
+
+    def _recalled(self, group: Sequence[Trajectory], history: History, version: int) -> list[Recalled]:
+        task, since = group[0].task.id, 0 if self.max_age is None else version - self.max_age
+        earned: dict[Context, set[float]] = {}
+        passed: dict[Context, int] = {}
+        for trajectory in group:
+            rewards = np.array([step.reward for step in trajectory.steps])
+            for context, gain in self._contexts(states_of(trajectory), rewards):
+                earned.setdefault(context, set()).add(gain)
+                passed[context] = passed.get(context, 0) + 1
+        lacking = {context for context, gains in earned.items() if len(gains) == 1}
+        past = history.recent(task, most=self.ring, since=since) if lacking else []
+        found: list[Recalled] = []
+        while past and len(found) < self.most:
+            filled = [self._filled(one, lacking, earned) for one in past]
+            worth = [sum(len(context) * passed[context] for context in contexts) for contexts in filled]
+            best = int(np.argmax(worth))  # of equals the newest: `recent` gives the newest first
+            if not worth[best]:
+                break
+            found.append(Recalled(past=past[best], task=task, why=_why(filled[best])))
+            lacking -= filled[best]
+            del past[best]
+        return found
+
+    def _filled(self, past: PastAttempt, lacking: set[Context], earned: dict[Context, set[float]]) -> set[Context]:
+        """The contexts in which an attempt of the past would differ from those of the present."""
+        return {
+            context
+            for context, gain in self._contexts(past.states, past.rewards)
+            if context in lacking and gain not in earned[context]
+        }
+
+    def _contexts(self, states: IntArray, rewards: FloatArray) -> Iterator[tuple[Context, float]]:
+        """Each context of an attempt at each depth, with what it earned from there on."""
+        gains = _returns_to_go(rewards, self.gamma)
+        for depth in range(self.depth + 1):
+            for step, context in contexts(states, depth):
+                yield context, gains[step]
+
+
+def _why(filled: set[Context]) -> str:
+    deepest = max(len(context) for context in filled) - 1
+    return f"{len(filled)} contexts, up to depth {deepest}, had nobody to differ from"
+
+
+def _returns_to_go(rewards: FloatArray, gamma: float) -> list[float]:
+    gains: list[float] = []
+    for reward in reversed(rewards.tolist()):
+        gains.append(reward + gamma * (gains[-1] if gains else 0.0))
+    return gains[::-1]

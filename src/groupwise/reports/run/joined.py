@@ -1,0 +1,87 @@
+"""Where attempts come from: those that joined a group from elsewhere, and those with help in their prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from groupwise.core.journal import Journal
+from groupwise.core.records import Origin, Task
+from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+
+SAMPLED_ELSEWHERE = frozenset({Origin.REPLAYED.value, Origin.GUIDED.value})
+"""Origins of attempts that another policy sampled than the one that learns, or the same with another prompt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The attempt that an attempt goes back to.
+
+    Worked example: attempt 8 of a group of eight was recalled from update 4, where it was attempt 0 at the same task,
+    since every attempt had failed: number 4, attempt 0, why "every attempt failed".
+    """
+
+    number: int
+    """The update that attempt was sampled for."""
+    task: str
+    """Id of its task."""
+    attempt: int
+    """Its number there."""
+    why: str
+    """What it was wanted for."""
+    log_ratio: float | None = None
+    """How far, in nats a token, the policy had moved away from it; None = not measured."""
+    keeps_credit: bool = False
+    """Whether it seems to train on the credit it had, outside all comparisons: the two are equal."""
+
+
+def recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]]:
+    """What an update recalled, as `Journal.trajectories` gives attempts, each with its `source`."""
+    history, found = journal.history, []
+    for row in history.recalled(number):
+        past = history.find(row["from_task"], number=row["from_number"], attempt=row["from_attempt"])
+        read = history.read(past)
+        member = replace(read, task=Task(id=row["task"]), attempt=row["attempt"], origin=Origin.REPLAYED)
+        source = Source(
+            number=past.number,
+            task=past.task,
+            attempt=past.attempt,
+            why=row["why"],
+            log_ratio=row["log_ratio"],
+            keeps_credit=tuple(row["credit"]) == history.credit_of(past),
+        )
+        found.append(
+            {
+                "task": row["task"],
+                "attempt": row["attempt"],
+                "stop": read.stop.value,
+                "outcome": read.scores["return"],
+                "success": read.scores.get("success"),
+                "origin": Origin.REPLAYED.value,
+                "error": None,
+                # Through JSON, like the rows beside which it is compared: tuples become lists.
+                "steps": json.loads(json.dumps(list(trajectory_rows(member)))),
+                "credit": row["credit"],
+                "source": source,
+            }
+        )
+    return found
+
+
+def source_of(found: Mapping[str, Any], number: int) -> Source | None:
+    """What an attempt of an update goes back to; None where that is nothing, or was not recorded."""
+    if "source" in found:
+        recalled: Source = found["source"]
+        return recalled
+    parent = found.get("parent")
+    if not parent:
+        return None
+    rest, _, attempt = parent.rpartition("/")
+    if found["origin"] == Origin.GUIDED.value:
+        return Source(number=number, task=rest, attempt=int(attempt), why="solved with help, told without it")
+    if found["origin"] == Origin.REFLECTED.value:
+        update, _, task = rest.partition("/")
+        return Source(number=int(update), task=task, attempt=int(attempt), why="shown in the prompt")
+    return None

@@ -1,0 +1,167 @@
+"""Groups that would have taught nothing or less: what was done for them, from when, and what became of their credit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from groupwise.core.records import Origin
+from groupwise.reports.run import figures
+from groupwise.reports.run.joined import Source
+from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, read_groups
+from groupwise.reports.run.run_folder import RunFolder
+
+MOST_UPDATES = 4
+"""How many updates are searched for rescued groups, from the last one backwards."""
+DONE = ("replay/", "guidance/", "shaping/")
+"""What the names of the metrics begin with that an update has where something was done for its groups."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rescue:
+    """What was done for a group.
+
+    Worked example: all eight attempts failed, so that their credit would have been 0; one success was recalled from
+    update 4, and now their mean size is 0.18: recalled (4, ...), size_without 0, size 0.18, is_rescued.
+    """
+
+    task: str
+    """Id of the group's task."""
+    recalled: tuple[Source, ...]
+    """The past attempts that joined it."""
+    told: tuple[Source, ...]
+    """The successes with help that joined it as if they had had none."""
+    num_shaped: int
+    """Attempts to whose rewards comparing them added something."""
+    is_shaped_apart: bool
+    """Whether it added more to some than to others; what is added to all alike tells at most how long they were."""
+    num_attempts: int
+    """Attempts that were sampled for it."""
+    has_help: bool
+    """Whether its attempts had help in their prompt."""
+    help: Source | None
+    """The attempt that their prompt showed; None = none, or it was not recorded."""
+    size: float
+    """Mean size of its own steps' credit."""
+    size_without: float | None
+    """The same without what joined or was added; None = there was nothing, or it is not known."""
+    is_rescued: bool
+    """Whether it has credit, and would have had none: attempts that did equally well, or a group that help made."""
+
+    @property
+    def by(self) -> list[str]:
+        """What was done, in a word each."""
+        done = {"replay": self.recalled, "shaping": self.num_shaped, "help": self.has_help or self.told}
+        return [name for name, found in done.items() if found]
+
+
+def rescue_of(group: PlayedGroup) -> Rescue | None:
+    """What was done for a group; None where that is nothing."""
+    has_help = any(attempt.origin == Origin.REFLECTED.value for attempt in group.attempts)
+    num_shaped = sum(attempt.is_shaped for attempt in group.attempts)
+    if not (group.joined or has_help or num_shaped):
+        return None
+    was_silent = _is_even(group.attempts) if group.size_without is None else not group.size_without
+    return Rescue(
+        task=group.task,
+        recalled=_sources(group.joined, Origin.REPLAYED),
+        told=_sources(group.joined, Origin.GUIDED),
+        num_shaped=num_shaped,
+        is_shaped_apart=len({tuple(step.added for step in attempt.steps if step.added) for attempt in group.attempts})
+        > 1,
+        num_attempts=len(group.attempts),
+        has_help=has_help,
+        help=next(iter(_sources(group.attempts, Origin.REFLECTED)), None),
+        size=group.credit_size,
+        size_without=group.size_without,
+        is_rescued=group.teaches and (has_help or was_silent),
+    )
+
+
+def recent_rescues(folder: RunFolder, last: Sequence[PlayedGroup], *, most: int) -> list[tuple[int, Rescue]]:
+    """The groups of the newest updates that were rescued, with the update, newest first.
+
+    Args:
+        folder: the run.
+        last: the groups of its last update.
+        most: at most so many.
+    """
+    found: list[tuple[int, Rescue]] = []
+    for place, number in enumerate(folder.updates[: -MOST_UPDATES - 1 : -1]):
+        groups = read_groups(folder, number) if place else last
+        rescues = [rescue_of(group) for group in groups]
+        found += [(number, rescue) for rescue in rescues if rescue and rescue.is_rescued]
+        if len(found) >= most:
+            break
+    return found[:most]
+
+
+def has_rescues(folder: RunFolder) -> bool:
+    """Whether anything was done for any group of a run."""
+    return any(any(curve.values()) for name, curve in folder.metrics.items() if name.startswith(DONE))
+
+
+def recalled_words(rescue: Rescue) -> str:
+    """How many past attempts joined, and from which updates."""
+    if not rescue.recalled:
+        return figures.NONE
+    return f"{len(rescue.recalled)} from {updates_words([source.number for source in rescue.recalled])}"
+
+
+def shaped_words(rescue: Rescue) -> str:
+    """To how many attempts something was added, and whether to all of them the same."""
+    if not rescue.num_shaped:
+        return figures.NONE
+    return f"{rescue.num_shaped} of {rescue.num_attempts}{'' if rescue.is_shaped_apart else ', all alike'}"
+
+
+def help_words(rescue: Rescue) -> str:
+    """What the prompt showed, or how many successes came over from where it showed something."""
+    words = []
+    if rescue.has_help:
+        shown = rescue.help
+        words.append(f"shown attempt {shown.attempt} of update {shown.number}" if shown else "with help")
+    if rescue.told:
+        num = len(rescue.told)
+        words.append(f"{num} success{'' if num == 1 else 'es'} with help joined")
+    return ", ".join(words) or figures.NONE
+
+
+def sizes_words(rescue: Rescue) -> tuple[str, str]:
+    """The mean size of its credit without and with what was done; a group that help made has no before."""
+    return figures.number(rescue.size_without, 3), figures.number(rescue.size, 3)
+
+
+def updates_words(numbers: Sequence[int]) -> str:
+    """Some updates in words.
+
+    >>> updates_words([4]), updates_words([6, 4, 4]), updates_words([1, 2, 3])
+    ('update 4', 'updates 4 and 6', 'updates 1, 2 and 3')
+    """
+    known = [str(number) for number in sorted(set(numbers))]
+    if len(known) == 1:
+        return f"update {known[0]}"
+    return f"updates {', '.join(known[:-1])} and {known[-1]}"
+
+
+def source_words(attempt: PlayedAttempt) -> str:
+    """Where an attempt comes from, in words; empty for one that is new."""
+    source = attempt.source
+    if source is None:
+        return "" if attempt.origin == Origin.FRESH.value else attempt.origin
+    if attempt.origin == Origin.REPLAYED.value:
+        far = "" if source.log_ratio is None else f", log-ratio {figures.compact(source.log_ratio)}"
+        return f"recalled from update {source.number}, attempt {source.attempt}: {source.why}{far}"
+    if attempt.origin == Origin.GUIDED.value:
+        return f"{source.why}: attempt {source.attempt} at {source.task}"
+    return f"shown attempt {source.attempt} of update {source.number}"
+
+
+def _sources(attempts: Sequence[PlayedAttempt], origin: Origin) -> tuple[Source, ...]:
+    return tuple(attempt.source for attempt in attempts if attempt.source and attempt.origin == origin.value)
+
+
+def _is_even(attempts: Sequence[PlayedAttempt]) -> bool:
+    """Whether all attempts did equally well."""
+    scores = {attempt.outcome if attempt.success is None else attempt.success for attempt in attempts}
+    return len(scores) <= 1

@@ -1,0 +1,55 @@
+"""What became of the groups that would have taught nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from groupwise.core.history import score_of
+from groupwise.core.records import Origin, Trajectory
+from groupwise.training.gather import Gathered
+from groupwise.training.samples import Credited
+
+
+def rescue_metrics(gathered: Gathered, credit: Credited) -> dict[str, float]:
+    """Groups with and without signal, and what was recalled, helped and shaped for them; nothing that was not done."""
+    groups: dict[str, list[int]] = {}
+    for number, trajectory in enumerate(gathered.chosen):
+        groups.setdefault(trajectory.task.id, []).append(number)
+    earned = credit.by_trajectory()
+    has_signal = [any(any(earned[number]) for number in members) for members in groups.values()]
+    # What succeeded with help is there because the group had nothing: evenness is that of the others.
+    own = [[n for n in members if not gathered.chosen[n].off_policy] for members in groups.values()]
+    is_even = [len({score_of(gathered.chosen[number]) for number in members}) == 1 for members in own]
+    rescued = [signal and even for signal, even in zip(has_signal, is_even, strict=True)]
+    found = {"credit/groups_with_signal": _mean(has_signal), "credit/groups_rescued": _mean(rescued)}
+    return found | _replay(gathered) | _guidance(gathered.chosen) | _shaping(gathered.chosen, groups)
+
+
+def _replay(gathered: Gathered) -> dict[str, float]:
+    if not (gathered.recalled or gathered.left_out):
+        return {}
+    newest = max((max(each.versions, default=0) for each in gathered.chosen), default=0)
+    found = {"replay/recalled": float(len(gathered.recalled)), "replay/left_out": float(gathered.left_out)}
+    if gathered.recalled:
+        found["replay/age"] = _mean([newest - one.past.version for one in gathered.recalled])
+        found["replay/log_ratio"] = _mean([one.log_ratio or 0.0 for one in gathered.recalled])
+    return found
+
+
+def _guidance(chosen: Sequence[Trajectory]) -> dict[str, float]:
+    helped = [trajectory for trajectory in chosen if trajectory.origin is Origin.REFLECTED]
+    if not helped:
+        return {}
+    return {
+        "guidance/groups": float(len({trajectory.task.id for trajectory in helped})),
+        "guidance/success": _mean([score_of(trajectory) for trajectory in helped]),
+    }
+
+
+def _shaping(chosen: Sequence[Trajectory], groups: dict[str, list[int]]) -> dict[str, float]:
+    is_shaped = [any(step.shaped for n in members for step in chosen[n].steps) for members in groups.values()]
+    return {"shaping/groups": _mean(is_shaped)} if any(is_shaped) else {}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,185 @@
+"""ALFWorld's real games: all load, walkthroughs win, rules are kept, and the stock games say the same word for word."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from groupwise.envs import SPLITS, Alfworld, check_environment, panel_hash
+from groupwise.envs.alfworld_games import FILE, games_folder
+from groupwise.envs.words import words
+from groupwise.rollout.hosts import InProcess
+from groupwise.rollout.workers import Workers
+from tests.unit.envs.alfworld_data import games
+
+# Provenance: printed by `panel_hash(Alfworld().panel(split))` for the games that `alfworld-download` of ALFWorld 0.4
+# brings. A changed hash means that old and new results cannot be compared: say so in the changelog.
+GOLDEN = {
+    "train": "f7c424cdcb7b878a2386b44e3918b210328deefbf0f18982a5f463b07cd985b3",
+    "validation": "ef0f5d83f2d66eeb6a6906634229cb05fe183eb4f90b60a061dad1a8dfe8e132",
+    "test": "e1c8dad7ee5e0eda4eb08d45c11d295f8e85742ea2f3f3999a824757dd4a37a9",
+}
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Alfworld:
+    return Alfworld(path=str(games(tmp_path_factory.mktemp("alfworld"))))
+
+
+@pytest.mark.parametrize(("split", "size"), [("validation", 140), ("test", 134)])
+def test_all_games_load_and_are_those_that_results_are_known_for(part: Alfworld, split: str, size: int) -> None:
+    panel = part.panel(split)
+    assert len(panel) == size
+    assert panel_hash(panel) == GOLDEN[split]
+    known = set(part.vocabulary())
+    for task in panel:
+        seen = part.open(task).observe()
+        assert seen.text.startswith("You are in the middle of a room. Looking quickly around you, you see a ")
+        assert not {word for text in (seen.text, seen.goal, *(seen.admissible or ())) for word in words(text)} - known
+
+
+def test_walkthroughs_win_sixty_games_over_the_six_types(part: Alfworld) -> None:
+    won: Counter[str] = Counter()
+    for task in (*part.panel("validation"), *part.panel("test")):
+        if won[task.tags[0]] == 10:
+            continue
+        environment = part.open(task)
+        outcomes = [environment.act(command) for command in environment._situation.game.walkthrough]
+        assert all(outcome.valid for outcome in outcomes)
+        assert (outcomes[-1].success, outcomes[-1].reward) == (True, 10.0), task.payload["game"]
+        won[task.tags[0]] += 1
+    assert won == dict.fromkeys(part.task_types, 10)
+
+
+def test_the_rules_are_kept(part: Alfworld) -> None:
+    results = check_environment(part, tasks=4)
+    assert [(result.rule, result.found) for result in results if result.status != "kept"] == []
+
+
+def test_the_expert_finds_back_from_random_steps(part: Alfworld) -> None:
+    draw, solved, lost = Random(0), 0, 0
+    for task in part.panel("test")[:60]:
+        environment = part.open(task)
+        outcome = environment.act("look")
+        for _ in range(6):
+            outcome = outcome if outcome.ended else environment.act(draw.choice(environment.observe().admissible or ()))
+        while not outcome.ended and (action := environment.expert()) is not None:
+            outcome = environment.act(action)
+            assert outcome.valid
+        solved, lost = solved + bool(outcome.success), lost + (not outcome.ended)
+    assert (solved, lost) == (60 - lost, lost)
+    assert lost <= 3, "only a thing that fits nowhere leaves no way"
+
+
+def test_a_group_of_eight_shares_its_first_observation_in_workers_too(part: Alfworld) -> None:
+    task = part.panel("validation")[0]
+    with Workers(part, num=2, timeout=30.0) as host:
+        shown = host.open(dict.fromkeys(range(8), task))
+    assert len({repr(each) for each in shown.values()}) == 1
+    assert shown[0] == part.open(task).observe()
+
+
+def test_a_killed_worker_costs_no_attempt_that_was_not_being_played(part: Alfworld) -> None:
+    tasks = dict(enumerate(part.panel("validation")[:8]))
+    here = InProcess(part)
+    here.open(tasks)
+    with Workers(part, num=2, timeout=30.0) as host:
+        shown: dict[int, Any] = dict(host.open(tasks))
+        draw = Random(1)
+        for step in range(6):
+            if step == 3:
+                os.kill(host.pids[0], signal.SIGKILL)
+                os.waitid(os.P_PID, host.pids[0], os.WEXITED | os.WNOWAIT)
+            seen = {number: getattr(each, "observation", each) for number, each in shown.items()}
+            actions = {number: draw.choice(each.admissible) for number, each in seen.items()}
+            shown = dict(host.act(actions))
+            assert shown == here.act(actions)
+
+
+def test_the_page_shows_what_happens_and_the_panels_hashes(part: Alfworld) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
+    environment = part.open(part.panel("test")[0])
+    lines = [f"(goal: {environment.observe().goal})", environment.observe().text]
+    while (action := environment.expert()) is not None:
+        outcome = environment.act(action)
+        lines += [f"> {action}", outcome.observation.text]
+    lines.append(f"(reward {outcome.reward}, success {outcome.success})")
+    assert "<!-- transcript: alfworld -->\n```text\n" + "\n".join(lines) + "\n```" in page
+    for split, whole in GOLDEN.items():
+        assert re.search(rf"\| {split} \| .* \| `{whole[:12]}` \|", page), split
+
+
+def stock(part: Alfworld, name: str) -> Any:
+    """The stock game: TextWorld with ALFWorld's wrappers."""
+    import textworld
+    from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
+
+    wanted = textworld.EnvInfos(won=True, admissible_commands=True, extras=["gamefile"])
+    file = games_folder(part.path) / name / FILE
+    return textworld.start(str(file), wanted, wrappers=[AlfredDemangler(shuffle=False), AlfredInfos])
+
+
+def compare(part: Alfworld, *, num_games: int, num_steps: int) -> tuple[float, float]:
+    """Play both side by side and return the seconds of each; half of the actions do something to a thing."""
+    whole = Alfworld(path=part.path, goal_in_text=True, max_steps=num_steps + 1)
+    draw, ours, theirs = Random(7), 0.0, 0.0
+    for task in draw.sample(whole.panel("test"), num_games):
+        environment, game = whole.open(task), stock(part, str(task.payload["game"]))
+        state = game.reset()
+        assert environment.observe().text == state.feedback
+        for _ in range(num_steps):
+            listed = [command for command in state["admissible_commands"] if command != "help"]
+            assert list(environment.observe().admissible or ()) == listed
+            deeds = [command for command in listed if command.split()[0] not in ("go", "examine", "look", "inventory")]
+            action = draw.choice((*(deeds if draw.random() < 0.5 and deeds else listed), "help", "open the pod bay"))
+            started = time.perf_counter()
+            state, _, _ = game.step(action)
+            between = time.perf_counter()
+            outcome = environment.act(action)
+            theirs, ours = theirs + between - started, ours + time.perf_counter() - between
+            assert outcome.observation.text == state.feedback, (task.payload["game"], action)
+            assert bool(outcome.success) == state["won"]
+            if outcome.ended:
+                break
+    return ours, theirs
+
+
+@pytest.fixture
+def _stock_is_here() -> Any:
+    return pytest.importorskip("alfworld", reason="pip install 'groupwise[alfworld]' to compare with the stock games")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("_stock_is_here")
+def test_the_stock_games_say_the_same(part: Alfworld) -> None:
+    compare(part, num_games=2, num_steps=20)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("_stock_is_here")
+def test_the_stock_games_say_the_same_for_500_steps_and_take_four_times_as_long(part: Alfworld) -> None:
+    ours, theirs = compare(part, num_games=10, num_steps=50)
+    assert theirs / ours > 4
+
+
+@pytest.mark.slow
+def test_the_training_panel_is_whole(tmp_path: Path) -> None:
+    part = Alfworld(path=str(games(tmp_path, one_in=1)))
+    assert Counter(task.tags[0] for task in part.panel("train")) == {
+        "pick_and_place_simple": 790,
+        "look_at_obj_in_light": 308,
+        "pick_clean_then_place_in_recep": 650,
+        "pick_heat_then_place_in_recep": 459,
+        "pick_cool_then_place_in_recep": 533,
+        "pick_two_obj_and_place": 813,
+    }
+    assert {split: panel_hash(part.panel(split)) for split in SPLITS} == GOLDEN

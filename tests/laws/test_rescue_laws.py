@@ -1,0 +1,115 @@
+"""Laws of R^3: nothing to recall changes no bit, ranking sees orders alone, what is remembered is what was sampled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from groupwise import Step, StopReason, Task, Trajectory
+from groupwise.core.journal import Journal, Update
+from groupwise.rewards.entropy_ranking import ranking_rewards
+from tests.laws.calls import credit
+from tests.strategies import WILD, Row, step_rows
+
+BASES: list[tuple[str, dict[str, object], str, dict[str, object]]] = [
+    ("r3", {}, "r3_grpo_ablation", {}),
+    ("r3", {"alpha": 7.0}, "grpo", {"ddof": 0}),
+    ("r3_hgpo", {}, "hgpo", {"invalid_penalty": 0.0}),
+    ("r3_hgpo", {"depth": 1, "alpha": 7.0}, "hgpo", {"depth": 1, "invalid_penalty": 0.0}),
+]
+
+
+@pytest.mark.parametrize(("recipe", "hyper", "base", "settings_of_base"), BASES)
+@given(rows=step_rows(rewards=WILD))
+def test_with_nothing_recalled_it_is_its_base_bit_for_bit(
+    recipe: str, hyper: dict[str, object], base: str, settings_of_base: dict[str, object], rows: list[Row]
+) -> None:
+    found, expected = credit(rows, recipe, **hyper), credit(rows, base, **settings_of_base)
+    assert np.asarray(found.values).tobytes() == np.asarray(expected.values).tobytes()
+    assert np.array_equal(found.compared, expected.compared)
+    own = [row | {"off_policy": False} for row in rows]
+    assert np.asarray(credit(own, recipe, **hyper).values).tobytes() == np.asarray(expected.values).tobytes()
+
+
+PATTERNS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=9)
+RISING = st.lists(st.floats(1e-3, 10), min_size=13, max_size=13).map(lambda steps: np.cumsum(steps))
+"""A strictly rising function of 0..12, as its values."""
+
+
+@given(patterns=PATTERNS, of_peak=RISING, of_overall=RISING, drawn=st.data())
+def test_ranking_sees_the_order_of_both_entropies_and_not_that_of_the_members(
+    patterns: list[tuple[int, int]], of_peak: np.ndarray, of_overall: np.ndarray, drawn: st.DataObject
+) -> None:
+    peak, overall = np.array(patterns).T
+    before = ranking_rewards(peak.astype(float), overall.astype(float), best=0.5)
+    assert ranking_rewards(of_peak[peak], of_overall[overall], best=0.5).tobytes() == before.tobytes()
+    order = drawn.draw(st.permutations(range(len(patterns))))
+    after = ranking_rewards(peak[order].astype(float), overall[order].astype(float), best=0.5)
+    assert after.tobytes() == before[order].tobytes()
+    assert before.min() >= 0
+    assert before.max() <= 0.5
+
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)
+LOGPS = st.floats(-50, 0)
+STATES = st.recursive(
+    st.one_of(st.none(), st.text(max_size=5), st.integers(-9, 9), st.booleans()),
+    lambda inner: st.lists(inner, max_size=3).map(tuple),
+    max_leaves=4,
+)
+
+
+@st.composite
+def steps(draw: st.DrawFn, index: int) -> Step:
+    """Any step that an engine and an environment may give."""
+    ids = tuple(draw(st.lists(st.integers(0, 9), max_size=4)))
+    return Step(
+        index=index,
+        reward=draw(st.floats(-1e6, 1e6)),
+        shaped=draw(st.sampled_from([0.0, 0.5, -0.125])),
+        state_key=draw(STATES),
+        observation=draw(st.text(max_size=8)),
+        action=draw(st.one_of(st.none(), st.text(max_size=4))),
+        valid=draw(st.booleans()),
+        cut=draw(st.booleans()),
+        prompt_ids=tuple(draw(st.lists(st.integers(0, 9), max_size=4))),
+        response_ids=ids,
+        logp_behaviour=tuple(draw(LOGPS) for _ in ids),
+        entropy=tuple(draw(LOGPS) for _ in ids),
+    )
+
+
+@st.composite
+def trajectories(draw: st.DrawFn) -> Trajectory:
+    made: dict[str, Any] = {"success": float(draw(st.booleans()))} if draw(st.booleans()) else {}
+    made |= {"accuracy": draw(st.floats(0, 1))} if draw(st.booleans()) else {}
+    own = tuple(draw(steps(index)) for index in range(draw(st.integers(1, 3))))
+    return Trajectory(
+        id="t/2",
+        task=Task(id="t"),
+        attempt=2,
+        steps=own,
+        scores=made | {"return": sum(step.reward for step in own)},
+        stop=draw(st.sampled_from([StopReason.TERMINATED, StopReason.TRUNCATED, StopReason.INVALID])),
+        versions=(4, 5),
+    )
+
+
+@settings(deadline=None)
+@given(one=trajectories())
+def test_what_is_read_back_is_what_was_sampled_without_what_its_group_added(one: Trajectory) -> None:
+    with TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
+        credit_of = [[0.0] * len(one.steps)]
+        journal.write(Update(number=6, version=6, metrics={}, trajectories=[one], credit=credit_of))
+        (past,) = journal.history.recent("t", most=1)
+        found = journal.history.read(past)
+    assert found.steps == tuple(replace(step, shaped=0.0) for step in one.steps)
+    assert (found.scores, found.stop, found.origin, found.attempt) == (one.scores, one.stop, one.origin, 2)
+    assert found.versions == (4,), "the oldest weights that sampled it"

@@ -1,0 +1,134 @@
+"""R^3's mixed advantage, its ranking and both ways to recall equal their slow loops on random input."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import groupwise
+from groupwise import StopReason, recipes
+from groupwise.groups import CrossContextReplay, HistoryKeyedReplay
+from groupwise.rewards import EntropyRanking
+from tests.oracles import rescue as oracle
+from tests.oracles.variants import Variant
+from tests.strategies import MODERATE, columns_of, random_rows
+from tests.unit.pasts import attempt, drawing, journal, update
+
+NUM_TABLES = 300
+MIXED = [
+    Variant("r3"),
+    Variant("r3", {"alpha": 0.5}),
+    Variant("r3", {"with_replay": False}),
+    Variant("r3_hgpo"),
+    Variant("r3_hgpo", {"depth": 1, "alpha": 3.0, "gamma": 0.5}),
+]
+
+
+def with_recalled(rows: list[dict[str, object]], rng: random.Random) -> list[dict[str, object]]:
+    """The rows, with some attempts of some tasks recalled."""
+    share = rng.choice((0.0, 0.2, 0.5))
+    recalled = {who: rng.random() < share for who in sorted({(str(r["task"]), str(r["attempt"])) for r in rows})}
+    return [row | {"off_policy": recalled[str(row["task"]), str(row["attempt"])]} for row in rows]
+
+
+@pytest.mark.parametrize("variant", MIXED, ids=str)
+def test_groups_with_recalled_members_get_the_credit_of_the_oracle(variant: Variant) -> None:
+    rng, num_mixed = random.Random(f"recalled {variant}"), 0
+    for number in range(NUM_TABLES):
+        rows = with_recalled(random_rows(rng, regimes=MODERATE), rng)
+        num_mixed += any(row["off_policy"] for row in rows)
+        table = groupwise.StepTable.from_columns(**columns_of(rows))
+        credit = getattr(recipes, variant.recipe)(**variant.hyper).advantage(table)
+        expected, compared = variant.oracle(rows, **variant.hyper)
+        assert credit.values.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9), number
+        assert credit.compared.tolist() == compared, number
+    assert num_mixed > NUM_TABLES / 4
+
+
+ENTROPIES = st.lists(st.integers(0, 40).map(lambda number: number / 8), min_size=1, max_size=12)
+
+
+@given(
+    entropies=st.lists(ENTROPIES, min_size=1, max_size=7),
+    p=st.sampled_from([0.1, 0.2, 0.5, 1.0]),
+    best=st.sampled_from([0.25, 0.5]),
+    others=st.integers(0, 2),
+    finished=st.sampled_from(["mean", "zero"]),
+)
+def test_failed_attempts_are_paid_what_the_loop_pays(
+    entropies: list[list[float]], p: float, best: float, others: int, finished: str
+) -> None:
+    """Those that were cut off are ranked; `others` finished, and get nothing, or the mean of the ranked."""
+    group = []
+    for number, values in enumerate(entropies):
+        made = attempt(number, stop=StopReason.TRUNCATED)
+        ids, logps = (5,) * len(values), (-1.0,) * len(values)
+        step = replace(made.steps[0], response_ids=ids, logp_behaviour=logps, entropy=tuple(values))
+        group.append(replace(made, steps=(step,)))
+    group += [attempt(len(entropies) + number) for number in range(others)]
+    paid = [amount for (amount,) in EntropyRanking(p=p, best=best, finished=finished)(group)]
+    ranked = oracle.ranking(entropies, p=p, best=best)
+    if max(ranked) == min(ranked):  # ours: where nobody is told apart, nothing is paid
+        ranked = [0.0] * len(ranked)
+    rest = sum(ranked) / len(ranked) if finished == "mean" else 0.0
+    assert paid == pytest.approx([*ranked, *[rest] * others], abs=1e-12)
+
+
+@st.composite
+def pasts(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
+    """Updates of attempts at one task through few states, some not comparable."""
+    found = []
+    for number in range(1, draw(st.integers(1, 3)) + 1):
+        found.append(
+            [
+                {"number": number, "attempt": i, "version": number - 1, **draw(attempts())}
+                for i in range(draw(st.integers(1, 4)))
+            ]
+        )
+    return found
+
+
+@st.composite
+def attempts(draw: st.DrawFn) -> dict[str, Any]:
+    """The states, the rewards and the success of an attempt."""
+    states = draw(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=4))
+    rewards = [draw(st.sampled_from([0.0, 0.0, 0.5])) for _ in states]
+    return {"states": states, "rewards": rewards, "score": float(draw(st.booleans()))}
+
+
+def played(one: dict[str, Any], number: int, version: int = 0) -> Any:
+    return attempt(number, states=one["states"], rewards=one["rewards"], solved=bool(one["score"]), version=version)
+
+
+@settings(max_examples=60, deadline=None)
+@given(past=pasts(), group=st.lists(attempts(), min_size=1, max_size=4), ring=st.integers(1, 8), age=st.integers(1, 3))
+def test_a_group_recalls_what_the_loop_recalls(
+    past: list[list[dict[str, Any]]], group: list[dict[str, Any]], ring: int, age: int
+) -> None:
+    every, version = [one for entries in past for one in entries], len(past)
+    with TemporaryDirectory() as folder:
+        updates = [
+            update(number, *(played(one, one["attempt"], one["version"]) for one in entries))
+            for number, entries in enumerate(past, start=1)
+        ]
+        made = journal(Path(folder), *updates)
+        own = [played(one, number) for number, one in enumerate(group)]
+        across = CrossContextReplay(k=99, ring=ring, max_age=age)
+        by_task = across([own], made.history, version=version, draw=drawing())
+        by_history = HistoryKeyedReplay(depth=2, most=2, gamma=0.5)(
+            [own], made.history, version=version, draw=drawing()
+        )
+        made.close()
+    wanted = oracle.recallable([one["score"] for one in group], every, ring=ring, since=version - age)
+    found = [(one.past.number, one.past.attempt) for one in by_task]
+    assert sorted(found) == sorted((one["number"], one["attempt"]) for one in wanted)
+    assert [number for number, _ in found] == sorted((number for number, _ in found), reverse=True)
+    expected = oracle.recalled_by_history(group, every, depth=2, most=2, gamma=0.5)
+    assert [(one.past.number, one.past.attempt) for one in by_history] == expected

@@ -1,0 +1,138 @@
+"""The verifier: a score where there is one, else a zero with the reason, from any thread, and never a crash."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+
+import pytest
+
+from groupwise.core.errors import EnvironmentFault
+from groupwise.envs import verifier as module
+from groupwise.envs.verifier import Verdict, Verifier, verifier
+
+PLACE = "tests.unit.envs.judges"
+
+
+@pytest.fixture
+def judged() -> Iterator[Verifier]:
+    found = Verifier(f"{PLACE}:by_behaviour")
+    yield found
+    found.close()
+
+
+def ask(judged: Verifier, behaviour: str, seconds: float = 5.0) -> Verdict:
+    return judged.verdict({"answer": behaviour}, seconds=seconds)
+
+
+def test_scores_come_back_as_they_are_and_what_is_printed_does_not_mix_in(judged: Verifier) -> None:
+    assert ask(judged, "right") == Verdict(score=1.0)
+    assert ask(judged, "print") == Verdict(score=1.0)
+    assert ask(judged, "half") == Verdict(score=0.5)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("raise", "the verifier raised ValueError: not a number"),
+        ("spin", "the verifier gave no verdict within 0.2 s of computing"),
+        ("compute", "the verifier gave no verdict within 0.2 s of computing"),
+        ("die", "the verifier ended with 3"),
+        ("crash", "the verifier was killed by SIGABRT"),
+        ("nan", "the verifier gave the score nan"),
+        ("memory", "the verifier raised MemoryError: "),
+    ],
+)
+def test_whatever_goes_wrong_is_a_zero_with_a_reason_and_the_next_answer_is_judged(
+    judged: Verifier, behaviour: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 200.0)  # a busy machine may give it little time to compute
+    assert ask(judged, behaviour, seconds=0.2) == Verdict(score=0.0, reason=reason)
+    assert ask(judged, "right") == Verdict(score=1.0)
+
+
+def test_one_that_waits_instead_of_computing_is_ended_by_the_clock(judged: Verifier) -> None:
+    ask(judged, "right")  # so that starting it is not measured
+    started = time.monotonic()
+    reason = "the verifier gave no verdict within 0.8 s"
+    assert ask(judged, "sleep", seconds=0.2) == Verdict(score=0.0, reason=reason)
+    assert time.monotonic() - started < 30
+    assert ask(judged, "right") == Verdict(score=1.0)
+
+
+def test_a_hang_costs_one_process_and_a_raise_none(judged: Verifier) -> None:
+    first = ask(judged, "pid").score
+    ask(judged, "raise")
+    assert ask(judged, "pid").score == first != os.getpid()
+    ask(judged, "spin", seconds=0.2)
+    assert ask(judged, "pid").score != first
+
+
+def test_threads_may_ask_at_the_same_time(judged: Verifier) -> None:
+    behaviours = ["right", "half", "raise", "spin"] * 4
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda each: ask(judged, each, 0.2).score, behaviours))
+    assert found == [1.0, 0.5, 0.0, 0.0] * 4
+
+
+def test_a_task_that_cannot_be_judged_is_a_fault_and_no_zero(judged: Verifier) -> None:
+    with pytest.raises(EnvironmentFault, match=r"^the task belongs to another version; make it again$"):
+        ask(judged, "fault")
+
+
+def test_a_verifier_that_cannot_start_says_why() -> None:
+    with pytest.raises(EnvironmentFault) as raised:
+        ask(Verifier(f"{PLACE}:missing_package"), "right")
+    assert str(raised.value) == (
+        f"the verifier {PLACE}:missing_package did not start: "
+        "ModuleNotFoundError: No module named 'no_such_package_as_this'"
+    )
+
+
+def test_a_verdict_that_nobody_waited_for_is_not_taken_for_the_next(
+    judged: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(judged, "right")
+
+    def interrupted(self: Connection, timeout: float) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "poll", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ask(judged, "half")
+    assert ask(judged, "right") == Verdict(score=1.0)
+
+
+def test_one_that_dies_before_it_is_ready_is_told() -> None:
+    with pytest.raises(EnvironmentFault, match=r"did not start: it died at once$"):
+        ask(Verifier(f"{PLACE}:dying"), "right")
+
+
+def test_after_a_fork_the_child_starts_its_own(judged: Verifier) -> None:
+    ours = ask(judged, "pid").score
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of forking beside threads: somebody may do it all the same
+        child = os.fork()
+    if child == 0:
+        theirs = ask(judged, "pid").score
+        judged.close()
+        os.write(writer, str(theirs).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as pipe:
+        os.close(writer)
+        assert float(pipe.read()) != ours
+    assert ask(judged, "pid").score == ours
+
+
+def test_there_is_one_verifier_for_a_judge() -> None:
+    assert verifier("a:b") is verifier("a:b")
+    assert verifier("a:b") is not verifier("a:c")

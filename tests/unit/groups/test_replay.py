@@ -1,0 +1,127 @@
+"""Which past attempts join a group: by outcome, by history, or by the size of the credit they had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groupwise.core.history import Recalled
+from groupwise.groups import CrossContextReplay, HistoryKeyedReplay, SelectiveBuffer
+from tests.unit.pasts import attempt, drawing, journal, update
+
+
+def sources(recalled: list[Recalled]) -> list[tuple[str, int, int]]:
+    return [(one.task, one.past.number, one.past.attempt) for one in recalled]
+
+
+FAILED = [attempt(i) for i in range(4)]
+SOLVED = [attempt(i, solved=True) for i in range(4)]
+
+
+def test_failures_recall_a_success_successes_a_failure_and_mixed_groups_nothing(tmp_path: Path) -> None:
+    made = journal(tmp_path, update(1, attempt(0, solved=True), attempt(1)))
+    replay = CrossContextReplay()
+    for group, expected, why in (
+        (FAILED, [("t", 1, 0)], ["every attempt failed"]),
+        (SOLVED, [("t", 1, 1)], ["every attempt succeeded"]),
+        (FAILED[:2] + SOLVED[2:], [], []),
+    ):
+        found = replay([group], made.history, version=1, draw=drawing())
+        assert sources(found) == expected
+        assert [one.why for one in found] == why
+        assert not any(one.keeps_credit for one in found)
+
+
+def test_a_task_without_the_other_outcome_in_its_past_recalls_nothing(tmp_path: Path) -> None:
+    made = journal(tmp_path, update(1, attempt(0), attempt(1), attempt(0, task="other", solved=True)))
+    assert CrossContextReplay()([FAILED], made.history, version=1, draw=drawing()) == []
+
+
+@pytest.mark.parametrize(("own", "k", "expected"), [(3, 0, 1), (7, 0, 1), (8, 0, 2), (16, 0, 4), (4, 3, 3)])
+def test_one_for_every_four_attempts_unless_told(tmp_path: Path, own: int, k: int, expected: int) -> None:
+    made = journal(tmp_path, update(1, *(attempt(i, solved=True) for i in range(6))))
+    group = [attempt(i) for i in range(own)]
+    assert len(CrossContextReplay(k=k)([group], made.history, version=1, draw=drawing())) == expected
+
+
+def test_the_newest_update_comes_first_and_within_it_the_draw_is_even(tmp_path: Path) -> None:
+    made = journal(
+        tmp_path,
+        update(1, attempt(0, solved=True)),
+        update(2, *(attempt(i, solved=True, version=1) for i in range(4))),
+    )
+    drawn = [
+        sources(CrossContextReplay()([FAILED], made.history, version=2, draw=drawing(seed)))[0] for seed in range(400)
+    ]
+    counts = [drawn.count(("t", 2, i)) for i in range(4)]
+    assert sum(counts) == 400, "never the older update"
+    assert min(counts) > 70, counts
+    whole = sources(CrossContextReplay(k=9)([FAILED], made.history, version=2, draw=drawing()))
+    assert whole[4] == ("t", 1, 0)
+    assert whole == sources(CrossContextReplay(k=9)([FAILED], made.history, version=2, draw=drawing()))
+
+
+def test_the_ring_and_the_age_bound_what_is_looked_at(tmp_path: Path) -> None:
+    made = journal(
+        tmp_path, update(1, attempt(0, solved=True)), update(2, attempt(0, version=1), attempt(1, version=1))
+    )
+
+    def found(**fields: int) -> list[tuple[str, int, int]]:
+        return sources(CrossContextReplay(**fields)([FAILED], made.history, version=3, draw=drawing()))
+
+    assert found() == found(ring=3) == found(max_age=3) == [("t", 1, 0)]
+    assert found(ring=2) == []
+    assert found(max_age=2) == []
+
+
+def test_an_attempt_is_recalled_for_the_contexts_that_have_nobody_to_differ_from(tmp_path: Path) -> None:
+    """Worked by hand, depth 1 and gamma 1.
+
+    The group: a b (0), a c (0). Contexts: a twice, b, c, ab, ac, each with the one gain 0: all are lacking.
+    (1, 0) came through a b and earned 1: fills a (2 steps, weight 1), b (1) and ab (1 step, weight 2), worth 5.
+    (1, 1) came through a c: the same, worth 5. (1, 2) came through c alone: worth 1. (1, 3) earned 0: worth nothing.
+    The first of the equals goes first; then (1, 1) still fills c and ac, worth 3; then nothing is left for (1, 2).
+    """
+    group = [attempt(0, states="ab"), attempt(1, states="ac")]
+    made = journal(
+        tmp_path,
+        update(
+            1,
+            attempt(0, states="ab", solved=True),
+            attempt(1, states="ac", solved=True),
+            attempt(2, states="c", solved=True),
+            attempt(3, states="ab"),
+        ),
+    )
+    replay = HistoryKeyedReplay(depth=1, most=3, gamma=1.0)
+    found = replay([group], made.history, version=1, draw=drawing())
+    assert sources(found) == [("t", 1, 0), ("t", 1, 1)]
+    assert [one.why for one in found] == [
+        "3 contexts, up to depth 1, had nobody to differ from",
+        "2 contexts, up to depth 1, had nobody to differ from",
+    ]
+    fewer = HistoryKeyedReplay(depth=1, most=1, gamma=1.0)
+    assert sources(fewer([group], made.history, version=1, draw=drawing())) == [("t", 1, 0)]
+
+
+def test_a_context_with_a_difference_of_its_own_recalls_nothing(tmp_path: Path) -> None:
+    group = [attempt(0, states="a"), attempt(1, states="a", solved=True)]
+    made = journal(tmp_path, update(1, attempt(0, states="a", rewards=[0.5])))
+    assert HistoryKeyedReplay()([group], made.history, version=1, draw=drawing()) == []
+
+
+def test_the_buffer_fills_up_what_lies_idle_to_its_share(tmp_path: Path) -> None:
+    past = [attempt(i, task="past", solved=True) for i in range(6)]
+    made = journal(tmp_path, update(1, *past, credit=[[1.0], [-2.0], [0.0], [1e-7], [3.0], [0.5]]))
+    idle, mixed = [attempt(i, task="u") for i in range(8)], FAILED[:4] + [attempt(i, solved=True) for i in range(4, 8)]
+
+    def found(**fields: float) -> list[tuple[str, int, int]]:
+        return sources(SelectiveBuffer(**fields)([idle, mixed], made.history, version=1, draw=drawing()))
+
+    assert len(found()) == 4, "a quarter of sixteen"
+    assert {attempt for _, _, attempt in found()} == {0, 1, 4, 5}, "credit of nothing teaches nothing"
+    assert len(found(share=0.125)) == 2
+    assert all(one.keeps_credit for one in SelectiveBuffer()([idle], made.history, version=1, draw=drawing()))
+    assert SelectiveBuffer()([mixed], made.history, version=1, draw=drawing()) == [], "nothing lies idle"
+    assert SelectiveBuffer(max_age=1)([idle], made.history, version=2, draw=drawing()) == [], "too old"

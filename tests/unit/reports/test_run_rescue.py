@@ -1,0 +1,240 @@
+"""Rescued groups as a reader sees them: by what, from when, and what it did to their credit, in numbers."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from groupwise import FileError, RecordError, recipes
+from groupwise.core.journal import Journal
+from groupwise.reports.run import figures
+from groupwise.reports.run.joined import Source, recalled_attempts
+from groupwise.reports.run.page import render
+from groupwise.reports.run.played import PlayedGroup, find_attempt, read_groups
+from groupwise.reports.run.recredit import recredit, sizes_without_rescue
+from groupwise.reports.run.rescue import (
+    Rescue,
+    has_rescues,
+    help_words,
+    recalled_words,
+    recent_rescues,
+    rescue_of,
+    shaped_words,
+    source_words,
+)
+from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.why import why
+from tests.unit.reports.rescue_runs import FAILED, RECALLED, write_buffer_run, write_rescue_run
+
+CLOSE = 1e-12
+
+
+@pytest.fixture(scope="module")
+def rescue_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_rescue_run(tmp_path_factory.mktemp("runs") / "rescued")
+
+
+@pytest.fixture
+def rescue_run(rescue_path: Path) -> Iterator[RunFolder]:
+    with RunFolder(rescue_path) as folder:
+        yield folder
+
+
+@pytest.fixture
+def groups(rescue_run: RunFolder) -> dict[str, PlayedGroup]:
+    return {group.task: group for group in read_groups(rescue_run, 2)}
+
+
+def rescue(group: PlayedGroup) -> Rescue:
+    found = rescue_of(group)
+    assert found is not None
+    return found
+
+
+# credit, computed again
+
+
+def test_credit_with_recalled_attempts_is_the_journals_and_only_with_them(rescue_run: RunFolder) -> None:
+    trajectories = list(rescue_run.journal.trajectories(2))
+    recalled = recalled_attempts(rescue_run.journal, 2)
+    again = recredit(trajectories, recipes.r3(alpha=2.0), recalled)
+    assert again is not None
+    assert again.credit.values.tolist() == again.recorded
+    assert again.credit.values[-1] == pytest.approx(RECALLED, abs=CLOSE)
+    assert recredit(trajectories, recipes.r3()) is None
+    # Without alpha, groups with recalled attempts would be divided by half as much.
+    assert recredit(trajectories, recipes.r3(alpha=1.0), recalled) is None
+
+
+def test_every_step_is_explained_to_the_bit_recalled_ones_included(
+    rescue_run: RunFolder, groups: dict[str, PlayedGroup]
+) -> None:
+    for group in groups.values():
+        for member in group.members:
+            told = why(rescue_run, number=2, task=group.task, attempt=member.attempt, step=0)
+            assert told.recorded == told.explanation.value == member.steps[0].credit
+            assert told.agrees
+    told = why(rescue_run, number=2, task="t", attempt=4, step=0)
+    assert told.explanation.by_hand == pytest.approx(RECALLED, abs=CLOSE)
+    assert [member.attempt for member in told.explanation.members] == [0, 1, 2, 3, 4]
+
+
+def test_sizes_without_rescue_are_those_of_the_attempts_alone(rescue_run: RunFolder) -> None:
+    sizes = sizes_without_rescue(list(rescue_run.journal.trajectories(2)), recipes.r3())
+    apart = 0.5 / (0.5 + 1e-6)  # one failure, one success
+    assert sizes == pytest.approx({"t": 0.0, "t~beef": apart, "u": 0.0, "v": apart, "w": 0.0, "w~cafe": apart})
+    assert sizes_without_rescue([], recipes.r3()) is None
+    assert sizes_without_rescue(list(rescue_run.journal.trajectories(2)), None) is None
+
+
+# groups
+
+
+def test_a_group_that_recalled_holds_the_past_attempt_beside_its_own(groups: dict[str, PlayedGroup]) -> None:
+    group = groups["t"]
+    assert [attempt.attempt for attempt in group.attempts] == [0, 1, 2, 3]
+    assert group.outcomes == [0.0] * 4
+    assert group.spread == 0.0
+    assert [step.credit for step in group.steps] == pytest.approx([FAILED] * 4, abs=CLOSE)
+    (past,) = group.joined
+    assert past.attempt == 4
+    assert past.source == Source(number=1, task="t", attempt=2, why="every attempt failed", log_ratio=0.125)
+    assert (past.outcome, past.success, past.origin) == (1.0, 1.0, "replayed")
+    assert past.steps[0].action == "say 2"
+    assert past.steps[0].credit == pytest.approx(RECALLED, abs=CLOSE)
+    assert past.steps[0].company[0].members == 5
+    assert find_attempt(group, 4, where="") is past
+    with pytest.raises(RecordError, match="there is no attempt 5; there are 0, 1, 2, 3, 4"):
+        find_attempt(group, 5, where="x")
+    assert source_words(past) == "recalled from update 1, attempt 2: every attempt failed, log-ratio 0.125"
+
+
+def test_replay_rescues_what_would_have_had_no_credit(groups: dict[str, PlayedGroup]) -> None:
+    found = rescue(groups["t"])
+    assert found.is_rescued
+    assert found.by == ["replay"]
+    assert (found.size_without, found.size) == (0.0, pytest.approx(-FAILED, abs=CLOSE))
+    assert recalled_words(found) == "1 from update 1"
+
+
+def test_ranking_rescues_by_what_it_adds(groups: dict[str, PlayedGroup]) -> None:
+    found = rescue(groups["u"])
+    assert [attempt.steps[0].added for attempt in groups["u"].attempts] == [0.5, 0.25, 0.0, 0.0]
+    assert groups["u"].outcomes == [0.0] * 4
+    assert found.is_rescued
+    assert found.by == ["shaping"]
+    assert shaped_words(found) == "2 of 4"
+    assert found.size_without == 0.0
+    assert found.size > 0.5
+
+
+def test_a_group_with_help_says_what_its_prompt_showed(groups: dict[str, PlayedGroup]) -> None:
+    found = rescue(groups["t~beef"])
+    assert found.help == Source(number=1, task="t", attempt=0, why="shown in the prompt")
+    assert found.is_rescued
+    assert found.by == ["help"]
+    assert found.size_without is None
+    assert help_words(found) == "shown attempt 0 of update 1"
+
+
+def test_a_success_with_help_that_joined_does_not_count_as_the_tasks(groups: dict[str, PlayedGroup]) -> None:
+    group = groups["w"]
+    assert [attempt.attempt for attempt in group.attempts] == [0, 1]
+    assert group.outcomes == [0.0, 0.0]
+    found = rescue(group)
+    assert found.told == (Source(number=2, task="w~cafe", attempt=1, why="solved with help, told without it"),)
+    assert found.is_rescued
+    assert help_words(found) == "1 success with help joined"
+    assert source_words(group.joined[0]) == "solved with help, told without it: attempt 1 at w~cafe"
+
+
+def test_a_group_for_which_nothing_was_done_was_not_rescued(
+    rescue_run: RunFolder, groups: dict[str, PlayedGroup], run: RunFolder
+) -> None:
+    assert rescue_of(groups["v"]) is None
+    assert [rescue_of(group) for group in read_groups(rescue_run, 1)] == [None, None]
+    assert not has_rescues(run)
+    assert has_rescues(rescue_run)
+
+
+def test_the_newest_rescues_come_first(rescue_run: RunFolder) -> None:
+    last = read_groups(rescue_run, 2)
+    found = recent_rescues(rescue_run, last, most=9)
+    assert [(number, one.task) for number, one in found] == [(2, name) for name in ("t", "t~beef", "u", "w", "w~cafe")]
+    assert recent_rescues(rescue_run, last, most=2) == found[:2]
+
+
+# attempts that keep their credit
+
+
+def test_an_attempt_that_keeps_its_credit_is_compared_with_nobody(tmp_path: Path) -> None:
+    with RunFolder(write_buffer_run(tmp_path / "run")) as run:
+        groups = {group.task: group for group in read_groups(run, 2)}
+        alone = groups["t"]
+        assert alone.attempts == ()
+        assert (alone.outcomes, alone.spread, alone.credit_size) == ([], 0.0, 0.0)
+        (past,) = alone.joined
+        assert alone.best() is alone.worst() is past
+        assert past.steps[0].credit == read_groups(run, 1)[0].attempts[2].steps[0].credit
+        assert past.steps[0].compared is False
+        assert groups["v"].num_compared == 2
+        assert why(run, number=2, task="v", attempt=1, step=0).agrees
+        with pytest.raises(RecordError) as caught:
+            why(run, number=2, task="t", attempt=0, step=0)
+        assert str(caught.value) == (
+            "task 't', attempt 0 kept the credit that it had in update 1, and was compared with nobody in update 2; "
+            "ask there: --update 1 --task t --attempt 2"
+        )
+        assert "Rescued groups" in render(run, method="grpo")
+
+
+# the page
+
+
+def test_the_page_has_a_section_on_rescued_groups_where_there_are_any(rescue_run: RunFolder, run: RunFolder) -> None:
+    page = render(rescue_run, method="r3")
+    section = page.partition('id="rescued"')[2].partition("</section>")[0]
+    assert "Rescued groups" in section
+    rows = section.partition("<tbody>")[2].split("</tr>")[:-1]
+    assert len(rows) == 5
+    assert "<code>t</code>" in rows[0]
+    assert 'title="every attempt failed">1 from update 1<' in rows[0]
+    assert "0.000 → <b>0.250</b>" in rows[0]
+    assert "shown attempt 0 of update 1" in rows[1]
+    assert f"{figures.NONE} → <b>1.000</b>" in rows[1]
+    assert "update 2: by themselves 50.0\u202f%, rescued 50.0\u202f%, without 0.0\u202f%" in section
+    for title in ("Tasks without spread", "Recalled attempts", "Age of what was recalled", "Success with help"):
+        assert f"<h3>{title}</h3>" in section
+    assert "Distance of what was recalled" not in section
+    assert 'id="rescued"' not in render(run, method="hgpo")
+
+
+# journals of other times
+
+
+def test_a_journal_from_before_parents_were_kept_is_read_and_written_on(tmp_path: Path) -> None:
+    folder = write_rescue_run(tmp_path / "run")
+    database = sqlite3.connect(folder / "journal.sqlite")
+    database.execute("ALTER TABLE trajectories DROP COLUMN parent")
+    database.commit()
+    database.close()
+    with RunFolder(folder) as run:
+        found = {group.task: rescue_of(group) for group in read_groups(run, 2)}
+    helped = found["t~beef"]
+    assert helped is not None
+    assert (helped.has_help, helped.help, help_words(helped)) == (True, None, "with help")
+    with Journal(folder / "journal.sqlite") as journal:
+        assert [row["parent"] for row in journal.trajectories(1)] == [None] * 8
+
+
+def test_a_recalled_attempt_that_the_journal_lost_is_named(tmp_path: Path) -> None:
+    folder = write_rescue_run(tmp_path / "run")
+    database = sqlite3.connect(folder / "journal.sqlite")
+    database.execute("DELETE FROM history WHERE number = 1 AND task = 't' AND attempt = 2")
+    database.commit()
+    database.close()
+    with RunFolder(folder) as run, pytest.raises(FileError, match="disagree on attempt 2 at 't' in update 1"):
+        read_groups(run, 2)

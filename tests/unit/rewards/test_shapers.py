@@ -1,0 +1,128 @@
+"""What comparing the attempts of a group adds to what they earned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from groupwise import Part, RecordError, StopReason, Trajectory
+from groupwise.rewards import EntropyRanking, Unlikeliness, shaped
+from tests.unit.pasts import attempt
+
+
+def failed(number: int, *entropies: Sequence[float], cut: bool = True, solved: bool = False) -> Trajectory:
+    """An attempt whose steps have these entropies."""
+    stop = StopReason.TRUNCATED if cut else StopReason.TERMINATED
+    made = attempt(number, states=range(len(entropies)), solved=solved, stop=stop)
+    steps = [
+        replace(step, response_ids=(5,) * len(values), logp_behaviour=(-1.0,) * len(values), entropy=tuple(values))
+        for step, values in zip(made.steps, entropies, strict=True)
+    ]
+    return replace(made, steps=tuple(steps))
+
+
+def added(group: Sequence[Trajectory], **fields: object) -> list[list[float]]:
+    return [[step.shaped for step in one.steps] for one in shaped(group, [EntropyRanking(**fields)])]
+
+
+SHARP, FLAT = (0.0, 0.0, 0.0, 0.0, 2.0), (1.0,) * 5
+"""Peak 2 and mean 0.4 against peak 1 and mean 1: the first beats the second."""
+
+
+def test_the_better_pattern_is_paid_on_the_last_step() -> None:
+    assert added([failed(0, FLAT, FLAT), failed(1, SHARP, SHARP)]) == [[0.0, 0.0], [0.0, 0.5]]
+    assert added([failed(0, FLAT), failed(1, SHARP)], best=0.25) == [[0.0], [0.25]]
+
+
+def test_one_ranked_attempt_alone_is_paid_nothing() -> None:
+    assert added([failed(0, SHARP), failed(1, FLAT, cut=False)]) == [[0.0], [0.0]]
+
+
+def test_a_group_with_a_success_is_left_as_it_is() -> None:
+    group = [failed(0, FLAT), failed(1, SHARP), failed(2, SHARP, cut=False, solved=True)]
+    assert shaped(group, [EntropyRanking(who="failed")]) == group
+
+
+def test_only_what_was_cut_off_is_ranked_unless_all_that_failed_is_asked_for() -> None:
+    group = [failed(0, FLAT), failed(1, SHARP, cut=False), failed(2, SHARP)]
+    assert added(group, finished="zero") == [[0.0], [0.0], [0.5]]
+    assert added(group) == [[0.0], [0.25], [0.5]], "being cut off is worth nothing by itself"
+    assert added(group, who="failed") == [[0.0], [0.375], [0.375]]
+
+
+def test_a_response_cut_off_at_its_most_tokens_counts_as_cut_off() -> None:
+    own = failed(0, SHARP, cut=False)
+    cut = replace(own, steps=(replace(own.steps[0], cut=True),))
+    assert added([cut, failed(1, FLAT)]) == [[0.5], [0.0]]
+
+
+def test_steps_can_count_by_their_means() -> None:
+    # Tokens: peaks 4 and 3, means 0.5 and 1.2: the first wins. Step means: peaks 0.5 and 3, means 0.5 and 1.5: nobody.
+    one, two = failed(0, (4.0,) + (0.0,) * 7), failed(1, (0.0,) * 3, (3.0, 3.0))
+    assert added([one, two], p=0.1) == [[0.5], [0.0, 0.0]]
+    assert added([one, two], p=0.1, per="step") == [[0.0], [0.0, 0.0]]
+
+
+def test_where_nobody_beats_anybody_nothing_is_paid() -> None:
+    group = [failed(0, FLAT), failed(1, FLAT), failed(2, SHARP, cut=False)]
+    for finished in ("mean", "zero"):
+        assert added(group, finished=finished) == [[0.0], [0.0], [0.0]]
+
+
+def test_entropies_that_were_not_recorded_are_asked_for() -> None:
+    silent = failed(1, SHARP)
+    silent = replace(silent, steps=(replace(silent.steps[0], entropy=()),))
+    with pytest.raises(RecordError) as caught:
+        added([failed(0, FLAT), silent])
+    assert str(caught.value) == (
+        "task 't', attempt 1, step 0: the entropies of its sampled tokens were not recorded, by which failed attempts "
+        "are ranked; use an engine that reports them, or leave the shaper out"
+    )
+    assert EntropyRanking().needs_entropy
+    assert not Unlikeliness().needs_entropy
+
+
+def test_what_is_taken_off_the_likely_goes_off_each_reward_and_equals_are_left_alone() -> None:
+    good = attempt(0, states="ab", rewards=[1.0, 3.0], solved=True)
+    unlikely = replace(good, attempt=1, steps=tuple(replace(s, logp_behaviour=(-9.0, -9.0)) for s in good.steps))
+    wrong = attempt(2)
+    by_factor = [[s.shaped for s in one.steps] for one in shaped([good, unlikely, wrong], [Unlikeliness(weight=0.75)])]
+    # Least likely first: the unlikely (0), then the equals in their order: good (1), wrong (2).
+    assert by_factor == [[-0.25, -0.75], [0.0, 0.0], [0.0]]
+    assert shaped([good, unlikely], [Unlikeliness()]) == [good, unlikely]
+
+
+def test_by_sum_the_longer_is_the_less_likely() -> None:
+    short, long = attempt(0, solved=True), attempt(1, states="ab")
+    long = replace(long, steps=tuple(replace(s, logp_behaviour=(-0.7, -0.7)) for s in long.steps))  # means -0.75, -0.7
+    assert [s.shaped for s in shaped([short, long], [Unlikeliness(weight=1.0)])[0].steps] == [0.0]
+    assert [s.shaped for s in shaped([short, long], [Unlikeliness(weight=1.0, by="sum")])[0].steps] == [-0.5]
+
+
+class Wrong(Part, slot="shaper"):
+    """Adds what it is told to."""
+
+    amounts: tuple[float, ...]
+
+    @property
+    def needs_entropy(self) -> bool:
+        return False
+
+    def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
+        return [self.amounts for _ in group]
+
+
+@pytest.mark.parametrize("amounts", [(), (1.0, 2.0), (float("nan"),)])
+def test_a_shaper_that_gives_no_number_per_step_is_named(amounts: tuple[float, ...]) -> None:
+    with pytest.raises(RecordError) as caught:
+        shaped([attempt(3)], [Wrong(amounts=amounts)])
+    name = str(caught.value).split("shaper ")[1].split(" gave")[0]
+    assert name.startswith("Wrong(")
+    assert str(caught.value).endswith(f"gave {amounts!r} for 1 steps; give one finite number per step")
+
+
+def test_shapers_add_up_one_after_the_other() -> None:
+    (found,) = shaped([attempt(0, rewards=[1.0])], [Wrong(amounts=(0.5,)), Wrong(amounts=(0.25,))])
+    assert (found.steps[0].reward, found.steps[0].shaped) == (1.0, 0.75)

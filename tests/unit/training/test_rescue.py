@@ -1,0 +1,340 @@
+"""Runs with replay, reflection and ranking: who takes part, what it is measured by, and whom it must not reach."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise import ConfigError, FileError, Origin, Task, Trajectory, recipes  # noqa: E402
+from groupwise.core.algorithm import Algorithm  # noqa: E402
+from groupwise.core.journal import Journal, Update  # noqa: E402
+from groupwise.engines.engine import Request  # noqa: E402
+from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
+from groupwise.envs import Identity  # noqa: E402
+from groupwise.groups import SelectiveBuffer  # noqa: E402
+from groupwise.rollout import Flat, Reflection, TopUp  # noqa: E402
+from groupwise.rollout.plans import Plan  # noqa: E402
+from groupwise.tasks import Shuffled  # noqa: E402
+from groupwise.training.evaluation import evaluate  # noqa: E402
+from groupwise.training.gather import Gathered, gather  # noqa: E402
+from groupwise.training.loop import train  # noqa: E402
+from groupwise.training.run import Run, open_run, parameter_hash  # noqa: E402
+from groupwise.training.run_config import WarmStartConfig  # noqa: E402
+from groupwise.training.samples import credited, make_samples  # noqa: E402
+from tests.unit.training.learners import gradient, learner, logps, single_steps, tiny  # noqa: E402
+from tests.unit.training.runs import small_config  # noqa: E402
+
+
+def opened(
+    folder: Path,
+    algorithm: Algorithm,
+    *,
+    updates: int = 4,
+    first: int = 2,
+    plan: Plan | None = None,
+    rate: float = 1e-4,
+    model: tuple[Any, Any] | None = None,
+) -> Run:
+    """A run over few tasks with few attempts by a policy that says one word or another: groups are often even."""
+    config = small_config(updates=updates, learner={"learning_rate": rate})
+    curriculum = {"curriculum": Shuffled(first=first)}
+    rollout = {"plan": plan or Flat(attempts=3)}
+    changes: dict[str, Any] = {
+        "algorithm": algorithm,
+        "training": config.training.model_copy(update=curriculum),
+        "rollout": config.rollout.model_copy(update=rollout),
+        "warm_start": WarmStartConfig(tasks=4, epochs=40, sloppiness=0.5, learning_rate=1e-2),
+    }
+    return open_run(config.model_copy(update=changes), folder, model_and_tokenizer=model)
+
+
+def trained(folder: Path, algorithm: Algorithm, **settings: Any) -> Run:
+    run = opened(folder, algorithm, **settings)
+    train(run)
+    return run
+
+
+R3 = recipes.r3(tau=0.9)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that has recalled and reflected."""
+    return trained(tmp_path_factory.mktemp("rescued"), R3, updates=8)
+
+
+def test_a_group_is_untouched_or_has_all_its_recalled_members(run: Run) -> None:
+    """Recalled are: successes where all failed, failures where all succeeded; nobody where the group has both."""
+    num_recalled = 0
+    for number in run.journal.numbers():
+        rows = list(run.journal.trajectories(number))
+        recalled = run.journal.history.recalled(number)
+        num_recalled += len(recalled)
+        for task in {row["task"] for row in rows}:
+            own = {row["attempt"]: row["success"] for row in rows if row["task"] == task}
+            joined = [one for one in recalled if one["task"] == task]
+            assert [one["attempt"] for one in joined] == list(range(max(own) + 1, max(own) + 1 + len(joined)))
+            assert len(joined) == 0 or len(set(own.values())) == 1
+            for one in joined:
+                assert one["from_number"] < number
+                (source,) = [
+                    row
+                    for row in run.journal.trajectories(one["from_number"])
+                    if (row["task"], row["attempt"]) == (task, one["from_attempt"])
+                ]
+                assert source["success"] not in own.values()
+                assert any(one["credit"])
+    assert num_recalled > 2
+
+
+def test_every_update_says_what_became_of_its_groups(run: Run) -> None:
+    recalled = dict(run.journal.curve("replay/recalled"))
+    for number in run.journal.numbers():
+        assert recalled.get(number, 0) == len(run.journal.history.recalled(number))
+    assert max(value for _, value in run.journal.curve("credit/groups_rescued")) > 0
+    assert run.journal.curve("guidance/groups")
+
+
+def test_attempts_with_help_form_their_own_groups_and_hold_the_help_in_their_prompts(run: Run) -> None:
+    rows = [row for number in run.journal.numbers() for row in run.journal.trajectories(number)]
+    helped = [row for row in rows if row["origin"] == "reflected"]
+    bare = [row for row in rows if row["origin"] == "fresh"]
+    assert helped
+    assert {row["task"].partition("~")[0] for row in helped} <= {row["task"] for row in bare}
+    assert all("~" in row["task"] for row in helped)
+    said = {row["task"]: run.prompter.text(row["steps"][0]["prompt_ids"]) for row in rows}
+    for task, text in said.items():
+        assert ("an earlier answer to the task below was wrong" in text) == ("~" in task)
+        assert "<unk>" not in text
+
+
+class Observer:
+    """A curriculum that notes what it is told."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.tasks, self.seen = tasks, list[Trajectory]()
+
+    def next(self, num: int) -> list[Task]:
+        return list(self.tasks[:num])
+
+    def observe(self, trajectories: Sequence[Trajectory]) -> None:
+        self.seen += trajectories
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def test_neither_recalled_nor_helped_attempts_reach_curricula_success_or_the_record(tmp_path: Path) -> None:
+    run = opened(tmp_path, R3, updates=6)
+    told = Observer(run.tasks)
+    train(replace(run, curriculum=told))
+    rows = {number: list(run.journal.trajectories(number)) for number in run.journal.numbers()}
+    every = [row for update in rows.values() for row in update]
+    assert {row["origin"] for row in every} == {"fresh", "reflected"}, "what is recalled is not written again"
+    assert run.journal.curve("replay/recalled")
+    assert {one.origin for one in told.seen} == {Origin.FRESH}
+    assert len(told.seen) == 6 * 2 * 3
+    success = dict(run.journal.curve("rollout/success"))
+    for number, update in rows.items():
+        fresh = [row["success"] for row in update if row["origin"] == "fresh"]
+        assert success[number] == pytest.approx(sum(fresh) / len(fresh))
+    for task in run.tasks[:2]:
+        scores = [row["success"] for row in every if row["task"] == task.id]
+        assert run.journal.history.mean_score(task.id, most=999) == pytest.approx(sum(scores) / len(scores))
+
+
+def test_an_evaluation_never_shows_help(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    generate = TransformersEngine.generate
+
+    def listening(self: TransformersEngine, requests: Sequence[Request]) -> list[Any]:
+        shown.extend(run.prompter.text(request.prompt_ids) for request in requests)
+        return generate(self, requests)
+
+    monkeypatch.setattr(TransformersEngine, "generate", listening)
+    evaluate(run, write=False)
+    assert len(shown) == 6
+    assert not any("earlier" in text for text in shown)
+    gather(run, 9)
+    assert any("earlier" in text for text in shown), "the next update does show it"
+
+
+def test_with_an_empty_history_the_weights_are_those_of_the_base_to_the_bit(tmp_path: Path) -> None:
+    """Each task comes once, so that there is nothing to recall and nothing to reflect on."""
+    base, rescued = recipes.r3_grpo_ablation(), recipes.r3(with_ranking=False)
+    model, tokenizer = opened(tmp_path / "words", rescued).learner.model, opened(tmp_path / "again", rescued).tokenizer
+
+    def weights(name: str, algorithm: Algorithm, updates: int) -> str:
+        settings = {"updates": updates, "first": 0, "rate": 1e-2, "model": (deepcopy(model), tokenizer)}
+        run = trained(tmp_path / name, algorithm, **settings)
+        assert run.journal.curve("replay/recalled") == run.journal.curve("guidance/groups") == []
+        return parameter_hash(run.learner.model)
+
+    found = weights("r3", rescued, 1)
+    assert found == weights("base", base, 1)
+    assert found != weights("start", base, 0), "it did learn"
+
+
+def test_store_load_and_loss_equal_the_loss_in_memory(run: Run) -> None:
+    """What is read back trains as what was sampled: the same samples, loss and gradient."""
+    history = run.journal.history
+    fresh = [without_shaping(one) for one in gather(run, 9).chosen if one.origin is Origin.FRESH]
+    credit = [[0.0] * len(one.steps) for one in fresh]
+    run.journal.write(Update(number=9, version=9, metrics={}, trajectories=fresh, credit=credit))
+    try:
+        past = [one for task in run.tasks[:2] for one in history.recent(task.id, most=99) if one.number == 9]
+        by_key = {(one.task, one.attempt): history.read(one) for one in past}
+    finally:
+        run.journal.forget_after(8)
+    read = [by_key[one.task.id, one.attempt] for one in fresh]
+    memory, disk = (make_samples(credited(recipes.r3(), group, version=8)) for group in (fresh, read))
+    assert disk == memory
+    results = []
+    for samples in (memory, disk):
+        samples = [replace(one, advantage=1.0 - i, off_policy=True) for i, one in enumerate(samples)]
+        results.append(gradient(learner(deepcopy(run.learner.model), recipes.dr_grpo().loss), samples))
+    assert results[0][0] == results[1][0]
+    assert torch.equal(results[0][1], results[1][1])
+    assert results[0][1].abs().max() > 0
+
+
+def without_shaping(one: Trajectory) -> Trajectory:
+    return replace(one, steps=tuple(replace(step, shaped=0.0) for step in one.steps))
+
+
+@pytest.mark.parametrize("off_policy", [True, False])
+def test_recalled_tokens_are_measured_by_the_log_probs_they_were_sampled_with(off_policy: bool) -> None:
+    """With old="learner": two tokens of stored log-prob 0.1 below today's make a ratio of e^0.1; others have 1."""
+    model = tiny()[0]
+    sample = replace(single_steps(1.0)[0], off_policy=off_policy)
+    now = [float(value) for value in logps(model, [sample])]
+    exact = replace(sample, logp_behaviour=tuple(now))
+    older = replace(sample, logp_behaviour=tuple(value - 0.1 for value in now))
+    loss = recipes.dapo(low=0.2, high=0.2).loss
+    (loss_now, grad_now), (loss_older, grad_older) = (
+        gradient(learner(tiny()[0], loss, max_grad_norm=1e9), [one]) for one in (exact, older)
+    )
+    ratio = 1.1051709 if off_policy else 1.0
+    assert loss_now == pytest.approx(-1.0, abs=1e-5)
+    assert loss_older == pytest.approx(-ratio, abs=1e-5)
+    assert grad_older.tolist() == pytest.approx((ratio * grad_now).tolist(), abs=1e-5)
+
+
+def test_an_attempt_that_the_policy_has_left_behind_is_not_recalled(tmp_path: Path) -> None:
+    near = recipes.r3(with_reflection=False)
+    assert near.replay is not None
+    far = near.model_copy(update={"replay": near.replay.model_copy(update={"most_log_ratio": 1e-9})})  # type: ignore[attr-defined]
+    run = trained(tmp_path, far, updates=6, rate=1e-2)
+    left_out = [value for _, value in run.journal.curve("replay/left_out")]
+    assert max(left_out) >= 1
+    assert [one for number in run.journal.numbers() for one in run.journal.history.recalled(number)] == []
+
+
+def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> None:
+    run = trained(tmp_path, recipes.r3_grpo_ablation().model_copy(update={"replay": SelectiveBuffer()}), updates=8)
+    found = [one for number in run.journal.numbers() for one in run.journal.history.recalled(number)]
+    assert found
+    for one in found:
+        (source,) = [
+            row
+            for row in run.journal.trajectories(one["from_number"])
+            if (row["task"], row["attempt"]) == (one["from_task"], one["from_attempt"])
+        ]
+        assert one["credit"] == source["credit"]
+
+
+def solved_with_help(found: Gathered) -> list[Trajectory]:
+    return [one for one in found.chosen if one.origin is Origin.REFLECTED and one.scores["success"]]
+
+
+def test_successes_with_help_may_join_the_bare_group_as_if_they_had_none(tmp_path: Path) -> None:
+    asked = recipes.r3(with_replay=False).model_copy(update={"guidance": Reflection(tau=1.1, to_bare_prompt=True)})
+    run = trained(tmp_path, asked, updates=5)
+    found = gather(run, 6)
+    guided = [one for one in found.chosen if one.origin is Origin.GUIDED]
+    assert len(guided) == len(solved_with_help(found)) > 0
+    for one in guided:
+        (source,) = [each for each in found.chosen if each.id == one.parent]
+        own = [each for each in found.chosen if each.task.id == one.task.id and each.origin is Origin.FRESH]
+        assert one.task.id == source.task.id.partition("~")[0]
+        assert one.off_policy
+        assert one.attempt > max(each.attempt for each in own)
+        assert one.steps[0].prompt_ids == own[0].steps[0].prompt_ids
+        assert one.steps[0].logp_behaviour == source.steps[0].logp_behaviour
+    assert not any(one.origin is Origin.GUIDED for one in found.survivors)
+    train_more = run.journal.history.recent(run.tasks[0].id, most=99)
+    assert not any(one.origin == "guided" for one in train_more)
+
+
+def test_a_task_that_comes_again_in_a_later_round_is_helped_with_further_attempts(tmp_path: Path) -> None:
+    """One task, several rounds: it is one group, no attempt is made twice, and no past one is recalled twice."""
+    asked = recipes.r3().model_copy(update={"guidance": Reflection(tau=1.1, to_bare_prompt=True)})
+    run = trained(tmp_path, asked, updates=4, first=1, plan=TopUp(attempts=2, rounds=4))
+    most = 0
+    for number in range(5, 13):
+        found = gather(run, number)
+        ids = [one.id for one in found.played]
+        assert len(ids) == len(set(ids))
+        members = [(one.task.id, one.attempt) for one in found.compared]
+        assert len(members) == len(set(members))
+        sources = [(one.task, one.past.number, one.past.attempt) for one in found.recalled]
+        assert len(sources) == len(set(sources))
+        most = max(most, len(found.survivors))
+    assert most > 4, "there were several rounds"
+
+
+def test_a_run_whose_index_disagrees_is_not_resumed(tmp_path: Path) -> None:
+    replaying = recipes.r3(with_reflection=False)
+    trained(tmp_path, replaying, updates=2).journal.close()
+    with sqlite3.connect(tmp_path / "journal.sqlite") as database:
+        database.execute("DELETE FROM history WHERE attempt = 1 AND number = 1")
+    with pytest.raises(FileError, match="the index of past attempts and the journal disagree on attempt 1 at"):
+        train(opened(tmp_path, replaying, updates=3), resume=True)
+    train(opened(tmp_path, recipes.r3_grpo_ablation(), updates=3), resume=True)
+    assert Journal(tmp_path / "journal.sqlite").last() == 3, "without replay it goes on"
+
+
+def test_an_engine_without_entropies_is_refused_where_they_are_ranked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TransformersEngine, "gives_entropy", False)
+    with pytest.raises(ConfigError) as caught:
+        opened(tmp_path, recipes.r3())
+    assert str(caught.value) == (
+        "algorithm.shapers: EntropyRanking reads the entropies of sampled tokens, which the engine does not give; use "
+        "an engine that does, or leave the shaper out"
+    )
+    opened(tmp_path, recipes.r3(with_ranking=False))
+
+
+class Restless(Identity):
+    """Gives its tasks another name each time it is asked."""
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        global asked
+        asked += 1
+        return tuple(replace(task, id=f"{task.id}-{asked}") for task in super().panel(split))
+
+
+asked = 0
+
+
+def test_tasks_whose_ids_do_not_last_are_refused_where_the_past_is_read(tmp_path: Path) -> None:
+    config = small_config().model_copy(update={"env": Restless(num_words=4, length=1), "algorithm": R3})
+    with pytest.raises(ConfigError, match="derive ids from the content") as caught:
+        open_run(config, tmp_path)
+    first = Identity(num_words=4, length=1).panel("train")[0].id
+    assert str(caught.value).startswith(
+        f"env: asked twice for its training tasks, it calls the same one '{first}-1' and '{first}-"
+    )
+    open_run(config.model_copy(update={"algorithm": recipes.grpo()}), tmp_path)
