@@ -40,8 +40,9 @@ from groupwise.rollout.prompts import Prompter, PromptTemplate
 TASKS = 8
 WARM, UPDATES = 5, 10
 """Whole rounds of the default five updates between checkpoints, so that the timed ones hold their share of these."""
-CASES = ((16, 0, False), (64, 0, False), (16, 5, False), (16, 0, True))
-"""Tokens of a response, worked examples in the prompt, and whether there is a KL penalty."""
+CASES = ((16, 5, False), (16, 0, False), (64, 0, False), (16, 0, True))
+"""Tokens of a response, worked examples in the prompt, and whether there is a KL penalty. The first is an agent's shape, a
+long prompt and a short action, and the one that the targets are set for; the others show where sharing pays less."""
 MODEL_STAGES = ("rollout: model", "learn: model", "hand-over: model (canary)")
 CLOCKS = ("seconds", "core_seconds")
 TARGET, MOST_OUTSIDE = 3.0, 0.1
@@ -62,7 +63,7 @@ def write_tasks(folder: Path, examples: int) -> int:
     lengths = set()
     for task in env.panel("train")[:512]:
         seen = env.open(task).observe()
-        ids = prompter.prompt(prompter.opening_ids(seen.goal), [], prompter.observation_ids(seen))
+        ids = prompter.prompt(prompter.opening_ids(seen.goal), [], seen)
         text = tokenizer.decode(ids)
         assert tuple(tokenizer(text).input_ids) == ids, f"TRL would read other tokens than ours: {text}"
         asked["prompt"].append(text)

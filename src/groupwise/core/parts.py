@@ -47,10 +47,14 @@ CATALOGUES = {
     "guidance": "groupwise.rollout:GUIDANCES",
     "schedule": "groupwise.training:SCHEDULES",
     "plan": "groupwise.rollout:PLANS",
+    "template": "groupwise.rollout:TEMPLATES",
     "curriculum": "groupwise.tasks:CURRICULA",
     "tracker": "groupwise.training.trackers:TRACKERS",
 }
 """Where each slot's catalogue stands: a literal dict of kind -> class. Named, not imported: parts live above core."""
+
+DEFAULT_KINDS = {"template": "prompt_template"}
+"""Slots whose tables need no `kind`, and the kind that they then are."""
 
 
 class Part(BaseModel):
@@ -109,6 +113,8 @@ class Slot:
         return value
 
     def _decode(self, value: Mapping[str, Any]) -> Part:
+        if "kind" not in value and self.name in DEFAULT_KINDS:
+            value = {"kind": DEFAULT_KINDS[self.name], **value}
         if "kind" not in value:
             raise ConfigError(f"the {self.name} has no `kind`. {nearest('', catalogue(self.name))}")
         part = part_class(self.name, str(value["kind"]))

@@ -19,7 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from pydantic_core import core_schema
 
 from groupwise import recipes
-from groupwise.core.parts import CATALOGUES, Part, catalogue
+from groupwise.core.parts import CATALOGUES, DEFAULT_KINDS, Part, catalogue
 from groupwise.training.run_config import RunConfig
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
@@ -43,7 +43,8 @@ def run_schema() -> dict[str, Any]:
     for (slot, kind), part in kinds.items():
         entry = definitions[_name(places[part, "validation"])]
         entry["properties"] = {"kind": {"enum": [kind], "description": _sentence(part)}, **entry.get("properties", {})}
-        entry["required"] = ["kind", *entry.get("required", [])]
+        if DEFAULT_KINDS.get(slot) != kind:
+            entry["required"] = ["kind", *entry.get("required", [])]
         definitions.setdefault(f"slot_{slot}", _choice(slot))["oneOf"].append(places[part, "validation"])
     definitions |= {f"recipe_{name}": _recipe(name) for name in recipes.names()}
     definitions["Algorithm"] = _algorithm(definitions["Algorithm"])

@@ -6,6 +6,8 @@ from groupwise.core.parts import Part
 from groupwise.rollout.actions import Choice, Tagged, WholeResponse
 from groupwise.rollout.memory import AnchoredWindow, Full, Window
 from groupwise.rollout.plans import Flat, TopUp
+from groupwise.rollout.prompts import PromptTemplate
+from groupwise.rollout.published_frame import PublishedFrame
 from groupwise.rollout.reflection import Reflection
 
 MEMORIES: dict[str, type[Part]] = {"window": Window, "full": Full, "anchored_window": AnchoredWindow}
@@ -14,6 +16,8 @@ ACTION_RULES: dict[str, type[Part]] = {"whole_response": WholeResponse, "choice"
 
 PLANS: dict[str, type[Part]] = {"flat": Flat, "top_up": TopUp}
 
+TEMPLATES: dict[str, type[Part]] = {"prompt_template": PromptTemplate, "published_frame": PublishedFrame}
+
 GUIDANCES: dict[str, type[Part]] = {"reflection": Reflection}
 
 __all__ = [
@@ -21,10 +25,13 @@ __all__ = [
     "GUIDANCES",
     "MEMORIES",
     "PLANS",
+    "TEMPLATES",
     "AnchoredWindow",
     "Choice",
     "Flat",
     "Full",
+    "PromptTemplate",
+    "PublishedFrame",
     "Reflection",
     "Tagged",
     "TopUp",

@@ -50,7 +50,6 @@ class _Live:
     attempt: Attempt
     observation: Observation
     opening: tuple[int, ...]
-    observation_ids: tuple[int, ...]
     bare_opening: tuple[int, ...] = ()
     past: list[Exchange] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -73,7 +72,7 @@ def collect(
     live = {number: _start(attempt, first[number], prompter) for number, attempt in enumerate(attempts)}
     active = [number for number, state in live.items() if state.stop is None]
     while active:
-        prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation_ids) for n in active}
+        prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation) for n in active}
         requests = [_request(live[n].attempt, len(live[n].steps), prompts[n], prompter, sampling) for n in active]
         said = dict(zip(active, engine.generate(requests), strict=True))
         actions = {n: _read(rule, prompter.text(said[n].response_ids), said[n], live[n].observation) for n in active}
@@ -88,9 +87,9 @@ def collect(
 def _start(attempt: Attempt, shown: Observation | Fault, prompter: Prompter) -> _Live:
     if isinstance(shown, Fault):
         nothing = Observation(text="")
-        return _Live(attempt, nothing, (), (), stop=shown.reason, error=shown.message)
-    opening, seen = prompter.opening_ids(shown.goal, attempt.help_text), prompter.observation_ids(shown)
-    return _Live(attempt, shown, opening, seen, bare_opening=prompter.opening_ids(shown.goal))
+        return _Live(attempt, nothing, (), stop=shown.reason, error=shown.message)
+    opening = prompter.opening_ids(shown.goal, attempt.help_text)
+    return _Live(attempt, shown, opening, bare_opening=prompter.opening_ids(shown.goal))
 
 
 def _request(attempt: Attempt, step: int, prompt: tuple[int, ...], prompter: Prompter, sampling: Sampling) -> Request:
@@ -119,7 +118,7 @@ def _record(
 ) -> None:
     """Write down a step and move on to what the environment shows next."""
     reward, accepted = (0.0, True) if isinstance(outcome, Fault) else (outcome.reward, outcome.valid)
-    bare = prompter.prompt(live.bare_opening, live.past, live.observation_ids) if live.attempt.help_text else ()
+    bare = prompter.prompt(live.bare_opening, live.past, live.observation) if live.attempt.help_text else ()
     live.steps.append(
         Step(
             index=len(live.steps),
@@ -145,9 +144,8 @@ def _record(
         live.stop = StopReason.TERMINATED if outcome.terminated else StopReason.TRUNCATED
         live.success, live.error = outcome.success, outcome.note or None
         return
-    live.past.append(prompter.past(live.observation, live.observation_ids, said.response_ids, action))
+    live.past.append(prompter.past(live.observation, said.response_ids, action))
     live.observation = outcome.observation
-    live.observation_ids = prompter.observation_ids(outcome.observation)
 
 
 def _trajectory(live: _Live) -> Trajectory:

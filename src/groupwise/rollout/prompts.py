@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
-from groupwise.core.parts import Part
+from groupwise.core.parts import Part, Slot
 from groupwise.rollout.frame import Frame
 from groupwise.rollout.memory import Memory
 
@@ -20,12 +20,41 @@ MOST_NUMBERS = 40
 """How many actions a tokenizer made from scratch can number."""
 
 
-class PromptTemplate(Part):
-    """How an observation is put to the model.
+Told = tuple[str, str]
+"""A past step in words: what was shown, and the action that was sent."""
+
+
+class Template(Protocol):
+    """Fills the slot `template`: what prompts say."""
+
+    @property
+    def is_one_message(self) -> bool:
+        """Whether a prompt is a single message that tells the past, made by `step`; else a dialogue that continues."""
+
+    @property
+    def asks_for_tags(self) -> bool:
+        """Whether the model is asked to act between action tags."""
+
+    def words(self) -> tuple[str, ...]:
+        """What it says beside the environment's own words, for a tokenizer made from scratch."""
+
+    def opening(self, instruction: str, goal: str, help_text: str = "") -> str:
+        """What stands at the head of every prompt of an attempt."""
+
+    def observation(self, seen: Observation) -> str:
+        """What the environment shows now, as a turn of a dialogue."""
+
+    def step(self, past: Sequence[Told], seen: Observation, *, num_past: int) -> str:
+        """All of a single message after its opening."""
+
+
+class PromptTemplate(Part, slot="template"):
+    """A dialogue: each observation is a turn, and so is each response.
 
     The first text of a prompt is the instruction and the goal; each observation follows as the environment shows it.
     """
 
+    is_one_message: ClassVar[bool] = False
     show_instruction: bool = True
     """Whether prompts begin with the environment's one-line instruction."""
     show_goal: bool = True
@@ -37,6 +66,11 @@ class PromptTemplate(Part):
     Otherwise they stand as they were, list and response, so that each prompt continues the one before."""
     thoughts: bool = False
     """Whether the model is asked to think first, between think tags, and to act between action tags."""
+
+    @property
+    def asks_for_tags(self) -> bool:
+        """Only together with thoughts."""
+        return self.thoughts
 
     def words(self) -> tuple[str, ...]:
         """What it says beside the environment's own words, for a tokenizer made from scratch."""
@@ -60,6 +94,13 @@ class PromptTemplate(Part):
             listed = tuple(f"{number} {action}" for number, action in enumerate(listed, start=1))
         return f"{seen.text} Possible: {', '.join(listed)}."
 
+    def step(self, past: Sequence[Told], seen: Observation, *, num_past: int) -> str:
+        """A dialogue has turns instead."""
+        raise NotImplementedError("a dialogue is put together from its turns")
+
+
+TemplateSlot = Annotated[Template, Slot("template")]
+"""A field of a run file that a template fills; a table without a kind is a `prompt_template`."""
 
 KEPT_TEXTS = 4096
 """Texts whose ids are remembered: the attempts of a group see the same ones."""
@@ -73,13 +114,15 @@ class Exchange:
     """What was shown."""
     response_ids: tuple[int, ...]
     """What was sampled, exactly, or the action in words."""
+    told: Told
+    """The step in words."""
 
 
 class Prompter:
     """Puts prompts together for one run: one tokenizer, one template, one memory."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, *, template: PromptTemplate, memory: Memory, instruction: str
+        self, tokenizer: PreTrainedTokenizerBase, *, template: Template, memory: Memory, instruction: str
     ) -> None:
         self._tokenizer = tokenizer
         self._template = template
@@ -93,33 +136,33 @@ class Prompter:
         opening = self._template.opening(self._instruction, goal, help_text)
         return (*self.frame.opening, *self.encode(f"{opening}\n" if opening else ""))
 
-    def past(
-        self, seen: Observation, observation_ids: tuple[int, ...], response: Sequence[int], action: str
-    ) -> Exchange:
+    def past(self, seen: Observation, response: Sequence[int], action: str) -> Exchange:
         """A step that is over, as later prompts show it."""
-        if self._template.tell_past:
-            return Exchange(
-                observation_ids=self.encode(seen.text), response_ids=(*self.encode(action), self.frame.end_id)
-            )
-        return Exchange(observation_ids=observation_ids, response_ids=tuple(response))
+        told = (seen.text, action)
+        if isinstance(self._template, PromptTemplate) and self._template.tell_past:
+            in_words = (*self.encode(action), self.frame.end_id)
+            return Exchange(observation_ids=self.encode(seen.text), response_ids=in_words, told=told)
+        return Exchange(observation_ids=self.observation_ids(seen), response_ids=tuple(response), told=told)
 
     def observation_ids(self, seen: Observation) -> tuple[int, ...]:
-        """An observation, encoded once."""
-        return self.encode(self._template.observation(seen))
+        """An observation as a turn; nothing where prompts are single messages."""
+        return () if self._template.is_one_message else self.encode(self._template.observation(seen))
 
-    def prompt(
-        self, opening: tuple[int, ...], past: Sequence[Exchange], observation_ids: tuple[int, ...]
-    ) -> tuple[int, ...]:
+    def prompt(self, opening: tuple[int, ...], past: Sequence[Exchange], seen: Observation) -> tuple[int, ...]:
         """The prompt for the next response."""
+        shown = past[self._memory.first_shown(len(past)) :]
+        if self._template.is_one_message:
+            message = self._template.step([exchange.told for exchange in shown], seen, num_past=len(past))
+            return (*opening, *self.encode(message), *self.frame.before_response)
         ids = list(opening)
-        for exchange in past[self._memory.first_shown(len(past)) :]:
+        for exchange in shown:
             ids += exchange.observation_ids
             ids += self.frame.before_response
             ids += exchange.response_ids
             if not exchange.response_ids or exchange.response_ids[-1] != self.frame.end_id:
                 ids.append(self.frame.end_id)  # a response that was cut off is closed for it
             ids += self.frame.between
-        return (*ids, *observation_ids, *self.frame.before_response)
+        return (*ids, *self.observation_ids(seen), *self.frame.before_response)
 
     def text(self, response_ids: Sequence[int]) -> str:
         """What a response says, without its end token."""

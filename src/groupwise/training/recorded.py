@@ -67,10 +67,10 @@ def _from_tokens(run: Run, steps: Sequence[Row], number: int) -> list[Sample]:
 
 def _from_text(run: Run, steps: Sequence[Row], number: int, known: dict[str, Task]) -> list[Sample]:
     prompter = run.prompter
-    if run.config.rollout.template.show_admissible != "no":
+    if getattr(run.config.rollout.template, "show_admissible", "always") != "no":
         raise RecordError(
             f"{_place(steps[0])}: recorded text has no list of possible actions, which this run's prompts show; record "
-            "prompt_ids and response_ids, or set rollout.template.show_admissible to no"
+            'prompt_ids and response_ids, or take the prompt_template with show_admissible = "no"'
         )
     task = known.get(str(steps[0]["task"]))
     goal = run.config.env.open(task).observe().goal if task else ""
@@ -83,10 +83,9 @@ def _from_text(run: Run, steps: Sequence[Row], number: int, known: dict[str, Tas
                 "the one or the other"
             )
         seen = Observation(text=observation)
-        shown = prompter.observation_ids(seen)
         said = (*prompter.encode(run.config.rollout.action_rule.say(action)), prompter.frame.end_id)
-        found.append(_sample(prompter.prompt(opening, past, shown), said, number, row))
-        past.append(prompter.past(seen, shown, said, action))
+        found.append(_sample(prompter.prompt(opening, past, seen), said, number, row))
+        past.append(prompter.past(seen, said, action))
     return found
 
 

@@ -63,9 +63,7 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
         torch.set_num_threads(config.threads)
     host = open_host(config.env, workers=config.rollout.workers, timeout=config.rollout.env_timeout)
     seed = seed_of(config.seed, "model")
-    guidance = config.algorithm.guidance
-    words = (*config.env.vocabulary(), *config.rollout.template.words(), *(guidance.words() if guidance else ()))
-    model, tokenizer = model_and_tokenizer or config.model.open(words=words, seed=seed)
+    model, tokenizer = model_and_tokenizer or config.model.open(words=config.words(), seed=seed)
     model = model.to(device)
     # The engine holds weights of its own, so that a hand-over is a real one and the canary can sing.
     engine = TransformersEngine(copy.deepcopy(model))

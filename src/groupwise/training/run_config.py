@@ -13,7 +13,7 @@ from groupwise.rewards import EnvironmentReward, RewardSlot
 from groupwise.rollout.actions import ActionRuleSlot, Choice, Tagged, WholeResponse
 from groupwise.rollout.memory import MemorySlot, Window
 from groupwise.rollout.plans import Flat, PlanSlot
-from groupwise.rollout.prompts import PromptTemplate
+from groupwise.rollout.prompts import PromptTemplate, TemplateSlot
 from groupwise.tasks import CurriculumSlot, Shuffled
 from groupwise.training.learner_config import LearnerConfig
 from groupwise.training.trackers.tracker import TrackerSlot
@@ -31,7 +31,7 @@ class RolloutConfig(Part):
 
     memory: MemorySlot = Window()
     """How much of the past a prompt shows."""
-    template: PromptTemplate = PromptTemplate()
+    template: TemplateSlot = PromptTemplate()
     """How observations are put to the model."""
     action_rule: ActionRuleSlot = WholeResponse()
     """How actions are read out of responses."""
@@ -48,16 +48,16 @@ class RolloutConfig(Part):
 
     @model_validator(mode="after")
     def _tags_are_asked_for(self) -> RolloutConfig:
-        if isinstance(self.action_rule, Tagged) != self.template.thoughts:
+        if isinstance(self.action_rule, Tagged) != self.template.asks_for_tags:
             raise ValueError(
-                "action_rule 'tagged' and template.thoughts go together: the one reads the tags that the other asks "
-                "for; set both or neither"
+                "action_rule 'tagged' and a template that asks for tags (template.thoughts, or the published_frame) go "
+                "together: the one reads what the other asks for; set both or neither"
             )
         return self
 
     @model_validator(mode="after")
     def _choices_are_numbered(self) -> RolloutConfig:
-        if isinstance(self.action_rule, Choice) and self.template.show_admissible != "numbered":
+        if isinstance(self.action_rule, Choice) and getattr(self.template, "show_admissible", "") != "numbered":
             raise ValueError(
                 "action_rule 'choice' needs the actions' numbers in the prompt; set template.show_admissible to "
                 '"numbered"'
@@ -145,3 +145,8 @@ class RunConfig(Part):
     """A supervised start, if any."""
     trackers: tuple[TrackerSlot, ...] = ()
     """Dashboards that get a copy of the metrics."""
+
+    def words(self) -> tuple[str, ...]:
+        """Every word that a prompt or an answer of the run may hold, for a tokenizer made from scratch."""
+        guidance = self.algorithm.guidance
+        return (*self.env.vocabulary(), *self.rollout.template.words(), *(guidance.words() if guidance else ()))

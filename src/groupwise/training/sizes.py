@@ -61,7 +61,7 @@ def _model(config: RunConfig) -> tuple[int, int, int, int, int]:
     part = config.model
     if isinstance(part, PretrainedModel):
         return _pretrained(part)
-    model, _ = part.open(words=(*config.env.vocabulary(), *config.rollout.template.words()), seed=0)
+    model, _ = part.open(words=config.words(), seed=0)
     found = sum(value.numel() for value in model.parameters())
     return found, found, model.config.hidden_size, model.config.num_hidden_layers, 4
 

@@ -105,13 +105,14 @@ def _attempt(run: Run, task: Task, number: int, config: WarmStartConfig) -> Iter
         observation_ids = prompter.observation_ids(seen)
         said = run.config.rollout.action_rule.say(action, admissible=seen.admissible)
         response = (*prompter.encode(said), prompter.frame.end_id)
-        prompt = prompter.prompt(opening, past, observation_ids)
-        shown = len(prompt) - len(observation_ids) - len(prompter.frame.before_response)
+        prompt = prompter.prompt(opening, past, seen)
+        # Within a single message the observation has no place of its own to be weighed at.
+        shown = len(prompt) - len(observation_ids) - len(prompter.frame.before_response) if observation_ids else 0
         yield _sample(prompt, response, shown, 0.0 if strays else 1.0, config.observation_weight, number, index)
         outcome = environment.act(action)
         if outcome.ended:
             return
-        past.append(prompter.past(seen, observation_ids, response, action))
+        past.append(prompter.past(seen, response, action))
         seen = outcome.observation
 
 

@@ -38,20 +38,20 @@ def text(made: Prompter, ids: tuple[int, ...]) -> str:
 
 def exchange(made: Prompter, seen: str, said: str, *, ended: bool = True) -> Exchange:
     end = (made.frame.end_id,) if ended else ()
-    return Exchange(observation_ids=made.encode(seen), response_ids=(*made.encode(said), *end))
+    return Exchange(observation_ids=made.encode(seen), response_ids=(*made.encode(said), *end), told=(seen, said))
 
 
 def test_a_plain_prompt_is_instruction_goal_past_and_present() -> None:
     made = prompter(Full())
     past = [exchange(made, "see mug", "take mug")]
-    found = made.prompt(made.opening_ids("take mug"), past, made.observation_ids(Observation(text="see cup")))
+    found = made.prompt(made.opening_ids("take mug"), past, Observation(text="see cup"))
     assert text(made, found) == "<s> do it goal : take mug see mug > take mug </s> see cup >"
 
 
 def test_a_window_leaves_out_the_earlier_past_but_not_the_opening() -> None:
     made = prompter(Window(steps=1), show_goal=False)
     past = [exchange(made, "see mug", "take mug"), exchange(made, "see cup", "take cup")]
-    found = made.prompt(made.opening_ids("take mug"), past, made.observation_ids(Observation(text="see it")))
+    found = made.prompt(made.opening_ids("take mug"), past, Observation(text="see it"))
     assert text(made, found) == "<s> do it see cup > take cup </s> see it >"
 
 
@@ -59,22 +59,22 @@ def test_with_a_full_memory_each_prompt_continues_the_one_before_token_by_token(
     for chat in (None, CHAT):
         made = prompter(Full(), chat=chat)
         opening = made.opening_ids("take mug")
-        before = made.prompt(opening, [], made.encode("see mug"))
+        before = made.prompt(opening, [], Observation(text="see mug"))
         step = exchange(made, "see mug", "take mug")
-        after = made.prompt(opening, [step], made.encode("see cup"))
+        after = made.prompt(opening, [step], Observation(text="see cup"))
         assert after[: len(before) + len(step.response_ids)] == before + step.response_ids
 
 
 def test_a_response_that_was_cut_off_is_closed_in_later_prompts() -> None:
     made = prompter(Full())
     cut = exchange(made, "see mug", "take", ended=False)
-    assert text(made, made.prompt((), [cut], made.encode("see cup"))) == "see mug > take </s> see cup >"
+    assert text(made, made.prompt((), [cut], Observation(text="see cup"))) == "see mug > take </s> see cup >"
 
 
 def test_a_chat_template_draws_the_frame() -> None:
     made = prompter(Full(), chat=CHAT)
     past = [exchange(made, "see mug", "take mug")]
-    found = made.prompt(made.opening_ids("take mug"), past, made.encode("see cup"))
+    found = made.prompt(made.opening_ids("take mug"), past, Observation(text="see cup"))
     assert text(made, found) == ("user : do it goal : take mug see mug . bot : take mug </s> user : see cup . bot :")
 
 
@@ -113,10 +113,10 @@ def test_a_told_past_says_the_action_and_leaves_the_list_out() -> None:
     prompter = Prompter(tokenizer, template=template, memory=Window(steps=1), instruction="")
     seen = Observation(text="see mug", admissible=("take mug", "see mug"))
     shown, said = prompter.observation_ids(seen), (*prompter.encode("1"), prompter.frame.end_id)
-    told = prompter.past(seen, shown, said, "take mug")
-    prompt = prompter.prompt(prompter.opening_ids(""), [told], shown)
+    told = prompter.past(seen, said, "take mug")
+    prompt = prompter.prompt(prompter.opening_ids(""), [told], seen)
     assert tokenizer.decode(prompt) == ("<s> see mug > take mug </s> see mug possible : 1 take mug , 2 see mug . >")
     exact = Prompter(
         tokenizer, template=template.model_copy(update={"tell_past": False}), memory=Window(steps=1), instruction=""
-    ).past(seen, shown, said, "take mug")
+    ).past(seen, said, "take mug")
     assert (exact.observation_ids, exact.response_ids) == (shown, said)

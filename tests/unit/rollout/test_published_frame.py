@@ -2,52 +2,48 @@
 
 from __future__ import annotations
 
+import pytest
+
+from groupwise.core.errors import ConfigError
+from groupwise.engines.tiny import word_tokenizer
 from groupwise.envs.environment import Observation
 from groupwise.envs.words import words
+from groupwise.rollout import Window
+from groupwise.rollout.prompts import Prompter
 from groupwise.rollout.published_frame import PublishedFrame
+from groupwise.training.run_config import RolloutConfig
 
 SEEN = Observation(text="You arrive at desk 1.", admissible=("go to bed 1", "take mug 1 from desk 1"))
-LIST = "Your admissible actions of the current situation are: ['go to bed 1'\n 'take mug 1 from desk 1'].\n\n"
+LIST = "Possible actions: go to bed 1, take mug 1 from desk 1.\n"
 REQUEST = (
-    "Now it's your turn to take an action.\n"
-    "You should first reason step-by-step about the current situation. This reasoning process MUST be enclosed within "
-    "<think> </think> tags.\n"
-    "Once you've finished your reasoning, you should choose an admissible action for current step and present it "
-    "within <action> </action> tags."
+    "Think first, between <think> and </think>. Then choose one action, and write it between <action> and </action>."
 )
 
 
 def test_every_prompt_of_an_attempt_begins_with_the_task() -> None:
     head = PublishedFrame().opening("ignored", "put a mug in bed.")
-    assert head == (
-        "You are an expert agent operating in the ALFRED Embodied Environment. Your task is to: put a mug in bed."
-    )
-    assert PublishedFrame(world="a shop").opening("", "") == "You are an expert agent operating in a shop."
-    assert PublishedFrame().opening("", "", "A hint.").endswith("Environment.\nA hint.")
+    assert head == "You act in a text home. Your task: put a mug in bed."
+    assert PublishedFrame(world="a shop").opening("", "") == "You act in a shop."
+    assert PublishedFrame().opening("", "", "A hint.") == "You act in a text home.\nA hint."
 
 
 def test_the_first_prompt_has_no_past() -> None:
     assert PublishedFrame().step([], SEEN, num_past=0) == (
-        f"Your current observation is: You arrive at desk 1.\n{LIST}{REQUEST}"
+        f"Now, at step 1, you see: You arrive at desk 1.\n{LIST}{REQUEST}"
     )
 
 
 def test_later_prompts_tell_the_steps_that_memory_shows_by_their_numbers() -> None:
     told = [("You see a bed 1.", "look"), ("Nothing happens.", "go to desk 1")]
     assert PublishedFrame().step(told, SEEN, num_past=5) == (
-        "Prior to this step, you have already taken 5 step(s). Below are the most recent 2 observations and the "
-        "corresponding actions you took: [Observation 4: 'You see a bed 1.', Action 4: 'look'] "
-        "[Observation 5: 'Nothing happens.', Action 5: 'go to desk 1']\n"
-        f"You are now at step 6 and your current observation is: You arrive at desk 1.\n{LIST}{REQUEST}"
+        "Steps taken: 5. The last 2:\n4. Seen: You see a bed 1. Done: look\n5. Seen: Nothing happens. Done: go to "
+        f"desk 1\nNow, at step 6, you see: You arrive at desk 1.\n{LIST}{REQUEST}"
     )
 
 
-def test_without_a_window_or_a_list_there_is_the_present_alone() -> None:
+def test_without_thoughts_or_a_list_there_is_the_present_alone() -> None:
     bare = PublishedFrame(thoughts=False).step([], Observation(text="Fog."), num_past=3)
-    assert bare == (
-        "You are now at step 4 and your current observation is: Fog.\n\nNow it's your turn to take an action.\n"
-        "You should choose an admissible action for current step and present it within <action> </action> tags."
-    )
+    assert bare == ("Now, at step 4, you see: Fog.\nChoose one action, and write it between <action> and </action>.")
 
 
 def test_its_words_are_all_it_says() -> None:
@@ -55,3 +51,24 @@ def test_its_words_are_all_it_says() -> None:
     known = {word for text in frame.words() for word in words(text)}
     said = frame.opening("", "") + frame.step([("", "")] * 3, Observation(text="", admissible=("",)), num_past=12)
     assert set(words(said)) <= known
+
+
+def test_a_prompt_is_one_message_that_tells_the_steps_in_the_window() -> None:
+    frame = PublishedFrame(thoughts=False)
+    known = sorted({word for text in (*frame.words(), "fog mud look walk put") for word in words(text)})
+    made = Prompter(word_tokenizer(known), template=frame, memory=Window(steps=1), instruction="")
+    past = [
+        made.past(Observation(text="fog"), made.encode("look"), "look"),
+        made.past(Observation(text="mud"), made.encode("walk"), "walk"),
+    ]
+    opening = made.opening_ids("put")
+    found = made.prompt(opening, past, Observation(text="fog"))
+    message = made.encode(frame.step([("mud", "walk")], Observation(text="fog"), num_past=2))
+    assert found == (*opening, *message, *made.frame.before_response)
+    assert made.observation_ids(Observation(text="fog")) == ()
+
+
+def test_it_needs_the_rule_that_reads_tags() -> None:
+    assert RolloutConfig(template={"kind": "published_frame"}, action_rule="tagged").template == PublishedFrame()
+    with pytest.raises(ConfigError, match="the one reads what the other asks for"):
+        RolloutConfig(template="published_frame")
