@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -12,6 +12,8 @@ POINTS = 8
 """Points of a curve: means over so many parts of the run."""
 STEPS, TOKENS, SUCCESS, SIGNAL, RESCUED = range(5)
 """Columns of a run's curve."""
+SHOWN = {"success": SUCCESS, "with_signal": SIGNAL, "rescued": RESCUED}
+"""What is averaged over parts of a run."""
 SMOOTH = 5
 """Updates whose mean success is taken for the level: single ones have other tasks each."""
 
@@ -50,6 +52,7 @@ def summary(records: Sequence[Record], baseline: str) -> list[dict[str, Any]]:
                 "seeds": len(chosen),
                 **{name: spread([one[name] for one in chosen]) for name in ("before", "after")},
                 "curve": _curve([one["curve"] for one in chosen]),
+                "last_quarter": last_quarter([one["curve"] for one in chosen]),
                 "level": round(level, 4),
                 "steps_to_level": [first_reaching(one["curve"], level, STEPS) for one in chosen],
                 "tokens_to_level": [first_reaching(one["curve"], level, TOKENS) for one in chosen],
@@ -72,19 +75,37 @@ def first_reaching(curve: Sequence[Sequence[float]], level: float, column: int) 
 
 
 def _curve(curves: Sequence[Sequence[Sequence[float]]]) -> list[dict[str, Any]]:
-    """Means over parts of the run, parts of equally many environment steps."""
-    end = min(curve[-1][STEPS] for curve in curves)
-    cuts = [end * i / POINTS for i in range(POINTS + 1)]
+    """Means over parts of the runs, each cut by its own end; a part in which some run made no update is left open."""
     points = []
-    for first, last in pairwise(cuts):
-        parts = [[point for point in curve if first < point[STEPS] <= last] for curve in curves]
-        if all(parts):
-            means = {
-                name: spread([statistics.fmean(point[column] for point in part) for part in parts])
-                for name, column in (("success", SUCCESS), ("with_signal", SIGNAL), ("rescued", RESCUED))
-            }
-            points.append({"steps": round(last), **means})
+    for part in range(POINTS):
+        chosen = [_between(curve, part / POINTS, (part + 1) / POINTS) for curve in curves]
+        steps = round(statistics.fmean(curve[-1][STEPS] for curve in curves) * (part + 1) / POINTS)
+        points.append({"steps": steps, **{name: _spread_of(chosen, column) for name, column in SHOWN.items()}})
     return points
+
+
+def last_quarter(curves: Sequence[Sequence[Sequence[float]]]) -> dict[str, Any]:
+    """Means over the last quarter of each run."""
+    chosen = [_between(curve, 0.75, 1.0) for curve in curves]
+    return {name: _spread_of(chosen, column) for name, column in SHOWN.items()}
+
+
+def _between(curve: Sequence[Sequence[float]], first: float, last: float) -> list[Sequence[float]]:
+    end = curve[-1][STEPS]
+    return [point for point in curve if first * end < point[STEPS] <= last * end]
+
+
+def _spread_of(parts: Sequence[Sequence[Sequence[float]]], column: int) -> dict[str, Any] | None:
+    if not all(parts):
+        return None
+    return spread([statistics.fmean(point[column] for point in part) for part in parts])
+
+
+def censored_median(values: Sequence[float | None]) -> float | None:
+    """The median where None is larger than any number; None where it is one of those."""
+    ordered = sorted(math.inf if value is None else value for value in values)
+    middle = statistics.median(ordered)
+    return None if math.isinf(middle) else middle
 
 
 def report(found: Sequence[Mapping[str, Any]]) -> None:
@@ -95,10 +116,10 @@ def report(found: Sequence[Mapping[str, Any]]) -> None:
     for one in found:
         low, high = one["after"]["interval"]
         before, after = (100 * one[name]["iqm"] for name in ("before", "after"))
-        reached = sorted(steps for steps in one["steps_to_level"] if steps is not None)
-        shown = f"{statistics.median(reached):.0f} ({len(reached)}/{one['seeds']})" if reached else "never"
+        median = censored_median(one["steps_to_level"])
+        shown = "never" if median is None else f"{median:.0f}"
         curves = " | ".join(
-            " ".join(f"{100 * point[name]['iqm']:3.0f}" for point in one["curve"])
+            " ".join(f"{100 * point[name]['iqm']:3.0f}" if point[name] else "  -" for point in one["curve"])
             for name in ("success", "with_signal")
         )
         print(

@@ -41,8 +41,9 @@ TASKS = 8
 WARM, UPDATES = 5, 10
 """Whole rounds of the default five updates between checkpoints, so that the timed ones hold their share of these."""
 CASES = ((16, 5, False), (16, 0, False), (64, 0, False), (16, 0, True))
-"""Tokens of a response, worked examples in the prompt, and whether there is a KL penalty. The first is an agent's shape, a
-long prompt and a short action, and the one that the targets are set for; the others show where sharing pays less."""
+"""Tokens of a response, worked examples in the prompt, and whether there is a KL penalty. The first is an agent's
+shape, a long prompt and a short action, and the one that the targets are set for; the others show where sharing pays
+less."""
 MODEL_STAGES = ("rollout: model", "learn: model", "hand-over: model (canary)")
 CLOCKS = ("seconds", "core_seconds")
 TARGET, MOST_OUTSIDE = 3.0, 0.1

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-import zlib
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from groupwise.core.blobs import pack, unpack
 from groupwise.core.errors import FileError
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
 from groupwise.core.segments import FloatArray, IntArray
@@ -30,7 +30,7 @@ CREATE INDEX IF NOT EXISTS history_by_update ON history (number);
 CREATE TABLE IF NOT EXISTS recalled (
     number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, from_task TEXT NOT NULL,
     from_number INTEGER NOT NULL, from_attempt INTEGER NOT NULL, why TEXT NOT NULL, log_ratio REAL,
-    credit BLOB NOT NULL, PRIMARY KEY (number, task, attempt)
+    keeps_credit INTEGER NOT NULL, credit BLOB NOT NULL, PRIMARY KEY (number, task, attempt)
 ) WITHOUT ROWID;
 """
 
@@ -95,9 +95,10 @@ class History:
         Those that were sampled with help but are told without it are left out.
         """
         rows = self._database.execute(
-            "SELECT * FROM history WHERE task = ? AND version >= ? AND origin != ? "
+            # Weights of version v sample for update v + 1 at the earliest, so that the index bounds the search.
+            "SELECT * FROM history WHERE task = ? AND number > ? AND version >= ? AND origin != ? "
             "ORDER BY number DESC, attempt LIMIT ?",
-            (task, since, Origin.GUIDED.value, most),
+            (task, since, since, Origin.GUIDED.value, most),
         )
         return [_past(row) for row in rows]
 
@@ -111,12 +112,7 @@ class History:
 
     def find(self, task: str, *, number: int, attempt: int) -> PastAttempt:
         """One attempt at a task; an error where the index does not hold it."""
-        row = self._database.execute(
-            "SELECT * FROM history WHERE task = ? AND number = ? AND attempt = ?", (task, number, attempt)
-        ).fetchone()
-        if row is None:
-            raise FileError(self._disagrees(f"attempt {attempt} at {task!r} in update {number}"))
-        return _past(row)
+        return _past(self._one("history", "*", task, number, attempt))
 
     def mean_score(self, task: str, *, most: int) -> float | None:
         """Mean score of the newest attempts at a task that had no help; None where there are none."""
@@ -129,15 +125,9 @@ class History:
 
     def read(self, past: PastAttempt) -> Trajectory:
         """An attempt as it was sampled, whole: tokens, log-probs, entropies, and the rewards it had by itself."""
-        row = self._database.execute(
-            "SELECT stop, success, outcome, origin, steps FROM trajectories WHERE number = ? AND task = ? "
-            "AND attempt = ?",
-            (past.number, past.task, past.attempt),
-        ).fetchone()
-        if row is None:
-            raise FileError(self._disagrees(f"attempt {past.attempt} at {past.task!r} in update {past.number}"))
-        stop, success, outcome, origin, blob = row
-        rows = json.loads(zlib.decompress(blob))
+        columns = "stop, success, outcome, origin, steps"
+        stop, success, outcome, origin, blob = self._one("trajectories", columns, past.task, past.number, past.attempt)
+        rows = unpack(blob)
         scores = {"return": float(outcome)} | ({} if success is None else {"success": float(success)})
         if rows and "accuracy" in rows[0]:
             scores["accuracy"] = float(rows[0]["accuracy"])
@@ -154,13 +144,7 @@ class History:
 
     def credit_of(self, past: PastAttempt) -> tuple[float, ...]:
         """The credit that an attempt's steps had in their own update."""
-        row = self._database.execute(
-            "SELECT credit FROM trajectories WHERE number = ? AND task = ? AND attempt = ?",
-            (past.number, past.task, past.attempt),
-        ).fetchone()
-        if row is None:
-            raise FileError(self._disagrees(f"attempt {past.attempt} at {past.task!r} in update {past.number}"))
-        return tuple(json.loads(zlib.decompress(row[0])))
+        return tuple(unpack(self._one("trajectories", "credit", past.task, past.number, past.attempt)[0]))
 
     def recalled(self, number: int) -> list[dict[str, Any]]:
         """What an update recalled: into which task's group, from which attempt of which update, why, and its credit."""
@@ -169,7 +153,7 @@ class History:
         cursor = self._database.execute("SELECT * FROM recalled WHERE number = ? ORDER BY task, attempt", (number,))
         names = [column[0] for column in cursor.description]
         found = [dict(zip(names, row, strict=True)) for row in cursor]
-        return [row | {"credit": json.loads(zlib.decompress(row["credit"]))} for row in found]
+        return [row | {"credit": unpack(row["credit"]), "keeps_credit": bool(row["keeps_credit"])} for row in found]
 
     def check(self, tasks: Collection[str]) -> None:
         """Refuse an index that does not hold exactly the attempts of the journal, or holds tasks that are no more."""
@@ -189,6 +173,16 @@ class History:
                     f"{self._name}: it remembers attempts at {task!r}, which is not among the environment's training "
                     "tasks; give the environment as it was, with ids that are the same in every run, or start a new run"
                 )
+
+    def _one(self, table: str, columns: str, task: str, number: int, attempt: int) -> tuple[Any, ...]:
+        """Columns of one attempt's row; an error where the table does not hold it."""
+        where = "task = ? AND number = ? AND attempt = ?"
+        found: tuple[Any, ...] | None = self._database.execute(
+            f"SELECT {columns} FROM {table} WHERE {where}", (task, number, attempt)
+        ).fetchone()
+        if found is None:
+            raise FileError(self._disagrees(f"attempt {attempt} at {task!r} in update {number}"))
+        return found
 
     def _disagrees(self, what: str) -> str:
         return (
@@ -226,10 +220,10 @@ def write_recalled(database: sqlite3.Connection, number: int, recalled: Sequence
     rows = []
     for one in recalled:
         assert one.trajectory is not None, "only what was read can have taken part"
-        credit = zlib.compress(json.dumps(list(one.credit), separators=(",", ":")).encode(), 1)
         origin = (one.past.task, one.past.number, one.past.attempt)
-        rows.append((number, one.task, one.trajectory.attempt, *origin, one.why, one.log_ratio, credit))
-    database.executemany("INSERT INTO recalled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        how = (one.why, one.log_ratio, one.keeps_credit, pack(list(one.credit)))
+        rows.append((number, one.task, one.trajectory.attempt, *origin, *how))
+    database.executemany("INSERT INTO recalled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
 
 def score_of(trajectory: Trajectory) -> float:

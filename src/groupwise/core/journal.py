@@ -6,9 +6,7 @@ Readers (reports, replay, resume) see whole updates only.
 
 from __future__ import annotations
 
-import json
 import sqlite3
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -16,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from groupwise.core.blobs import pack, unpack
 from groupwise.core.errors import FileError
 from groupwise.core.history import HISTORY_TABLES, History, Recalled, write_history, write_recalled
 from groupwise.core.records import SCHEMA, Trajectory
@@ -105,13 +104,9 @@ class Journal:
         self._path = path
         try:
             self._database = _connect_to_read(path) if read_only else _connect(path)
-            found = self._database.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()[0]
+            _check_schema(self._database, path)
         except sqlite3.DatabaseError as error:
             raise FileError(f"{path}: not a journal: {error}; give the folder of a run") from None
-        if found != str(SCHEMA):
-            raise FileError(
-                f"{path}: the journal has schema {found}, this version reads {SCHEMA}; use the version that wrote it"
-            )
 
     def __enter__(self) -> Journal:
         return self
@@ -239,12 +234,14 @@ class Journal:
         names = [column[0] for column in cursor.description]
         for row in cursor:
             found = dict(zip(names, row, strict=True))
-            found["steps"], found["credit"] = _unpack(found["steps"]), _unpack(found["credit"])
+            found["steps"], found["credit"] = unpack(found["steps"]), unpack(found["credit"])
             yield found
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, isolation_level=None)
+    if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
+        _check_schema(database, path)  # before a file of another schema is touched
     database.execute("PRAGMA journal_mode = WAL")
     database.executescript(TABLES + HISTORY_TABLES)
     database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
@@ -252,6 +249,14 @@ def _connect(path: Path) -> sqlite3.Connection:
         if not any(found[1] == column for found in database.execute(f"PRAGMA table_info({table})")):
             database.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     return database
+
+
+def _check_schema(database: sqlite3.Connection, path: Path) -> None:
+    found = database.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()
+    if found is not None and found[0] != str(SCHEMA):
+        raise FileError(
+            f"{path}: the journal has schema {found[0]}, this version reads {SCHEMA}; use the version that wrote it"
+        )
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
@@ -292,15 +297,7 @@ def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[flo
         trajectory.scores.get("success"),
         trajectory.origin.value,
         trajectory.error,
-        _pack(list(trajectory_rows(trajectory))),
-        _pack(list(credit)),
+        pack(list(trajectory_rows(trajectory))),
+        pack(list(credit)),
         trajectory.parent,
     )
-
-
-def _pack(value: object) -> bytes:
-    return zlib.compress(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(), 1)
-
-
-def _unpack(blob: bytes) -> Any:
-    return json.loads(zlib.decompress(blob))

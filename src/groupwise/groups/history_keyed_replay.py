@@ -21,10 +21,11 @@ Context = tuple[int, ...]
 class HistoryKeyedReplay(Part, slot="replay"):
     """Recall the past attempts that give most steps of a group somebody to be compared with.
 
-    A step's context at depth d is its state and the d states before it. A context lacks a comparison where one attempt
-    alone went through it, or where all that did earned the same from there on. A past attempt at the same task fills it
-    where it went through the same context and earned something else. Attempts are recalled one by one, each time the
-    one that fills the contexts of most steps, deeper contexts counting more (weight d + 1), until none fills any.
+    A step's context at depth d is its state and the d states before it. A context lacks a comparison where all steps of
+    the group that stood in it earned the same from there on; one alone is the simplest case. A past attempt at the same
+    task fills it where it went through the same context and earned something else. Attempts are recalled one by one,
+    each time the one that fills the contexts of most steps, deeper contexts counting more (weight d + 1), until none
+    fills any.
 
     Source: ours; it joins replay (R^3, arXiv:2601.19620) with the contexts of HGPO (arXiv:2602.22817). Whole attempts
     are recalled, so that their returns and histories are what they were.

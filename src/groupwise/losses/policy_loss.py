@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 METRICS = {
     "loss/ratio": "mean ratio of the tokens that train; 1 on-policy",
+    "loss/off_policy_ratio": "mean ratio of the tokens that another policy sampled, against that policy",
     "loss/clip_fraction_high": "share of tokens whose ratio passed the upper bound of the surrogate",
     "loss/clip_fraction_low": "share of tokens whose ratio passed the lower bound of the surrogate",
     "loss/clip_fraction_dual": "share of tokens of negative credit whose ratio passed the dual bound",
@@ -141,7 +142,8 @@ class PolicyLoss(Part, slot="loss"):
             measured |= _measure_mismatch(columns)
         if weights:
             measured |= _measure_weights(weights)
-        return LossResult(loss=self.aggregate(loss_T, columns, totals), metrics=_tally(measured, loss_T))
+        metrics = _tally(measured, loss_T) if columns.off_policy is None else _tally_apart(measured, columns, loss_T)
+        return LossResult(loss=self.aggregate(loss_T, columns, totals), metrics=metrics)
 
     def _active_penalties(self) -> tuple[PenaltyPart, ...]:
         return tuple(penalty for penalty in self.penalties if penalty.weight)
@@ -203,6 +205,18 @@ def _measure_weights(weights: list[Tensor]) -> dict[str, Tensor]:
     for weight_T in weights[1:]:
         combined_T = combined_T * weight_T
     return {"correction": combined_T, "rejected": combined_T == 0}
+
+
+def _tally_apart(measured: Mapping[str, Tensor], columns: TokenColumns, like_T: Tensor) -> dict[str, Tally]:
+    """What the policy's own tokens look like, and beside it the ratio of those that another one sampled.
+
+    Together they would say that the update moved the policy, where its past lies far away.
+    """
+    assert columns.off_policy is not None, "there are tokens of both kinds"
+    own = (~columns.off_policy).nonzero()[:, 0]
+    other = columns.off_policy.nonzero()[:, 0]
+    apart = {name: value_T.index_select(0, own) for name, value_T in measured.items()}
+    return _tally(apart | {"off_policy_ratio": measured["ratio"].index_select(0, other)}, like_T)
 
 
 def _tally(measured: Mapping[str, Tensor], like_T: Tensor) -> dict[str, Tally]:

@@ -30,9 +30,11 @@ class EntropyRanking(Part, slot="shaper"):
 
     Source: R^3 (2026, arXiv:2601.19620), structural entropy ranking reward. Choices, where the paper is silent: p 0.2;
     best 0.5, below a right answer's 1; one ranked attempt alone earns 0, for nothing was compared. A group in which
-    some attempt succeeded is left as it is. The paper ranks single responses that were cut off (`who="truncated"`); for
-    attempts of many steps `who="failed"` ranks all of them (ours), by their tokens' entropies or by their steps' means
-    (`per`). The entropies are those of the policy that sampled, when it sampled.
+    some attempt succeeded is left as it is. One departure: attempts that failed without being cut off earn the mean of
+    the ranked ones, and nobody anything where the ranks tell nobody apart (`finished="mean"`); at 0, as in the paper
+    (`finished="zero"`), being cut off pays by itself. The paper ranks single responses that were cut off
+    (`who="truncated"`); for attempts of many steps `who="failed"` ranks all of them (ours), by their tokens' entropies
+    or by their steps' means (`per`). The entropies are those of the policy that sampled, when it sampled.
     """
 
     p: Annotated[float, Field(gt=0, le=1)] = 0.2
@@ -70,8 +72,8 @@ class EntropyRanking(Part, slot="shaper"):
         patterns = [_pattern(self._entropies(group[i]), self.p) for i in ranked]
         peaks, overall = np.array([p for p, _ in patterns]), np.array([o for _, o in patterns])
         rewards = ranking_rewards(peaks, overall, best=self.best)
-        if len(set(rewards.tolist())) < 2:
-            return [0.0] * len(group)
+        if self.finished == "mean" and len(set(rewards.tolist())) < 2:
+            return [0.0] * len(group)  # all would earn the same, which discounting would turn into a prize for haste
         paid = [float(rewards.mean()) if self.finished == "mean" else 0.0] * len(group)
         for i, reward in zip(ranked, rewards.tolist(), strict=True):
             paid[i] = reward

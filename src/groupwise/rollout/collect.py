@@ -13,6 +13,7 @@ from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionRule
 from groupwise.rollout.hosts import Fault, Host
 from groupwise.rollout.prompts import Exchange, Prompter
+from groupwise.rollout.waiting import Waiting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +61,23 @@ class _Live:
 
 
 def collect(
-    attempts: Sequence[Attempt], *, host: Host, engine: Engine, prompter: Prompter, rule: ActionRule, sampling: Sampling
+    attempts: Sequence[Attempt],
+    *,
+    host: Host,
+    engine: Engine,
+    prompter: Prompter,
+    rule: ActionRule,
+    sampling: Sampling,
+    waiting: Waiting | None = None,
 ) -> list[Trajectory]:
     """Play all attempts to their end, in step with one another; finished ones cost nothing.
 
     A fault of an environment ends its attempt with an error on its trajectory; the others go on. Attempts at one task
-    must see the same first observation.
+    must see the same first observation. `waiting` is told what environments took.
     """
-    first = host.open({number: attempt.task for number, attempt in enumerate(attempts)})
+    waiting = waiting or Waiting()
+    with waiting.during():
+        first = host.open({number: attempt.task for number, attempt in enumerate(attempts)})
     _check_same_start(attempts, first)
     live = {number: _start(attempt, first[number], prompter) for number, attempt in enumerate(attempts)}
     active = [number for number, state in live.items() if state.stop is None]
@@ -76,7 +86,8 @@ def collect(
         requests = [_request(live[n].attempt, len(live[n].steps), prompts[n], prompter, sampling) for n in active]
         said = dict(zip(active, engine.generate(requests), strict=True))
         actions = {n: _read(rule, prompter.text(said[n].response_ids), said[n], live[n].observation) for n in active}
-        outcomes = host.act({n: actions[n].text for n in active})
+        with waiting.during(len(active)):
+            outcomes = host.act({n: actions[n].text for n in active})
         for n in active:
             _record(live[n], prompts[n], said[n], actions[n].text, actions[n].valid, outcomes[n], prompter)
         host.close([n for n in active if live[n].stop is not None])

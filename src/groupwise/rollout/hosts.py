@@ -136,8 +136,9 @@ def guarded(call: Callable[[], Answer]) -> Answer | Fault:
 
 def fault_of(error: BaseException) -> Fault:
     """The fault that an exception stands for: its class and the first line of what it says."""
+    reason = StopReason.TIMEOUT if isinstance(error, TimeoutError) else StopReason.ERROR
     try:
         said = str(error)
     except Exception:
         said = "its message cannot be shown"
-    return Fault(reason=StopReason.ERROR, message=f"{type(error).__name__}: {said}".splitlines()[0])
+    return Fault(reason=reason, message=f"{type(error).__name__}: {said}".splitlines()[0])

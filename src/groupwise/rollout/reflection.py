@@ -39,7 +39,8 @@ class Reflection(Part, slot="guidance"):
     tau: Annotated[float, Field(ge=0)] = 0.25
     """Mean past score below which a task gets help."""
     prompt: str = "answer"
-    """What is said: `answer` (a single response), `attempt` (steps), `terse`, or the path of a file with `$attempt`."""
+    """What is said: `answer` (a single response), `attempt` (steps), `terse`, or the path of a file with `$attempt`;
+    its text takes the path's place, so that a run keeps what it said, whatever becomes of the file."""
     to_bare_prompt: bool = False
     """Whether successes with help also train without it, in the group of the task itself."""
     most: Annotated[int, Field(ge=0)] = 0
@@ -56,17 +57,18 @@ class Reflection(Part, slot="guidance"):
     @field_validator("prompt")
     @classmethod
     def _there_is_such_a_prompt(cls, value: str) -> str:
-        template = Template(_prompt(value))
+        text = value if "$attempt" in value else _prompt(value)
+        template = Template(text)
         if not template.is_valid() or template.get_identifiers() != ["attempt"]:
             raise ConfigError(
                 f"the prompt {value!r} does not say `$attempt`, or says more with a dollar sign; put `$attempt` where "
                 "the attempt is to stand, and write `$$` for a dollar"
             )
-        return value
+        return value if value in PROMPTS else text
 
     def words(self) -> tuple[str, ...]:
         """The words of the prompt, for a tokenizer made from scratch."""
-        return vocabulary_of((Template(_prompt(self.prompt)).substitute(attempt=GAP), ">"))
+        return vocabulary_of((Template(self._said()).substitute(attempt=GAP), ">"))
 
     def chosen(self, tasks: Sequence[str], history: History, *, draw: Draw) -> list[PastAttempt]:
         """A failed attempt for each task of little success."""
@@ -89,11 +91,14 @@ class Reflection(Part, slot="guidance"):
             told = say(past.steps[0].response_ids)
         else:
             told = " ".join(f"{step.observation or ''} > {step.action or ''}" for step in past.steps)
-        return Template(_prompt(self.prompt)).substitute(attempt=self._cut(told)).strip()
+        return Template(self._said()).substitute(attempt=self._cut(told)).strip()
 
     def joins_bare_group(self, trajectory: Trajectory) -> bool:
         """Whether an attempt with help also trains without it: a success, where that is asked for."""
         return self.to_bare_prompt and score_of(trajectory) >= self.solved_at
+
+    def _said(self) -> str:
+        return _prompt(self.prompt) if self.prompt in PROMPTS else self.prompt
 
     def _mean(self, task: str, history: History) -> float:
         mean = history.mean_score(task, most=self.ring)

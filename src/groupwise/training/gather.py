@@ -13,6 +13,7 @@ from groupwise.core.seeds import seed_of
 from groupwise.rewards import rescored, shaped
 from groupwise.rollout.collect import Attempt, Sampling, collect
 from groupwise.rollout.plans import Group
+from groupwise.rollout.waiting import Waiting
 from groupwise.training.guided import guided_attempts, told_without_help
 from groupwise.training.recall import recall
 from groupwise.training.run import Run
@@ -32,6 +33,8 @@ class Gathered:
     """Past attempts that take part."""
     left_out: int = 0
     """Past attempts that were wanted, but that the policy has moved too far away from."""
+    waiting: Waiting = field(default_factory=Waiting)
+    """What environments took."""
 
     @property
     def faults(self) -> list[Trajectory]:
@@ -53,6 +56,7 @@ class _Rounds:
     bare: list[list[Group]] = field(default_factory=list)
     helped: list[Group] = field(default_factory=list)
     tried: Counter[str] = field(default_factory=Counter)
+    waiting: Waiting = field(default_factory=Waiting)
 
 
 def gather(run: Run, number: int) -> Gathered:
@@ -74,11 +78,14 @@ def gather(run: Run, number: int) -> Gathered:
         chosen=[trajectory for group in chosen for trajectory in group],
         recalled=recalled,
         left_out=left_out,
+        waiting=rounds.waiting,
     )
 
 
-def play(run: Run, attempts: Sequence[Attempt], *, temperature: float) -> list[Trajectory]:
-    """Play attempts with the run's engine and environments."""
+def play(
+    run: Run, attempts: Sequence[Attempt], *, temperature: float, waiting: Waiting | None = None
+) -> list[Trajectory]:
+    """Play attempts with the run's engine and environments; `waiting` is told what environments took."""
     return collect(
         attempts,
         host=run.host,
@@ -86,13 +93,14 @@ def play(run: Run, attempts: Sequence[Attempt], *, temperature: float) -> list[T
         prompter=run.prompter,
         rule=run.config.rollout.action_rule,
         sampling=Sampling(max_tokens=run.config.rollout.max_tokens, temperature=temperature),
+        waiting=waiting,
     )
 
 
 def _play_round(run: Run, number: int, tasks: Sequence[Task], rounds: _Rounds) -> None:
     """One round: attempts at tasks, and in the same breath those with help."""
     attempts = _attempts(run, number, tasks, rounds.tried) + guided_attempts(run, number, tasks, rounds.tried)
-    played = play(run, attempts, temperature=run.config.rollout.temperature)
+    played = play(run, attempts, temperature=run.config.rollout.temperature, waiting=rounds.waiting)
     rounds.played += played
     scored = [rescored(trajectory, run.config.rewards) for trajectory in played if _survived(trajectory)]
     rounds.bare.append(_groups([trajectory for trajectory in scored if trajectory.origin is Origin.FRESH]))

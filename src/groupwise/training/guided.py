@@ -54,8 +54,9 @@ def told_without_help(run: Run, groups: Sequence[Group]) -> dict[str, list[Traje
     groups_by_task = {group[0].task.id: group for group in groups}
     found: dict[str, list[Trajectory]] = {}
     for trajectory in (trajectory for group in groups for trajectory in group):
-        bare, mark, _ = trajectory.task.id.rpartition(MARK)
-        if not mark or bare not in groups_by_task or not guidance.joins_bare_group(trajectory):
+        bare = trajectory.task.id.rpartition(MARK)[0]
+        has_help = trajectory.origin is Origin.REFLECTED
+        if not has_help or bare not in groups_by_task or not guidance.joins_bare_group(trajectory):
             continue
         group, joined = groups_by_task[bare], found.setdefault(bare, [])
         steps = [replace(step, prompt_ids=step.bare_prompt_ids, bare_prompt_ids=()) for step in trajectory.steps]

@@ -12,10 +12,11 @@ from groupwise.core.journal import Update
 from groupwise.training.checkpoint import checkpoint_weights, latest_checkpoint, load_checkpoint, save_checkpoint
 from groupwise.training.evaluation import evaluate
 from groupwise.training.gather import gather
-from groupwise.training.metrics import checked, credit_metrics, rollout_metrics, speed_metrics
+from groupwise.training.metrics import checked, credit_metrics, rollout_metrics
 from groupwise.training.rescue_metrics import rescue_metrics
 from groupwise.training.run import Run
 from groupwise.training.samples import credited, make_samples
+from groupwise.training.speed_metrics import speed_metrics
 from groupwise.training.warm_start import warm_start
 from groupwise.training.watcher import Watchers, Watching
 
@@ -55,8 +56,9 @@ def make_update(run: Run, number: int, watching: Watching) -> Update:
     clock.stage("write")
     metrics = rollout_metrics(gathered.played, gathered.survivors)
     metrics |= {"engine/canary_gap": gap, "learner/tokens": float(totals.tokens)}
-    metrics |= credit_metrics(credit.values, credit.compared, credit.keep) | rescue_metrics(gathered, credit)
-    metrics |= (learned.metrics if learned else {}) | speed_metrics(gathered.survivors, totals, clock.seconds)
+    metrics |= credit_metrics(*credit.of_first(len(gathered.chosen))) | rescue_metrics(gathered, credit)
+    metrics |= speed_metrics(gathered.played, totals, clock.seconds, gathered.waiting)
+    metrics |= learned.metrics if learned else {}
     earned, own = credit.by_trajectory(), len(gathered.chosen)
     update = Update(
         number=number,
@@ -81,9 +83,9 @@ def resumed(run: Run) -> int | None:
     run.curriculum.load_state_dict(state["curriculum"])
     if run.learner.has_reference:
         run.learner.hold_reference(checkpoint_weights(run.checkpoints / "0000"))
-    run.journal.forget_after(number)
     if run.config.algorithm.reads_history:
         run.journal.history.check({task.id for task in run.tasks})
+    run.journal.forget_after(number)
     run.engine.load(run.learner.weights(), version=number)
     run.canary.check(run.engine, run.learner.model, version=number)
     return number

@@ -14,7 +14,6 @@ import numpy as np
 from groupwise.core.errors import TrainingError, nearest
 from groupwise.core.records import FAULTS, StopReason, Trajectory
 from groupwise.core.segments import BoolArray, FloatArray
-from groupwise.core.totals import Totals
 
 SHARE = "0 to 1"
 EXTRA = "extra/"
@@ -114,7 +113,8 @@ METRICS: dict[str, Metric] = {
         "(`algorithm.guidance`), or sample other tasks (`rollout.plan`).",
     ),
     "credit/groups_rescued": Metric(
-        "share of groups whose attempts all did equally well and that have credit nevertheless",
+        "share of groups whose attempts all did equally well, and that have credit after something was recalled into "
+        "them, added to their rewards, or shown in their prompt",
         SHARE,
         "0 with `credit/groups_with_signal` low: nothing of the other kind is remembered yet, or it lies too far back.",
     ),
@@ -203,6 +203,11 @@ METRICS: dict[str, Metric] = {
         "mean ratio of the tokens that train; 1 on-policy",
         "0 upwards",
         "Far from 1: too many passes over one update, or too large a learning rate.",
+    ),
+    "loss/off_policy_ratio": Metric(
+        "mean ratio of the tokens that another policy sampled, against that policy",
+        "0 upwards",
+        "Far from 1: what is recalled is hardly the policy's own any more; lower `max_age` or `most_log_ratio`.",
     ),
     "loss/clip_fraction_high": Metric(
         "share of tokens whose ratio passed the upper bound of the surrogate",
@@ -306,6 +311,16 @@ METRICS: dict[str, Metric] = {
         "tokens / s",
         "Low: raise `training.learner.token_budget` as far as memory allows; keep `share_prefixes` on.",
     ),
+    "speed/env_seconds": Metric(
+        "the part of `seconds/rollout` in which sampling waited for environments to open and to act",
+        "s",
+        "More than half of `seconds/rollout`: environments hold the run up; raise `rollout.workers`, up to one a core.",
+    ),
+    "speed/env_steps": Metric(
+        "steps that environments took for each second of waiting for them, all workers together, opening included",
+        "steps / s",
+        "Falling during a run: look for an environment that grows slower; `groupwise check env` says how fast one is.",
+    ),
 }
 """Every metric that a run may log, by name."""
 
@@ -349,17 +364,6 @@ def credit_metrics(values: FloatArray, compared: BoolArray, keep: BoolArray) -> 
         "credit/compared": float(compared.mean()),
         "credit/size": float(np.abs(values).mean()),
         "credit/kept": float(keep.mean()),
-    }
-
-
-def speed_metrics(survivors: Sequence[Trajectory], totals: Totals, seconds: Mapping[str, float]) -> dict[str, float]:
-    """Tokens a second of sampling and of learning, from the seconds by stage."""
-    sampled = sum(len(step.response_ids) for trajectory in survivors for step in trajectory.steps)
-    counted = {"sampled": (sampled, "seconds/rollout"), "trained": (totals.tokens, "seconds/learn")}
-    return {
-        f"speed/{name}_tokens": tokens / seconds[stage]
-        for name, (tokens, stage) in counted.items()
-        if tokens and seconds.get(stage)
     }
 
 

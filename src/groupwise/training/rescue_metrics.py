@@ -20,9 +20,16 @@ def rescue_metrics(gathered: Gathered, credit: Credited) -> dict[str, float]:
     # What succeeded with help is there because the group had nothing: evenness is that of the others.
     own = [[n for n in members if not gathered.chosen[n].off_policy] for members in groups.values()]
     is_even = [len({score_of(gathered.chosen[number]) for number in members}) == 1 for members in own]
-    rescued = [signal and even for signal, even in zip(has_signal, is_even, strict=True)]
+    joined = {one.task for one in gathered.recalled}
+    was_helped = [task in joined or any(_is_touched(gathered.chosen[n]) for n in groups[task]) for task in groups]
+    rescued = [all(each) for each in zip(has_signal, is_even, was_helped, strict=True)]
     found = {"credit/groups_with_signal": _mean(has_signal), "credit/groups_rescued": _mean(rescued)}
     return found | _replay(gathered) | _guidance(gathered.chosen) | _shaping(gathered.chosen, groups)
+
+
+def _is_touched(trajectory: Trajectory) -> bool:
+    """Whether it is in the update, or earned what it did, only to give its group something to tell apart."""
+    return trajectory.origin is not Origin.FRESH or any(step.shaped for step in trajectory.steps)
 
 
 def _replay(gathered: Gathered) -> dict[str, float]:

@@ -20,12 +20,14 @@ from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.envs.environment import Expert
 from groupwise.losses.columns import COLUMN_OF
 from groupwise.rollout.hosts import Host, open_host
+from groupwise.rollout.plans import TopUp
 from groupwise.rollout.prompts import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.canary import Canary
 from groupwise.training.learner import Learner
 from groupwise.training.run_config import RunConfig
 
+JOURNAL = "journal.sqlite"
 CANARY_TOKENS = 64
 """Most tokens of the prompt that engine and learner must score alike: enough to run every weight."""
 
@@ -61,6 +63,7 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
     loss, device = _check_possible(config), _device(config.device)
     if config.threads:
         torch.set_num_threads(config.threads)
+    _check_journal(folder)
     host = open_host(config.env, workers=config.rollout.workers, timeout=config.rollout.env_timeout)
     seed = seed_of(config.seed, "model")
     model, tokenizer = model_and_tokenizer or config.model.open(words=config.words(), seed=seed)
@@ -85,7 +88,7 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
         engine=engine,
         prompter=prompter,
         host=host,
-        journal=Journal(folder / "journal.sqlite"),
+        journal=Journal(folder / JOURNAL),
         canary=Canary(opening, (*opening[-4:], prompter.frame.end_id)),
         tasks=tasks,
         curriculum=config.training.curriculum.start(tasks, seed_of(config.seed, "curriculum")),
@@ -107,6 +110,12 @@ def _check_possible(config: RunConfig) -> Loss:
     return loss
 
 
+def _check_journal(folder: Path) -> None:
+    """Refuse a journal that this version cannot go on with, before a model loads."""
+    if (folder / JOURNAL).exists():
+        Journal(folder / JOURNAL, read_only=True).close()
+
+
 def _check_rescue(config: RunConfig, tasks: Sequence[Task]) -> None:
     """Refuse shapers whose entropies no engine gives, and a past that could not be found again."""
     for shaper in config.algorithm.shapers:
@@ -115,6 +124,11 @@ def _check_rescue(config: RunConfig, tasks: Sequence[Task]) -> None:
                 f"algorithm.shapers: {name_of(shaper)} reads the entropies of sampled tokens, which the engine does "
                 "not give; use an engine that does, or leave the shaper out"
             )
+    if config.algorithm.replay is not None and isinstance(config.rollout.plan, TopUp):
+        raise ConfigError(
+            "rollout.plan: top_up leaves out the groups whose attempts all did equally well, which algorithm.replay is "
+            "there for; use the plan flat, or leave out algorithm.replay"
+        )
     again = config.env.panel("train") if config.algorithm.reads_history else tasks
     for one, other in zip(tasks, again, strict=False):
         if one.id != other.id:

@@ -28,6 +28,11 @@ class Credited:
     keep: BoolArray
     """Whether it may train."""
 
+    def of_first(self, num: int) -> tuple[FloatArray, BoolArray, BoolArray]:
+        """Credit, whether compared and whether it may train, of the steps of the first so many trajectories."""
+        end = sum(len(trajectory.steps) for trajectory in self.trajectories[:num])
+        return self.values[:end], self.compared[:end], self.keep[:end]
+
     def by_trajectory(self) -> list[list[float]]:
         """The credit of each trajectory's steps."""
         ends = np.cumsum([len(trajectory.steps) for trajectory in self.trajectories])

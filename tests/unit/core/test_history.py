@@ -109,6 +109,7 @@ def test_what_was_recalled_is_told_with_its_source_and_is_not_written_again(tmp_
             "from_attempt": 0,
             "why": "every attempt failed",
             "log_ratio": 0.125,
+            "keeps_credit": False,
             "credit": [1.5],
         }
     ]

@@ -90,18 +90,20 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
     assert str(caught.value) == f"{path}: not a journal: file is not a database; give the folder of a run"
 
 
-def test_a_journal_of_another_schema_is_refused(tmp_path: Path) -> None:
+def test_a_journal_of_another_schema_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
-    Journal(path).close()
     database = sqlite3.connect(path)
-    database.execute("UPDATE about SET value = '99'")
+    database.execute("CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    database.execute("INSERT INTO about VALUES ('schema', '99')")
     database.commit()
     database.close()
+    before = path.read_bytes()
     with pytest.raises(FileError) as caught:
         Journal(path)
     assert str(caught.value) == (
         f"{path}: the journal has schema 99, this version reads 1; use the version that wrote it"
     )
+    assert path.read_bytes() == before
 
 
 def test_attempts_that_a_fault_ended_are_named_and_forgotten_with_their_update(tmp_path: Path) -> None:

@@ -65,10 +65,10 @@ def test_steps_can_count_by_their_means() -> None:
     assert added([one, two], p=0.1, per="step") == [[0.0], [0.0, 0.0]]
 
 
-def test_where_nobody_beats_anybody_nothing_is_paid() -> None:
+def test_where_nobody_beats_anybody_nothing_is_paid_unless_being_cut_off_is() -> None:
     group = [failed(0, FLAT), failed(1, FLAT), failed(2, SHARP, cut=False)]
-    for finished in ("mean", "zero"):
-        assert added(group, finished=finished) == [[0.0], [0.0], [0.0]]
+    assert added(group, finished="mean") == [[0.0], [0.0], [0.0]]
+    assert added(group, finished="zero") == [[0.25], [0.25], [0.0]]
 
 
 def test_entropies_that_were_not_recorded_are_asked_for() -> None:

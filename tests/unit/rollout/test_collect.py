@@ -20,11 +20,14 @@ from groupwise.rollout import Full, WholeResponse
 from groupwise.rollout.collect import Attempt, Sampling, collect
 from groupwise.rollout.hosts import InProcess
 from groupwise.rollout.prompts import Prompter, PromptTemplate
+from groupwise.rollout.waiting import Waiting
 
 ENV = Identity(num_words=4, length=2)
 
 
-def play(env: Any, tasks: Sequence[Task], answers: dict[str, list[str]] | None = None) -> list[Any]:
+def play(
+    env: Any, tasks: Sequence[Task], answers: dict[str, list[str]] | None = None, waiting: Waiting | None = None
+) -> list[Any]:
     """Play one attempt a task; `answers` maps a session to what it says, step by step; else it repeats the word."""
     tokenizer = word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", "."))
     prompter = Prompter(tokenizer, template=PromptTemplate(), memory=Full(), instruction="")
@@ -45,6 +48,7 @@ def play(env: Any, tasks: Sequence[Task], answers: dict[str, list[str]] | None =
         prompter=prompter,
         rule=WholeResponse(),
         sampling=Sampling(max_tokens=4),
+        waiting=waiting,
     )
 
 

@@ -13,7 +13,9 @@ from groupwise.core.errors import TrainingError
 from groupwise.core.records import Step, StopReason, Task, Trajectory
 from groupwise.core.totals import Totals
 from groupwise.losses import METRICS as LOSS_METRICS
-from groupwise.training.metrics import METRICS, checked, credit_metrics, rollout_metrics, speed_metrics
+from groupwise.rollout.waiting import Waiting
+from groupwise.training.metrics import METRICS, checked, credit_metrics, rollout_metrics
+from groupwise.training.speed_metrics import speed_metrics
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "build_metrics.py"
 
@@ -79,13 +81,19 @@ def test_the_numbers_of_credit() -> None:
     }
 
 
-def test_speed_is_tokens_by_seconds_of_the_stage() -> None:
+def test_speed_is_tokens_by_seconds_of_the_stage_and_steps_by_seconds_of_waiting() -> None:
     totals = Totals.count(tokens=[6], trajectory=[0], step=[0], group=[0], max_tokens=8)
-    assert speed_metrics(PLAYED[:1], totals, {"seconds/rollout": 0.5, "seconds/learn": 2.0}) == {
+    stages = {"seconds/rollout": 0.5, "seconds/learn": 2.0}
+    assert speed_metrics(PLAYED[:1], totals, stages, Waiting(steps=12, seconds=0.25)) == {
         "speed/sampled_tokens": 6.0,
         "speed/trained_tokens": 3.0,
+        "speed/env_steps": 48.0,
+        "speed/env_seconds": 0.25,
     }
-    assert speed_metrics(PLAYED[:1], totals, {"seconds/rollout": 0.5}) == {"speed/sampled_tokens": 6.0}
+    assert speed_metrics(PLAYED[:1], totals, {"seconds/rollout": 0.5}, Waiting(seconds=0.25)) == {
+        "speed/sampled_tokens": 6.0,
+        "speed/env_seconds": 0.25,
+    }
 
 
 def test_every_metric_of_the_losses_is_in_the_table_with_the_same_sentence() -> None:

@@ -34,7 +34,7 @@ class Source:
     log_ratio: float | None = None
     """How far, in nats a token, the policy had moved away from it; None = not measured."""
     keeps_credit: bool = False
-    """Whether it seems to train on the credit it had, outside all comparisons: the two are equal."""
+    """Whether it trains on the credit it had, outside all comparisons."""
 
 
 def recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]]:
             attempt=past.attempt,
             why=row["why"],
             log_ratio=row["log_ratio"],
-            keeps_credit=tuple(row["credit"]) == history.credit_of(past),
+            keeps_credit=row["keeps_credit"],
         )
         found.append(
             {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from groupwise.core.records import Origin
 from groupwise.reports.run.run_folder import RunFolder
 
 STAGES = "seconds/"
@@ -83,9 +84,9 @@ def tells_success(folder: RunFolder) -> bool:
 
 
 def group_counts(folder: RunFolder) -> list[GroupCount]:
-    """What the groups of every update were like."""
+    """What the groups of every update were like, without the attempts that had help in their prompt."""
     outcomes: dict[int, dict[str, list[float]]] = {}
-    for attempt in folder.attempts:
+    for attempt in (attempt for attempt in folder.attempts if attempt["origin"] == Origin.FRESH):
         outcomes.setdefault(attempt["number"], {}).setdefault(attempt["task"], []).append(attempt["outcome"])
     return [
         GroupCount(

@@ -100,16 +100,12 @@ def recredit(
     """
     if algorithm is None or not any(found["steps"] for found in trajectories):
         return None
-    # An attempt whose credit is what it was may have kept it, or earned as much again: the journal's numbers tell.
     compared = [one for one in recalled if not one["source"].keeps_credit]
-    for joined in [recalled] if len(compared) == len(recalled) else [recalled, compared]:
-        try:
-            found = Recredit.of([*trajectories, *joined], algorithm)
-        except RecordError:
-            return None
-        if found.agrees:
-            return found
-    return None
+    try:
+        found = Recredit.of([*trajectories, *compared], algorithm)
+    except RecordError:
+        return None
+    return found if found.agrees else None
 
 
 def sizes_without_rescue(
