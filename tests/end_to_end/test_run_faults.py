@@ -27,8 +27,24 @@ def test_weights_that_do_not_arrive_stop_the_run_within_one_update(tmp_path: Pat
     with pytest.raises(TrainingError) as caught:
         train(run)
     assert str(caught.value).startswith("after the hand-over of version 1 the engine and the learner disagree by ")
-    assert str(caught.value).endswith("on a fixed prompt (allowed 0.001): the engine did not take the weights over")
+    assert "on a fixed prompt (allowed 0.001; the update moved the learner by " in str(caught.value)
+    assert str(caught.value).endswith("): the engine did not take the weights over")
     assert run.journal.last() == -1
+
+
+def test_old_weights_that_would_pass_for_the_new_ones_are_found_out_too(tmp_path: Path) -> None:
+    """A step so small that the tolerance would hide it: the engine agrees with what the learner said before."""
+    sections = config(3, seed=1)
+    slow = sections.training.learner.model_copy(update={"learning_rate": 2e-6})
+    training = sections.training.model_copy(update={"learner": slow})
+    run = open_run(sections.model_copy(update={"training": training}), tmp_path / "stuck")
+    real_load = run.engine.load
+    run.engine.load = lambda weights, *, version: real_load({}, version=version)  # type: ignore[method-assign]
+    with pytest.raises(TrainingError, match="the engine did not take the weights over") as caught:
+        train(run)
+    gap = float(str(caught.value).partition("disagree by ")[2].partition(" ")[0])
+    assert 1e-5 < gap < 1e-3
+    train(open_run(sections.model_copy(update={"training": training}), tmp_path / "sound"))
 
 
 def test_a_hand_over_that_is_never_made_is_told_by_the_version(tmp_path: Path) -> None:

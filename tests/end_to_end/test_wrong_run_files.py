@@ -245,6 +245,6 @@ def test_what_is_wrong_with_the_file_or_the_recipe_is_told_without_torch(tmp_pat
     )
     assert ran.returncode == 0, ran.stderr
     first, second, third = ran.stderr.splitlines()
-    assert first == "error: missing.toml: there is no such file; give a recipe's name or a TOML file"
+    assert first == "error: missing.toml: there is no such file; give a run file (TOML) or the folder of a run"
     assert second.startswith("error: run.toml: there is no recipe 'hgop'; did you mean 'hgpo'? Valid: a_grae, ")
     assert third == f"error: run.toml: unknown section 'sed'; did you mean 'seed'? {SECTIONS}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -94,8 +93,6 @@ def env(
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Check an environment against the rules the loop relies on; exit with status 1 if one is broken."""
-    # The installed command, unlike `python -m`, does not look for modules where the user stands.
-    sys.path.insert(0, str(Path.cwd()))
     part: Any = part_class("env", kind)(**_fields(settings or []))
     results = check_environment(part, tasks=tasks, seed=seed)
     if as_json:

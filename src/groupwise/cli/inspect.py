@@ -78,7 +78,12 @@ def _overview(folder: RunFolder, *, as_json: bool) -> None:
     if as_json:
         views.print_json({"updates": lines, "evaluations": verdicts})
     else:
-        views.overview(folder, " ".join(filter(None, method_name(folder))), lines, verdicts)
+        views.overview(folder, _method(folder), lines, verdicts)
+
+
+def _method(folder: RunFolder) -> str:
+    name, own = method_name(folder)
+    return f"{name} ({own})" if own else name
 
 
 def _groups(folder: RunFolder, number: int, groups: list[PlayedGroup], *, as_json: bool) -> None:
@@ -104,7 +109,7 @@ def _why(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, step:
     if as_json:
         views.print_json(asdict(found.explanation) | {"recorded": found.recorded, "largest_gap": found.gap})
     else:
-        method = " ".join(filter(None, method_name(folder)))
+        method = _method(folder)
         print_explanation(found.again.table, found.explanation, found.gap, recipe=method, position=found.position)
         views.recorded(found)
     if not found.agrees:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -60,6 +61,8 @@ def groupwise(
     ] = False,
 ) -> None:
     """Group-based reinforcement learning of language-model agents: credit you can trust and inspect."""
+    # The installed command, unlike `python -m`, does not look where the user stands for `kind = "module:Class"`.
+    sys.path.insert(0, str(Path.cwd()))
 
 
 def main() -> None:

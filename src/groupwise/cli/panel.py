@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
@@ -72,8 +71,6 @@ def _open(what: str, settings: Sequence[str]) -> tuple[Part, PanelFile | None]:
         return given.part(), given
     if path.suffix == ".toml" or path.is_dir():
         return _of_run(path / CONFIG if path.is_dir() else path, settings), None
-    # The installed command, unlike `python -m`, does not look for modules where the user stands.
-    sys.path.insert(0, str(Path.cwd()))
     return part_class("env", what)(**_fields(settings)), None
 
 

@@ -35,6 +35,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from groupwise import recipes
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.recipes.catalogue import build
@@ -45,12 +46,14 @@ Decoded = TypeVar("Decoded")
 
 def load_algorithm(path: Path) -> Algorithm:
     """Read the algorithm of a run file; every error names the file."""
-    return _named(path, lambda: decode_algorithm(_read(path)))
+    return _named(path, lambda: decode_algorithm(_read(path, "a recipe's name or a TOML file")))
 
 
 def load_run(path: Path, *, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a run file, with `a.b.c=value` overrides on top; every error names the file."""
-    return _named(path, lambda: decode_run(_read(path), overrides=overrides))
+    return _named(
+        path, lambda: decode_run(_read(path, "a run file (TOML) or the folder of a run"), overrides=overrides)
+    )
 
 
 def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
@@ -60,11 +63,35 @@ def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
     if not isinstance(section, Mapping):
         raise ConfigError("section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`")
     if "recipe" not in section:
+        _check_spelled_out(section)
         return Algorithm(**section)
     over = {key: value for key, value in section.items() if key in Algorithm.model_fields}
     options = {key: value for key, value in section.items() if key != "recipe" and key not in over}
     made = build(str(section["recipe"]), **options)
+    _check_present(str(section["recipe"]), made, over)
     return Algorithm(**_over(made.config(), over)) if over else made
+
+
+def _check_spelled_out(section: Mapping[str, Any]) -> None:
+    """An option of a recipe says nothing to parts."""
+    options = {option for name in recipes.names() for option in recipes.summary(name).options}
+    for key in section:
+        if key not in Algorithm.model_fields and key in options:
+            raise ConfigError(
+                f"algorithm.{key} is an option of a recipe, and here the algorithm is spelled out part by part; set "
+                "algorithm.recipe too, or change the part itself"
+            )
+
+
+def _check_present(recipe: str, made: Algorithm, over: Mapping[str, Any]) -> None:
+    """Settings of a part that the recipe, as it was asked for, does not have."""
+    for key in ("replay", "guidance"):
+        given = over.get(key)
+        if isinstance(given, Mapping) and "kind" not in given and getattr(made, key) is None:
+            raise ConfigError(
+                f"algorithm.{key}: the recipe {recipe!r}, with the options given, has no {key} whose settings could "
+                f"change; leave the settings out, or give them a `kind`"
+            )
 
 
 def _over(made: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,10 +113,22 @@ def _keeps_kind(before: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
 def decode_run(content: Mapping[str, Any], *, overrides: Sequence[str] = ()) -> RunConfig:
     """Turn a run file's content into a run."""
     merged: dict[str, Any] = copy.deepcopy(dict(content))
+    if any(override.partition("=")[0] == "algorithm.recipe" for override in overrides):
+        _make_room_for_recipe(merged)
     for override in overrides:
         _override(merged, override)
     algorithm = decode_algorithm(merged)
     return RunConfig(**{**merged, "algorithm": algorithm})
+
+
+def _make_room_for_recipe(content: dict[str, Any]) -> None:
+    """Another recipe takes the place of an algorithm that is spelled out, as a run's own config has it.
+
+    Its parts would otherwise outweigh every one of the recipe's, and the run would be what it was.
+    """
+    section = content.get("algorithm")
+    if isinstance(section, Mapping) and "recipe" not in section:
+        del content["algorithm"]
 
 
 def _check_sections(content: Mapping[str, Any]) -> None:
@@ -118,13 +157,13 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, wanted: str) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError("there is no such file; give a recipe's name or a TOML file") from None
+        raise ConfigError(f"there is no such file; give {wanted}") from None
     except OSError as error:
-        raise ConfigError(f"cannot be read ({error.strerror}); give a recipe's name or a TOML file") from None
+        raise ConfigError(f"cannot be read ({error.strerror}); give {wanted}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"not valid TOML: {error}") from None
 

@@ -120,6 +120,6 @@ def _prompt(name: str) -> str:
         return Path(name).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ConfigError(
-            f"the reflection prompt {name!r} cannot be read ({error.strerror}); give the path of a text file with "
-            f"`$attempt` in it, or a prompt that there is: {nearest(name, PROMPTS)}"
+            f"the reflection prompt {name!r} cannot be read ({error.strerror}: {Path(name).absolute()}); give the path "
+            f"of a text file with `$attempt` in it, or a prompt that there is: {nearest(name, PROMPTS)}"
         ) from None

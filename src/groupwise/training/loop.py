@@ -98,6 +98,7 @@ def _start(run: Run, watching: Watching) -> int:
     if run.config.warm_start is not None:
         watching.stage("warm start", 0)
         watching.warm_started(warm_start(run, run.config.warm_start))
+    run.canary.check(run.engine, run.learner.model, version=0)
     _save(run, 0, watching)
     run.learner.hold_reference(run.learner.model.state_dict())
     return 0

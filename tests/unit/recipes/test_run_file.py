@@ -9,8 +9,8 @@ import tomli_w
 
 from groupwise import Algorithm, ConfigError, recipes
 from groupwise.advantages import EpisodeReturn, Relative
-from groupwise.groups import ByTask
-from groupwise.recipes.run_file import decode_algorithm, load_algorithm
+from groupwise.groups import ByTask, CrossContextReplay
+from groupwise.recipes.run_file import decode_algorithm, decode_run, load_algorithm
 
 RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
 FIELDS = f"Valid: {', '.join(sorted(Algorithm.model_fields))}"
@@ -140,3 +140,30 @@ def test_a_part_of_another_kind_replaces_the_recipes() -> None:
 def test_a_wrong_part_of_a_recipe_is_named() -> None:
     with pytest.raises(ConfigError, match=r"unknown field 'odl'.*'old'"):
         decode_algorithm({"algorithm": {"recipe": "hgpo", "loss": {"odl": "engine"}}})
+
+
+def test_another_recipe_takes_the_place_of_an_algorithm_that_is_spelled_out() -> None:
+    """A run's own config names every part: asked for another recipe, the run must become another one."""
+    content = {"algorithm": recipes.dr_grpo().config(), "env": {"kind": "identity"}, "model": {"kind": "tiny"}}
+    assert decode_run(content).algorithm == recipes.dr_grpo()
+    assert decode_run(content, overrides=["algorithm.recipe=hgpo"]).algorithm == recipes.hgpo()
+    changed = decode_run(content, overrides=["algorithm.recipe=hgpo", "algorithm.depth=1"])
+    assert changed.algorithm == recipes.hgpo(depth=1)
+    with pytest.raises(ConfigError) as caught:
+        decode_run(content, overrides=["algorithm.with_reflection=false"])
+    assert str(caught.value) == (
+        "algorithm.with_reflection is an option of a recipe, and here the algorithm is spelled out part by part; set "
+        "algorithm.recipe too, or change the part itself"
+    )
+
+
+def test_settings_of_a_part_that_was_switched_off_are_refused() -> None:
+    section = {"recipe": "r3", "with_reflection": False, "guidance": {"prompt": "terse"}}
+    with pytest.raises(ConfigError) as caught:
+        decode_algorithm({"algorithm": section})
+    assert str(caught.value) == (
+        "algorithm.guidance: the recipe 'r3', with the options given, has no guidance whose settings could change; "
+        "leave the settings out, or give them a `kind`"
+    )
+    given = {"recipe": "grpo", "replay": {"kind": "cross_context_replay", "k": 3}}
+    assert decode_algorithm({"algorithm": given}).replay == CrossContextReplay(k=3)
