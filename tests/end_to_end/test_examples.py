@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from groupwise.training.loop import train
 from groupwise.training.run import open_run
 from tests.unit.envs.alfworld_data import games
 from tests.unit.envs.math_sets import gsm8k, write_lines
+from tests.unit.envs.openenv_servers import server
 from tests.unit.envs.shops import item, publish, told_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -39,6 +41,8 @@ SMALL = (
 PACKAGES = {"gymnasium": "gymnasium", "reasoning_gym": "reasoning_gym", "math": "math_verify", "textworld": "textworld"}
 PACKAGES |= {"storefront": "bm25s", "webshop": "bm25s", "search_qa": "bm25s"}
 PACKAGES |= {"textworld_express": "textworld_express", "scienceworld": "scienceworld"}
+PACKAGES |= {"bfcl": "bfcl_eval", "babyai": "minigrid", "sokoban": "gym_sokoban"}
+PACKAGES |= {"textarena": "textarena", "gem": "gem", "openenv": "openenv.core"}
 """What the environment of an example needs beside groupwise, by its kind."""
 
 
@@ -99,8 +103,9 @@ def test_it_makes_two_updates(path: Path, tmp_path: Path, monkeypatch: pytest.Mo
     warm = ("warm_start.tasks=4", "warm_start.epochs=1") if "warm_start" in content(path) else ()
     short = ("env.max_steps=3",) if path.parent.name == "recipes" else ()
     few = ("env.num_train=2", "env.num_test=2") if kind == "textworld" else ()  # each takes seconds to make
-    run = open_run(load_run(path, overrides=[*SMALL, *warm, *short, *files, *few]), tmp_path)
-    train(run)
+    with server(sessions=64) if kind == "openenv" else nullcontext() as running:
+        where = (f"env.url={running.url}",) if running else ()
+        train(open_run(load_run(path, overrides=[*SMALL, *warm, *short, *files, *few, *where]), tmp_path))
     with Journal(tmp_path / "journal.sqlite", read_only=True) as journal:
         assert journal.numbers() == [1, 2]
         assert len(journal.curve("rollout/success")) == 2

@@ -68,10 +68,10 @@ def _findings(file: Path | None, out: Path, *, has_trainer: bool) -> Iterator[Fi
 
 
 def _packages() -> Iterator[Finding]:
-    for package, extra in machine.EXTRAS.items():
+    for package in machine.EXTRAS:
         version = machine.installed(package)
         if version is None:
-            yield Finding("note", package, f"not installed; pip install 'groupwise[{extra}]' brings it")
+            yield Finding("note", package, f"not installed; {machine.install_command(package)} brings it")
         else:
             yield Finding("ok", package, version)
 

@@ -16,12 +16,28 @@ EXTRAS = {
     "peft": "train",
     "pyarrow": "parquet",
     "gymnasium": "gymnasium",
+    "alfworld": "alfworld",
+    "textworld": "textworld",
+    "textworld-express": "textworld_express",
+    "scienceworld": "scienceworld",
+    "reasoning-gym": "reasoning",
+    "math-verify": "math",
+    "bm25s": "search",
+    "rapidfuzz": "webshop",
+    "bfcl-eval": "bfcl",
+    "minigrid": "babyai",
+    "gym-sokoban": "sokoban",
+    "textarena": "textarena",
+    "gem-llm": "gem",
+    "websockets": "openenv",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "trackio": "trackio",
     "mlflow": "mlflow",
 }
 """Optional packages, and the extra of groupwise that installs each."""
+ALONE = {"bfcl-eval"}
+"""Of these the extra installs what is used of their needs, and not themselves: they ask for old versions of much."""
 
 
 def python() -> str:
@@ -35,6 +51,16 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def install_command(package: str) -> str:
+    """The command that brings an optional package.
+
+    >>> install_command("torch"), install_command("bfcl-eval")
+    ("pip install 'groupwise[train]'", "pip install 'groupwise[bfcl]' && pip install --no-deps bfcl-eval")
+    """
+    extra = f"pip install 'groupwise[{EXTRAS[package]}]'"
+    return f"{extra} && pip install --no-deps {package}" if package in ALONE else extra
 
 
 def usable_cores() -> int:

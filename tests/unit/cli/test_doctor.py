@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,13 @@ def test_a_sound_machine_passes_the_self_test(groupwise: Run) -> None:
 
 
 def test_every_optional_package_is_listed_with_its_extra(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = machine.installed
-    monkeypatch.setattr(machine, "installed", lambda name: None if name == "pyarrow" else known(name))
+    known, missing = machine.installed, ("pyarrow", "bfcl-eval")
+    monkeypatch.setattr(machine, "installed", lambda name: None if name in missing else known(name))
     out = groupwise("doctor").out
     assert about(out, "pyarrow") == ["note pyarrow: not installed; pip install 'groupwise[parquet]' brings it"]
+    assert about(out, "bfcl-eval") == [
+        "note bfcl-eval: not installed; pip install 'groupwise[bfcl]' && pip install --no-deps bfcl-eval brings it"
+    ]
     assert about(out, "torch") == [f"ok torch: {torch.__version__}"]
 
 
@@ -194,3 +198,8 @@ def test_the_machines_own_facts_are_plausible(monkeypatch: pytest.MonkeyPatch) -
     assert memory is None or memory > 1e6
     assert machine.installed("numpy") is not None
     assert machine.installed("no-such-package") is None
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    content = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(machine.EXTRAS.values()) == set(content["project"]["optional-dependencies"]) - {"dev"}

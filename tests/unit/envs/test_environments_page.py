@@ -22,6 +22,12 @@ OUTSIDE = {
     "textworld",
     "textworld_express",
     "scienceworld",
+    "bfcl",
+    "babyai",
+    "sokoban",
+    "textarena",
+    "gem",
+    "openenv",
     "reasoning_gym",
     "math",
     "webshop",
@@ -94,3 +100,9 @@ def test_the_reasoning_gym_transcript_is_what_happens() -> None:
     pytest.importorskip("reasoning_gym", reason="the extra `reasoning` is not installed")
     part: Any = ENVS["reasoning_gym"](family="chain_sum", options={"max_terms": 3, "max_digits": 2})
     assert block("<!-- transcript: reasoning_gym -->\n```text") == transcript(part)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["bfcl", "babyai", "sokoban"])
+def test_transcripts_from_packages_are_what_happens(kind: str) -> None:
+    assert block(f"<!-- transcript: {kind} -->\n```text") == transcript(as_it_comes(kind))

@@ -57,6 +57,13 @@ def test_an_environment_that_shows_something_else_is_a_fault() -> None:
     assert host.open({0: task()}) == {0: error("EnvironmentFault: observe gave str; return an Observation")}
 
 
+def test_an_environment_that_waited_in_vain_timed_out() -> None:
+    def wait() -> None:
+        raise TimeoutError("no answer")
+
+    assert guarded(wait) == Fault(reason=StopReason.TIMEOUT, message="TimeoutError: no answer")
+
+
 def test_the_interrupt_of_a_user_is_nobodys_fault() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt

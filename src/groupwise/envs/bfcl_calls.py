@@ -1,0 +1,83 @@
+"""Function calls in a response: read as Python or JSON, never evaluated."""
+
+from __future__ import annotations
+
+import ast
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+LONGEST = 20_000
+"""Characters of a response that is still read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """A call of a function with arguments that are plain values.
+
+    Worked example: `mv(source='a.txt', destination='temp')` has the name "mv" and two arguments by name.
+    """
+
+    name: str
+    """Name of the function."""
+    values: tuple[Any, ...] = ()
+    """Arguments by place."""
+    named: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments by name."""
+
+
+def read_calls(text: str) -> tuple[Call, ...] | None:
+    """The calls of a response, or None where it is something else.
+
+    A response is one call, `cd(folder='temp')`, or a list of calls in the order in which they are carried out. A call
+    may also be a JSON object with `name` and `arguments`. The empty list is no call.
+
+    >>> [call.name for call in read_calls("[cd(folder='temp'), ls()]") or ()]
+    ['cd', 'ls']
+    >>> read_calls("I moved the file."), read_calls("[]")
+    (None, ())
+    """
+    text = text.strip()
+    if len(text) > LONGEST:
+        return None
+    found = _from_json(text)
+    return _from_python(text) if found is None else found
+
+
+def _from_json(text: str) -> tuple[Call, ...] | None:
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    listed = said if isinstance(said, list) else [said]
+    calls = []
+    for each in listed:
+        if not isinstance(each, dict) or set(each) != {"name", "arguments"}:
+            return None
+        if not isinstance(each["name"], str) or not isinstance(each["arguments"], dict):
+            return None
+        calls.append(Call(name=each["name"], named=each["arguments"]))
+    return tuple(calls)
+
+
+def _from_python(text: str) -> tuple[Call, ...] | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # odd escapes in a text are the policy's affair
+            said = ast.parse(text, mode="eval").body
+        return tuple(_call(each) for each in (said.elts if isinstance(said, ast.List) else [said]))
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
+
+
+def _call(node: ast.expr) -> Call:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise ValueError("not a call of a named function")
+    named: dict[str, Any] = {}
+    for each in node.keywords:
+        if each.arg is None or each.arg in named:
+            raise ValueError("arguments that are unpacked, or given twice")
+        named[each.arg] = ast.literal_eval(each.value)
+    return Call(name=node.func.id, values=tuple(ast.literal_eval(each) for each in node.args), named=named)

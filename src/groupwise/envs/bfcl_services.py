@@ -1,0 +1,194 @@
+"""BFCL's simulated services in one attempt's hands: calls, copies, fingerprints, and the state its answers lead to."""
+
+from __future__ import annotations
+
+import copy
+import decimal
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from hashlib import sha256
+from importlib import import_module
+from random import Random
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from groupwise.core.errors import RecordError
+from groupwise.envs.bfcl_calls import Call, read_calls
+from groupwise.envs.bfcl_files import MODULES, SIMULATORS, Category, Conversation, conversations
+
+STATELESS = ("MathAPI",)
+"""Services that begin with nothing."""
+COSTLY = ("exponent", "precision", "decimal_places")
+"""Arguments with which a number can grow beyond all bounds."""
+LARGEST = 1_000
+"""What they may be at most."""
+PASSING = ("_last_modified", "_api_description")
+"""What a service keeps and no function shows: the time of day, and words about itself."""
+
+
+class Result(NamedTuple):
+    """What came of a call: the text, and whether there is such a function with such arguments."""
+
+    text: str
+    fits: bool
+
+
+class Services:
+    """The services of one attempt.
+
+    A call is carried out as the package's own executor does it, and its result has the same text. That one finds the
+    services by name in a module that all attempts share, and evaluates what the policy wrote; this one does neither.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._methods = _methods(conversation.classes)
+        self.instances: dict[str, Any] = {name: _begun(name, conversation) for name in conversation.classes}
+        """The package's own objects, by class, for its checkers."""
+
+    def call(self, call: Call) -> Result:
+        """Carry out a call."""
+        owner = self._methods.get(call.name)
+        if owner is None:
+            return Result(f"Error during execution: name {call.name!r} is not defined", False)
+        method = getattr(self.instances[owner], call.name)
+        given = _given(method, call)
+        if given is not None and any(_is_costly(given.get(name)) for name in COSTLY):
+            return Result("Error during execution: the number is too large", True)
+        with _own_precision():
+            try:
+                text = _text(method(*copy.deepcopy(call.values), **copy.deepcopy(dict(call.named))))
+            except Exception as error:  # the simulators raise anything; the package tells it as a result
+                text = f"Error during execution: {error}"
+        return Result(text, given is not None)
+
+    def meant(self, call: Call) -> tuple[str, Mapping[str, Any] | None]:
+        """A call in a form that compares: the same arguments, by place or by name, are equal."""
+        owner = self._methods.get(call.name)
+        return call.name, None if owner is None else _given(getattr(self.instances[owner], call.name), call)
+
+    def fork(self) -> Services:
+        """An independent copy."""
+        twin = Services.__new__(Services)
+        twin._methods, twin.instances = self._methods, copy.deepcopy(self.instances)
+        return twin
+
+    def digest(self) -> str:
+        """Fingerprint of everything that a later call may depend on."""
+        return sha256(_plain(self.instances, ()).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What the answers of a turn lead to."""
+
+    calls: tuple[Call, ...]
+    """The calls."""
+    results: tuple[str, ...]
+    """What they tell."""
+    instances: Mapping[str, Any]
+    """The services after them; for reading alone."""
+    digests: tuple[str, ...]
+    """Fingerprint of the services before each call, and after the last."""
+
+
+@lru_cache(maxsize=256)
+def answered(category: Category, id: str) -> tuple[Turn, ...]:
+    """A task, played as its answers say."""
+    conversation = conversations(category)[id]
+    services, turns = Services(conversation), []
+    for said in conversation.answers:
+        calls = tuple(call for each in said for call in _answer(id, each))
+        digests, results = [services.digest()], []
+        for call in calls:
+            results.append(services.call(call).text)
+            digests.append(services.digest())
+        after = MappingProxyType(services.fork().instances)
+        turns.append(Turn(calls=calls, results=tuple(results), instances=after, digests=tuple(digests)))
+    return tuple(turns)
+
+
+def _answer(id: str, said: str) -> tuple[Call, ...]:
+    calls = read_calls(said)
+    if calls is None:
+        raise RecordError(f"bfcl {id}: the answer {said!r} is not a call with plain values; report it to the package")
+    return calls
+
+
+def _begun(name: str, conversation: Conversation) -> Any:
+    service = _class(name)()
+    if name not in STATELESS:
+        scenario = copy.deepcopy(dict(conversation.scenario.get(name, {})))
+        service._load_scenario(scenario, long_context=conversation.is_long)
+    return service
+
+
+@cache
+def _class(name: str) -> Any:
+    return getattr(import_module(f"{SIMULATORS}.{MODULES[name]}"), name)
+
+
+@cache
+def _methods(classes: tuple[str, ...]) -> dict[str, str]:
+    """The service of each function; where two have one of the same name, the later service's counts."""
+    return {
+        method: name
+        for name in classes
+        for method, _ in inspect.getmembers(_class(name), inspect.isfunction)
+        if not method.startswith("_")
+    }
+
+
+def _given(method: Any, call: Call) -> Mapping[str, Any] | None:
+    """The arguments by name, or None where they do not fit."""
+    try:
+        return dict(inspect.signature(method).bind(*call.values, **call.named).arguments)
+    except TypeError:
+        return None
+
+
+def _is_costly(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) > LARGEST
+
+
+@contextmanager
+def _own_precision() -> Iterator[None]:
+    """For one call alone: the mathematical service sets the precision of the whole process."""
+    mpmath: Any = import_module("mpmath")
+    digits = mpmath.mp.dps
+    with decimal.localcontext():
+        try:
+            yield
+        finally:
+            mpmath.mp.dps = digits
+
+
+def _text(result: Any) -> str:
+    if type(result) is dict:
+        try:
+            return json.dumps(result)
+        except (TypeError, ValueError):  # numbers of other kinds, or a cycle
+            return str(result)
+    return str(result)
+
+
+def _plain(value: Any, above: tuple[int, ...]) -> str:
+    """A value as text that is equal for equal values, whatever order and objects they are made of."""
+    if isinstance(value, Random):
+        return repr(value.getstate())
+    if isinstance(value, dict):
+        pairs = sorted(f"{key!r}:{_plain(each, above)}" for key, each in value.items())
+        return f"{{{','.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_plain(each, above) for each in value)}]"
+    if isinstance(value, set | frozenset):
+        return f"({','.join(sorted(_plain(each, above) for each in value))})"
+    if hasattr(value, "__dict__") and not isinstance(value, type):
+        if id(value) in above:  # a folder knows the folder above it
+            return "^"
+        kept = {key: each for key, each in vars(value).items() if key not in PASSING}
+        return f"{type(value).__name__}{_plain(kept, (*above, id(value)))}"
+    return repr(value)

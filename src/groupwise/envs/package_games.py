@@ -1,0 +1,167 @@
+"""What the adapters of game packages share: seeded games of a text in and a text out, made into environments.
+
+Such packages draw from the process-wide generators, list no actions, and say nothing of splits. Here a game draws from
+a generator of its own; its possible actions are those of a given list that a copy of it accepts; and its split follows
+from what the seed made, so that an instance which two seeds make is in one split only.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any, Protocol
+
+from groupwise.core.errors import RecordError
+from groupwise.core.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.panel import Panels, Proposal, build_panels
+from groupwise.envs.private_random import PrivateRandom
+from groupwise.envs.progress import Progress
+from groupwise.envs.words import vocabulary_of
+
+LARGEST = 100
+"""The largest number that a game is taken to say; each is a word, and a small model has to tell them apart."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """What a game shows after an action, or at its beginning."""
+
+    text: str
+    """What is shown."""
+    key: str
+    """What makes two steps comparable."""
+    reward: float = 0.0
+    """Reward of this action alone."""
+    valid: bool = True
+    """Whether the game accepted the action."""
+    success: bool | None = None
+    """How the game ended; None = it goes on."""
+
+
+class Game(Protocol):
+    """A game of a package that has begun; a deep copy of it goes on by itself."""
+
+    goal: str
+    """Its rules, which do not change while it is played."""
+    first: Turn
+    """What it shows at its beginning."""
+    instance: str
+    """The fingerprint of what the seed made, hidden things included."""
+
+    def play(self, action: str) -> Turn:
+        """Take an action."""
+        ...
+
+
+class GameEnvironment:
+    """One attempt at a game of a package."""
+
+    def __init__(self, task: Task, begin: Callable[[], Game], *, max_steps: int, actions: tuple[str, ...]) -> None:
+        self._actions, self._random = actions, PrivateRandom(task.seed)
+        self._progress = Progress(task, max_steps=max_steps)
+        with _lent(self._random):
+            self._game = begin()
+        if self._game.instance != task.payload["instance"]:
+            raise RecordError(
+                f"task {task.id}: its seed gives another game here than in the panel; use the package and Python "
+                "version that the panel was made with, and a game that does not follow from the order of a set"
+            )
+        self._observation = self._shown(self._game.first)
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        turn = self._play(action)
+        self._observation = self._shown(turn)
+        return self._progress.outcome(self._observation, success=turn.success, reward=turn.reward, valid=turn.valid)
+
+    def fork(self) -> GameEnvironment:
+        twin = GameEnvironment.__new__(GameEnvironment)
+        twin._actions, twin._observation = self._actions, self._observation
+        twin._random, twin._progress = self._random.fork(), self._progress.fork()
+        twin._game = copy.deepcopy(self._game)
+        return twin
+
+    def _play(self, action: str) -> Turn:
+        with _lent(self._random):
+            return self._game.play(action)
+
+    def _shown(self, turn: Turn) -> Observation:
+        listed = self._possible() if self._actions and turn.success is None else self._actions or None
+        return Observation(text=turn.text, state_key=turn.key, admissible=listed, goal=self._game.goal)
+
+    def _possible(self) -> tuple[str, ...]:
+        """The listed actions that the game would accept now."""
+        with _lent(self._random.fork()):
+            return tuple(action for action in self._actions if copy.deepcopy(self._game).play(action).valid)
+
+
+def instance_panels(
+    env: str, begin: Callable[[int], Game], payload: Mapping[str, Any], *, sizes: Mapping[str, int], tag: str
+) -> Panels:
+    """The panels of a game: its instances by the seeds 0, 1, 2, ..., each in the split of its content."""
+
+    def propose(seed: int) -> Proposal:
+        with _lent(PrivateRandom(seed)):
+            instance = begin(seed).instance
+        return Proposal(payload={**payload, "instance": instance}, seed=seed, tags=(tag,))
+
+    return build_panels(env, propose, sizes=sizes)
+
+
+@contextmanager
+def _lent(chances: PrivateRandom) -> Iterator[None]:
+    """Within, chance is the game's own, and what it prints for its authors is not seen."""
+    with chances.in_place(), redirect_stdout(StringIO()):
+        yield
+
+
+def fingerprint(*made: Any) -> str:
+    """A digest of what a seed made, the same in every process."""
+    return hashlib.sha256(json.dumps([_plain(each) for each in made]).encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; sets in order, and of objects their class and fields."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return sorted(([json.dumps(_plain(key)), _plain(each)] for key, each in value.items()), key=json.dumps)
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(each) for each in value), key=json.dumps)
+    if isinstance(value, Sequence):
+        return [_plain(each) for each in value]
+    if hasattr(value, "tolist"):  # numpy's
+        return _plain(value.tolist())
+    return [type(value).__name__, _plain(getattr(value, "__dict__", {}))]
+
+
+@cache
+def words_in_files(*places: Path) -> tuple[str, ...]:
+    """Every word in the texts of some source files, or of those in some folders: all that a game can say, and more."""
+    files = [file for place in places for file in (sorted(place.iterdir()) if place.is_dir() else [place])]
+    texts = [text for file in files for text in _texts(file)]
+    numbers = (str(number) for number in range(LARGEST + 1))
+    return vocabulary_of((*texts, *numbers, " ".join(ascii_lowercase)))
+
+
+def _texts(file: Path) -> Iterator[str]:
+    """The texts within a Python or JSON file."""
+    if file.suffix == ".py":
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+    elif file.suffix == ".json":
+        yield json.dumps(json.loads(file.read_text(encoding="utf-8")), ensure_ascii=False).replace("\\n", " ")

@@ -1,0 +1,200 @@
+"""textarena's games for one player."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.parts import Part
+from groupwise.core.records import Task
+from groupwise.envs.java_worlds import package_version
+from groupwise.envs.package_games import GameEnvironment, Turn, fingerprint, instance_panels, words_in_files
+from groupwise.envs.panel import Panels, check_env, choose_split
+from groupwise.envs.words import vocabulary_of
+
+ENV = "textarena"
+PACKAGE = "textarena"
+BEGINNING = "The game begins."
+
+
+class Textarena(Part, slot="env"):
+    """A game of textarena (Guertler et al. 2025, arXiv:2504.11442) for one player, such as "FrozenLake-v0".
+
+    The goal is the game's own prompt, so that it is said once; a text is what the game said since the last action, and
+    the board. A game pays at its end: 1 where it is solved, often a part of that where it is not. A fork is a copy.
+
+    Choices: the `state_key` is the board; in games without one, the actions and what was said to them, in any order. An
+    action is put into the brackets that games look for, unless it has some. Two invalid actions in a row end most
+    games; `allowed_errors` says how many are forgiven instead. A game's own limit on turns is one of its rules, so it
+    terminates the attempt. An instance's split follows from what its seed makes, so a game with few instances has small
+    panels, and one with a single instance none. There is no expert.
+    """
+
+    id: str
+    """Name in textarena's registry, without the ending of a wrapper."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Options of the game, such as its size."""
+    actions: tuple[str, ...] = ()
+    """Actions to list where the game accepts them; none = any text. To find out costs a copy of the game each."""
+    allowed_errors: Annotated[int, Field(ge=0)] | None = None
+    """Invalid actions in a row that a game forgives; None = as many as it does by itself, usually 1."""
+    success_reward: float = 1.0
+    """From which reward at the end an attempt is a success."""
+    seeds_differ: bool = False
+    """Whether each seed is an instance of its own: for games that draw what matters later, as Minesweeper its mines."""
+    words: tuple[str, ...] = ()
+    """Words of its texts that do not stand in its files, such as "5x5" or numbers above 100; for a tokenizer from
+    scratch."""
+    about: str = "Play the game."
+    """The instruction: one line that tells the agent what to do."""
+    num_train: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """Tasks in the training panel, if there are so many instances."""
+    num_validation: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """Tasks in the validation panel."""
+    num_test: Annotated[int, Field(ge=1, le=100_000)] = 200
+    """Tasks in the test panel."""
+    max_steps: Annotated[int, Field(ge=1)] = 50
+    """Steps before an attempt is truncated."""
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        sizes = (self.num_train, self.num_validation, self.num_test)
+        options = json.dumps(self.kwargs, sort_keys=True)
+        return choose_split(_panels(self.id, options, self.seeds_differ, sizes), split)
+
+    def open(self, task: Task) -> GameEnvironment:
+        check_env(task, ENV)
+        of = task.payload
+        begin = partial(
+            TextarenaGame,
+            str(of["id"]),
+            of["kwargs"],
+            task.seed,
+            allowed_errors=self.allowed_errors,
+            success_reward=self.success_reward,
+            seeds_differ=self.seeds_differ,
+        )
+        return GameEnvironment(task, begin, max_steps=self.max_steps, actions=self.actions)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        known = _words(type(_made(self.id, self.kwargs)).__module__)
+        return vocabulary_of((self.instruction(), BEGINNING, *self.actions, *self.words, *known))
+
+    def instruction(self) -> str:
+        return self.about
+
+
+class TextarenaGame:
+    """A game of textarena, from its beginning."""
+
+    def __init__(
+        self,
+        id: str,
+        kwargs: Mapping[str, Any],
+        seed: int,
+        *,
+        allowed_errors: int | None = None,
+        success_reward: float = 1.0,
+        seeds_differ: bool = False,
+    ) -> None:
+        self._game = _made(id, kwargs)
+        self._solved_at = success_reward
+        self._said: frozenset[str] = frozenset()
+        self._board = self.goal = ""
+        try:
+            self._game.reset(num_players=1, seed=seed)
+        except Exception as error:  # a game says in its own way that it is for two, or that words are missing
+            raise _not_for_one(id, _reason(error)) from None
+        if type(self._game.state).__name__ != "SinglePlayerState":  # some begin alone, and wait for the others
+            raise _not_for_one(id, f"it keeps a {type(self._game.state).__name__}")
+        if allowed_errors is not None:
+            self._game.state.error_allowance = allowed_errors
+        said = self._read()
+        self.first = self._turn(said or ("" if self._board else BEGINNING))
+        self.instance = fingerprint(self._game.state.game_state, self.goal, self._board, seed if seeds_differ else None)
+
+    def play(self, action: str) -> Turn:
+        """Take an action."""
+        state = self._game.state
+        errors = state.error_count
+        ended, _ = self._game.step(action if "[" in action else f"[{action}]")
+        valid = state.error_count <= errors and not state.game_info[0].get("invalid_move")
+        said = self._read()
+        if valid:
+            self._said |= {f"{action}: {said}"}
+        if not ended:
+            return self._turn(said, valid=valid)
+        rewards, told = self._game.close()
+        reward, reason = float(rewards[0]), str(told[0].get("reason") or "")
+        text = "\n".join(part for part in (said, reason) if part)
+        return self._turn(text, valid=valid, reward=reward, success=reward >= self._solved_at)
+
+    def _read(self) -> str:
+        """What the game said since it was last read; the prompt becomes the goal, the board is kept."""
+        said = []
+        for _, text, kind in self._game.get_observation()[1]:
+            name = getattr(kind, "name", "")  # a few games say something else
+            if name == "PROMPT":
+                self.goal = str(text).strip()
+            elif name == "GAME_BOARD":
+                self._board = str(text).strip("\n")
+            elif name != "PLAYER_ACTION":
+                said.append(str(text).strip())
+        return "\n".join(said)
+
+    def _turn(self, said: str, **rest: Any) -> Turn:
+        text = "\n".join(part for part in (said, self._board) if part)
+        return Turn(text=text, key=self._board or "\n".join(sorted(self._said)), **rest)
+
+
+@lru_cache(8)
+def _panels(id: str, kwargs: str, seeds_differ: bool, sizes: tuple[int, int, int]) -> Panels:
+    options = json.loads(kwargs)
+    payload = {"id": id, "kwargs": options, "version": package_version(ENV, PACKAGE)}
+    names = ("train", "validation", "test")
+    begin = partial(TextarenaGame, id, options, seeds_differ=seeds_differ)
+    return instance_panels(ENV, begin, payload, sizes=dict(zip(names, sizes, strict=True)), tag=id)
+
+
+def _made(id: str, kwargs: Mapping[str, Any]) -> Any:
+    """A game without the wrappers that put all that was ever said into one text."""
+    try:
+        textarena = import_module(PACKAGE)
+    except ImportError:
+        raise ConfigError(
+            "the environment 'textarena' needs a package that is not here; pip install 'groupwise[textarena]'"
+        ) from None
+    known = textarena.envs.registration.ENV_REGISTRY
+    if id not in known:
+        raise ConfigError(f"textarena: there is no game {id!r}; {nearest(id, known)}")
+    try:
+        game = textarena.make(id, **kwargs)
+    except Exception as error:  # an option that it does not have, words that it would download
+        raise ConfigError(f"textarena {id!r}: it cannot be made ({_reason(error)}); look at env.kwargs") from None
+    while isinstance(game, textarena.Wrapper):
+        game = game.env
+    return game
+
+
+def _not_for_one(id: str, reason: str) -> ConfigError:
+    return ConfigError(f"textarena {id!r}: it does not begin with one player ({reason}); name a game for one")
+
+
+def _reason(error: Exception) -> str:
+    """What an exception says, in one line."""
+    said = [line.strip() for line in str(error).splitlines() if line.strip(" *")]
+    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+
+
+def _words(module: str) -> tuple[str, ...]:
+    """All that a game can say: the texts in its own files, and those of the package that speak of every game."""
+    own = Path(str(import_module(module).__file__)).parent
+    package = Path(str(import_module(PACKAGE).__file__)).parent
+    english = [file for file in (own / "locales" / "en.json", package / "locales" / "en.json") if file.exists()]
+    return words_in_files(own, package / "state.py", package / "core.py", *english)
