@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import ConfigError, FileError, RecordError
-from groupwise.envs import SPLITS, SearchQa, check_environment
+from groupwise.envs import SPLITS, SearchQa, check_environment, search_qa
 from groupwise.envs.bm25 import Bm25
 from groupwise.envs.search_qa_corpus import read_corpus, read_questions
 from groupwise.envs.search_qa_score import exact_match, f1, normalised
@@ -53,6 +53,7 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bm25s", None)
+    search_qa._corpus.cache_clear()  # an index that another test built would need no package
     part = SearchQa()
     with pytest.raises(ConfigError) as raised:
         part.open(part.panel("test")[0]).act("<search>x y z</search>")
