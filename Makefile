@@ -29,10 +29,10 @@ demo-credit: $(READY)  ## audit recorded ALFWorld rollouts and explain one numbe
 	$(BIN)/groupwise explain examples/alfworld_rollouts.jsonl --task $(TASK) --attempt 7 --step 8 --recipe hgpo
 
 test: $(READY)  ## run the tests (a few minutes)
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
 
 test-all: $(READY)  ## run the slow tests too
-	$(BIN)/python -m pytest -n 2 -m "not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu"
 
 check: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .
