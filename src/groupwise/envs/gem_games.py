@@ -8,15 +8,21 @@ from collections.abc import Mapping
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from groupwise.core.errors import ConfigError, nearest
-from groupwise.core.parts import Part
 from groupwise.core.records import Task
 from groupwise.envs.java_worlds import package_version
-from groupwise.envs.package_games import GameEnvironment, Turn, fingerprint, instance_panels, words_in_files
+from groupwise.envs.package_games import (
+    GameEnvironment,
+    PackageGames,
+    Turn,
+    fingerprint,
+    instance_panels,
+    words_in_files,
+)
 from groupwise.envs.panel import Panels, check_env, choose_split
 from groupwise.envs.words import vocabulary_of
 
@@ -30,7 +36,7 @@ COUNTED = re.compile(r"^At turn \d+, ")
 """How a message begins; the number would make every visit of a situation a new one."""
 
 
-class Gem(Part, slot="env"):
+class Gem(PackageGames, slot="env"):
     """A language game of GEM (Liu et al. 2025, arXiv:2510.01051), such as "game:Minesweeper-v0-easy".
 
     The goal is the game's instructions, so that they are said once; a text is what the game says of the last action,
@@ -46,27 +52,6 @@ class Gem(Part, slot="env"):
 
     id: str
     """Name in GEM's registry, beginning with "game:"."""
-    kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Options of the game, such as its size."""
-    actions: tuple[str, ...] = ()
-    """Actions to list where the game accepts them; none = any text. To find out costs a copy of the game each."""
-    success_reward: float = 1.0
-    """From which reward at the end an attempt is a success."""
-    seeds_differ: bool = False
-    """Whether each seed is an instance of its own: for games that draw what matters later, as Minesweeper its mines."""
-    words: tuple[str, ...] = ()
-    """Words of its texts that do not stand in its files, such as "5x5" or numbers above 100; for a tokenizer from
-    scratch."""
-    about: str = "Play the game."
-    """The instruction: one line that tells the agent what to do."""
-    num_train: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    """Tasks in the training panel, if there are so many instances."""
-    num_validation: Annotated[int, Field(ge=1, le=100_000)] = 100
-    """Tasks in the validation panel."""
-    num_test: Annotated[int, Field(ge=1, le=100_000)] = 200
-    """Tasks in the test panel."""
-    max_steps: Annotated[int, Field(ge=1)] = 50
-    """Steps before an attempt is truncated."""
 
     @field_validator("id")
     @classmethod
@@ -76,9 +61,7 @@ class Gem(Part, slot="env"):
         return id
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        sizes = (self.num_train, self.num_validation, self.num_test)
-        options = json.dumps(self.kwargs, sort_keys=True)
-        return choose_split(_panels(self.id, options, self.seeds_differ, sizes), split)
+        return choose_split(_panels(self.id, self.options, self.seeds_differ, self.sizes), split)
 
     def open(self, task: Task) -> GameEnvironment:
         check_env(task, ENV)
@@ -95,9 +78,6 @@ class Gem(Part, slot="env"):
     def vocabulary(self) -> tuple[str, ...]:
         file = Path(str(import_module(type(_made(self.id, self.kwargs)).__module__).__file__))
         return vocabulary_of((self.instruction(), BEGINNING, *self.actions, *self.words, *words_in_files(file)))
-
-    def instruction(self) -> str:
-        return self.about
 
 
 class GemGame:

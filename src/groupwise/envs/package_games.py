@@ -18,9 +18,12 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
 
 from groupwise.core.errors import RecordError
+from groupwise.core.parts import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.panel import Panels, Proposal, build_panels
@@ -30,6 +33,47 @@ from groupwise.envs.words import vocabulary_of
 
 LARGEST = 100
 """The largest number that a game is taken to say; each is a word, and a small model has to tell them apart."""
+
+
+class PackageGames(Part):
+    """What every adapter of a game package is told."""
+
+    id: str
+    """Name of the game in the package's registry."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Options of the game, such as its size."""
+    actions: tuple[str, ...] = ()
+    """Actions to list where the game accepts them; none = any text. To find out costs a copy of the game each."""
+    success_reward: float = 1.0
+    """From which reward at the end an attempt is a success."""
+    seeds_differ: bool = False
+    """Whether each seed is an instance of its own: for games that draw what matters later, as Minesweeper its mines."""
+    words: tuple[str, ...] = ()
+    """Words of its texts that do not stand in its files, such as "5x5" or numbers above 100; for a tokenizer from
+    scratch."""
+    about: str = "Play the game."
+    """The instruction: one line that tells the agent what to do."""
+    num_train: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """Tasks in the training panel, if there are so many instances."""
+    num_validation: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """Tasks in the validation panel."""
+    num_test: Annotated[int, Field(ge=1, le=100_000)] = 200
+    """Tasks in the test panel."""
+    max_steps: Annotated[int, Field(ge=1)] = 50
+    """Steps before an attempt is truncated."""
+
+    @property
+    def options(self) -> str:
+        """The game's options as text: equal where they are equal."""
+        return json.dumps(self.kwargs, sort_keys=True)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Tasks in the three panels."""
+        return self.num_train, self.num_validation, self.num_test
+
+    def instruction(self) -> str:
+        return self.about
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

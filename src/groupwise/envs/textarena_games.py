@@ -12,10 +12,16 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from groupwise.core.errors import ConfigError, nearest
-from groupwise.core.parts import Part
 from groupwise.core.records import Task
 from groupwise.envs.java_worlds import package_version
-from groupwise.envs.package_games import GameEnvironment, Turn, fingerprint, instance_panels, words_in_files
+from groupwise.envs.package_games import (
+    GameEnvironment,
+    PackageGames,
+    Turn,
+    fingerprint,
+    instance_panels,
+    words_in_files,
+)
 from groupwise.envs.panel import Panels, check_env, choose_split
 from groupwise.envs.words import vocabulary_of
 
@@ -24,7 +30,7 @@ PACKAGE = "textarena"
 BEGINNING = "The game begins."
 
 
-class Textarena(Part, slot="env"):
+class Textarena(PackageGames, slot="env"):
     """A game of textarena (Guertler et al. 2025, arXiv:2504.11442) for one player, such as "FrozenLake-v0".
 
     The goal is the game's own prompt, so that it is said once; a text is what the game said since the last action, and
@@ -39,34 +45,11 @@ class Textarena(Part, slot="env"):
 
     id: str
     """Name in textarena's registry, without the ending of a wrapper."""
-    kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Options of the game, such as its size."""
-    actions: tuple[str, ...] = ()
-    """Actions to list where the game accepts them; none = any text. To find out costs a copy of the game each."""
     allowed_errors: Annotated[int, Field(ge=0)] | None = None
     """Invalid actions in a row that a game forgives; None = as many as it does by itself, usually 1."""
-    success_reward: float = 1.0
-    """From which reward at the end an attempt is a success."""
-    seeds_differ: bool = False
-    """Whether each seed is an instance of its own: for games that draw what matters later, as Minesweeper its mines."""
-    words: tuple[str, ...] = ()
-    """Words of its texts that do not stand in its files, such as "5x5" or numbers above 100; for a tokenizer from
-    scratch."""
-    about: str = "Play the game."
-    """The instruction: one line that tells the agent what to do."""
-    num_train: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    """Tasks in the training panel, if there are so many instances."""
-    num_validation: Annotated[int, Field(ge=1, le=100_000)] = 100
-    """Tasks in the validation panel."""
-    num_test: Annotated[int, Field(ge=1, le=100_000)] = 200
-    """Tasks in the test panel."""
-    max_steps: Annotated[int, Field(ge=1)] = 50
-    """Steps before an attempt is truncated."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        sizes = (self.num_train, self.num_validation, self.num_test)
-        options = json.dumps(self.kwargs, sort_keys=True)
-        return choose_split(_panels(self.id, options, self.seeds_differ, sizes), split)
+        return choose_split(_panels(self.id, self.options, self.seeds_differ, self.sizes), split)
 
     def open(self, task: Task) -> GameEnvironment:
         check_env(task, ENV)
@@ -85,9 +68,6 @@ class Textarena(Part, slot="env"):
     def vocabulary(self) -> tuple[str, ...]:
         known = _words(type(_made(self.id, self.kwargs)).__module__)
         return vocabulary_of((self.instruction(), BEGINNING, *self.actions, *self.words, *known))
-
-    def instruction(self) -> str:
-        return self.about
 
 
 class TextarenaGame:

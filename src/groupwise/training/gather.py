@@ -41,12 +41,6 @@ class Gathered:
         """The attempts that a fault ended."""
         return [trajectory for trajectory in self.played if not _survived(trajectory)]
 
-    @property
-    def compared(self) -> list[Trajectory]:
-        """All attempts that are compared with one another: the chosen ones, then the past ones that joined."""
-        joined = [one.trajectory for one in self.recalled if one.trajectory and not one.keeps_credit]
-        return [*self.chosen, *joined]
-
 
 @dataclass
 class _Rounds:

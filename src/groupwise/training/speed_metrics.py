@@ -10,10 +10,10 @@ from groupwise.rollout.waiting import Waiting
 
 
 def speed_metrics(
-    survivors: Sequence[Trajectory], totals: Totals, seconds: Mapping[str, float], waiting: Waiting
+    played: Sequence[Trajectory], totals: Totals, seconds: Mapping[str, float], waiting: Waiting
 ) -> dict[str, float]:
     """Tokens a second of sampling and of learning, from the seconds by stage; steps a second of environments."""
-    sampled = sum(len(step.response_ids) for trajectory in survivors for step in trajectory.steps)
+    sampled = sum(len(step.response_ids) for trajectory in played for step in trajectory.steps)
     counted = {
         "sampled_tokens": (sampled, seconds.get("seconds/rollout")),
         "trained_tokens": (totals.tokens, seconds.get("seconds/learn")),

@@ -17,11 +17,12 @@ from rich.console import Console
 pytest.importorskip("torch")
 
 from groupwise.cli import live, run_folders
-from groupwise.core.journal import Evaluated, Journal, Update
+from groupwise.core.journal import Journal, Update
 from groupwise.recipes.run_file import load_run
 from groupwise.training.evaluation_summary import Evaluation, evaluations_of
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
+from tests.unit.evaluations import evaluated
 
 ROOT = Path(__file__).parents[3]
 
@@ -115,19 +116,7 @@ def update(number: int, success: float) -> Update:
 
 
 def evaluation(number: int) -> Evaluation:
-    row = Evaluated(
-        number=number,
-        split="test",
-        seed=0,
-        task="a",
-        attempt=0,
-        panel="p",
-        tags="",
-        stop="terminated",
-        success=0.0,
-        outcome=0.0,
-        steps=2,
-    )
+    row = evaluated(number=number, success=0.0, outcome=0.0)
     return Evaluation.of([row])
 
 
@@ -196,6 +185,8 @@ import sys
 sys.path.insert(0, {root!r})
 from tests.unit.cli.test_train import update
 from groupwise.cli.live import shown_live
+from tests.unit.evaluations import evaluated
+from tests.unit.evaluations import evaluated
 with shown_live("runs/x", 4, plain={plain}) as screen:
     for number in (1, 2):
         screen.stage("learn", number)

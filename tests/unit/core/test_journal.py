@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from groupwise import FileError, Step, StopReason, Task, Trajectory
-from groupwise.core.journal import Evaluated, Journal, Update
+from groupwise.core.journal import Journal, Update
+from tests.unit.evaluations import evaluated
 
 TASK = Task.create(env="identity", seed=1)
 
@@ -120,20 +121,7 @@ def test_attempts_that_a_fault_ended_are_named_and_forgotten_with_their_update(t
 
 def test_a_journal_from_before_tokens_were_counted_is_read_and_written_on(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
-    row = Evaluated(
-        number=1,
-        split="test",
-        seed=0,
-        task="a",
-        attempt=0,
-        panel="p",
-        tags="",
-        stop="terminated",
-        success=1.0,
-        outcome=1.0,
-        steps=2,
-        tokens=7,
-    )
+    row = evaluated(tokens=7)
     with Journal(path) as journal:
         journal.write_evaluation([row])
     database = sqlite3.connect(path)

@@ -13,17 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from groupwise import ConfigError, StopReason
 from groupwise.core.errors import EnvironmentFault
-from groupwise.envs import Gridworld, Household, Observation
-from groupwise.rollout.hosts import Fault, Host, InProcess
+from groupwise.envs import Observation
+from groupwise.rollout.hosts import Fault
 from groupwise.rollout.workers import Workers
 from tests.unit.rollout.troublesome import Forgetful, Homesick, Troublesome, task
 
@@ -323,51 +320,6 @@ def test_what_no_run_file_can_say_is_refused() -> None:
     assert refusal(main()) == "Main stands in the main script, which workers do not run; move it to a module"
     for options in ({"num": 0}, {"timeout": 0.0}):
         assert "both must be above 0" in refusal(Troublesome(), **options)
-
-
-ENVS = (Household(), Gridworld(slip=0.2))
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[list[Workers]]:
-    made = [Workers(env, num=num, timeout=10.0) for env, num in zip(ENVS, (2, 1), strict=True)]
-    yield made
-    for host in made:
-        host.shutdown()
-
-
-def play(host: Host, env: Any, chosen: list[int], seed: int, *, kill_at: int | None = None) -> list[Any]:
-    """Everything a host says when random actions, some of them nonsense, are played to the end."""
-    draw = Random(seed)
-    panel = env.panel("train")
-    seen: dict[int, Any] = dict(host.open({number: panel[index] for number, index in enumerate(chosen)}))
-    said: list[Any] = [seen]
-    while seen:
-        if len(said) == kill_at and isinstance(host, Workers):
-            kill(host.pids[0])
-        actions = {n: draw.choice([*shown.admissible, "gibberish"]) for n, shown in seen.items()}
-        outcomes: dict[int, Any] = dict(host.act(actions))
-        said.append(outcomes)
-        host.close([number for number, outcome in outcomes.items() if outcome.ended])
-        seen = {number: outcome.observation for number, outcome in outcomes.items() if not outcome.ended}
-    return said
-
-
-@given(st.integers(0, 1), st.lists(st.integers(0, 999), min_size=1, max_size=6), st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
-def test_workers_say_what_environments_in_this_process_say(
-    hosts: list[Workers], which: int, chosen: list[int], seed: int
-) -> None:
-    env = ENVS[which]
-    assert play(hosts[which], env, chosen, seed) == play(InProcess(env), env, chosen, seed)
-
-
-@pytest.mark.parametrize(("which", "kill_at"), [(0, 4), (1, 1)])
-def test_killing_workers_changes_nothing_that_is_said(hosts: list[Workers], which: int, kill_at: int) -> None:
-    env, chosen = ENVS[which], list(range(8))
-    expected = play(InProcess(env), env, chosen, 7)
-    assert len(expected) > kill_at
-    assert play(hosts[which], env, chosen, 7, kill_at=kill_at) == expected
 
 
 def test_a_group_with_three_bad_environments_completes_with_the_fourth(one: Workers) -> None:

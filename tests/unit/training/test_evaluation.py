@@ -11,20 +11,9 @@ from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.intervals import clustered, wilson
 from groupwise.core.journal import Evaluated
 from groupwise.training.evaluation_summary import Evaluation, evaluations_of
+from tests.unit.evaluations import evaluated
 
-ROW = Evaluated(
-    number=5,
-    split="test",
-    seed=0,
-    task="a",
-    attempt=0,
-    panel="p",
-    tags="heat",
-    stop="terminated",
-    success=1.0,
-    outcome=10.0,
-    steps=4,
-)
+ROW = evaluated(number=5, tags="heat", outcome=10.0, steps=4)
 
 
 def rows() -> list[Evaluated]:

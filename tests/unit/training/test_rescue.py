@@ -297,7 +297,7 @@ def test_a_task_that_comes_again_in_a_later_round_is_helped_with_further_attempt
         found = gather(run, number)
         ids = [one.id for one in found.played]
         assert len(ids) == len(set(ids))
-        members = [(one.task.id, one.attempt) for one in found.compared]
+        members = [(one.task.id, one.attempt) for one in found.chosen]
         assert len(members) == len(set(members))
         most = max(most, len(found.survivors))
     assert most > 4, "there were several rounds"

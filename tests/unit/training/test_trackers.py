@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.journal import Evaluated, Update
+from groupwise.core.journal import Update
 from groupwise.core.parts import Part, catalogue
 from groupwise.training.evaluation_summary import Evaluation
 from groupwise.training.metrics import METRICS
 from groupwise.training.trackers import Csv, Mlflow, Tensorboard, Trackio, Wandb, check_trackers, tracked
+from tests.unit.evaluations import evaluated
 
 CONFIG = {"seed": 3, "env": {"kind": "identity"}, "rewards": [{"kind": "environment", "weight": 1.0}]}
 
@@ -27,19 +28,7 @@ def update(number: int, **metrics: float) -> Update:
 
 
 def evaluation(number: int) -> Evaluation:
-    row = Evaluated(
-        number=number,
-        split="test",
-        seed=0,
-        task="a",
-        attempt=0,
-        panel="p",
-        tags="",
-        stop="terminated",
-        success=1.0,
-        outcome=1.0,
-        steps=2,
-    )
+    row = evaluated(number=number)
     return Evaluation.of([row])
 
 

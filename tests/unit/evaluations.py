@@ -1,0 +1,25 @@
+"""Attempts of an evaluation, for tests that need some."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from groupwise.core.journal import Evaluated
+
+
+def evaluated(**over: Any) -> Evaluated:
+    """A solved attempt at task `a` after update 1; `over` says what is different."""
+    row: dict[str, Any] = {
+        "number": 1,
+        "split": "test",
+        "seed": 0,
+        "task": "a",
+        "attempt": 0,
+        "panel": "p",
+        "tags": "",
+        "stop": "terminated",
+        "success": 1.0,
+        "outcome": 1.0,
+        "steps": 2,
+    }
+    return Evaluated(**(row | over))
