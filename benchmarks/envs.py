@@ -1,13 +1,15 @@
-"""Steps a second of environments from packages: the stock game against ours, and many at once in 0, 1, 2 and 4 workers.
+"""Steps a second of every environment: its makers' own against ours, and many at once in 0, 1, 2 and 4 workers.
 
-    ALFWORLD_DATA=... python -m benchmarks.envs [--seconds 3] [--write benchmarks/results/envs.json]
+    ALFWORLD_DATA=... python -m benchmarks.envs [--seconds 2] [--only NAME] [--write benchmarks/results/envs.json]
 
-Random admissible actions, each attempt to its end or for 50 steps. Opening counts: a stock game is loaded and reset for
-each attempt, as its makers' loop does, where ours keeps games that were read; the steps alone are given beside. An
-environment whose package or games are missing is left out, and the result says so. With many at once, a round is one
-action in each, and one that ends is opened anew; steps a second count the wall time of rounds, opening included. Other
-work on the machine slows what the wall clock measures, and not the processor time of a step (of this process: a Java
-machine's is not in it).
+Random actions of those listed as possible, or of what the expert does where none are listed, each attempt to its end
+or for 50 steps. Opening counts: a stock game is made and reset for each attempt, as its makers' loop does, where ours
+keeps games that were read; the steps alone are given beside. Stock games list no actions but for ALFWorld's, and
+listing them can cost more than the game: so some of ours are measured without the list too. An environment whose
+package, data or games are missing is left out, and the result says why. With many at once, a round is one action in
+each, and one that ends is opened anew; steps a second count the wall time of rounds, opening included. Other work on
+the machine slows what the wall clock measures, and not the processor time of a step (of this process: a Java
+machine's, or a server's, is not in it).
 """
 
 from __future__ import annotations
@@ -17,28 +19,95 @@ import json
 import os
 import platform
 import time
+import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from benchmarks import stock_games as stock
+from benchmarks.stock_games import Attempts
 from groupwise.core.errors import ConfigError
+from groupwise.core.parts import Slot
 from groupwise.envs import Alfworld, Scienceworld, Textworld, TextworldExpress
-from groupwise.envs.alfworld_games import FILE, games_folder, open_game
-from groupwise.rollout.hosts import open_host
+from groupwise.envs.alfworld_games import open_game
+from groupwise.rollout.hosts import Fault, open_host
 
+EXAMPLES = Path(__file__).parents[1] / "examples"
 NUM_STEPS = 50
-WORKERS = (0, 1, 2, 4)
-INSTANCES = (8, 32, 128)
+WORKERS, INSTANCES = (0, 1, 2, 4), (8, 32, 128)
+FEW_WORKERS, FEW_INSTANCES = (0, 1, 2), (8, 16)
+WARM_UP = 2
+"""Rounds before the clock starts: what is built at the first action is built once."""
 MOST_TASKS = 24
 """Tasks played, so that made games are few."""
+PACKAGES = (
+    *("alfworld", "textworld", "textworld-express", "scienceworld", "gymnasium", "minigrid", "gym-sokoban"),
+    *("textarena", "gem-llm", "bfcl-eval", "bm25s", "openenv-core"),
+)
 
-Step = Callable[[str], tuple[tuple[str, ...], bool]]
-"""Sends an action; what is possible then, and whether the attempt has ended."""
+
+@dataclass(frozen=True)
+class Subject:
+    """An environment to measure."""
+
+    part: Any
+    stock: Callable[[], Attempts] | None = None
+    """Its makers' own, where there is one."""
+    is_heavy: bool = False
+    """Whether few run at once: each worker starts a Java machine, or an opening takes long."""
+    actions: tuple[str, ...] = ()
+    """What to choose from where nothing is listed; empty = what the expert does."""
 
 
-def rates(attempts: Iterator[tuple[float, tuple[str, ...], Step]], seconds: float) -> dict[str, Any]:
+def example(name: str, **fields: Any) -> Any:
+    """The environment of a run file in `examples`."""
+    section = tomllib.loads((EXAMPLES / f"{name}.toml").read_text(encoding="utf-8"))["env"]
+    return Slot("env").fill({**section, **fields})
+
+
+def unlisting(part: Any) -> Any:
+    """The same without a list of actions."""
+    return part.model_copy(update={"actions": ()})
+
+
+def subjects() -> dict[str, Callable[[], Subject]]:
+    """Every environment by the name that results have."""
+    alfworld = Alfworld(max_steps=NUM_STEPS)
+    babyai, sokoban = example("babyai", num_train=50), example("sokoban", num_train=50)
+    lake, arena, gem = example("frozen_lake"), example("textarena_frozen_lake"), example("gem_minesweeper")
+    textworld = {"num_train": 4, "max_steps": NUM_STEPS}
+    return {
+        "household": lambda: Subject(example("household")),
+        "alfworld": lambda: Subject(alfworld, lambda: stock.alfworld(alfworld)),
+        "storefront": lambda: Subject(example("storefront")),
+        "webshop": lambda: Subject(example("webshop")),
+        "search_qa": lambda: Subject(example("search_qa")),
+        "bfcl": lambda: Subject(example("bfcl")),
+        "babyai": lambda: Subject(babyai, lambda: stock.babyai(babyai.level)),
+        "sokoban": lambda: Subject(sokoban, lambda: stock.sokoban(sokoban.size, sokoban.num_boxes)),
+        "gymnasium, FrozenLake": lambda: Subject(lake, lambda: stock.gymnasium(lake.id, **lake.kwargs)),
+        "textarena, FrozenLake": lambda: Subject(arena, lambda: stock.textarena(arena.id, arena.actions)),
+        "gem, Minesweeper": lambda: Subject(gem, lambda: stock.gem(gem.id, gem.actions, **gem.kwargs)),
+        "textarena, FrozenLake, without the list": lambda: Subject(unlisting(arena), actions=arena.actions),
+        "gem, Minesweeper, without the list": lambda: Subject(unlisting(gem), actions=gem.actions),
+        "textworld, coin_collector": lambda: Subject(Textworld(level=5, **textworld), is_heavy=True),
+        "textworld, treasure_hunter": lambda: Subject(
+            Textworld(game="treasure_hunter", level=5, **textworld), is_heavy=True
+        ),
+        "textworld, cooking": lambda: Subject(Textworld(game="cooking", **textworld), is_heavy=True),
+        "textworld_express, coin": lambda: Subject(TextworldExpress(**textworld), is_heavy=True),
+        "textworld_express, cookingworld": lambda: Subject(
+            TextworldExpress(game="cookingworld", **textworld), is_heavy=True
+        ),
+        "scienceworld": lambda: Subject(Scienceworld(max_steps=20), is_heavy=True),
+    }
+
+
+def rates(attempts: Attempts, seconds: float) -> dict[str, Any]:
     """Play attempts for some seconds, each with the seconds that opening took."""
     draw, steps, stepping, opening, opened, used = Random(0), 0, 0.0, 0.0, 0, 0.0
     while stepping + opening < seconds:
@@ -47,7 +116,7 @@ def rates(attempts: Iterator[tuple[float, tuple[str, ...], Step]], seconds: floa
         ended, begin, used_before = False, time.perf_counter(), time.process_time()
         for _ in range(NUM_STEPS):
             if not ended:
-                listed, ended = step(draw.choice(listed or ("look around",)))
+                listed, ended = step(draw.choice(listed))
                 steps += 1
         stepping, used = stepping + time.perf_counter() - begin, used + time.process_time() - used_before
     return {
@@ -59,26 +128,43 @@ def rates(attempts: Iterator[tuple[float, tuple[str, ...], Step]], seconds: floa
     }
 
 
-def ours(part: Any) -> Iterator[tuple[float, tuple[str, ...], Step]]:
-    tasks = part.panel("train")[:MOST_TASKS]
-    for task in tasks:
-        part.open(task)  # a game that has to be made first is made now
+def tasks_of(part: Any) -> Any:
+    return part.panel("train")[:MOST_TASKS]
+
+
+def unlisted(subject: Subject) -> tuple[str, ...]:
+    """Actions where an environment lists none: those given, or what its expert does."""
+    found = list(subject.actions)
+    part = subject.part
+    for task in tasks_of(part):  # a game that has to be made first is made now
+        environment = part.open(task)
+        for _ in range(NUM_STEPS):
+            if subject.actions or environment.observe().admissible or not hasattr(environment, "expert"):
+                break
+            found.append(environment.expert())
+            if environment.act(found[-1]).ended:
+                break
+    return tuple(found) or ("look around",)
+
+
+def ours(subject: Subject) -> Attempts:
+    others, part = unlisted(subject), subject.part
     while True:
-        for task in tasks:
+        for task in tasks_of(part):
             begin = time.perf_counter()
             environment = part.open(task)
             took = time.perf_counter() - begin
 
             def step(action: str, environment: Any = environment) -> tuple[tuple[str, ...], bool]:
                 outcome = environment.act(action)
-                return outcome.observation.admissible, outcome.ended
+                return outcome.observation.admissible or others, outcome.ended
 
-            yield took, environment.observe().admissible, step
+            yield took, environment.observe().admissible or others, step
 
 
 def first_open(part: Alfworld) -> float:
     """Milliseconds to open a game that was not opened before."""
-    tasks = part.panel("train")[:MOST_TASKS]
+    tasks = tasks_of(part)
     open_game.cache_clear()
     begin = time.perf_counter()
     for task in tasks:
@@ -86,45 +172,37 @@ def first_open(part: Alfworld) -> float:
     return round((time.perf_counter() - begin) / len(tasks) * 1e3, 1)
 
 
-def stock_alfworld(part: Alfworld) -> Iterator[tuple[float, tuple[str, ...], Step]]:
-    """TextWorld with ALFWorld's wrappers, as `AlfredTWEnv` starts its games."""
-    import textworld
-    from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
-
-    wanted = textworld.EnvInfos(won=True, admissible_commands=True, extras=["gamefile"])
-    for task in part.panel("train"):
-        begin = time.perf_counter()
-        file = games_folder(part.path) / str(task.payload["game"]) / FILE
-        game = textworld.start(str(file), wanted, wrappers=[AlfredDemangler(shuffle=False), AlfredInfos])
-        state = game.reset()
-        took = time.perf_counter() - begin
-
-        def step(action: str, game: Any = game) -> tuple[tuple[str, ...], bool]:
-            state, _, ended = game.step(action)
-            return tuple(state["admissible_commands"]), ended
-
-        yield took, tuple(state["admissible_commands"]), step
-
-
-def many(part: Any, *, workers: int, instances: int, seconds: float) -> dict[str, Any]:
+def many(part: Any, others: tuple[str, ...], *, workers: int, instances: int, seconds: float) -> dict[str, Any]:
     """Rounds of one action in each of many environments."""
-    tasks, draw, num_opened, steps = part.panel("train")[:MOST_TASKS], Random(0), instances, 0
+    tasks, draw, num_opened, steps, rounds, begin = tasks_of(part), Random(0), instances, 0, 0, 0.0
     with open_host(part, workers=workers, timeout=60.0) as host:
         shown: dict[int, Any] = dict(host.open({number: tasks[number % len(tasks)] for number in range(instances)}))
-        listed = {number: seen.admissible for number, seen in shown.items()}
-        begin = time.perf_counter()
-        while time.perf_counter() - begin < seconds:
+        faults = [seen.message for seen in shown.values() if isinstance(seen, Fault)]
+        if faults:
+            return {"workers": workers, "instances": instances, "left_out": f"{len(faults)} did not open: {faults[0]}"}
+        listed = {number: seen.admissible or others for number, seen in shown.items()}
+        while rounds <= WARM_UP or time.perf_counter() - begin < seconds:
+            if rounds == WARM_UP:
+                begin, steps = time.perf_counter(), 0
+            rounds += 1
             outcomes: dict[int, Any] = dict(host.act({n: draw.choice(each) for n, each in listed.items()}))
             steps += len(outcomes)
-            listed = {number: outcome.observation.admissible for number, outcome in outcomes.items()}
+            listed = {number: outcome.observation.admissible or others for number, outcome in outcomes.items()}
             ended = [number for number, outcome in outcomes.items() if outcome.ended]
             host.close(ended)
             fresh = {number: tasks[(num_opened + place) % len(tasks)] for place, number in enumerate(ended)}
             num_opened += len(ended)
             reopened: dict[int, Any] = dict(host.open(fresh)) if fresh else {}
-            listed |= {number: seen.admissible for number, seen in reopened.items()}
+            listed |= {number: seen.admissible or others for number, seen in reopened.items()}
         took = time.perf_counter() - begin
     return {"workers": workers, "instances": instances, "steps_per_second": round(steps / took)}
+
+
+def growth(subject: Subject, seconds: float) -> list[dict[str, Any]]:
+    """Many at once, by workers and instances."""
+    others = unlisted(subject)
+    workers, instances = (FEW_WORKERS, FEW_INSTANCES) if subject.is_heavy else (WORKERS, INSTANCES)
+    return [many(subject.part, others, workers=w, instances=i, seconds=seconds) for w in workers for i in instances]
 
 
 def measured(name: str, measure: Callable[[], Any]) -> Any:
@@ -136,63 +214,71 @@ def measured(name: str, measure: Callable[[], Any]) -> Any:
         return {"left_out": str(error)}
 
 
-def versions() -> dict[str, str]:
-    found = {}
-    for package in ("alfworld", "textworld", "textworld-express", "scienceworld"):
+def measured_subject(name: str, make: Callable[[], Subject], seconds: float) -> dict[str, Any]:
+    try:
+        subject = make()
+    except ConfigError as error:
+        return {"left_out": str(error)}
+    found = {"ours": measured(f"{name}, ours", lambda: rates(ours(subject), seconds))}
+    if "left_out" in found["ours"]:
+        return dict(found["ours"])
+    if isinstance(subject.part, Alfworld):
+        found["ours_first_open_milliseconds"] = first_open(subject.part)
+    if subject.stock is not None:
+        longer = 10 if isinstance(subject.part, Alfworld) else 1  # a single opening takes it seconds
+        found["stock"] = measured(f"{name}, stock", lambda: rates(subject.stock(), longer * seconds))  # type: ignore[misc]
+    return found | {"many": measured(f"{name}, many at once", lambda: growth(subject, seconds / 2))}
+
+
+def openenv(seconds: float) -> dict[str, Any]:
+    """OpenEnv's client against a server on this machine: what the way there and back costs."""
+    try:
+        from tests.unit.envs.openenv_servers import server
+
+        up: AbstractContextManager[Any] = server(sessions=40)
+        import openenv.core  # noqa: F401  # the server needs it
+    except ImportError as error:
+        return {"left_out": str(error)}
+    with up as found:
+        return measured_subject("openenv, corridor", lambda: Subject(found.part(), is_heavy=True), seconds)
+
+
+def versions() -> Iterator[tuple[str, str]]:
+    for package in PACKAGES:
         try:
-            found[package] = version(package)
+            yield package, version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            yield package, "not installed"
+
+
+def write(result: dict[str, Any], path: Path | None) -> None:
+    """Write what there is so far: a run that is cut short keeps what it measured."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--seconds", type=float, default=3.0, help="time of each measurement; the stock game gets 10 times"
-    )
+    parser.add_argument("--seconds", type=float, default=2.0, help="time of each measurement; half where many run")
+    parser.add_argument("--only", action="append", help="an environment by name; may repeat")
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args()
-    seconds, alfworld = options.seconds, Alfworld(max_steps=NUM_STEPS)
-    textworlds = {
-        "coin_collector": Textworld(level=5, num_train=4, max_steps=NUM_STEPS),
-        "treasure_hunter": Textworld(game="treasure_hunter", level=5, num_train=4, max_steps=NUM_STEPS),
-        "cooking": Textworld(game="cooking", num_train=4, max_steps=NUM_STEPS),
-    }
-    on_java = {
-        "textworld_express, coin": TextworldExpress(num_train=4, max_steps=NUM_STEPS),
-        "textworld_express, cookingworld": TextworldExpress(game="cookingworld", num_train=4, max_steps=NUM_STEPS),
-        "scienceworld": Scienceworld(max_steps=20),
-        "scienceworld, without the list": Scienceworld(list_actions=False, max_steps=20),
-    }
-    hosts = [(workers, instances) for workers in WORKERS for instances in INSTANCES]
+    chosen = {name: make for name, make in subjects().items() if not options.only or name in options.only}
     result: dict[str, Any] = {
-        "command": f"python -m benchmarks.envs --seconds {seconds:g}",
+        "command": f"python -m benchmarks.envs --seconds {options.seconds:g}",
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}",
-        "packages": versions(),
+        "packages": dict(versions()),
         "load_average_before": round(os.getloadavg()[0], 1),
-        "alfworld": {
-            "stock": measured("alfworld, stock", lambda: rates(stock_alfworld(alfworld), 10 * seconds)),
-            "ours": measured("alfworld, ours", lambda: rates(ours(alfworld), seconds)),
-            "ours_first_open_milliseconds": measured("alfworld, first opening", lambda: first_open(alfworld)),
-            "many": measured(
-                "alfworld, many at once",
-                lambda: [many(alfworld, workers=w, instances=i, seconds=seconds) for w, i in hosts],
-            ),
-        },
-        "textworld": {
-            name: measured(f"textworld, {name}", lambda part=part: rates(ours(part), seconds))  # type: ignore[misc]
-            for name, part in textworlds.items()
-        },
-        "on_java": {
-            name: measured(name, lambda part=part: rates(ours(part), seconds))  # type: ignore[misc]
-            for name, part in on_java.items()
-        },
+        "environments": {},
     }
+    for name, make in chosen.items():
+        result["environments"][name] = measured_subject(name, make, options.seconds)
+        write(result, options.write)
+    if not options.only or "openenv" in options.only:
+        result["environments"]["openenv, corridor"] = openenv(options.seconds)
+    write(result, options.write)
     print(json.dumps(result, indent=2))
-    if options.write:
-        options.write.parent.mkdir(parents=True, exist_ok=True)
-        options.write.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 import torch
 
 import groupwise.batching.logps
-import groupwise.training.learner
 from benchmarks.loop.job import ATTEMPTS, KL, LEARNING_RATE, Job
 from benchmarks.loop.reward import mentioned
 from groupwise.core.journal import Update
@@ -102,7 +101,7 @@ def watch(run: Run, clock: Clock) -> None:
     clock.wrap(run.engine._model, "forward", "model")
     for name in ("open", "act", "close"):
         clock.wrap(run.host, name, "environments")
-    clock.wrap(groupwise.training.learner, "micro_batches", "pack")
+    clock.wrap(run.learner.forward, "lay_out", "pack")
     clock.wrap(run.learner.model.model, "forward", "model")
     clock.wrap(groupwise.batching.logps, "head_logps", "model")
     clock.wrap(torch.Tensor, "backward", "model")

@@ -31,7 +31,8 @@ kind = "identity"
 kind = "tiny"
 """
 SECTIONS = (
-    "Valid: algorithm, device, env, evaluation, model, rewards, rollout, seed, threads, trackers, training, warm_start"
+    "Valid: algorithm, device, engine, env, evaluation, model, panel, rewards, rollout, seed, threads, trackers, "
+    "training, warm_start"
 )
 
 UNKNOWN = [

@@ -5,11 +5,12 @@ from __future__ import annotations
 from groupwise.batching.columns import column
 from groupwise.batching.counts import totals
 from groupwise.batching.forest import Forest, forest, merge
+from groupwise.batching.lay_out import lay_out, packing_fault
 from groupwise.batching.layout import Layout
-from groupwise.batching.logps import check_sharing, token_logps
+from groupwise.batching.logps import check_packs, token_logps
 from groupwise.batching.masks import attention_mask, dense_mask
 from groupwise.batching.pack import Pack, pack, unpack
-from groupwise.batching.padded import PaddedRows, padded
+from groupwise.batching.padded import PaddedRows, padded, padded_within
 
 __all__ = [
     "Forest",
@@ -17,13 +18,16 @@ __all__ = [
     "Pack",
     "PaddedRows",
     "attention_mask",
-    "check_sharing",
+    "check_packs",
     "column",
     "dense_mask",
     "forest",
+    "lay_out",
     "merge",
     "pack",
+    "packing_fault",
     "padded",
+    "padded_within",
     "token_logps",
     "totals",
     "unpack",

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from groupwise.batching.head import Head
+from groupwise.batching.output_layer import Head
 from groupwise.core.errors import ConfigError
 
 TREE_LAYERS = ("full_attention", "sliding_attention")
@@ -54,18 +54,20 @@ class CausalLM:
         """Name of the attention implementation."""
         return str(getattr(self.config, "_attn_implementation", None) or "eager")
 
-    def hidden_states(
-        self, *, input_ids: torch.Tensor, attention_mask: torch.Tensor, position_ids: torch.Tensor
-    ) -> torch.Tensor:
-        """Run the body once: the state of each token (B, W, H)."""
-        output = self.body(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            use_cache=False,
-            return_dict=True,
-        )
-        hidden: torch.Tensor = output.last_hidden_state
+    @property
+    def computes_in(self) -> torch.dtype:
+        """What its layers compute in: the type that autocast asks for, else that of the weights."""
+        weight = next(self.body.parameters())
+        device = weight.device.type
+        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+
+    def attend_by(self, name: str) -> None:
+        """Have the layers attend by another of the implementations that transformers knows."""
+        self.body.set_attn_implementation(name)  # type: ignore[operator]
+
+    def hidden_states(self, **inputs: Any) -> torch.Tensor:
+        """Run the body once on tokens, mask and positions: the state of each token (B, W, H)."""
+        hidden: torch.Tensor = self.body(**inputs, use_cache=False, return_dict=True).last_hidden_state
         return hidden
 
     def check_tokens(self, *, longest: int, largest_id: int) -> None:

@@ -13,54 +13,14 @@ Axes: U predicting nodes, T trained tokens (several may be predicted by one node
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
-from torch.nn import functional
 
-VOCABULARY_TILE = 32_768
-"""Columns of the logits that exist at a time."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Head:
-    """How a model turns a hidden state into logits: softcap(scale x (weight · hidden + bias)).
-
-    Worked example: Gemma 2 has `softcap` 30: a logit z becomes 30 tanh(z / 30).
-    """
-
-    weight: torch.Tensor
-    """The output embedding (V, H)."""
-    bias: torch.Tensor | None = None
-    """Added to the logits (V)."""
-    scale: float = 1.0
-    """Factor of the logits."""
-    softcap: float | None = None
-    """Bound that the logits approach; None = unbounded."""
-
-    def logits(self, hidden_UH: torch.Tensor, low: int, high: int) -> torch.Tensor:
-        """Logits of the tokens `low` to `high` of the vocabulary, in float32 or better; for use without gradient."""
-        bias = None if self.bias is None else self.bias[low:high].to(hidden_UH.dtype)
-        z_UV = functional.linear(hidden_UH, self.weight[low:high].to(hidden_UH.dtype), bias)
-        z_UV = z_UV.to(_wide(z_UV.dtype))
-        z_UV = z_UV.mul_(self.scale) if self.scale != 1.0 else z_UV
-        return z_UV if self.softcap is None else z_UV.div_(self.softcap).tanh_().mul_(self.softcap)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tiling:
-    """How much of the logits exists at a time, and what is computed of them."""
-
-    rows: int
-    """Predicting nodes at a time."""
-    columns: int = VOCABULARY_TILE
-    """Tokens of the vocabulary at a time."""
-    temperature: float = 1.0
-    """What the logits are divided by, as when the tokens were sampled."""
-    entropy: bool = False
-    """Whether the entropies are computed too."""
+from groupwise.batching.fused_head import FusedHeadLogps
+from groupwise.batching.output_layer import Head, Tiling, Work, columns, tiles, wide
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,7 +41,7 @@ class Softmax:
     @classmethod
     def start(cls, like: torch.Tensor) -> Softmax:
         """Nothing seen yet."""
-        zero = torch.zeros(len(like), dtype=_wide(like.dtype), device=like.device)
+        zero = torch.zeros(len(like), dtype=wide(like.dtype), device=like.device)
         return cls(high=torch.full_like(zero, -torch.inf), total=zero, weighed=zero)
 
     def add(self, z_UV: torch.Tensor, *, entropy: bool) -> Softmax:
@@ -125,23 +85,15 @@ def head_logps(
     """
     bounds = torch.arange(0, len(hidden_UH) + tiling.rows, tiling.rows, device=row_T.device)
     pairs = torch.searchsorted(row_T, bounds).tolist()
-    work = _Work(head, tiling, pairs)
-    apply = cast(Callable[..., tuple[torch.Tensor, torch.Tensor]], _HeadLogps.apply)
+    work = Work(head=head, tiling=tiling, pairs=pairs)
     device = hidden_UH.device.type
+    function = FusedHeadLogps if device == "cuda" else _HeadLogps
+    apply = cast(Callable[..., tuple[torch.Tensor, torch.Tensor]], function.apply)
     if torch.is_autocast_enabled(device):
         hidden_UH = hidden_UH.to(torch.get_autocast_dtype(device))
     with torch.autocast(device, enabled=False):  # the backward pass, which computes the logits again, has none
         logp_T, entropy_U = apply(hidden_UH, head.weight, head.bias, row_T, target_T, work)
     return logp_T, entropy_U if tiling.entropy else None
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Work:
-    """What the chunks are computed with, besides tensors."""
-
-    head: Head
-    tiling: Tiling
-    pairs: list[int]  # where the targets of each chunk of rows begin
 
 
 class _HeadLogps(torch.autograd.Function):
@@ -155,18 +107,18 @@ class _HeadLogps(torch.autograd.Function):
         bias_V: torch.Tensor | None,
         row_T: torch.Tensor,
         target_T: torch.Tensor,
-        work: _Work,
+        work: Work,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         head, tiling = work.head, work.tiling
-        logp_T = hidden_UH.new_empty(len(target_T), dtype=_wide(hidden_UH.dtype))
+        logp_T = hidden_UH.new_empty(len(target_T), dtype=wide(hidden_UH.dtype))
         normaliser_U = logp_T.new_empty(len(hidden_UH))
         entropy_U = torch.empty_like(normaliser_U) if tiling.entropy else normaliser_U.new_empty(0)
-        for chunk in _chunks(len(hidden_UH), tiling.rows, work.pairs):
+        for chunk in work.chunks(len(hidden_UH)):
             hidden, row, target = hidden_UH[chunk.rows], row_T[chunk.pairs] - chunk.rows.start, target_T[chunk.pairs]
             softmax, of_target = Softmax.start(hidden), logp_T.new_zeros(len(row))
-            for low, high in _tiles(len(weight_VH), tiling.columns):
+            for low, high in tiles(len(weight_VH), tiling.columns):
                 z_UV = head.logits(hidden, low, high).div_(tiling.temperature)
-                inside, column = _columns(target, low, high)
+                inside, column = columns(target, low, high)
                 of_target = torch.where(inside, z_UV[row, column], of_target)
                 softmax = softmax.add(z_UV, entropy=tiling.entropy)
             normaliser_U[chunk.rows] = softmax.log_normaliser
@@ -189,11 +141,11 @@ class _HeadLogps(torch.autograd.Function):
         # Float32 whatever the weights: an embedding tied to the head adds up many small terms.
         grad_weight = torch.zeros_like(weight_VH, dtype=wide) if needs_weight else None
         grad_bias = torch.zeros_like(bias_V, dtype=wide) if needs_bias else None
-        for chunk in _chunks(len(hidden_UH), tiling.rows, ctx.work.pairs):
+        for chunk in ctx.work.chunks(len(hidden_UH)):
             hidden, row, target = hidden_UH[chunk.rows], row_T[chunk.pairs] - chunk.rows.start, target_T[chunk.pairs]
             into_logp = into_logp_T[chunk.pairs] * factor
             into_row = normaliser_U.new_zeros(len(hidden)).index_add_(0, row, into_logp)[:, None]
-            for low, high in _tiles(len(weight_VH), tiling.columns):
+            for low, high in tiles(len(weight_VH), tiling.columns):
                 z_UV = head.logits(hidden, low, high)
                 slope_UV = None if head.softcap is None else 1 - (z_UV / head.softcap) ** 2
                 z_UV.div_(tiling.temperature).sub_(normaliser_U[chunk.rows, None])
@@ -203,7 +155,7 @@ class _HeadLogps(torch.autograd.Function):
                     grad_UV = z_UV.exp_().mul_(pull_UV).neg_()
                 else:
                     grad_UV = z_UV.exp_().mul_(-into_row)
-                inside, column = _columns(target, low, high)
+                inside, column = columns(target, low, high)
                 # One after the other: index_put_ adds up in parallel, in an order that changes from run to run.
                 place = row * (high - low) + column
                 grad_UV.view(-1).index_add_(0, place, torch.where(inside, into_logp, 0.0))
@@ -219,29 +171,3 @@ class _HeadLogps(torch.autograd.Function):
             None if grad_bias is None else grad_bias.to(bias_V.dtype),
             *(None,) * 3,
         )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Chunk:
-    """Some predicting nodes and the targets they predict."""
-
-    rows: slice
-    pairs: slice
-
-
-def _chunks(num_rows: int, step: int, pairs: list[int]) -> Iterator[_Chunk]:
-    for number, low in enumerate(range(0, num_rows, step)):
-        yield _Chunk(rows=slice(low, min(low + step, num_rows)), pairs=slice(pairs[number], pairs[number + 1]))
-
-
-def _tiles(num_columns: int, step: int) -> Iterator[tuple[int, int]]:
-    return ((low, min(low + step, num_columns)) for low in range(0, num_columns, step))
-
-
-def _columns(target_T: torch.Tensor, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which targets lie in a tile of the vocabulary (T), and their column in it; any column for the others."""
-    return (target_T >= low) & (target_T < high), (target_T - low).clamp(0, high - low - 1)
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)

@@ -1,15 +1,35 @@
-"""Attention masks from the interval rule: in pre-order, q sees k where `k <= q < end[k]`.
+"""How a model reads a pack: attention masks from the interval rule. In pre-order, q sees k where `k <= q < end[k]`.
 
 Axes: L nodes of a pack.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from groupwise.batching import gpu_attention
+from groupwise.batching.causal_lm import CausalLM
 from groupwise.batching.pack import Pack
 from groupwise.batching.tree_attention import TreeMask
 from groupwise.core.errors import ConfigError
+
+
+def pack_inputs(halves: CausalLM, pack: Pack, *, dense: bool = False) -> dict[str, Any]:
+    """What the body of a model is called with to read a pack; `dense` = with a mask that is written out.
+
+    On a GPU a model that attends by `sdpa` is switched, once and for good, to an attention function that does as
+    `sdpa` does and knows packs too; a context around the call would be gone when checkpointed layers run again.
+    """
+    on_gpu = pack.end.device.type == "cuda"
+    if on_gpu and halves.attention in gpu_attention.TAKEN_OVER:
+        gpu_attention.register()
+        halves.attend_by(gpu_attention.NAME)
+    if on_gpu and halves.attention == gpu_attention.NAME and not dense:
+        return gpu_attention.inputs(pack, halves.computes_in)
+    mask = attention_mask(pack, implementation=halves.attention, dtype=next(halves.body.parameters()).dtype)
+    return {"input_ids": pack.input_ids, "position_ids": pack.position_ids, "attention_mask": mask}
 
 
 def dense_mask(pack: Pack, *, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -32,7 +52,7 @@ def attention_mask(pack: Pack, *, implementation: str, dtype: torch.dtype) -> to
     never written out; `eager` adds whatever it is given to the scores, so that booleans would add 1 to what is seen and
     hide nothing.
     """
-    if implementation == "sdpa":
+    if implementation in ("sdpa", gpu_attention.NAME):
         return TreeMask.of(pack.end) if pack.end.device.type == "cpu" else dense_mask(pack)
     if implementation == "eager":
         return dense_mask(pack, dtype=dtype)

@@ -9,7 +9,7 @@ Axes: N samples, L nodes (tokens computed), T trained tokens.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,7 +18,8 @@ import torch
 
 from groupwise.batching.forest import Forest, Ragged, common_prefix, count_up, grow, sort
 from groupwise.batching.layout import Layout
-from groupwise.core.errors import ConfigError, nearest
+from groupwise.batching.units import unit_labels
+from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
 from groupwise.core.segments import IntArray
 
@@ -40,6 +41,11 @@ class Pack(Layout):
 
     def __len__(self) -> int:
         return self.input_ids.shape[1]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is shared: the samples lie side by side, each from its first token."""
+        return self.raw_tokens == len(self)
 
 
 def pack(
@@ -152,17 +158,9 @@ def _plan(inputs: Ragged, order: IntArray, shared: IntArray, token_budget: int, 
 
 
 def _units(samples: Sequence[Sample], unit: str) -> IntArray | None:
-    """Label of each sample's unit, equal within a unit; None where each is a unit of its own."""
-    names: dict[str, list[Hashable]] = {
-        "sample": list(range(len(samples))),
-        "step": [(sample.trajectory, sample.step) for sample in samples],
-        "trajectory": [sample.trajectory for sample in samples],
-    }
-    if unit not in names:
-        raise ConfigError(f"there is no unit {unit!r}; {nearest(unit, names)}")
-    labels: dict[Hashable, int] = {}
-    found = [labels.setdefault(name, len(labels)) for name in names[unit]]
-    return np.array(found, dtype=np.int64) if len(labels) < len(found) else None
+    """Label of each sample's unit; None where each is a unit of its own."""
+    labels = unit_labels(samples, unit)
+    return labels if len(labels) and labels.max() + 1 < len(labels) else None
 
 
 def whole_units(length: IntArray, shared: IntArray, unit: IntArray, token_budget: int) -> list[IntArray]:

@@ -13,6 +13,7 @@ import torch
 
 from groupwise.batching.forest import Ragged, count_up
 from groupwise.batching.layout import Layout
+from groupwise.batching.units import unit_labels
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
 
@@ -30,6 +31,15 @@ class PaddedRows(Layout):
 
     def __len__(self) -> int:
         return self.input_ids.numel()
+
+    @property
+    def inputs(self) -> dict[str, torch.Tensor]:
+        """What the body of a model is called with."""
+        return {
+            "input_ids": self.input_ids,
+            "position_ids": self.position_ids,
+            "attention_mask": self.attention_mask,
+        }
 
 
 def padded(
@@ -51,6 +61,28 @@ def padded(
         _rows(samples, trained[low : low + step], width=width, pad_id=pad_id)
         for low in range(0, len(trained), max(step, 1))
     ]
+
+
+def padded_within(samples: Sequence[Sample], *, token_budget: int, unit: str = "sample") -> list[PaddedRows]:
+    """Lay samples out as rows, as many units to a micro-batch as make at most `token_budget` places.
+
+    Units go by the length of their longest sample, so that little is padded; one that has more goes alone.
+    """
+    if token_budget < 1:
+        raise ConfigError(f"token_budget is {token_budget}; a micro-batch holds at least one token")
+    trained = [number for number, sample in enumerate(samples) if sample.num_trained]
+    units: dict[int, list[int]] = {}
+    for number, label in zip(trained, unit_labels([samples[each] for each in trained], unit).tolist(), strict=True):
+        units.setdefault(label, []).append(number)
+    width = {label: max(len(samples[number].token_ids) for number in members) for label, members in units.items()}
+    batches: list[list[int]] = []
+    for label in sorted(units, key=lambda each: width[each]):
+        joined = [*(batches[-1] if batches else []), *units[label]]
+        if batches and len(joined) * width[label] <= token_budget:
+            batches[-1] = joined
+        else:
+            batches.append(units[label])
+    return [_rows(samples, sorted(members), width=None, pad_id=0) for members in batches]
 
 
 def _rows(samples: Sequence[Sample], members: list[int], *, width: int | None, pad_id: int) -> PaddedRows:

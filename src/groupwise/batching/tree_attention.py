@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
 BLOCK = 128
@@ -84,7 +85,9 @@ class _TreeAttention(torch.autograd.Function):
             queries = query[None, :, block.nodes].detach().requires_grad_(trains)
             keys = _of_keys(key, block)[None].detach().requires_grad_(trains)
             values = _of_keys(value, block)[None].detach().requires_grad_(trains)
-            with torch.set_grad_enabled(trains):
+            # Kept as they are: a layer that is run again for the backward pass would be so once a block. Detached, or
+            # what a kernel keeps of its own output would hold the graph that holds it.
+            with torch.set_grad_enabled(trains), saved_tensors_hooks(torch.Tensor.detach, _as_it_is):
                 attended = functional.scaled_dot_product_attention(
                     queries, keys, values, attn_mask=block.mask.to(query.dtype), scale=scale
                 )
@@ -105,6 +108,10 @@ class _TreeAttention(torch.autograd.Function):
             _add_to_keys(grad_key, block, parts[1][0])
             _add_to_keys(grad_value, block, parts[2][0])
         return grad_query, grad_key, grad_value, None, None
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
 
 
 def _of_keys(values: torch.Tensor, block: Block) -> torch.Tensor:

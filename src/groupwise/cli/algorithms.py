@@ -1,4 +1,4 @@
-"""Algorithms as the command line names them: a recipe, a recipe with options, or a TOML file."""
+"""Algorithms and parts as the command line names them: by name, by name with options, or as a TOML file."""
 
 from __future__ import annotations
 
@@ -7,18 +7,29 @@ from typing import Any
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
+from groupwise.core.parts import Part, part_class
 from groupwise.recipes import build
 
 
 def algorithm_named(text: str) -> Algorithm:
     """Build what `hgpo`, `hgpo:depth=4,scale=none` or `my_run.toml` names."""
-    from groupwise.recipes.run_file import (
-        load_algorithm,
-        parse_value,
-    )  # a run's whole schema; not every command needs it
+    from groupwise.recipes.run_file import load_algorithm  # a run's whole schema; not every command needs it
 
     if text.endswith(".toml"):
         return load_algorithm(Path(text))
+    name, given = _name_and_options(text)
+    return build(name, **given)
+
+
+def part_named(slot: str, text: str) -> Part:
+    """Make the part of a slot that `window` or `window:steps=4` names."""
+    name, given = _name_and_options(text)
+    return part_class(slot, name)(**given)
+
+
+def _name_and_options(text: str) -> tuple[str, dict[str, Any]]:
+    from groupwise.recipes.run_file import parse_value
+
     name, _, options = text.partition(":")
     given: dict[str, Any] = {}
     for option in filter(None, options.split(",")):
@@ -26,4 +37,4 @@ def algorithm_named(text: str) -> Algorithm:
         if not equals:
             raise ConfigError(f"{name}: option {option!r} has no value; write {key}=VALUE")
         given[key] = parse_value(value)
-    return build(name, **given)
+    return name, given

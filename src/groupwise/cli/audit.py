@@ -11,37 +11,56 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.algorithms import algorithm_named
+from groupwise.cli.algorithms import algorithm_named, part_named
 from groupwise.cli.screen import file_progress, output, share, shorten
+from groupwise.core.parts import kind_of
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.audit import Audit
 from groupwise.reports.audit import audit as run_audit
 from groupwise.reports.audit.levels import Level
+from groupwise.reports.audit.memories import MemoryCosts
 from groupwise.reports.audit.movers import Mover
 from groupwise.reports.audit.recipes_compared import RecipeColumn
+from groupwise.reports.audit.recorded_tokens import RecordedTokens
+from groupwise.rollout.memory import Memory
+
+MEMORIES = ("window", "anchored_window", "full")
+"""Memories whose prompts are counted unless others are named."""
 
 
 def audit(
-    file: Annotated[Path, typer.Argument(help="Rollouts: .jsonl, .jsonl.gz or .parquet.")],
+    file: Annotated[Path, typer.Argument(help="Rollouts: .jsonl, .jsonl.gz or .parquet; or the folder of a run.")],
     recipe: Annotated[
         list[str] | None,
         typer.Option(help="A recipe by name, with options as name:key=value,..., or a TOML file. Repeat to compare."),
     ] = None,
     depth: Annotated[int, typer.Option(help="How many earlier states to look at.", min=0, max=16)] = 4,
     gamma: Annotated[float, typer.Option(help="Discount of the returns that depths compare.", min=0, max=1)] = 0.95,
+    memory: Annotated[
+        list[str] | None,
+        typer.Option(help="A memory whose prompts to count, such as window:steps=4; repeat to compare."),
+    ] = None,
     format: Annotated[str, typer.Option(help="auto, groupwise, verl_agent or verifiers.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
 ) -> None:
-    """Audit recorded rollouts: groups, histories, and credit under several recipes side by side."""
+    """Audit recorded rollouts: groups, histories, credit under several recipes, tokens under several memories."""
     algorithms = {name: algorithm_named(name) for name in recipe or ["grpo", "gigpo", "hgpo"]}
-    rollouts = open_rollouts(file, format=format)
+    memories = dict(_memory(name) for name in memory or MEMORIES)
+    rollouts, tokens = open_rollouts(file, format=format), RecordedTokens()
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:
-        tables = (part.table() for part in rollouts.parts(progress=progress))
-        found = run_audit(tables, algorithms, depth=depth, gamma=gamma)
+        tables = (part.table() for part in rollouts.parts(progress=progress, watch=tokens.add))
+        found = run_audit(tables, algorithms, depth=depth, gamma=gamma, tokens=tokens, memories=memories)
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=2))
     else:
         _print(found, file)
+
+
+def _memory(text: str) -> tuple[str, Memory]:
+    """A memory and how a table names it."""
+    part = part_named("memory", text)
+    fields = ", ".join(f"{name}={value}" for name, value in part.config().items() if name != "kind")
+    return f"{kind_of(type(part))}({fields})" if fields else kind_of(type(part)), part  # type: ignore[return-value]
 
 
 def _print(found: Audit, file: Path) -> None:
@@ -58,6 +77,8 @@ def _print(found: Audit, file: Path) -> None:
         first, last = found.recipes[0].name, found.recipes[-1].name
         _movers(console, f"Steps that gain most from {first} to {last}", found.gains)
         _movers(console, f"Steps that lose most from {first} to {last}", found.losses)
+    if found.memories is not None:
+        _memories(console, found.memories, census.tasks)
     console.print("[bold]Findings[/]")
     for number, finding in enumerate(found.findings, start=1):
         console.print(f" {number}. {finding}", highlight=False)
@@ -129,3 +150,27 @@ def _movers(console: Console, title: str, movers: list[Mover]) -> None:
             escape(shorten(mover.action, 30)),
         )
     console.print(table, "")
+
+
+def _memories(console: Console, found: MemoryCosts, groups: int) -> None:
+    if found.lines:
+        counted = "" if found.groups == groups else f" {found.groups} of"
+        missing = f"; {found.left_out} attempts left out" if found.left_out else ""
+        title = f"Tokens under each memory (prompts and responses of{counted} {groups} groups{missing})"
+        table = Table(title=title, title_justify="left", box=None)
+        table.add_column("memory", style="bold")
+        for heading in ("without sharing", "with shared prefixes", "ratio", "longest"):
+            table.add_column(heading, justify="right")
+        for line in found.lines:
+            about = "" if line.is_exact else "~"
+            table.add_row(
+                escape(line.memory),
+                f"{about}{line.raw_tokens:,}",
+                f"{about}{line.computed_tokens:,}",
+                f"{about}{line.ratio:.2f}",
+                f"{about}{line.longest:,}",
+            )
+        console.print(table)
+    for note in found.notes:
+        console.print(f"[dim]{escape(note)}[/]", highlight=False)
+    console.print()

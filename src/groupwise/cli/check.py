@@ -92,7 +92,10 @@ def env(
     seed: Annotated[int, typer.Option(help="For the tasks and actions that are tried.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Check an environment against the rules the loop relies on; exit with status 1 if one is broken."""
+    """Check an environment against the rules the loop relies on; exit with status 1 if one is broken.
+
+    Where the environment cannot be had, because its package or its data is missing, one line says so, with status 2.
+    """
     part: Any = part_class("env", kind)(**_fields(settings or []))
     results = check_environment(part, tasks=tasks, seed=seed)
     if as_json:

@@ -91,6 +91,7 @@ def _print(console: Console, folder: Path, found: Evaluation, settings: Evaluati
     console.print(f"return   {found.outcome:.3f}\nsteps    {found.steps:.2f}", highlight=False)
     if found.tokens is not None:
         console.print(f"tokens   {found.tokens:.1f}", highlight=False)
+    console.print(f"panel    {found.panel[:12]}", highlight=False)
     if found.faults:
         console.print(
             f"[yellow]faults   {found.faults} attempts ended with an error and are not counted[/]", highlight=False

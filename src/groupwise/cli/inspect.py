@@ -76,7 +76,7 @@ def _check(update: int | None, task: str | None, attempt: int | None, why: int |
 def _overview(folder: RunFolder, *, as_json: bool) -> None:
     lines, verdicts = update_lines(folder), every_verdict(folder)
     if as_json:
-        views.print_json({"updates": lines, "evaluations": verdicts})
+        views.print_json({"panels": folder.panels, "updates": lines, "evaluations": verdicts})
     else:
         views.overview(folder, _method(folder), lines, verdicts)
 

@@ -45,6 +45,9 @@ def overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], verdic
     console.print(
         f"[bold]{escape(folder.name)}[/]: {escape(method)}{escape(f' on {env}' if env else '')}", highlight=False
     )
+    if folder.panels:
+        named = ", ".join(f"{escape(split)} {figures.digest(found)}" for split, found in folder.panels.items())
+        console.print(f"[dim]panels: {named}[/]", highlight=False)
     if not lines:
         console.print("no update yet")
     else:
@@ -52,7 +55,10 @@ def overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], verdic
     for verdict in verdicts:
         for score in verdict.scores:
             words = score_words(score, verdict.measure)
-            console.print(f"{escape(verdict.split)}, {when(score)}: {verdict.measure} {words}", highlight=False)
+            played = f"[dim](panel {figures.digest(score.panel)})[/]"
+            console.print(
+                f"{escape(verdict.split)}, {when(score)}: {verdict.measure} {words} {played}", highlight=False
+            )
 
 
 def groups(folder: RunFolder, number: int, found: Sequence[PlayedGroup]) -> None:
@@ -199,7 +205,9 @@ def credit_bar(credit: float, reach: float) -> Text:
 
 
 def _updates(lines: Sequence[UpdateLine]) -> Table:
-    table = _table("update", "success", "return", "steps", "compared", "loss", "time", first="right")
+    has_rescued = any(line.rescued for line in lines)
+    rescued = ["rescued"] if has_rescued else []
+    table = _table("update", "success", "return", "steps", "compared", *rescued, "loss", "time", first="right")
     for line in lines:
         table.add_row(
             str(line.number),
@@ -207,6 +215,7 @@ def _updates(lines: Sequence[UpdateLine]) -> Table:
             figures.number(line.returned, 3),
             figures.number(line.steps, 1),
             figures.percent(line.compared),
+            *([figures.percent(line.rescued)] if has_rescued else []),
             figures.number(line.loss, 4),
             figures.seconds(line.seconds),
         )

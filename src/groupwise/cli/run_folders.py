@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from groupwise.training.run_config import RunConfig
 
 CONFIG = "config.toml"
+JOURNAL = "journal.sqlite"
 TRAINER = ("torch", "transformers", "tokenizers", "safetensors", "peft")
 """What the extra `train` installs."""
 
@@ -37,7 +38,7 @@ def run_config(folder: Path) -> RunConfig:
 
 def holds_run(folder: Path) -> bool:
     """Whether a folder holds a run, begun or finished."""
-    return (folder / "journal.sqlite").exists() or (folder / "checkpoints").exists()
+    return (folder / JOURNAL).exists() or (folder / "checkpoints").exists()
 
 
 def write_config(config: RunConfig, folder: Path) -> None:

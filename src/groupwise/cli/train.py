@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.run_folders import CONFIG, differences, holds_run, need_trainer, run_config, write_config
+from groupwise.cli.run_folders import CONFIG, JOURNAL, differences, holds_run, need_trainer, run_config, write_config
 from groupwise.cli.screen import errors, output
 from groupwise.core.errors import ConfigError
+from groupwise.core.journal import Journal
 from groupwise.training.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -40,19 +43,55 @@ def train(
     check_trackers(config.trackers)
     if resume and (folder / CONFIG).is_file():
         _print_changes(run_config(folder), config)
-    if not resume:
-        write_config(config, folder)
+    if resume and _is_finished(folder, config):
+        return
     try:
-        with (
-            tracked(config.trackers, config.config(), folder) as trackers,
-            shown_live(str(folder), config.training.updates, plain=plain) as screen,
-        ):
-            run = open_run(config, folder)
+        with ExitStack() as stack:
+            screen = stack.enter_context(shown_live(str(folder), config.training.updates, plain=plain))
+            with _taken_back_if_refused(folder):
+                run = open_run(config, folder)
+                if not resume:
+                    write_config(config, folder)
+                trackers = stack.enter_context(tracked(config.trackers, config.config(), folder))
+            _print_other_panels(run.journal.panels(), run.panels)
             run_loop(run, resume=resume, watchers=[_WritesConfig(config, folder), screen, trackers])
     except KeyboardInterrupt:
         errors().print(f"stopped; go on with: groupwise train --resume {_quoted(folder)}", highlight=False)
         raise typer.Exit(130) from None
     _print_next(folder)
+
+
+@contextmanager
+def _taken_back_if_refused(folder: Path) -> Iterator[None]:
+    """Leave no folder behind where a run could not be opened."""
+    is_new = not folder.exists()
+    try:
+        yield
+    except Exception:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _is_finished(folder: Path, config: RunConfig) -> bool:
+    """Whether nothing is left to do, and say so."""
+    from groupwise.training.checkpoint import latest_checkpoint
+
+    last, updates, wanted = latest_checkpoint(folder / "checkpoints"), config.training.updates, config.evaluation
+    if last is None or int(last.name) < updates:
+        return False
+    with Journal(folder / JOURNAL, read_only=True) as journal:
+        played = {(each.number, each.split) for each in journal.evaluations()}
+    if wanted.tasks and (updates, wanted.split) not in played and int(last.name) == updates:
+        return False
+    output().print(
+        f"{folder} is finished: it has made {int(last.name)} updates of {updates}; to go on, give it more with "
+        f"--set training.updates=N",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    return True
 
 
 class _WritesConfig(Watcher):
@@ -85,6 +124,16 @@ def _print_changes(old: RunConfig, new: RunConfig) -> None:
         errors().print(
             f"changed since the run began: {path} was {before!r}, is {after!r}", highlight=False, markup=False
         )
+
+
+def _print_other_panels(named: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Say which tasks are not those that the run began with; a panel file would have refused them."""
+    for split, digest in now.items():
+        if named[split] != digest:
+            errors().print(
+                f"changed since the run began: the {split} panel was {named[split][:12]}, is {digest[:12]}",
+                highlight=False,
+            )
 
 
 def _print_next(folder: Path) -> None:

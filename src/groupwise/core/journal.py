@@ -43,6 +43,8 @@ CREATE TABLE IF NOT EXISTS evaluations (
 """
 BY_UPDATE = ("updates", "metrics", "trajectories", "faults", "evaluations", "history", "recalled")
 """The tables whose rows belong to an update."""
+PANEL = "panel "
+"""What the names of the panels' hashes begin with, in the table `about`."""
 ADDED = (("evaluations", "tokens", "INTEGER"), ("trajectories", "parent", "TEXT"))
 """Columns that a journal may lack which was written before there were any; they stand last in their tables."""
 
@@ -124,6 +126,19 @@ class Journal:
     def history(self) -> History:
         """Past attempts by task."""
         return History(self._database, str(self._path))
+
+    def name_panels(self, hashes: Mapping[str, str]) -> None:
+        """Write down which tasks the run is about: the hash of each split's panel; what was named before stays."""
+        with self._writing("the panels' hashes"), self._database:
+            self._database.executemany(
+                "INSERT OR IGNORE INTO about VALUES (?, ?)",
+                [(f"{PANEL}{split}", digest) for split, digest in hashes.items()],
+            )
+
+    def panels(self) -> dict[str, str]:
+        """The hash of each split's panel, as the run named it when it began; none in a journal that is older."""
+        rows = self._database.execute("SELECT key, value FROM about WHERE key LIKE ? ORDER BY key", (f"{PANEL}%",))
+        return {str(key).removeprefix(PANEL): str(value) for key, value in rows}
 
     def write(self, update: Update) -> None:
         """Write an update whole, or not at all."""

@@ -20,6 +20,7 @@ from groupwise.engines.draws import uniforms
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.kv_cache import share_prompts
 from groupwise.engines.kv_sessions import KvSessions
+from groupwise.engines.sampling import draw
 
 CROWD = 0.5
 """Share of a batch's rows that may have finished before they leave it: leaving copies the keys and values of all."""
@@ -185,7 +186,10 @@ class TransformersEngine:
         ]
         for batch in self._batches(requests):
             ids, mask, positions = _left_pad([requests[i].prompt_ids for i in batch], [0] * len(batch), self.device)
-            logits = self._model(input_ids=ids, attention_mask=mask, position_ids=positions).logits
+            longest = max(len(sequences[number][1]) for number in batch)
+            logits = self._model(
+                input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=longest + 1
+            ).logits
             for row, number in enumerate(batch):
                 response = torch.tensor(list(sequences[number][1]), device=self.device, dtype=torch.long)
                 predicting = logits[row, logits.shape[1] - len(response) - 1 : logits.shape[1] - 1]
@@ -225,15 +229,6 @@ class _Dice:
 
     def roll(self, logits: torch.Tensor, position: int) -> tuple[list[int], list[float], list[float]]:
         """Sample one token a row from its own random numbers; log-probs and entropies of what was sampled from."""
-        logp = (logits.float() / self.heat).log_softmax(-1)
-        probability = logp.exp()
-        # Inverse of the distribution function, in double precision: one number decides, whatever the batch looks like.
-        cumulative = probability.cumsum(-1, dtype=torch.float64)
         draws = torch.as_tensor(uniforms(self.seeds, position), device=logits.device)
-        token = torch.searchsorted(cumulative, (draws * cumulative[:, -1])[:, None], right=True)
-        token = token.clamp_(max=logp.shape[-1] - 1)
-        if self.greedy is not None:
-            token = torch.where(self.greedy[:, None], logp.argmax(-1, keepdim=True), token)
-        # A token that cannot be drawn has log-prob -inf and adds nothing: 0 times the lowest number instead.
-        entropy = -torch.linalg.vecdot(probability, logp.clamp(min=torch.finfo(logp.dtype).min))
-        return token[:, 0].tolist(), logp.gather(1, token)[:, 0].tolist(), entropy.tolist()
+        token, logp, entropy = draw(logits, self.heat, self.greedy, draws)
+        return token[:, 0].tolist(), logp.tolist(), entropy.tolist()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from groupwise.core.errors import ConfigError
 from groupwise.core.records import Task
 from groupwise.envs import checker_key_rules as key_rules
 from groupwise.envs import checker_rules as rules
@@ -65,7 +66,7 @@ class RuleResult:
 def check_environment(
     part: EnvironmentPart, *, tasks: Sequence[Task] | int = NUM_TASKS, seed: int = 0
 ) -> list[RuleResult]:
-    """Check an environment against every rule.
+    """Check an environment against every rule; one that cannot be had (its package is missing) raises its ConfigError.
 
     Args:
         part: The environment.
@@ -81,6 +82,10 @@ def check_environment(
         try:
             subject = subject or Subject(part=part, tasks=_choose_tasks(part, tasks, seed), seed=seed)
             results.append(_result(rule, "kept", rule(subject)))
+        except ConfigError as error:
+            if not results:  # a package, data or fields that are not there: there is no environment to check
+                raise
+            results.append(_result(rule, "broken", f"it raised {type(error).__name__}: {error}"))
         except BrokenRuleError as broken:
             results.append(_result(rule, "broken", str(broken)))
         except NotApplicableError as reason:

@@ -81,6 +81,12 @@ class PanelFile:
 
     def check(self, part: Part, *, name: str) -> None:
         """Raise if an environment's panels are not those of the file, which goes by `name`."""
+        kind, found = self.env.get("kind"), part.config().get("kind")
+        if kind != found:
+            raise RecordError(
+                f"{name}: it holds the panels of the environment {kind!r}, and this is {found!r}; give the panel file "
+                "of this environment, or make one with `groupwise panel ENV --out FILE`"
+            )
         now = PanelFile.of(part)
         for split in SPLITS:
             if now.hashes[split] != self.hashes[split]:

@@ -9,12 +9,14 @@ from typing import Any
 from groupwise.core.errors import ConfigError, FileError, nearest
 from groupwise.core.rollouts import RolloutsFile, Source
 from groupwise.core.rollouts.header import is_header
+from groupwise.core.rollouts.journal_source import JournalSource
 from groupwise.core.rollouts.lines import PARQUET_MAGIC, JsonLines, first_bytes
 from groupwise.core.rollouts.row import shown
 from groupwise.integrations.verifiers_traces import VerifiersSource
 from groupwise.integrations.verl_agent import VerlAgentSource
 from groupwise.integrations.verl_generations import VerlGenerationsSource
 
+JOURNAL = "journal.sqlite"
 AUTO = "auto"
 GROUPWISE = "groupwise"
 
@@ -28,13 +30,15 @@ def open_rollouts(path: str | Path, *, format: str = AUTO) -> RolloutsFile:
     """Open recorded rollouts.
 
     Args:
-        path: the file, plain or gzip, or a groupwise Parquet file.
+        path: the file, plain or gzip, or a groupwise Parquet file; or the folder of a run, whose journal is read.
         format: "groupwise", "verl_agent" (step dumps of verl-agent and its forks, and verl's own `{update}.jsonl`),
             "verifiers" (`traces.jsonl` of verifiers 0.4), or "auto" to go by the first line.
     """
     path = Path(path)
     if format not in formats():
         raise ConfigError(f"unknown rollouts format {format!r}; {nearest(format, formats())}")
+    if path.is_dir() and (path / JOURNAL).is_file():
+        return RolloutsFile.of(path / JOURNAL, JournalSource(path / JOURNAL))
     if format == GROUPWISE or first_bytes(path) == PARQUET_MAGIC:
         return RolloutsFile.open(path)
     lines = JsonLines.open(path)

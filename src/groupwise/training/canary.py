@@ -7,7 +7,9 @@ learner said before.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from transformers import PreTrainedModel
@@ -15,17 +17,36 @@ from transformers import PreTrainedModel
 from groupwise.core.errors import TrainingError
 from groupwise.engines.engine import Engine
 
-LEAST_MOVE = 1e-5
-"""Nats by which an update must have moved the learner before an engine can be told to have stayed behind: below it lies
-the rounding of float32."""
+
+@dataclass(frozen=True, kw_only=True)
+class Allowed:
+    """How far engine and learner may differ, in nats."""
+
+    gap: float
+    """Most that they may differ by."""
+    rounding: float
+    """What rounding alone makes of a difference: an update that moved the learner by less does not tell an engine that
+    stayed behind from one that did not."""
+
+
+ALLOWED = {"float32": Allowed(gap=1e-3, rounding=1e-5), "bfloat16": Allowed(gap=0.25, rounding=0.05)}
+"""By the precision of the engine."""
+
+
+def allowed_for(precision: str, model: PreTrainedModel) -> Allowed:
+    """What suits an engine's setting and a model: one that was loaded in a narrow type computes in it either way."""
+    is_narrow = precision == "bfloat16" or any(value.dtype.itemsize < 4 for value in model.parameters())
+    return ALLOWED["bfloat16" if is_narrow else "float32"]
 
 
 class Canary:
     """A fixed prompt and response that engine and learner must score alike."""
 
-    def __init__(self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, tolerance: float = 1e-3) -> None:
+    def __init__(
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, allowed: Allowed = ALLOWED["float32"]
+    ) -> None:
         self._prompt, self._response = tuple(prompt_ids), tuple(response_ids)
-        self._tolerance = tolerance
+        self._allowed = allowed
         self._before: list[float] | None = None
         self._noise = 0.0
 
@@ -40,28 +61,30 @@ class Canary:
         wanted = self._said_by(model)
         gap = _distance(found, wanted)
         moved = 0.0 if self._before is None else _distance(wanted, self._before)
-        if gap > self._tolerance or self._has_stayed(gap, moved):
+        if not gap <= self._allowed.gap or self._has_stayed(gap, moved):  # NaN is no agreement
             raise TrainingError(
                 f"after the hand-over of version {version} the engine and the learner disagree by {gap:.3g} nats on a "
-                f"fixed prompt (allowed {self._tolerance:g}; the update moved the learner by {moved:.3g}): the engine "
-                "did not take the weights over"
+                f"fixed prompt (allowed {self._allowed.gap:g}; the update moved the learner by {moved:.3g}): the "
+                "engine did not take the weights over"
             )
         self._before, self._noise = wanted, max(self._noise, gap)
         return gap
 
     def _has_stayed(self, gap: float, moved: float) -> bool:
         """Whether the engine is about as far from the learner as the learner came, and farther than it ever was."""
-        return moved > LEAST_MOVE and gap > max(0.5 * moved, LEAST_MOVE, 4 * self._noise)
+        least = self._allowed.rounding
+        return moved > least and gap > max(0.5 * moved, least, 4 * self._noise)
 
     @torch.no_grad()
     def _said_by(self, model: PreTrainedModel) -> list[float]:
         ids = torch.tensor([[*self._prompt, *self._response]], device=next(model.parameters()).device)
-        was_training = model.training
-        logits = model.eval()(input_ids=ids).logits[0, len(self._prompt) - 1 : -1]
-        model.train(was_training)
+        logits = model(input_ids=ids, use_cache=False).logits[
+            0, len(self._prompt) - 1 : -1
+        ]  # the learner keeps it from dropping out
         told: list[float] = logits.float().log_softmax(-1).gather(1, ids[0, len(self._prompt) :, None])[:, 0].tolist()
         return told
 
 
 def _distance(some: Sequence[float], others: Sequence[float]) -> float:
-    return max(abs(float(a) - float(b)) for a, b in zip(some, others, strict=True))
+    gaps = [abs(float(a) - float(b)) for a, b in zip(some, others, strict=True)]
+    return math.nan if any(map(math.isnan, gaps)) else max(gaps)

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from groupwise.batching import token_logps
 from groupwise.batching import totals as count
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.parts import Loss
@@ -22,8 +21,9 @@ from groupwise.core.sample import Sample
 from groupwise.core.totals import Totals
 from groupwise.losses.columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.losses.policy_loss import Tally
+from groupwise.training.forward import Forward
 from groupwise.training.learner_config import LearnerConfig
-from groupwise.training.micro_batches import MicroBatch, micro_batches
+from groupwise.training.micro_batches import MicroBatch, check_logps, micro_batches
 from groupwise.training.reference import Reference
 
 CAUSES = ("advantage", "logp_behaviour", "logp_old", "logp_ref", "logp", "entropy")
@@ -39,15 +39,12 @@ class Learned:
 
 
 class Learner:
-    """A model, its optimiser, and the one thing they do.
-
-    The model stays in evaluation mode: dropout would make the learner score another policy than the one that the engine
-    sampled from.
-    """
+    """A model, its optimiser, and the one thing they do."""
 
     def __init__(self, model: PreTrainedModel, loss: Loss, config: LearnerConfig, *, temperature: float = 1.0) -> None:
         _check_trainable(model)
-        self.model = model.eval()
+        self.forward = Forward(model, config)
+        self.model = self.forward.model
         self._loss, self._config, self._temperature = loss, config, temperature
         self._trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
         self._reference = Reference(model) if REFERENCE_LOGP in loss.needs else None
@@ -98,12 +95,14 @@ class Learner:
                 "learner/grad_norm": sum(norms) / len(norms),
                 "learner/learning_rate": self.optimiser.param_groups[0]["lr"],
                 "learner/optimiser_steps": float(self.steps),
+                "learner/token_ratio": _token_ratio(packed),
             }
         )
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
-        device = next(iter(self._trained.values())).device
-        return micro_batches(samples, self._config, unit=self._loss.unit, device=device)
+        check_logps(samples)
+        layouts = self.forward.lay_out(samples, token_budget=self._config.token_budget, unit=self._loss.unit)
+        return micro_batches(samples, layouts)
 
     @torch.no_grad()
     def _scored(self, micros: Sequence[MicroBatch], *, is_single: bool) -> list[MicroBatch]:
@@ -117,14 +116,14 @@ class Learner:
         return found
 
     def _logps(self, micro: MicroBatch) -> torch.Tensor:
-        return token_logps(self.model, micro.pack, temperature=self._temperature)[0]
+        return self.forward(micro.layout, temperature=self._temperature)[0]
 
     def _step(self, micros: Sequence[MicroBatch], totals: Totals, tallies: dict[str, Tally]) -> tuple[float, float]:
         """One optimiser step over the micro-batches of a mini-batch: its loss and the length of its gradient."""
         total = 0.0
         for micro in micros:
-            logp_T, entropy_T = token_logps(
-                self.model, micro.pack, temperature=self._temperature, entropy=ENTROPY in self._loss.needs
+            logp_T, entropy_T = self.forward(
+                micro.layout, temperature=self._temperature, entropy=ENTROPY in self._loss.needs
             )
             columns = micro.columns(logp_T, entropy_T)
             if columns.logp_old is None:
@@ -175,8 +174,8 @@ def _check_trainable(model: PreTrainedModel) -> None:
         )
     if getattr(model, "is_gradient_checkpointing", False):
         raise ConfigError(
-            "gradient checkpointing works in training mode only, in which dropout is on; turn it off and lower "
-            "training.learner.token_budget instead"
+            "gradient checkpointing was turned on for the whole model, which works in training mode only, in which "
+            "dropout is on; turn it off and set training.learner.checkpoint_layers instead"
         )
 
 
@@ -192,6 +191,12 @@ def _minibatches(samples: Sequence[Sample], num: int) -> list[list[Sample]]:
     for kind, sample in zip(kinds, samples, strict=True):
         found[place[kind]].append(sample)
     return [batch for batch in found if batch]
+
+
+def _token_ratio(packed: Sequence[Sequence[MicroBatch]]) -> float:
+    """Tokens of the samples over tokens computed for them: above 1 where prefixes are shared, below where rows pad."""
+    layouts = [micro.layout for micros in packed for micro in micros]
+    return sum(layout.raw_tokens for layout in layouts) / sum(len(layout) for layout in layouts)
 
 
 def _cause(columns: TokenColumns) -> str:

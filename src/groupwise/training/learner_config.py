@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -35,3 +35,9 @@ class LearnerConfig(Part):
     """Most distinct tokens in a micro-batch."""
     share_prefixes: bool = True
     """Whether equal beginnings of samples are computed once."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What layers compute in; weights that train, their gradients and the loss are float32 either way."""
+    checkpoint_layers: bool = False
+    """Whether only what enters a layer is kept, and the rest computed again in the backward pass: less memory."""
+    compile_layers: bool = False
+    """Whether layers are compiled: faster on a GPU, after half a minute at the start."""

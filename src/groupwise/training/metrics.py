@@ -173,6 +173,13 @@ METRICS: dict[str, Metric] = {
         "tokens",
         "0: every sample was filtered out, and the weights were left as they were.",
     ),
+    "learner/token_ratio": Metric(
+        "tokens of the update's samples over tokens computed for them: how often each would have been computed without "
+        "shared prefixes",
+        "1 and more",
+        "Near 1: prompts share little; a memory that keeps the beginning of prompts (`anchored_window`, `full`) shares "
+        "more, see `groupwise audit`. Below 1: rows are padded, the model does not run packed; the log says why.",
+    ),
     "learner/grad_norm": Metric(
         "length of the gradient before clipping, mean over optimiser steps",
         "gradient",

@@ -1,4 +1,4 @@
-"""Micro-batches: samples packed for the model, with what is known of their tokens before it runs.
+"""Micro-batches: samples laid out for the model, with what is known of their tokens before it runs.
 
 Axis: T trained tokens of a micro-batch.
 """
@@ -10,18 +10,17 @@ from dataclasses import dataclass
 
 import torch
 
-from groupwise.batching import Pack, column, pack
+from groupwise.batching import Pack, PaddedRows, column
 from groupwise.core.errors import RecordError
 from groupwise.core.sample import Sample
 from groupwise.losses.columns import TokenColumns
-from groupwise.training.learner_config import LearnerConfig
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MicroBatch:
     """One forward and backward pass: tokens for the model, columns for the loss."""
 
-    pack: Pack
+    layout: Pack | PaddedRows
     """The tokens."""
     logp_behaviour: torch.Tensor
     """Log-prob that the engine reported for each trained token (T)."""
@@ -48,24 +47,26 @@ class MicroBatch:
             logp_ref=self.logp_ref,
             advantage=self.advantage,
             mask=torch.ones_like(self.trajectory, dtype=torch.bool),
-            sample=self.pack.sample,
+            sample=self.layout.sample,
             step=self.step,
             trajectory=self.trajectory,
             off_policy=self.off_policy,
         )
 
 
-def micro_batches(
-    samples: Sequence[Sample], config: LearnerConfig, *, unit: str, device: torch.device
-) -> list[MicroBatch]:
-    """Pack samples under the token budget, each unit of the loss whole."""
+def check_logps(samples: Sequence[Sample]) -> None:
+    """Refuse samples whose log-probs were not recorded."""
     for number, sample in enumerate(samples):
         if sample.num_trained and not sample.logp_behaviour:
             raise RecordError(
                 f"{sample.name}: the log-probs of its sampled tokens were not recorded; record what the engine reports",
                 row=number,
             )
-    packs = pack(samples, token_budget=config.token_budget, share=config.share_prefixes, unit=unit)
+
+
+def micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]) -> list[MicroBatch]:
+    """Give each layout of samples what is known of its tokens."""
+    device = layouts[0].sample.device
     behaviour, advantage = [one.logp_behaviour for one in samples], [one.advantage for one in samples]
     step = torch.tensor([one.step for one in samples], device=device)
     trajectory = torch.tensor([one.trajectory for one in samples], device=device)
@@ -73,12 +74,12 @@ def micro_batches(
     off_policy = torch.tensor(strange, device=device) if any(strange) else None
     return [
         MicroBatch(
-            pack=placed,
-            logp_behaviour=column(placed, behaviour),
-            advantage=column(placed, advantage),
-            step=step[placed.sample],
-            trajectory=trajectory[placed.sample],
-            off_policy=None if off_policy is None else off_policy[placed.sample],
+            layout=layout,
+            logp_behaviour=column(layout, behaviour),
+            advantage=column(layout, advantage),
+            step=step[layout.sample],
+            trajectory=trajectory[layout.sample],
+            off_policy=None if off_policy is None else off_policy[layout.sample],
         )
-        for placed in (each.to(device) for each in packs)
+        for layout in layouts
     ]

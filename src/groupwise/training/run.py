@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from groupwise.core.journal import Journal
 from groupwise.core.parts import Draw, Loss, name_of
 from groupwise.core.records import Task
 from groupwise.core.seeds import seed_of
+from groupwise.engines.engine import Engine
+from groupwise.engines.opening import check_decoding, open_engine
 from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.envs.environment import Expert
 from groupwise.losses.columns import COLUMN_OF
@@ -23,8 +25,9 @@ from groupwise.rollout.hosts import Host, open_host
 from groupwise.rollout.plans import TopUp
 from groupwise.rollout.prompts import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
-from groupwise.training.canary import Canary
+from groupwise.training.canary import Canary, allowed_for
 from groupwise.training.learner import Learner
+from groupwise.training.panels import check_panels
 from groupwise.training.run_config import RunConfig
 
 JOURNAL = "journal.sqlite"
@@ -40,13 +43,15 @@ class Run:
     folder: Path
     tokenizer: Any
     learner: Learner
-    engine: TransformersEngine
+    engine: Engine
     prompter: Prompter
     host: Host
     journal: Journal
     canary: Canary
     tasks: Sequence[Task]
     curriculum: LiveCurriculum
+    panels: Mapping[str, str]
+    """Hash of each panel that is trained or evaluated on, by split."""
 
     def draw(self, number: int) -> Draw:
         """Random generators of an update, by name."""
@@ -61,15 +66,17 @@ class Run:
 def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any, Any] | None = None) -> Run:
     """Open everything a run needs; what cannot work is refused before a model loads."""
     loss, device = _check_possible(config), _device(config.device)
+    check_decoding(config.engine.decoding, device)
     if config.threads:
         torch.set_num_threads(config.threads)
     _check_journal(folder)
+    panels = check_panels(config)
     host = open_host(config.env, workers=config.rollout.workers, timeout=config.rollout.env_timeout)
     seed = seed_of(config.seed, "model")
     model, tokenizer = model_and_tokenizer or config.model.open(words=config.words(), seed=seed)
     model = model.to(device)
     # The engine holds weights of its own, so that a hand-over is a real one and the canary can sing.
-    engine = TransformersEngine(copy.deepcopy(model))
+    engine = open_engine(copy.deepcopy(model), **config.engine.config())
     learner = Learner(model, loss, config.training.learner, temperature=config.rollout.temperature)
     prompter = Prompter(
         tokenizer,
@@ -80,6 +87,8 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
     folder.mkdir(parents=True, exist_ok=True)
     opening = prompter.opening_ids("")[:CANARY_TOKENS]
     tasks = config.env.panel("train")
+    journal = Journal(folder / JOURNAL)
+    journal.name_panels(panels)
     return Run(
         config=config,
         folder=folder,
@@ -88,8 +97,9 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
         engine=engine,
         prompter=prompter,
         host=host,
-        journal=Journal(folder / JOURNAL),
-        canary=Canary(opening, (*opening[-4:], prompter.frame.end_id)),
+        journal=journal,
+        panels=panels,
+        canary=Canary(opening, (*opening[-4:], prompter.frame.end_id), allowed=allowed_for(config.engine.precision, model)),
         tasks=tasks,
         curriculum=config.training.curriculum.start(tasks, seed_of(config.seed, "curriculum")),
     )

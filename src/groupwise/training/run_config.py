@@ -15,6 +15,7 @@ from groupwise.rollout.memory import MemorySlot, Window
 from groupwise.rollout.plans import Flat, PlanSlot
 from groupwise.rollout.prompts import PromptTemplate, TemplateSlot
 from groupwise.tasks import CurriculumSlot, Shuffled
+from groupwise.training.engine_config import EngineConfig
 from groupwise.training.learner_config import LearnerConfig
 from groupwise.training.trackers.tracker import TrackerSlot
 
@@ -131,10 +132,15 @@ class RunConfig(Part):
     """Threads that torch computes with; 0 = its own choice. More than there are free cores is many times slower."""
     env: EnvironmentSlot
     """The tasks and the environments that play them."""
+    panel: str = ""
+    """A panel file, as `groupwise panel ENV --out FILE` writes it; tasks other than those of the file are refused.
+    Empty = none."""
     rewards: Annotated[tuple[RewardSlot, ...], Field(min_length=1)] = (EnvironmentReward(),)
     """What steps earn: the sum of these."""
     model: Annotated[ModelPart, Slot("model")]
     """Where the weights come from."""
+    engine: EngineConfig = EngineConfig()
+    """How responses are sampled."""
     rollout: RolloutConfig = RolloutConfig()
     """How attempts are played."""
     training: TrainingConfig = TrainingConfig()

@@ -12,13 +12,14 @@ from random import Random
 
 import torch
 
-from groupwise.batching import Pack, column, pack, token_logps
+from groupwise.batching import Pack, PaddedRows, column
 from groupwise.core.errors import ConfigError
 from groupwise.core.records import Task
 from groupwise.core.sample import Sample
 from groupwise.core.seeds import seed_of
 from groupwise.envs.environment import Expert
 from groupwise.rollout.prompts import Exchange
+from groupwise.training.forward import Forward
 from groupwise.training.run import Run
 from groupwise.training.run_config import WarmStartConfig
 
@@ -36,21 +37,21 @@ def imitate(run: Run, samples: Sequence[Sample], config: WarmStartConfig) -> lis
     model = run.learner.model
     trained = [value for value in model.parameters() if value.requires_grad]
     optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
-    packs = [batch.to(next(model.parameters()).device) for batch in pack(samples, token_budget=config.batch_tokens)]
+    batches = run.learner.forward.lay_out(samples, token_budget=config.batch_tokens, unit="sample")
     weights = [sample.advantage for sample in samples]
-    weighted = [(batch, column(batch, weights)) for batch in packs]
+    weighted = [(batch, column(batch, weights)) for batch in batches]
     losses: list[float] = []
     for epoch in range(config.epochs):
         Random(seed_of(run.config.seed, "warm start", epoch)).shuffle(weighted)
-        losses.append(_epoch(model, optimiser, weighted, config, epoch))
+        losses.append(_epoch(run.learner.forward, optimiser, weighted, config, epoch))
     run.engine.load(run.learner.weights(), version=0)
     return losses
 
 
 def _epoch(
-    model: torch.nn.Module,
+    forward: Forward,
     optimiser: torch.optim.Optimizer,
-    weighted: Sequence[tuple[Pack, torch.Tensor]],
+    weighted: Sequence[tuple[Pack | PaddedRows, torch.Tensor]],
     config: WarmStartConfig,
     epoch: int,
 ) -> float:
@@ -59,10 +60,10 @@ def _epoch(
         done = epoch * len(weighted) + number
         for group in optimiser.param_groups:
             group["lr"] = config.learning_rate * _step_size(done, config.epochs * len(weighted))
-        logp_T, _ = token_logps(model, batch)
+        logp_T, _ = forward(batch)
         loss = -(weight_T * logp_T).sum()
         (loss / weight_T.sum()).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(forward.model.parameters(), 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         total, weight = total + float(loss.detach()), weight + float(weight_T.sum())

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groupwise.batching.head import Head, Softmax, Tiling, head_logps
+from groupwise.batching import head
+from groupwise.batching.fused_head import FusedHeadLogps
+from groupwise.batching.head import Softmax, head_logps
+from groupwise.batching.output_layer import Head, Tiling
 
 LOGITS = (1.0, 2.0, 0.0, -1.0)
 """Worked vector: with target 1, ln of the normaliser 2.440190, log-prob -0.440190, entropy 0.947537."""
@@ -53,11 +56,15 @@ def test_log_prob_entropy_and_their_gradients_of_the_worked_vector(columns: int)
     assert found[1] == pytest.approx([0.116701, -0.326688, 0.130076, 0.079911], abs=5e-7)
 
 
+@pytest.mark.parametrize("function", [head._HeadLogps, FusedHeadLogps])
 @pytest.mark.parametrize("rows", [1, 2, 5, 9])
 @pytest.mark.parametrize("columns", [3, 11, 100])
 @pytest.mark.parametrize("softcap", [None, 2.0])
 @pytest.mark.parametrize("entropy", [True, False])
-def test_any_tiling_equals_the_plain_formula(rows: int, columns: int, softcap: float | None, entropy: bool) -> None:
+def test_any_tiling_equals_the_plain_formula(
+    function: type, rows: int, columns: int, softcap: float | None, entropy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head, "_HeadLogps", function)  # the fused one is for GPUs; its arithmetic runs anywhere
     torch.manual_seed(0)
     hidden = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(11, 4, dtype=torch.float64, requires_grad=True)
@@ -73,9 +80,9 @@ def test_any_tiling_equals_the_plain_formula(rows: int, columns: int, softcap: f
     z = z if softcap is None else softcap * torch.tanh(z / softcap)
     log_p = (z / 0.7).log_softmax(-1)
     expected_logp, expected_entropy = log_p[row, target], -(log_p.exp() * log_p).sum(-1) if entropy else None
-    head = Head(weight=weight, bias=bias, scale=1.5, softcap=softcap)
+    layer = Head(weight=weight, bias=bias, scale=1.5, softcap=softcap)
     tiling = Tiling(rows=rows, columns=columns, temperature=0.7, entropy=entropy)
-    logp, found_entropy = head_logps(head, hidden, row, target, tiling)
+    logp, found_entropy = head_logps(layer, hidden, row, target, tiling)
 
     torch.testing.assert_close(logp, expected_logp)
     assert (found_entropy is None) == (not entropy)
@@ -96,9 +103,8 @@ def test_a_frozen_head_gets_no_gradient() -> None:
 
 def test_huge_logits_stay_finite_and_keep_their_digits() -> None:
     hidden = torch.tensor([[1e4, 1e4 - 1.0, -1e4, -1e4]])
-    head = Head(weight=torch.eye(4))
     tiling = Tiling(rows=1, columns=3, entropy=True)
-    logp, entropy = head_logps(head, hidden, torch.tensor([0]), torch.tensor([1]), tiling)
+    logp, entropy = head_logps(Head(weight=torch.eye(4)), hidden, torch.tensor([0]), torch.tensor([1]), tiling)
     assert logp.item() == pytest.approx(-1.3132617, abs=1e-3)  # a difference of logits, which have 24 bits
     assert entropy is not None
     assert entropy.item() == pytest.approx(0.5822034, abs=1e-6)

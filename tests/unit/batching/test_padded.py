@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from groupwise.batching.padded import padded
+from groupwise.batching.padded import padded, padded_within
+from groupwise.batching.units import unit_labels
 from groupwise.core.errors import ConfigError
+from tests.equivalence.rollouts import tangled
 from tests.unit.batching.samples import sample
 
 TWO = [sample((1, 2), (3,)), sample((4,), (5, 6, 7))]
@@ -55,3 +59,22 @@ def test_impossible_settings_are_refused(settings: dict[str, int], message: str)
     with pytest.raises(ConfigError) as raised:
         padded(TWO, **settings)
     assert str(raised.value) == message
+
+
+@settings(max_examples=40, deadline=None)
+@given(budget=st.integers(1, 200), unit=st.sampled_from(["sample", "step", "trajectory"]))
+def test_rows_within_a_budget_hold_whole_units_and_every_sample_once(budget: int, unit: str) -> None:
+    samples = tangled()
+    found = padded_within(samples, token_budget=budget, unit=unit)
+    members = [number for rows in found for number in rows.members]
+    assert sorted(members) == [number for number, sample in enumerate(samples) if sample.num_trained]
+    for rows in found:
+        units = {unit_labels(samples, unit)[number] for number in rows.members}
+        assert len(rows) <= budget or len(units) == 1
+        others = set(members) - set(rows.members)
+        assert units.isdisjoint({unit_labels(samples, unit)[number] for number in others})
+
+
+def test_rows_without_a_place_are_refused() -> None:
+    with pytest.raises(ConfigError, match="token_budget is 0; a micro-batch holds at least one token"):
+        padded_within(tangled(), token_budget=0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from groupwise.batching.forest import merge
-from groupwise.batching.tree_attention import TreeMask, blocks
+from groupwise.batching.tree_attention import TreeMask, attend, blocks
 from tests.unit.batching.samples import SEQUENCES
 
 FORK = torch.tensor([4, 3, 3, 4])  # 0-1-2 and 0-3
@@ -101,3 +104,24 @@ def test_a_kept_graph_can_be_walked_twice() -> None:
     first = torch.autograd.grad(output, states, retain_graph=True)
     second = torch.autograd.grad(output, states)
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def test_nothing_is_kept_once_the_gradients_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    attended: list[weakref.ref[torch.Tensor]] = []
+    plain = functional.scaled_dot_product_attention
+
+    def watched(*states: torch.Tensor, **settings: object) -> torch.Tensor:
+        found = plain(*states, **settings)  # type: ignore[arg-type]
+        attended.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", watched)
+    gc.collect()
+    gc.disable()  # a cycle would wait for it, gigabytes at a time
+    try:
+        query, key, value = (torch.randn(1, 2, 300, 8, requires_grad=True) for _ in range(3))
+        attend(query, key, value, blocks(torch.full((300,), 300))).sum().backward()
+        assert len(attended) == 3
+        assert [one() for one in attended] == [None] * 3
+    finally:
+        gc.enable()

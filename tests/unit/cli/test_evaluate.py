@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise.core.journal import Journal
+from groupwise.envs import Identity, panel_hash
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
 
@@ -91,8 +92,9 @@ def test_what_is_printed_for_people(groupwise: Run, run: Path) -> None:
     assert lines[5] == f"pass@1   {share}"
     assert lines[12].startswith("tokens   ")
     assert 1.0 <= float(lines[12].split()[1]) <= 4.0, "at most so many a response"
-    assert lines[14].split() == ["task", "tasks", "attempts", "success", "95", "%", "interval", "steps"]
-    assert [line.split()[0][:15] for line in lines[15:]] == ["identity-train-"] * 2
+    assert lines[13] == f"panel    {panel_hash(Identity(num_words=4, length=1).panel('train')[:2])[:12]}"
+    assert lines[15].split() == ["task", "tasks", "attempts", "success", "95", "%", "interval", "steps"]
+    assert [line.split()[0][:15] for line in lines[16:]] == ["identity-train-"] * 2
 
 
 def test_one_attempt_a_task_has_no_pass_at_k(groupwise: Run, run: Path) -> None:

@@ -14,11 +14,12 @@ from groupwise import recipes
 from groupwise.cli.main import app
 from groupwise.cli.methods import method_name
 from groupwise.core.journal import Journal, Update
+from groupwise.envs import panel_hash
 from groupwise.reports.run.played import PlayedGroup, read_groups
 from groupwise.reports.run.run_folder import RunFolder
 from tests.architecture.test_start_up import HELP, fresh, without
 from tests.unit.cli.conftest import Run
-from tests.unit.reports.run_folders import credit_of, played, settings, write_run
+from tests.unit.reports.run_folders import ENV, credit_of, played, settings, write_run
 
 
 @pytest.fixture(scope="module")
@@ -126,12 +127,37 @@ def test_inspect_lists_the_updates_and_the_evaluations(run_path: Path) -> None:
     assert [line.split()[0] for line in lines[2:5]] == ["1", "2", "3"]
     assert lines[5].startswith("test, before training: success ")
     assert lines[6].startswith("test, after update 3: success ")
-    assert lines[6].endswith(" over 20 tasks")
+    digest = panel_hash(ENV.panel("test")[:20])
+    assert lines[6].endswith(f" over 20 tasks (panel {digest[:12]})")
     found = shown("inspect", run_path)
     assert [update["number"] for update in found["updates"]] == [1, 2, 3]
     assert [score["number"] for score in found["evaluations"][0]["scores"]] == [0, 3]
+    assert {score["panel"] for score in found["evaluations"][0]["scores"]} == {digest}
+    assert found["panels"] == {}
     with RunFolder(run_path) as run:
         assert found["updates"][1]["loss"] == run.metrics["loss/total"][2]
+
+
+def test_inspect_names_the_panels_that_the_run_began_with(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", updates=1)
+    with Journal(folder / "journal.sqlite") as journal:
+        journal.name_panels({"train": "a" * 64, "test": "b" * 64})
+    lines = words(invoked("inspect", folder))
+    assert lines[1] == "panels: test bbbbbbbbbbbb, train aaaaaaaaaaaa"
+    assert shown("inspect", folder)["panels"] == {"train": "a" * 64, "test": "b" * 64}
+    invoked("report", folder)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "<dt>panels</dt><dd>test\N{NO-BREAK SPACE}bbbbbbbbbbbb, train\N{NO-BREAK SPACE}aaaaaaaaaaaa</dd>" in page
+
+
+def test_inspect_has_a_column_for_rescued_groups_where_there_are_any(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", updates=0)
+    with Journal(folder / "journal.sqlite") as journal:
+        for number, share in ((1, 0.0), (2, 0.25)):
+            journal.write(Update(number=number, version=number, metrics={"credit/groups_rescued": share}))
+    lines = words(invoked("inspect", folder))
+    assert lines[1] == "update success return steps compared rescued loss time"
+    assert [line.split()[5:7] for line in lines[2:4]] == [["0.0", "%"], ["25.0", "%"]]
 
 
 def test_inspect_of_a_run_without_updates(tmp_path: Path) -> None:

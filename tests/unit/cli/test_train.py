@@ -6,6 +6,7 @@ import io
 import os
 import pty
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ pytest.importorskip("torch")
 
 from groupwise.cli import live, run_folders
 from groupwise.core.journal import Journal, Update
+from groupwise.envs import Identity, panel_hash
 from groupwise.recipes.run_file import load_run
 from groupwise.training.evaluation_summary import Evaluation, evaluations_of
 from tests.unit.cli.conftest import Run
@@ -91,6 +93,75 @@ def test_an_absent_tracker_stops_before_a_folder_is_made(
     said = "the tracker 'mlflow' needs the package mlflow, which is not installed: pip install 'groupwise[mlflow]'"
     assert ran.err == f"error: {said}\n"
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_is_refused_leaves_no_folder(groupwise: Run, tmp_path: Path) -> None:
+    ran = groupwise("train", small(tmp_path), "--set", "panel=nowhere.json")
+    assert (ran.status, ran.err) == (
+        2,
+        "error: nowhere.json: there is no such file; make it with `groupwise panel ENV --out nowhere.json`\n",
+    )
+    ran = groupwise("train", "small.toml", "--set", "device=nonsense")
+    assert ran.status == 2
+    assert not (tmp_path / "runs" / "small").exists()
+
+
+def test_a_tracker_that_cannot_start_leaves_no_folder(
+    groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unable(*args: Any, **kwargs: Any) -> None:
+        raise OSError("no dashboard")
+
+    monkeypatch.setattr("groupwise.training.trackers.csv_file.Csv.start", unable)
+    ran = groupwise("train", small(tmp_path), "--tracker", "csv")
+    assert (ran.status, ran.err) == (
+        2,
+        "error: the tracker 'csv' cannot be started (OSError: no dashboard); mend that, or leave it out\n",
+    )
+    assert not (tmp_path / "runs" / "small").exists()
+
+
+def test_a_folder_that_was_there_stays_when_a_run_is_refused(groupwise: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    ran = groupwise("train", small(tmp_path), "--out", "mine", "--set", "device=nonsense")
+    assert ran.status == 2
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+
+
+def test_a_finished_run_says_so_and_does_nothing(
+    groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groupwise("train", small(tmp_path), "--out", "run")
+
+    def never(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a finished run was opened")
+
+    monkeypatch.setattr("groupwise.training.run.open_run", never)
+    said = "run is finished: it has made 2 updates of {}; to go on, give it more with --set training.updates=N\n"
+    assert groupwise("train", "--resume", "run").out == said.format(2)
+    # Of the evaluation before the updates were fewer nothing is missing either.
+    assert groupwise("train", "--resume", "run", "--set", "training.updates=1").out == said.format(1)
+
+
+def test_a_run_that_lacks_its_last_evaluation_is_not_finished(groupwise: Run, tmp_path: Path) -> None:
+    groupwise("train", small(tmp_path), "--out", "run", "--set", "evaluation.tasks=0")
+    ran = groupwise("train", "--resume", "run", "--set", "evaluation.tasks=2")
+    assert ran.status == 0, ran.err
+    assert [line[:23] for line in ran.out.splitlines() if "success" in line] == ["after update 2: success"]
+
+
+def test_a_run_that_goes_on_with_other_tasks_says_so(groupwise: Run, tmp_path: Path) -> None:
+    groupwise("train", small(tmp_path), "--out", "run")
+    more = ("--set", "training.updates=3", "--set", "env.max_steps=3")
+    assert "panel was" not in groupwise("train", "--resume", "run", *more).err
+    database = sqlite3.connect(tmp_path / "run" / "journal.sqlite")
+    with database:
+        database.execute("UPDATE about SET value = ? WHERE key = 'panel train'", ("0" * 64,))
+    database.close()
+    ran = groupwise("train", "--resume", "run", "--set", "training.updates=4")
+    now = panel_hash(Identity(num_words=4, length=1).panel("train"))[:12]
+    assert f"changed since the run began: the train panel was 000000000000, is {now}\n" in ran.err
 
 
 def test_an_interrupt_says_how_to_go_on_and_leaves_status_130(

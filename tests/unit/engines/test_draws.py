@@ -29,3 +29,10 @@ def test_seeds_of_different_paths_differ() -> None:
     paths = [("a", "b"), ("ab",), ("a", "b", ""), (1,), ("1",), (1, "1"), (11,)]
     assert len({seed_of(*path) for path in paths}) == len(paths)
     assert all(0 <= seed_of(*path) < 2**63 for path in paths)
+
+
+def test_each_seed_may_have_a_position_of_its_own() -> None:
+    positions = np.array([[0, 7], [1, 8]])
+    found = uniforms([11, 12], positions)
+    for row, column in np.ndindex(2, 2):
+        assert found[row, column] == uniforms([11, 12], int(positions[row, column]))[column]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from groupwise import ConfigError
-from groupwise.cli.main import app
+from groupwise.cli.main import app, main
 from groupwise.envs.checker import RULES
 
 BROKEN = """
@@ -49,6 +51,19 @@ def test_a_broken_one_of_your_own_is_named_with_the_reason(tmp_path: Path, monke
     assert ran.exit_code == 1
     assert " broken   rewards_are_finite: a reward is nan" in ran.stdout
     assert "Why it matters: One NaN in a group makes the credit of all its members NaN." in ran.stdout
+
+
+def test_an_environment_whose_package_is_missing_is_no_broken_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    monkeypatch.setattr(sys, "argv", ["groupwise", "check", "env", "gymnasium", "--set", "id='FrozenLake-v1'"])
+    errors = io.StringIO()
+    with redirect_stdout(io.StringIO()) as shown, redirect_stderr(errors), pytest.raises(SystemExit) as stopped:
+        main()
+    assert (stopped.value.code, shown.getvalue(), errors.getvalue()) == (
+        2,
+        "",
+        "error: the environment 'gymnasium' needs a package that is not here; pip install 'groupwise[gymnasium]'\n",
+    )
 
 
 def test_json_for_machines() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from groupwise import Step, Task, Trajectory
 from groupwise.core.errors import ConfigError, FileError
+from groupwise.core.journal import Journal, Update
 from groupwise.core.rollouts import write_rollouts
 from groupwise.integrations.rollouts import formats, open_rollouts
 
@@ -87,3 +89,27 @@ def test_a_missing_and_an_empty_and_a_blank_file(tmp_path: Path) -> None:
         with pytest.raises(FileError) as caught:
             open_rollouts(path)
         assert str(caught.value) == f"{path}: {expected}"
+
+
+def test_a_runs_folder_is_read_from_its_journal(tmp_path: Path) -> None:
+    task = Task(id="t")
+    steps = (Step(index=0, reward=1.0, response_ids=(5,)), Step(index=1, reward=0.0, response_ids=(6, 7)))
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        for number in (1, 2):
+            played = [
+                Trajectory(id="t/0", task=task, attempt=0, steps=steps),
+                Trajectory(id="t/1", task=task, attempt=1, steps=()),
+            ]
+            journal.write(
+                Update(number=number, version=number, metrics={}, trajectories=played, credit=[[0.5, 0.5], []])
+            )
+    file = open_rollouts(tmp_path)
+    assert [(row["task"], row["group"], row["attempt"], row["index"], row["reward"]) for row in file.rows()] == [
+        ("t", "t@1", 0, 0, 1.0),
+        ("t", "t@1", 0, 1, 0.0),
+        ("t", "t@2", 0, 0, 1.0),
+        ("t", "t@2", 0, 1, 0.0),
+    ]
+    assert file.left_out == {"attempts without a step": 2}
+    (part,) = file.parts()
+    assert part.columns["tokens"] == [1, 2, 1, 2]

@@ -291,4 +291,4 @@ def test_one_part_is_held_at_a_time() -> None:
 def test_an_audit_is_plain_data() -> None:
     found = audited(OPPOSED, "dr_grpo", "rloo")
     assert json.loads(json.dumps(found.as_json()))["census"]["attempts_per_task"] == {"2": 1}
-    assert list(found.as_json()) == ["census", "levels", "recipes", "gains", "losses", "findings"]
+    assert list(found.as_json()) == ["census", "levels", "recipes", "gains", "losses", "memories", "findings"]

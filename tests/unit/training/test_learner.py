@@ -219,5 +219,5 @@ def test_a_model_that_cannot_train_is_refused() -> None:
 def test_gradient_checkpointing_is_refused() -> None:
     model = tiny()[0]
     model.gradient_checkpointing_enable()
-    with pytest.raises(ConfigError, match="gradient checkpointing works in training mode only"):
+    with pytest.raises(ConfigError, match="turned on for the whole model"):
         learner(model)

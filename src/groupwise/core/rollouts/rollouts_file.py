@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -82,7 +82,13 @@ class RolloutsFile:
         """
         return (row for _, row in self._checked(progress))
 
-    def parts(self, progress: Progress | None = None, part_bytes: int = PART_BYTES) -> Iterator[Rollouts]:
+    def parts(
+        self,
+        progress: Progress | None = None,
+        part_bytes: int = PART_BYTES,
+        *,
+        watch: Callable[[Row], None] | None = None,
+    ) -> Iterator[Rollouts]:
         """Stream the file in parts that hold whole groups, whatever the order of its rows.
 
         A file of up to twice `part_bytes` is one part. A larger one is first sorted into temporary files, reduced to
@@ -91,10 +97,11 @@ class RolloutsFile:
         Args:
             progress: called now and then with the bytes of the file that are done.
             part_bytes: about how much of the reduced rows to hold at a time.
+            watch: shown each row, checked and whole, in the order of the file, before it is reduced.
         """
         expected = self.size * (COMPRESSION if self.source.is_compressed else 1)
         names = Names()
-        rows = self._reduced(progress, names)
+        rows = self._reduced(progress, names, watch)
         if expected <= 2 * part_bytes:
             yield self._part(rows, names)
             return
@@ -111,8 +118,12 @@ class RolloutsFile:
             builder.add(row)
         return builder.build(str(self.path), self.source.unit, names.columns())
 
-    def _reduced(self, progress: Progress | None, names: Names) -> Iterator[Reduced]:
+    def _reduced(
+        self, progress: Progress | None, names: Names, watch: Callable[[Row], None] | None
+    ) -> Iterator[Reduced]:
         for number, row in self._checked(progress):
+            if watch is not None:
+                watch(row)
             reduced = reduce_row(number, row)
             names.add(reduced.columns)
             yield reduced

@@ -15,8 +15,11 @@ from groupwise.groups import ByHistory
 from groupwise.reports.audit.census import Census, CensusTally
 from groupwise.reports.audit.findings import findings
 from groupwise.reports.audit.levels import Level, LevelTally
+from groupwise.reports.audit.memories import MemoryCosts, memory_costs
 from groupwise.reports.audit.movers import Mover, MoverTally
 from groupwise.reports.audit.recipes_compared import RecipeColumn, RecipeTally
+from groupwise.reports.audit.recorded_tokens import RecordedTokens
+from groupwise.rollout.memory import Memory
 
 NUM_MOVERS = 5
 
@@ -35,6 +38,8 @@ class Audit:
     """Steps that gain most from the first recipe to the last."""
     losses: list[Mover]
     """Steps that lose most."""
+    memories: MemoryCosts | None
+    """Tokens under each memory; None where nobody asked."""
     findings: list[str]
     """What it means, in sentences."""
 
@@ -44,7 +49,13 @@ class Audit:
 
 
 def audit(
-    tables: Iterable[StepTable], algorithms: Mapping[str, Algorithm], *, depth: int = 4, gamma: float = 0.95
+    tables: Iterable[StepTable],
+    algorithms: Mapping[str, Algorithm],
+    *,
+    depth: int = 4,
+    gamma: float = 0.95,
+    tokens: RecordedTokens | None = None,
+    memories: Mapping[str, Memory] | None = None,
 ) -> Audit:
     """Audit tables that each hold whole tasks.
 
@@ -53,6 +64,8 @@ def audit(
         algorithms: the recipes to compare, by name, in order; the first and the last are compared step by step.
         depth: how many earlier states to look at.
         gamma: discount of the return that the depths are compared by.
+        tokens: what is shown the rows while the tables are read; None = tokens are not counted.
+        memories: the memories to count tokens under, by name.
     """
     names = list(algorithms)
     if not names:
@@ -72,7 +85,13 @@ def audit(
     gains, losses = movers.result()
     result = census.result(), level_tally.result(), recipe_tally.result()
     return Audit(
-        census=result[0], levels=result[1], recipes=result[2], gains=gains, losses=losses, findings=findings(*result)
+        census=result[0],
+        levels=result[1],
+        recipes=result[2],
+        gains=gains,
+        losses=losses,
+        memories=None if tokens is None else memory_costs(tokens, memories or {}),
+        findings=findings(*result),
     )
 
 

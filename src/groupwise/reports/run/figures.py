@@ -23,6 +23,15 @@ def percent(share: float | None, decimals: int = 1) -> str:
     return NONE if not _is_finite(share) else f"{number(100 * share, decimals)}{THIN}%"
 
 
+def digest(whole: str) -> str:
+    """A hash, as much of it as tells panels apart.
+
+    >>> digest("0123456789abcdef")
+    '0123456789ab'
+    """
+    return whole[:12]
+
+
 def points(change: float) -> str:
     """A difference of two shares, in percentage points."""
     return f"{signed(100 * change, 1)}{THIN}points"

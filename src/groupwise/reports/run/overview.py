@@ -25,6 +25,8 @@ class UpdateLine:
     """Mean steps of an attempt."""
     compared: float | None
     """Share of steps that were compared with somebody."""
+    rescued: float | None
+    """Share of groups that teach only by what was done for them."""
     loss: float | None
     """What was minimised."""
     seconds: float | None
@@ -71,6 +73,7 @@ def update_lines(folder: RunFolder) -> list[UpdateLine]:
             returned=value("rollout/return", number),
             steps=value("rollout/steps", number),
             compared=value("credit/compared", number),
+            rescued=value("credit/groups_rescued", number),
             loss=value("loss/total", number),
             seconds=sum(curve[number] for curve in stages if number in curve) if stages else None,
         )

@@ -95,6 +95,11 @@ class RunFolder:
         """Every attempt of every update, without its steps."""
         return self.journal.attempts()
 
+    @cached_property
+    def panels(self) -> dict[str, str]:
+        """Hash of each panel that the run named when it began, by split."""
+        return self.journal.panels()
+
     def setting(self, path: str) -> Any:
         """A setting by its path, such as `training.tasks`; None where there is none."""
         found: Any = self.settings

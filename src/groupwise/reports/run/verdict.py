@@ -31,6 +31,8 @@ class Score:
     """The mean over tasks."""
     interval: tuple[float, float]
     """Its 95 % interval: Wilson's, over the effective number of tries; for outcomes, 1.96 standard errors."""
+    panel: str
+    """Hash of the tasks of its evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +142,13 @@ def _score(name: str, rows: Sequence[Evaluated], measure: Measure) -> Score:
     values = list(by_task.values())
     value, interval = clustered(values) if measure == "success" else _mean(values)
     return Score(
-        name=name, number=rows[0].number, tasks=len(values), attempts=len(rows), value=value, interval=interval
+        name=name,
+        number=rows[0].number,
+        tasks=len(values),
+        attempts=len(rows),
+        value=value,
+        interval=interval,
+        panel=rows[0].panel,
     )
 
 

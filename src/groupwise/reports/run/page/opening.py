@@ -25,6 +25,7 @@ def headline(folder: RunFolder, method: str, note: str) -> Html:
     facts = {
         "algorithm": f"{method} ({note})" if note else method,
         "environment": part_words(folder.setting("env")),
+        **({"panels": panel_words(folder.panels)} if folder.panels else {}),
         "model": part_words(folder.setting("model")),
         "seed": figures.NONE if folder.setting("seed") is None else str(folder.setting("seed")),
         "updates": updates_words(folder),
@@ -81,6 +82,15 @@ def sentence(found: Verdict) -> str:
         else f"the {figures.SURE} intervals overlap, so this may be chance"
     )
     return f"{what} on {panel}{tries} {moved}{far if change else ''}; {clear}."
+
+
+def panel_words(panels: Mapping[str, str]) -> str:
+    """The run's panels by their hashes, cut short.
+
+    >>> panel_words({"train": "0123456789abcdef"})
+    'train\\xa00123456789ab'
+    """
+    return ", ".join(f"{split}{NO_BREAK}{figures.digest(found)}" for split, found in panels.items())
 
 
 def part_words(part: Any) -> str:

@@ -1,0 +1,102 @@
+"""A pretrained model on ALFWorld's real games: as it comes, after imitation, after GRPO, GiGPO and HGPO.
+
+    python -m benchmarks.alfworld --model PATH --games PATH --out FOLDER [--stage start|methods|report|all]
+                                  [--minutes 9] [--methods grpo,gigpo,hgpo] [--updates N] [--set NAME=VALUE ...]
+                                  [--results FOLDER] [--picture FILE] [--notes FILE] [--name NAME]
+    python -m benchmarks.alfworld --games PATH --pack FILE.tar.xz
+
+`--stage start` evaluates the model on valid_seen (140 games) and valid_unseen (134), lets it imitate a teacher that
+searches (`teacher.py`), and evaluates it again. `--stage methods` goes on from there with each method in a process of
+its own on the same device until `--minutes` are over, and evaluates each at the last mark of environment steps that
+all have reached. `--stage report` writes alfworld.json, alfworld.svg, rollouts of each method and their audit, some
+10 MB in all, into `--results`; the other stages end with it. A stage that is called again goes on where it was cut off;
+with `--updates 0`, methods are only evaluated. `--model tiny --small` tries all this in a minute. What was chosen, and
+why, stands in `settings.py`; `--set` changes a size.
+
+`--games` is the folder that `alfworld-download` filled, or an archive of it, such as `--pack` writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.alfworld.games import pack_games, unpacked_games
+from benchmarks.alfworld.methods import jobs_of, run_methods
+from benchmarks.alfworld.plot import picture
+from benchmarks.alfworld.recurrence import HEADING, audited, table, write_attempts
+from benchmarks.alfworld.settings import FULL, METHODS, SMALL, changed
+from benchmarks.alfworld.start import make_start, start_checkpoint
+from benchmarks.alfworld.summary import sentences, summarise
+
+
+def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
+    """Write what was found so far: the record, the picture, rollouts and their audits."""
+    results: Path = options.results or options.out
+    results.mkdir(parents=True, exist_ok=True)
+    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in found.items()]
+    (results / "alfworld.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    for file in (results / "alfworld.svg", *([options.picture] if options.picture else [])):
+        file.write_text(picture(found))
+    for record in options.out.glob("*.json"):
+        if results != options.out:
+            shutil.copy(record, results)
+    for method in found["methods"]:
+        rollouts = results / f"rollouts_{method}.jsonl.gz"
+        write_attempts(options.out / method / "journal.sqlite", rollouts)
+        audit = audited(rollouts)
+        (results / f"audit_{method}.json").write_text(json.dumps(audit, indent=1))
+        whose = f"the attempts that {method.upper()} trained on, {found['model']} on ALFWorld's training games"
+        told = f"{HEADING}\n\n{table(audit, whose)}"
+        for file in (results / f"audit_{method}.md", *([options.notes] if options.notes and method == "hgpo" else [])):
+            file.write_text(told)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the stages that are asked for."""
+    options = _options(arguments)
+    if options.pack:
+        print(f"{pack_games(unpacked_games(options.games), options.pack)} games in {options.pack}")
+        return
+    sizes = changed(SMALL if options.small else FULL, options.changes)
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.stage in ("start", "all"):
+        make_start(options.model, unpacked_games(options.games), options.out, sizes)
+    if options.stage in ("methods", "all"):
+        if not start_checkpoint(options.out).is_dir():
+            sys.exit(f"{options.out}: there is no start yet; run --stage start first")
+        run_methods(jobs_of(options, unpacked_games(options.games), sizes))
+    given = sys.argv[1:] if arguments is None else arguments
+    command = " ".join(["python -m benchmarks.alfworld", *(Path(word).name for word in given)])
+    found = summarise(options.out, sizes, name=options.name or Path(options.model).name, command=command)
+    print(sentences(found))
+    report(options, found)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="tiny", help="a folder, a hub's name, or `tiny`")
+    parser.add_argument("--name", help="what the model is called; otherwise as its folder")
+    parser.add_argument("--games", type=Path, default=Path(os.environ.get("ALFWORLD_DATA", "")))
+    parser.add_argument("--out", type=Path, default=Path("runs/alfworld"), help="checkpoints and journals, many GB")
+    parser.add_argument("--results", type=Path, help="what is found; otherwise beside the runs")
+    parser.add_argument("--stage", choices=("start", "methods", "report", "all"), default="all")
+    parser.add_argument("--minutes", type=float, default=9.0, help="of the stage methods, evaluation included")
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
+    parser.add_argument("--updates", type=int, help="updates of each method; otherwise as many as time allows")
+    parser.add_argument("--set", dest="changes", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--picture", type=Path, help="a second place for the picture, such as docs/images/alfworld.svg")
+    parser.add_argument("--notes", type=Path, help="a second place for HGPO's audit: docs/methods/notes/hgpo.md")
+    parser.add_argument("--small", action="store_true", help="sizes for trying the measurement itself")
+    parser.add_argument("--pack", type=Path, help="only write the games into an archive")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The methods, each in a process of its own, from one start, until the time is up; then compared at equal steps."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks.alfworld.evaluating import repeated, told_briefly
+from benchmarks.alfworld.records import method_record, read_record, write_record
+from benchmarks.alfworld.settings import Sizes, run_settings
+from benchmarks.alfworld.start import Clock, has_gpu, start_checkpoint
+
+RESERVE = 0.2
+"""Share of the time that is left for the last evaluations."""
+KEPT = ("success", "steps", "valid", "zero_spread")
+"""Metrics of the rollout that a curve keeps."""
+STAGES = ("rollout", "credit", "learn", "handover", "write")
+WAIT_SECONDS = 90.0
+"""How long a method waits for the others to end their last update."""
+
+
+def run_methods(jobs: Sequence[Mapping[str, Any]]) -> None:
+    """Run the jobs at once; one that fails says so and leaves the others alone."""
+    context = get_context("spawn")
+    running = [context.Process(target=go_on, args=(dict(job),), name=str(job["method"])) for job in jobs]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join()
+        if each.exitcode:
+            print(f"{each.name}: ended with exit code {each.exitcode}; its record ends there", file=sys.stderr)
+
+
+def jobs_of(options: Any, games: Path, sizes: Sizes) -> list[dict[str, Any]]:
+    """A job for each method; all share one deadline."""
+    end = time.time() + 60 * options.minutes
+    return [
+        {
+            "method": method,
+            "methods": options.methods,
+            "folder": str(options.out),
+            "games": str(games),
+            "sizes": sizes,
+            "updates": options.updates,
+            "train_until": end - RESERVE * 60 * options.minutes,
+            "until": end,
+        }
+        for method in options.methods
+    ]
+
+
+def go_on(job: Mapping[str, Any]) -> None:
+    """Train with a method until its time is up, then evaluate it at the last mark that all methods have reached."""
+    from groupwise.recipes.run_file import decode_run
+    from groupwise.training.run import open_run
+
+    folder, sizes, method = Path(job["folder"]), job["sizes"], job["method"]
+    path = method_record(folder, method)
+    record = {"method": method, "seconds": {}, "curve": [], "marks": [], "evaluations": {}} | read_record(path)
+    record["is_trained"] = False
+    write_record(path, record)
+    clock = Clock(record["seconds"])
+    content = run_settings(str(start_checkpoint(folder)), job["games"], sizes, method=method, on_gpu=has_gpu())
+    run = open_run(decode_run(content), folder / method)
+    clock.lap("open")
+    try:
+        _train(run, job, record, path)
+    finally:  # whatever happened, the others need not wait
+        record["is_trained"] = True
+        clock.lap("train")
+        write_record(path, record)
+    number = _common_update(folder, job["methods"], method)
+    clock.lap("wait")
+    _load(run, number)
+
+    def keep(rows: Any) -> None:
+        record["evaluations"][str(number)] = rows
+        write_record(path, record)
+
+    rows = repeated(run, sizes, record["evaluations"].get(str(number), []), until=job["until"], keep=keep)
+    clock.lap("evaluate")
+    write_record(path, record)
+    print(f"{method} after update {number}: {told_briefly(rows)}", file=sys.stderr, flush=True)
+
+
+def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
+    from groupwise.training.loop import make_update, resumed
+    from groupwise.training.watcher import Watchers
+
+    curve, marks, sizes = record["curve"], record["marks"], job["sizes"]
+    done = resumed(run) or 0
+    del curve[done:]
+    marks[:] = [mark for mark in marks if mark["update"] <= done]
+    last = time.time()
+    while time.time() < job["train_until"] and (job["updates"] is None or len(curve) < job["updates"]):
+        update = make_update(run, len(curve) + 1, Watchers([]))
+        curve.append(_point(update.metrics, curve[-1]["total_steps"] if curve else 0))
+        if _mark_of(curve[-1], sizes) > (marks[-1]["mark"] if marks else 0):
+            _keep_mark(run, curve, marks, sizes)
+        write_record(path, record)
+        now, point = time.time(), curve[-1]
+        told = f"{job['method']} update {len(curve)}: {point['total_steps']} steps, {point['success']:.2f} succeed"
+        print(f"{told}, {now - last:.1f} s", file=sys.stderr, flush=True)
+        last = now
+    if curve and (not marks or marks[-1]["update"] < len(curve)):
+        _keep_mark(run, curve, marks, sizes)
+
+
+def _point(metrics: Mapping[str, float], steps_before: int) -> dict[str, float]:
+    """One update of a curve."""
+    return {
+        "total_steps": steps_before + round(metrics["rollout/total_steps"]),
+        **{name: round(metrics[f"rollout/{name}"], 4) for name in KEPT},
+        **{f"{stage}_seconds": round(metrics[f"seconds/{stage}"], 2) for stage in STAGES[:-1]},
+        "tokens": round(metrics["rollout/total_tokens"]),
+    }
+
+
+def _mark_of(point: Mapping[str, float], sizes: Sizes) -> int:
+    """How many marks lie behind."""
+    return int(point["total_steps"] // sizes.mark)
+
+
+def _keep_mark(run: Any, curve: Sequence[Mapping[str, float]], marks: list[dict[str, Any]], sizes: Sizes) -> None:
+    """Keep the weights at a mark; the optimiser's state is kept at the last one only, to go on from."""
+    from groupwise.training.checkpoint import save_checkpoint
+
+    before = [run.checkpoints / f"{mark['update']:04d}" for mark in marks]
+    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict()}
+    save_checkpoint(run.checkpoints, len(curve), run.learner, run.tokenizer, state)
+    point = curve[-1]
+    marks.append({"mark": _mark_of(point, sizes), "update": len(curve), "total_steps": point["total_steps"]})
+    for path in before:
+        (path / "optimiser.safetensors").unlink(missing_ok=True)
+
+
+def _common_update(folder: Path, methods: Sequence[str], own: str) -> int:
+    """The update at which a method reached the last mark that all have reached; its last one where there is none."""
+    until = time.time() + WAIT_SECONDS
+    while True:
+        records = {method: read_record(method_record(folder, method)) for method in methods}
+        if all(record.get("is_trained") for record in records.values()) or time.time() > until:
+            return common_updates(records)[own]
+        time.sleep(0.2)
+
+
+def common_updates(records: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """For each method that has made updates, the one that stands for it where all have made equal steps."""
+    marks = {method: record["marks"] for method, record in records.items() if record.get("marks")}
+    if not marks:
+        return dict.fromkeys(records, 0)
+    least = min(found[-1]["mark"] for found in marks.values())
+    return {
+        method: next((mark["update"] for mark in found if mark["mark"] >= least > 0), found[-1]["update"])
+        for method, found in marks.items()
+    }
+
+
+def _load(run: Any, number: int) -> None:
+    """Give the engine the weights of a mark."""
+    from groupwise.training.checkpoint import checkpoint_weights
+
+    weights = checkpoint_weights(run.checkpoints / f"{number:04d}") if number else run.learner.weights()
+    run.engine.load(weights, version=number)

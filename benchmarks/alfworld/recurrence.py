@@ -1,0 +1,80 @@
+"""How often states recur in what was played, and how much history matters: rollouts files, their audit, a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from groupwise.core.journal import Journal
+from groupwise.core.rollouts import write_rollouts
+from groupwise.integrations.rollouts import open_rollouts
+
+MOST_ROWS = 100_000
+"""Steps of a rollouts file, some 2 MB; where there are more, updates are left out, evenly."""
+READ_BY_CREDIT = ("task", "attempt", "index", "state", "action", "reward", "valid", "cut", "outcome", "stop", "version")
+"""Of a step, what credit reads; tokens stay in the journal."""
+DEPTH = 4
+
+
+def write_attempts(journal: Path, file: Path) -> int:
+    """Write a run's attempts, whole groups, as a rollouts file; how many steps it holds."""
+    with Journal(journal, read_only=True) as opened:
+        numbers, sizes = opened.numbers(), dict(opened.curve("rollout/total_steps"))
+        one_in = -(-int(sum(sizes.values())) // MOST_ROWS)
+        return write_rollouts(file, _rows(opened, numbers[:: max(one_in, 1)]), meta={"env": "alfworld"})
+
+
+def _rows(journal: Journal, numbers: list[int]) -> Iterator[dict[str, Any]]:
+    written: set[str] = set()
+    for number in numbers:
+        before = frozenset(written)
+        for attempt in journal.trajectories(number):
+            # A task that comes again has attempts of the same numbers, which would be another group.
+            if attempt["task"] not in before:
+                written.add(attempt["task"])
+                yield from ({name: row[name] for name in READ_BY_CREDIT if name in row} for row in attempt["steps"])
+
+
+def audited(file: Path) -> dict[str, Any]:
+    """The audit of a rollouts file, as `groupwise audit --json` prints it."""
+    from groupwise import recipes
+    from groupwise.reports.audit import audit
+
+    algorithms = {name: recipes.build(name) for name in ("grpo", "gigpo", "hgpo")}
+    return audit((part.table() for part in open_rollouts(file).parts()), algorithms, depth=DEPTH).as_json()
+
+
+HEADING = "## How often states recur on ALFWorld, and how much history matters"
+
+
+def table(found: Mapping[str, Any], whose: str) -> str:
+    """An audit as a paragraph and a table for the page of a method; `whose` says what was audited."""
+    census, levels = found["census"], found["levels"]
+    steps = census["steps"]
+    last = levels[2]
+    lines = [
+        f"Measured on {whose}: {census['tasks']} tasks, {census['attempts']} attempts, {steps} steps "
+        f"(`groupwise audit`). At depth 2, {_share(last['alone_steps'], steps)} of the steps have nobody who shares "
+        f"their history, against {_share(levels[0]['alone_steps'], steps)} whose state nobody else visits. Where both "
+        f"are compared, history moves the baseline by {last['relative_shift']:.2f} deviations of the state's group and "
+        f"turns the sign of {_share(last['sign_flips'], last['compared_at_both'])} of the distances from it.",
+        "",
+        "| earlier states that must agree | compared | alone | too early | mean size | baseline moves | sign turns |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [_line(level, steps) for level in levels]
+    return "\n".join(lines) + "\n"
+
+
+def _line(level: Mapping[str, Any], steps: int) -> str:
+    shares = " | ".join(_share(level[f"{name}_steps"], steps) for name in ("compared", "alone", "too_early"))
+    moves = turns = ""
+    if level["depth"]:
+        moves = f"{level['baseline_shift']:.2f} ({level['relative_shift']:.2f} deviations)"
+        turns = _share(level["sign_flips"], level["compared_at_both"])
+    return f"| {level['depth']} | {shares} | {level['mean_size']:.1f} | {moves} | {turns} |"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"

@@ -1,0 +1,137 @@
+"""Every choice that the measurement makes, in one place.
+
+What a small model can use within minutes decides most of them. Prompts are the whole dialogue so far without the list
+of possible commands: each prompt continues the one before, so that engine and learner compute a step's new tokens once,
+where the papers' frame (last two steps, list of commands) computes some 350 tokens anew at every step. Responses are
+the bare command. All methods share one loss (clip 0.2, dual clip 3, mean over tokens, no KL, no entropy bonus), so that
+they differ in credit alone; the penalty for invalid commands is the recipe's own, which GRPO has none of.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from groupwise.core.errors import ConfigError, nearest
+
+METHODS = ("grpo", "gigpo", "hgpo")
+SPLITS = {"valid_seen": "validation", "valid_unseen": "test"}
+"""ALFWorld's name of each panel that is measured, and ours."""
+SEED = 0
+
+ENGINE: Mapping[str, Any] = {"precision": "bfloat16", "decoding": "auto", "memory": 0.12}
+"""The section [engine], on a GPU: three methods share its memory, 140 attempts of some 3,000 tokens each."""
+LEARNER: Mapping[str, Any] = {"precision": "bfloat16"}
+"""What [training.learner] has on a GPU beside the rest."""
+LOSS: Mapping[str, Any] = {
+    "surrogate": {"kind": "clip", "dual": 3.0},
+    "aggregate": {"kind": "token_mean"},
+    "penalties": [],
+}
+TINY: Mapping[str, Any] = {"kind": "tiny", "hidden": 32, "layers": 2, "heads": 2, "context": 4096}
+"""The model named `tiny`: to try the measurement itself."""
+
+PAPERS: Mapping[str, Mapping[str, float]] = {
+    "grpo": {"valid_seen": 0.728, "valid_unseen": 0.701},
+    "gigpo": {"valid_seen": 0.9016, "valid_unseen": 0.8476},
+    "hgpo": {"valid_seen": 0.9277, "valid_unseen": 0.9016},
+}
+"""Success of Qwen2.5-1.5B-Instruct after 160 updates of 16 tasks x 8 attempts, history of two steps, in the table of
+HGPO's paper (2026, arXiv:2602.22817)."""
+
+
+TEMPERATURES = (0.4, 1.0)
+"""Of evaluation: that of the papers, which findings are stated at, and that of training, which sharpens nothing."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    warm_games: int = 2000
+    """Training games that the teacher plays, once each; the panel's order balances task types."""
+    warm_epochs: int = 2
+    """Passes over its steps."""
+    warm_rate: float = 3e-4
+    """Largest step size of the warm start."""
+    warm_tokens: int = 8192
+    """Distinct tokens of an optimiser step of the warm start: some ten games."""
+    noise: float = 0.05
+    """Share of steps at which the teacher strays, so that it shows how to go on after a mistake."""
+    tasks: int = 16
+    """Tasks of an update."""
+    attempts: int = 8
+    """Attempts at each."""
+    max_steps: int = 30
+    """Steps of a training attempt: the teacher takes 26 at most, and hopeless attempts cost less than with 50."""
+    learning_rate: float = 2e-5
+    """Step size of AdamW, constant: twenty times the papers', for a model a tenth the size and far fewer updates."""
+    minibatches: int = 4
+    """Optimiser steps of an update."""
+    token_budget: int = 16384
+    """Most distinct tokens in a micro-batch; a megabyte each, and three methods share a device."""
+    mark: int = 20_000
+    """Environment steps between marks, at which weights are kept, so that methods can be compared at equal steps."""
+    evaluation_tasks: int = 1000
+    """Most games of each panel; all of them, 140 and 134."""
+    evaluation_steps: int = 50
+    """Steps of an attempt in evaluation, as everybody has it."""
+    evaluation_seeds: int = 3
+    """Most repetitions of the last evaluations, as time allows."""
+
+
+FULL = Sizes()
+SMALL = Sizes(
+    warm_games=12,
+    warm_epochs=1,
+    warm_rate=3e-3,
+    warm_tokens=2048,
+    tasks=2,
+    attempts=2,
+    max_steps=4,
+    learning_rate=1e-3,
+    minibatches=1,
+    token_budget=4096,
+    mark=12,
+    evaluation_tasks=2,
+    evaluation_steps=4,
+    evaluation_seeds=1,
+)
+"""To try the measurement itself."""
+
+
+def changed(sizes: Sizes, changes: Sequence[str]) -> Sizes:
+    """Sizes with some set to other values, each given as `name=value`."""
+    values = dict(change.split("=", 1) for change in changes)
+    known = {field.name for field in fields(Sizes)}
+    for name in values.keys() - known:
+        raise ConfigError(f"--set: there is no size {name!r}; {nearest(name, known)}")
+    return replace(sizes, **{name: type(getattr(sizes, name))(value) for name, value in values.items()})
+
+
+def run_settings(model: str, games: str, sizes: Sizes, *, method: str, on_gpu: bool) -> dict[str, Any]:
+    """The run of a method, as a run file would say it; the model is a folder, a hub's name, or `tiny`."""
+    learner = {
+        "learning_rate": sizes.learning_rate,
+        "minibatches": sizes.minibatches,
+        "token_budget": sizes.token_budget,
+        "betas": [0.9, 0.95],
+        **(LEARNER if on_gpu else {}),
+    }
+    content: dict[str, Any] = {
+        "seed": SEED,
+        "threads": max((os.cpu_count() or 1) // 4, 1),
+        "algorithm": {"recipe": method, "loss": dict(LOSS)},
+        "env": {"kind": "alfworld", "path": games, "max_steps": sizes.max_steps},
+        "model": dict(TINY) if model == "tiny" else {"kind": "pretrained", "path": model},
+        "rollout": {
+            "max_tokens": 20,
+            "memory": {"kind": "full"},
+            "plan": {"kind": "flat", "attempts": sizes.attempts},
+        },
+        "training": {"updates": 0, "tasks": sizes.tasks, "learner": learner},
+        "evaluation": {"tasks": sizes.evaluation_tasks, "temperature": TEMPERATURES[0]},
+    }
+    return content | ({"engine": dict(ENGINE)} if on_gpu else {})

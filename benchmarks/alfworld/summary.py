@@ -1,0 +1,161 @@
+"""Everything that was found, in one record and in a few sentences."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.alfworld.evaluating import at_temperature, paired, summed_up
+from benchmarks.alfworld.methods import common_updates
+from benchmarks.alfworld.records import method_record, read_record, start_record
+from benchmarks.alfworld.settings import LOSS, METHODS, PAPERS, SPLITS, TEMPERATURES, Sizes, run_settings
+from benchmarks.alfworld.start import has_gpu
+
+STARTS = {"base": "as it comes", "warm_start": "after imitation"}
+
+
+def summarise(folder: Path, sizes: Sizes, *, name: str, command: str) -> dict[str, Any]:
+    """What the records in a folder amount to, whether or not all stages are there."""
+    start = read_record(start_record(folder))
+    records = {method: read_record(method_record(folder, method)) for method in METHODS}
+    records = {method: record for method, record in records.items() if record.get("curve")}
+    chosen = common_updates(records)
+    rows = {method: record["evaluations"].get(str(chosen[method]), []) for method, record in records.items()}
+    rows = {
+        **{name: start[name] for name in STARTS if name in start},
+        **{m: found for m, found in rows.items() if found},
+    }
+    usual, sampled = TEMPERATURES
+    content = run_settings(name, "", sizes, method="hgpo", on_gpu=has_gpu())
+    return {
+        "command": command,
+        "model": name,
+        **_machine(),
+        "sizes": asdict(sizes),
+        **{section: content.get(section) for section in ("engine", "rollout", "training")},
+        "loss": dict(LOSS),
+        "start": {name: start.get(name) for name in ("imitated", "seconds")},
+        "temperature": usual,
+        "success": {name: summed_up(at_temperature(found, usual)) for name, found in rows.items()},
+        "success_at_1": {name: summed_up(at_temperature(found, sampled)) for name, found in rows.items()},
+        "methods": {
+            method: {
+                "update": chosen[method],
+                "total_steps": next((m["total_steps"] for m in record["marks"] if m["update"] == chosen[method]), 0),
+                "made": {"updates": len(record["curve"]), "total_steps": record["curve"][-1]["total_steps"]},
+                "seconds": record["seconds"],
+                "curve": record["curve"],
+            }
+            for method, record in records.items()
+        },
+        "differences": [
+            {
+                "from": one,
+                "to": other,
+                "temperature": temperature,
+                **paired(at_temperature(rows[one], temperature), at_temperature(rows[other], temperature)),
+            }
+            for temperature in TEMPERATURES
+            for one, other in _compared(list(rows))
+        ],
+        "papers": {"model": "Qwen2.5-1.5B-Instruct", "source": "arXiv:2602.22817", "success": PAPERS},
+        "solved": {name: _solved(at_temperature(found, usual)) for name, found in rows.items()},
+    }
+
+
+def _compared(names: Sequence[str]) -> list[tuple[str, str]]:
+    """The two starts, the last start with each method, and each two methods."""
+    methods = [name for name in names if name in METHODS]
+    starts = [name for name in names if name in STARTS]
+    return [
+        *pairwise(starts),
+        *((name, method) for name in starts[-1:] for method in methods),
+        *combinations(methods, 2),
+    ]
+
+
+def _solved(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[int]]]:
+    """By panel and task: of each repetition, whether it was solved; so that others can compare with it task by task."""
+    found: dict[str, dict[str, list[int]]] = {split: {} for split in SPLITS}
+    for row in rows:
+        found[row["split"]].setdefault(row["task"], []).append(int(row["success"] or 0))
+    return found
+
+
+def _machine() -> dict[str, str]:
+    import torch
+    import transformers
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    versions = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    return {"device": device, **versions}
+
+
+def sentences(found: Mapping[str, Any]) -> str:
+    """The findings for a reader, with the distance to what the papers report."""
+    lines = [
+        line
+        for temperature, success in zip(TEMPERATURES, (found["success"], found["success_at_1"]), strict=True)
+        for line in _success_lines(success, temperature)
+    ]
+    for one in found["differences"]:
+        shown = [f"{split} {_points(one[split])}" for split in SPLITS if split in one]
+        told = f"{one['from']} to {one['to']} at temperature {one['temperature']}, same games: "
+        lines += [told + "; ".join(shown)] if shown else []
+    for method, one in found["methods"].items():
+        made, minutes = one["made"], one["seconds"].get("train", 0.0) / 60
+        lines.append(
+            f"{method}: measured after update {one['update']}, {one['total_steps']} environment steps; it made "
+            f"{made['updates']} updates, {made['total_steps']} steps, in {minutes:.1f} minutes"
+        )
+    spent = [found["start"]["seconds"] or {}, *(one["seconds"] for one in found["methods"].values())]
+    hours = sum(sum(seconds.values()) for seconds in spent) / 3600
+    lines.append(f"all stages together: {hours:.2f} hours, the methods beside each other on one device")
+    lines += [_distance(method, found["success"][method]) for method in PAPERS if method in found["success"]]
+    return "\n".join(lines)
+
+
+def _success_lines(success: Mapping[str, Any], temperature: float) -> list[str]:
+    head = f"temperature {temperature}: success (95 % interval)"
+    return [
+        f"{head:<44}" + "".join(f"{split:>26}" for split in SPLITS),
+        *(
+            f"{STARTS.get(name, name):<44}" + "".join(f"{_shown(panels.get(split)):>26}" for split in SPLITS)
+            for name, panels in success.items()
+        ),
+    ]
+
+
+def _shown(panel: Mapping[str, Any] | None) -> str:
+    if panel is None:
+        return "-"
+    low, high = panel["interval"]
+    return f"{100 * panel['success']:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _points(one: Mapping[str, Any]) -> str:
+    low, high = one["interval"]
+    return f"{100 * one['difference']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
+
+
+def _distance(method: str, panels: Mapping[str, Any]) -> str:
+    """How far a method is from its paper's result, which a model ten times the size reached in 160 updates."""
+    parts = [
+        f"{split} {100 * panels[split]['success']:.1f} % against {100 * paper:.1f} %, "
+        f"{_apart(panels[split]['success'] - paper)}"
+        for split, paper in PAPERS[method].items()
+        if split in panels
+    ]
+    return f"{method} against the paper's Qwen2.5-1.5B (160 updates, other prompts, no imitation): " + "; ".join(parts)
+
+
+def _apart(difference: float) -> str:
+    return f"{100 * abs(difference):.1f} points {'above' if difference > 0 else 'below'}"

@@ -1,0 +1,190 @@
+"""A teacher that searches: walkthroughs know where things are, an agent has to look for them.
+
+A walkthrough goes straight to what it fetches, which nobody can imitate who has not seen the place. The teacher looks
+into other places first, in an order drawn from where walkthroughs of training games find things of the kind, and so
+often that the wanted place comes when its turn comes: what an agent does that knows the habits of homes and not this
+one. Then it goes on as the expert does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from groupwise.core.records import Task
+from groupwise.core.sample import Sample
+from groupwise.core.seeds import seed_of
+from groupwise.envs.alfworld_expert import shortest_plan
+from groupwise.envs.alfworld_game import Game
+from groupwise.envs.alfworld_games import games_folder, open_game
+from groupwise.envs.alfworld_situation import Situation
+
+UNHEARD_OF = 0.02
+"""Weight of a place where no walkthrough finds things of the kind, beside the shares of the others."""
+MOST_DETOURS = 8
+"""Places looked into before the right one; a search that would take longer is cut short."""
+
+Habits = Mapping[str, Mapping[str, float]]
+"""For each kind of thing, the share of walkthroughs that find it in each kind of receptacle."""
+
+
+class Said(NamedTuple):
+    """A command of the teacher's, and whether it is to be imitated: strays are not."""
+
+    command: str
+    is_learnt: bool
+
+
+class _Errand(NamedTuple):
+    """What a plan fetches or uses next, and where that is."""
+
+    thing: str
+    place: str
+
+
+def habits_of(games: Iterable[Game]) -> Habits:
+    """Where walkthroughs find what they fetch or use."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for game in games:
+        left = list(game.walkthrough)
+        while left:
+            errand = _errand(left)
+            if errand is not None:
+                counts[_kind(errand.thing)][_kind(errand.place)] += 1
+            left = left[next((i for i, said in enumerate(left) if _fetches(said)), len(left)) + 1 :]
+    return {thing: {place: n / found.total() for place, n in found.items()} for thing, found in counts.items()}
+
+
+def search(game: Game, habits: Habits, draws: Random, *, noise: float, most_steps: int) -> list[Said]:
+    """The commands of a teacher that searches; `noise` is the share of steps at which it strays."""
+    walk = _Walk(Situation(game), habits, draws, noise)
+    plan = list(game.walkthrough)
+    while plan and len(walk.said) < most_steps and not walk.now.is_won():  # a stray may win
+        errand = _errand(plan)
+        if walk.strays() or (errand is not None and walk.looks_around_for(errand)):
+            plan = shortest_plan(walk.now)
+            settled = _errand(plan)
+            if settled is not None:
+                walk.looked_into.add(settled.place)
+            continue
+        walk.do(plan.pop(0))
+    return walk.said[:most_steps]
+
+
+class _Walk:
+    """A search under way: what was said, what was looked into."""
+
+    def __init__(self, now: Situation, habits: Habits, draws: Random, noise: float) -> None:
+        self.now, self._habits, self._draws, self._noise = now, habits, draws, noise
+        self.said: list[Said] = []
+        self.looked_into: set[str] = set()
+        self._offered: dict[str, None] = {}
+
+    def do(self, command: str, *, is_learnt: bool = True) -> bool:
+        """Say a command and carry it out; whether it changed anything."""
+        possible = self.now.commands()
+        self._offered |= dict.fromkeys(possible)
+        self.said.append(Said(command, is_learnt))
+        meant = possible.get(command)
+        if meant is not None:
+            self.now.carry_out(meant)
+            game = self.now.game
+            here = game.places_at.get(self.now.spot, ())
+            self.looked_into |= {game.places[place] for place in here if self.now.is_open(place)}
+        return meant is not None and not meant.changes_nothing
+
+    def strays(self) -> bool:
+        """Now and then say something offered so far, possible now or not; whether that led anywhere."""
+        if not self._offered or self._draws.random() >= self._noise:
+            return False
+        return self.do(self._draws.choice(list(self._offered)), is_learnt=False)
+
+    def looks_around_for(self, errand: _Errand) -> bool:
+        """Look into the places whose turn comes before the right one, until a thing of the kind is seen."""
+        if errand.place in self.looked_into:
+            return False
+        self.looked_into.add(errand.place)
+        detours = self._detours(errand)
+        for place in detours:
+            for command in (f"go to {place}", f"open {place}"):  # a drawer of the desk here needs no going to
+                if command in self.now.commands():
+                    self.do(command)
+            if self._sees(_kind(errand.thing)):
+                break
+        return bool(detours)
+
+    def _detours(self, errand: _Errand) -> list[str]:
+        """Draw places without replacement, each by its weight, until the right one is drawn."""
+        game, shares = self.now.game, self._habits.get(_kind(errand.thing), {})
+        number = Counter(_kind(name) for name in game.places)
+        turn = {
+            name: -math.log(1 - self._draws.random()) / (shares.get(_kind(name), 0) / number[_kind(name)] + UNHEARD_OF)
+            for name, spot in zip(game.places, game.spot_of, strict=True)
+            if spot != self.now.spot and (name == errand.place or name not in self.looked_into)
+        }
+        before = [name for name in turn if turn[name] < turn.get(errand.place, 0.0)]
+        return sorted(before, key=turn.__getitem__)[:MOST_DETOURS]
+
+    def _sees(self, kind: str) -> bool:
+        now = self.now
+        here = (place for place in now.game.places_at.get(now.spot, ()) if now.is_open(place))
+        return any(_kind(now.game.things[thing]) == kind for place in here for thing in now.things_in(place))
+
+
+def _errand(plan: Sequence[str]) -> _Errand | None:
+    """What a plan goes somewhere to fetch or use first; None where it is already there, or treats or puts something."""
+    place = ""
+    for command in plan:
+        verb, _, rest = command.partition(" ")
+        if verb == "go":
+            place = rest.removeprefix("to ")
+        elif _fetches(command):
+            return _Errand(rest.partition(" from ")[0], place) if place else None
+        elif verb != "open":
+            return None
+    return None
+
+
+def _fetches(command: str) -> bool:
+    return command.startswith(("take ", "use "))
+
+
+def _kind(name: str) -> str:
+    return name.rpartition(" ")[0]
+
+
+def teach(run: Any, tasks: Sequence[Task], *, noise: float) -> list[Sample]:
+    """What the teacher says at every step of one attempt at each task, put exactly as a rollout would put it."""
+    folder = games_folder(run.config.env.path)
+    games = {task.id: open_game(folder, str(task.payload["game"]), str(task.payload["sha256"])) for task in tasks}
+    habits = habits_of(games.values())
+    found: list[Sample] = []
+    for number, task in enumerate(tasks):
+        draws = Random(seed_of(run.config.seed, "teacher", task.id))
+        said = search(games[task.id], habits, draws, noise=noise, most_steps=run.config.env.max_steps)
+        found += _samples(run, task, number, said)
+    return found
+
+
+def _samples(run: Any, task: Task, number: int, said: Sequence[Said]) -> Iterator[Sample]:
+    environment, prompter = run.config.env.open(task), run.prompter
+    seen, past = environment.observe(), []
+    opening = prompter.opening_ids(seen.goal)
+    for index, (command, is_learnt) in enumerate(said):
+        in_words = run.config.rollout.action_rule.say(command, admissible=seen.admissible)
+        response = (*prompter.encode(in_words), prompter.frame.end_id)
+        yield Sample(
+            prompt_ids=prompter.prompt(opening, past, seen),
+            response_ids=response,
+            advantage=float(is_learnt),
+            trajectory=number,
+            step=index,
+            group=number,
+            trains=is_learnt,
+        )
+        outcome = environment.act(command)
+        past.append(prompter.past(seen, response, command))
+        seen = outcome.observation

@@ -1,0 +1,100 @@
+"""Ways to lay the same samples out under one token budget: ours, rows side by side, rows with padding, shared prompts.
+
+- *shared*: each distinct prefix once (`pack`), or rows side by side where that does not pay;
+- *packed*: rows side by side without padding (`pack(share=False)`), as verl's remove-padding;
+- *prompts shared*: a prompt that several samples have is there once, whole, with their responses after it; nothing
+  deeper, and no two prompts share anything, as PrefixGrouper and verl's `use_prefix_grouper`;
+- *padded, sorted*: rows of similar length together, as many to a micro-batch as the budget holds: the least padding
+  there can be;
+- *padded*: rows in a random order, all as wide as the longest prompt and the longest response together, as TRL pads a
+  batch before it cuts it into micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+
+import torch
+
+from groupwise.batching import Pack, PaddedRows, pack, padded, padded_within
+from groupwise.core.sample import Sample
+
+Layouts = Sequence[Pack | PaddedRows]
+
+
+def shared(samples: Sequence[Sample], budget: int) -> Layouts:
+    return pack(samples, token_budget=budget)
+
+
+def forced(samples: Sequence[Sample], budget: int) -> Layouts:
+    """Shared even where nothing is: what the gate saves."""
+    return pack(samples, token_budget=budget, gate=0.0)
+
+
+def packed(samples: Sequence[Sample], budget: int) -> Layouts:
+    return pack(samples, token_budget=budget, share=False)
+
+
+def sorted_rows(samples: Sequence[Sample], budget: int) -> Layouts:
+    return padded_within(samples, token_budget=budget)
+
+
+def shuffled_rows(samples: Sequence[Sample], budget: int) -> Layouts:
+    order = list(range(len(samples)))
+    Random(0).shuffle(order)
+    width = max(len(one.prompt_ids) for one in samples) + max(len(one.response_ids) for one in samples)
+    num_rows = max(1, budget // width)
+    found: list[PaddedRows] = []
+    for low in range(0, len(order), num_rows):
+        mine = set(order[low : low + num_rows])
+        # The others keep their numbers and are in no row.
+        some = [one if number in mine else replace(one, trains=False) for number, one in enumerate(samples)]
+        found += padded(some, width=width)
+    return found
+
+
+def shared_prompts(samples: Sequence[Sample], budget: int) -> Layouts:
+    """Each distinct prompt once, with the responses to it after it.
+
+    Packed in disguise: a first token of its own for each distinct prompt and for each response leaves `pack` nothing to
+    share but whole prompts; the tokens are put back afterwards.
+    """
+    outside = 1 + max(max(sample.token_ids) for sample in samples)
+    real: list[int] = []
+    names: dict[tuple[int, ...], int] = {}
+
+    def disguise(token: int) -> int:
+        real.append(token)
+        return outside + len(real) - 1
+
+    disguised = []
+    for sample in samples:
+        if not sample.response_ids:
+            disguised.append(sample)
+            continue
+        if sample.prompt_ids not in names:
+            names[sample.prompt_ids] = disguise(sample.prompt_ids[0])
+        prompt = (names[sample.prompt_ids], *sample.prompt_ids[1:])
+        response = (disguise(sample.response_ids[0]), *sample.response_ids[1:])
+        disguised.append(replace(sample, prompt_ids=prompt, response_ids=response))
+    lookup = torch.cat((torch.arange(outside), torch.tensor(real)))
+    return [
+        replace(
+            layout,
+            input_ids=lookup[layout.input_ids],
+            target=lookup[layout.target],
+            largest_id=int(max(lookup[layout.input_ids].max(), lookup[layout.target].max())),
+        )
+        for layout in pack(disguised, token_budget=budget, gate=0.0)
+    ]
+
+
+LAYOUTS: dict[str, Callable[[Sequence[Sample], int], Layouts]] = {
+    "shared": shared,
+    "packed": packed,
+    "prompts shared": shared_prompts,
+    "padded, sorted": sorted_rows,
+    "padded": shuffled_rows,
+}

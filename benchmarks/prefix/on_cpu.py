@@ -1,0 +1,108 @@
+"""The processor's part: a small model on made-up and recorded rollouts, and how long the forest takes.
+
+Each layout is timed at several token budgets, and the ratios compare each at its own best one. Recorded are the
+household's rollouts, which the demo's model trains on under the demo's memory, *full*, and budget.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.prefix.layouts import LAYOUTS
+from benchmarks.prefix.measure import Update, apart, by_turns, clear, gradient, processor_seconds, train
+from benchmarks.prefix.recordings import made_up, num_tokens, recording
+from benchmarks.prefix.shapes import llama
+from groupwise.batching import forest, merge, pack
+from groupwise.core.sample import Sample
+
+BUDGETS = (1024, 4096)
+DEMO_BUDGETS = (2048,)
+ATTEMPTS = 8
+COMPARED = ("shared", "packed", "prompts shared", "padded, sorted")
+MODELS = {
+    "small": "Llama, hidden 128, 4 layers, vocabulary 2000, random weights, float32, sdpa",
+    "demo": "Llama, hidden 64, 2 layers, the demo's vocabulary, random weights, float32, sdpa",
+}
+
+
+def sections(data: Path, repeats: int, *, quick: bool = False) -> dict[str, Callable[[], Any]]:
+    """What is measured, by name."""
+    found: dict[str, Callable[[], Any]] = {"forest": lambda: forest_times(repeats, num_tasks=3 if quick else 30)}
+    for memory in ("full",) if quick else ("window 2", "full"):
+        found[f"made up, {memory}"] = lambda memory=memory: _made_up(memory, repeats)
+    for memory in ("full",) if quick else ("full", "window 2", "anchored"):
+        found[f"household, {memory}"] = lambda memory=memory: _household(data, memory, repeats)
+    return found
+
+
+def _made_up(memory: str, repeats: int) -> dict[str, Any]:
+    net = llama(hidden=128, layers=4, heads=4, kv_heads=2, vocabulary=2_000)
+    samples = made_up("small", memory, num_tasks=1, attempts=ATTEMPTS).samples
+    return {"model": MODELS["small"], **compare(net, samples, BUDGETS, repeats)}
+
+
+def _household(data: Path, memory: str, repeats: int) -> dict[str, Any]:
+    found = recording(data, "household", memory)
+    samples = found.groups(attempts=ATTEMPTS)
+    vocabulary = 1 + max(max(sample.token_ids) for sample in samples)
+    net = llama(hidden=64, layers=2, heads=4, kv_heads=4, vocabulary=vocabulary)
+    result = compare(net, samples, DEMO_BUDGETS, repeats)
+    return {"model": MODELS["demo"], "made_up": found.made_up, **result}
+
+
+def compare(net: Any, samples: Sequence[Sample], budgets: Sequence[int], repeats: int) -> dict[str, Any]:
+    """Times of all layouts at all budgets, gradients compared first."""
+    cases = {
+        (name, budget): Update.of(LAYOUTS[name](samples, budget), samples, "cpu")
+        for name in COMPARED
+        for budget in budgets
+    }
+    expected = gradient(net, cases["padded, sorted", budgets[0]])
+    errors = [apart(gradient(net, update), expected) for update in cases.values()]
+
+    def run(update: Update) -> None:
+        train(net, update)
+        clear(net)
+
+    times = by_turns(
+        {key: lambda update=update: run(update) for key, update in cases.items()}, device="cpu", repeats=repeats
+    )
+    table = {
+        f"{name}/{budget}": {
+            "seconds": statistics.median(times[name, budget]),
+            "tokens": update.tokens,
+            "micro_batches": len(update.layouts),
+        }
+        for (name, budget), update in cases.items()
+    }
+    best = {name: min(table[f"{name}/{budget}"]["seconds"] for budget in budgets) for name in COMPARED}
+    return {
+        "samples": len(samples),
+        "raw_tokens": num_tokens(samples),
+        "token_ratio": forest(samples).token_ratio,
+        "by_budget": table,
+        "best_seconds": best,
+        "times_faster_than": {name: best[name] / best["shared"] for name in COMPARED[1:]},
+        "same_budget_times_faster_than_packed": {
+            str(budget): table[f"packed/{budget}"]["seconds"] / table[f"shared/{budget}"]["seconds"]
+            for budget in budgets
+        },
+        "largest_gradient_error": max(errors),
+    }
+
+
+def forest_times(repeats: int, *, num_tasks: int = 30) -> dict[str, float]:
+    """Seconds to merge about a million tokens of full-history rollouts and a tenth of them, and to pack the former."""
+    large = made_up("small", "full", num_tasks=num_tasks, attempts=ATTEMPTS).samples
+    found: dict[str, float] = {}
+    for name, some in (("tenth", large[: len(large) // 10]), ("million", large)):
+        sequences = [sample.token_ids for sample in some]
+        times = [processor_seconds(lambda sequences=sequences: merge(sequences)) for _ in range(repeats)]
+        found[f"{name}_tokens"], found[f"{name}_seconds"] = sum(map(len, sequences)), statistics.median(times)
+    found["seconds_per_million_tokens"] = found["million_seconds"] / found["million_tokens"] * 1e6
+    packing = [processor_seconds(lambda: pack(large, token_budget=8192)) for _ in range(repeats)]
+    found["pack_seconds"] = statistics.median(packing)
+    return found

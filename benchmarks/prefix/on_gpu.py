@@ -1,0 +1,286 @@
+"""The GPU's part: models of two real shapes on recorded rollouts, in bfloat16, each layout at one token budget.
+
+Speed is that of whole updates: masks are built anew every time. Utilisation counts the operations on the tokens really
+computed, over the rate of a large matrix product measured in the same run. `--device cpu` with the shape *tiny* runs
+the same code where there is no GPU, for the sake of the code.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.prefix.layouts import LAYOUTS, forced
+from benchmarks.prefix.measure import (
+    Update,
+    apart,
+    by_turns,
+    clear,
+    gradient,
+    median_of,
+    peak_bytes,
+    train,
+    updates,
+)
+from benchmarks.prefix.on_cpu import forest_times
+from benchmarks.prefix.recordings import distinct, num_tokens, recording
+from benchmarks.prefix.shapes import as_trained, qwen, work
+from groupwise.batching import forest, pack
+from groupwise.core.sample import Sample
+
+PACKS = ("shared", "packed", "prompts shared")
+SLOW = ("padded",)
+"""Timed once a case: it takes longer than all others together."""
+GRADIENT_LAYERS, GRADIENT_TOKENS = 2, 12_000
+MANY = 20
+"""Products timed at a time, so that the clock of a busy chip is what is measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Rollouts to train on, and the layouts to compare on them."""
+
+    source: str
+    memory: str
+    attempts: int = 8
+    layouts: Sequence[str] = PACKS
+    checkpointed: bool = False
+    compiled: bool = True
+    """Whether layers are, if at all: every width of padded rows would be compiled for itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How much is measured."""
+
+    data: Path
+    device: str = "cuda"
+    budget: int = 8192
+    raw_tokens: int = 65_536
+    repeats: int = 3
+    allowance: float = 10.0
+    """Seconds of a case after which no new round begins."""
+    seconds: float = 150.0
+    """Seconds of a shape after which no new case begins."""
+    checkpointed: str = "some"
+    """Whether layers are checkpointed: `no`, `yes`, or `some`: in two cases that are measured once more."""
+    compiled: bool = False
+    quick: bool = False
+
+
+def cases(settings: Settings) -> list[Case]:
+    """What is measured, the most telling first."""
+    window, full = Case(source="alfworld", memory="window 2"), Case(source="dialogue", memory="full", attempts=16)
+    found = [window, full]
+    if not settings.quick:
+        others = (("alfworld", "anchored"), ("household", "full"), ("alfworld", "window 4"), ("alfworld", "full"))
+        found += [replace(window, layouts=tuple(LAYOUTS), compiled=False)]
+        found += [Case(source=source, memory=memory) for source, memory in others]
+    if settings.checkpointed == "some":
+        found += [replace(case, layouts=PACKS[:2], checkpointed=True) for case in (window, full)]
+    if not settings.quick:
+        found += [Case(source="published", memory="window 2"), Case(source="dialogue", memory="anchored")]
+        found += [replace(window, attempts=attempts) for attempts in (4, 16)]
+    if settings.quick:
+        found = [replace(case, layouts=PACKS[:2]) for case in found]
+    return [replace(case, checkpointed=True) for case in found] if settings.checkpointed == "yes" else found
+
+
+class Bench:
+    """One shape: its model, and what is measured on it."""
+
+    def __init__(self, shape: str, settings: Settings) -> None:
+        self.shape, self.settings = shape, settings
+        self.begin = time.perf_counter()
+        self.rate = 0.0
+        self._nets: dict[tuple[bool, bool], Any] = {}
+
+    def sections(self) -> dict[str, Callable[[], Any]]:
+        """What is measured, by name."""
+        found: dict[str, Callable[[], Any]] = {"matrix product": self.matrix_product, "gradients": self.gradients}
+        for case in cases(self.settings):
+            name = f"{case.source}, {case.memory}, {case.attempts} attempts"
+            name += ", checkpointed" if case.checkpointed else ""
+            name += "" if case.compiled or not self.settings.compiled else ", not compiled"
+            found[name] = lambda case=case: self.speed(case)
+        found["nothing shared"] = self.nothing_shared
+        found["memory"] = self.memory
+        return found
+
+    def net(self, *, checkpointed: bool, compiled: bool = True) -> Any:
+        """The model, made when it is first asked for; only one at a time."""
+        key = checkpointed, compiled and self.settings.compiled
+        if key not in self._nets:
+            self._nets.clear()
+            dtype = torch.bfloat16 if self.settings.device == "cuda" else torch.float32
+            net = qwen(self.shape, device=self.settings.device, dtype=dtype)
+            self._nets[key] = as_trained(net, checkpointed=key[0], compiled=key[1])
+        return self._nets[key]
+
+    def matrix_product(self) -> dict[str, float]:
+        """Operations a second of a large product, the yardstick of utilisation."""
+        size = 8192 if self.settings.device == "cuda" else 512
+        one = torch.randn(size, size, device=self.settings.device, dtype=torch.bfloat16)
+
+        def products() -> None:
+            for _ in range(MANY):
+                one @ one
+
+        self.rate = MANY * 2 * size**3 / median_of(products, device=self.settings.device, repeats=10)
+        return {"size": size, "teraflops": self.rate / 1e12}
+
+    def gradients(self) -> dict[str, Any]:
+        """How far gradients lie from those of padded rows, with two layers of the shape.
+
+        In float32 from one another; in bfloat16 from the float32 gradient of padded rows, for each layout alike.
+        """
+        settings = self.settings
+        torch.set_float32_matmul_precision("highest")
+        samples = recording(settings.data, "alfworld", "window 2").groups(attempts=4, raw_tokens=GRADIENT_TOKENS)
+        laid = updates(samples, ("padded, sorted", *PACKS), budget=settings.budget, device=settings.device)
+        halved = updates(samples, ("padded, sorted",), budget=settings.budget // 2, device=settings.device)
+        net, narrow = (
+            qwen(self.shape, device=settings.device, dtype=dtype, layers=GRADIENT_LAYERS)
+            for dtype in (torch.float32, torch.bfloat16)
+        )
+        net.load_state_dict(narrow.state_dict())  # the same weights: only the arithmetic differs
+        expected = gradient(net, laid["padded, sorted"])
+        found: dict[str, Any] = {
+            "raw_tokens": num_tokens(samples),
+            "float32": {name: apart(gradient(net, laid[name]), expected) for name in PACKS},
+        }
+        laid["padded, sorted, other micro-batches"] = halved["padded, sorted"]
+        found["bfloat16"] = {name: apart(gradient(narrow, update), expected) for name, update in laid.items()}
+        return found
+
+    def speed(self, case: Case) -> dict[str, Any]:
+        """Seconds, memory and utilisation of each layout."""
+        settings = self.settings
+        if time.perf_counter() - self.begin > settings.seconds:
+            return {"left_out": f"{settings.seconds:.0f} seconds were over"}
+        found = recording(settings.data, case.source, case.memory)
+        samples = found.groups(attempts=case.attempts, raw_tokens=settings.raw_tokens * case.attempts // 8)
+        net = self.net(checkpointed=case.checkpointed, compiled=case.compiled)
+        laid = updates(samples, case.layouts, budget=settings.budget, device=settings.device)
+        timed = self._timed(net, laid)
+        rows = {name: self._row(net, laid[name], samples, case, times) for name, times in timed.items()}
+        return {
+            **{key: value for key, value in vars(case).items() if key != "layouts"},
+            "made_up": found.made_up,
+            "tasks": len({sample.group for sample in samples}),
+            "samples": len(samples),
+            "raw_tokens": num_tokens(samples),
+            "token_ratio": forest(samples).token_ratio,
+            "by_layout": rows,
+            **compared(rows),
+        }
+
+    def _timed(self, net: Any, laid: dict[str, Update], *, repeats: int | None = None) -> dict[str, list[float]]:
+        settings = self.settings
+        for update in laid.values():
+            train(net, update)
+        return by_turns(
+            {name: lambda update=update: (train(net, update), clear(net)) for name, update in laid.items()},
+            device=settings.device,
+            repeats=repeats or settings.repeats,
+            allowance=settings.allowance,
+            once=SLOW,
+        )
+
+    def _row(
+        self, net: Any, update: Update, samples: Sequence[Sample], case: Case, times: Sequence[float]
+    ) -> dict[str, Any]:
+        taken, raw = statistics.median(times), num_tokens(samples)
+        asked = work(net.config, update.layouts, checkpointed=case.checkpointed)
+        row = {
+            "seconds": taken,
+            "times": list(times),
+            "tokens": update.tokens,
+            "micro_batches": len(update.layouts),
+            "raw_tokens_per_second": raw / taken,
+            "tokens_per_second": update.tokens / taken,
+            "utilisation": asked.useful / taken / self.rate if self.rate else None,
+            "hardware_utilisation": asked.done / taken / self.rate if self.rate else None,
+        }
+        if self.settings.device == "cuda":
+            largest = max(range(len(update.layouts)), key=lambda number: len(update.layouts[number]))
+            alone = Update(layouts=[update.layouts[largest]], advantages=[update.advantages[largest]])
+            row["peak_gigabytes"] = peak_bytes(lambda: train(net, alone)) / 1e9
+        return row
+
+    def nothing_shared(self) -> dict[str, Any]:
+        """Samples that share their first token alone: the gate leaves them as rows; `forced` is without it."""
+        settings = self.settings
+        recorded = recording(settings.data, "alfworld", "window 2")
+        some = recorded.groups(attempts=8, raw_tokens=settings.raw_tokens)
+        samples = distinct(some, vocabulary=50_000)
+        net = self.net(checkpointed=settings.checkpointed == "yes")
+        laid = updates(samples, ("shared", "packed"), budget=settings.budget, device=settings.device)
+        laid["forced"] = Update.of(forced(samples, settings.budget), samples, settings.device)
+        times = {name: statistics.median(each) for name, each in self._timed(net, laid, repeats=3).items()}
+        return {
+            "raw_tokens": num_tokens(samples),
+            "seconds": times,
+            "times_as_fast_as_packed": {name: times["packed"] / times[name] for name in ("shared", "forced")},
+        }
+
+    def memory(self) -> dict[str, Any]:
+        """Peak of one micro-batch that fills the budget: ours against rows side by side."""
+        if self.settings.device != "cuda":
+            return {"left_out": "there is no GPU"}
+        samples = recording(self.settings.data, "alfworld", "full").groups(attempts=16)
+        net = self.net(checkpointed=self.settings.checkpointed == "yes")
+        clear(net)
+        torch.cuda.empty_cache()
+        found: dict[str, Any] = {"before_gigabytes": torch.cuda.memory_allocated() / 1e9}
+        for name in ("shared", "packed"):
+            fullest = max(LAYOUTS[name](samples, self.settings.budget), key=len)
+            update = Update.of([fullest], samples, "cuda")
+            train(net, update)
+            found[name] = {
+                "tokens": len(fullest),
+                "trained_tokens": len(fullest.target),
+                "peak_gigabytes": peak_bytes(lambda update=update: train(net, update)) / 1e9,
+            }
+        return found
+
+
+def compared(rows: dict[str, Any]) -> dict[str, Any]:
+    """How much faster ours is than each other layout, and the share of the fewer tokens that becomes speed."""
+    ours = rows["shared"]
+    faster = {name: row["seconds"] / ours["seconds"] for name, row in rows.items() if name != "shared"}
+    ratio = rows["packed"]["tokens"] / ours["tokens"]
+    return {"times_faster_than": faster, "fewer_tokens": ratio, "share_of_ratio": faster["packed"] / ratio}
+
+
+def general_sections(settings: Settings) -> dict[str, Callable[[], Any]]:
+    """What does not depend on the shape."""
+    return {"forest": lambda: forest_times(3), "masks": lambda: mask_times(settings)}
+
+
+def mask_times(settings: Settings) -> dict[str, Any]:
+    """Milliseconds to build the block mask of a pack, by budget."""
+    from groupwise.batching.gpu_attention import BLOCK, tree_keys
+
+    samples = recording(settings.data, "alfworld", "full").groups(attempts=16)
+    found = {}
+    for budget in (8_192, 32_768):
+        packed = max(pack(samples, token_budget=budget, gate=0.0), key=len).to(settings.device)
+        end = packed.end[: len(packed) // BLOCK * BLOCK]
+        seconds = median_of(lambda end=end: tree_keys(end), device=settings.device, repeats=20)
+        found[f"{len(packed)} tokens"] = seconds * 1e3
+    return found
+
+
+def machine() -> str:
+    """What it ran on."""
+    if not torch.cuda.is_available():
+        return "no GPU"
+    properties = torch.cuda.get_device_properties(0)
+    return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"

@@ -1,0 +1,43 @@
+"""The journal of a run as recorded rollouts: its attempts, grouped as they were compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from groupwise.core.journal import Journal
+from groupwise.core.rollouts.lines import Progress
+from groupwise.core.rollouts.row import Row
+
+
+class JournalSource:
+    """Reads the attempts of a run's updates; the attempts at a task in one update are a group."""
+
+    unit = "step"
+    is_compressed = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def meta(self) -> Mapping[str, Any]:
+        """A journal has no notes; its run's folder has the settings."""
+        return {}
+
+    def numbered_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+        """Every step of every update, numbered from 1."""
+        number, size = 0, self._path.stat().st_size
+        with Journal(self._path, read_only=True) as journal:
+            updates = journal.numbers()
+            for done, update in enumerate(updates, start=1):
+                for trajectory in journal.trajectories(update):
+                    if not trajectory["steps"]:
+                        left_out["attempts without a step"] += 1
+                    rows: list[Row] = trajectory["steps"]
+                    for row in rows:
+                        number += 1
+                        row["group"] = f"{row['task']}@{update}"
+                        yield number, row
+                if progress is not None:
+                    progress(size * done // len(updates))

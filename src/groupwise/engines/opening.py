@@ -1,0 +1,127 @@
+"""Which engine a model gets, and the precision it computes in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+import torch
+from transformers import PreTrainedModel
+
+from groupwise.core.errors import ConfigError, EngineFault
+from groupwise.engines.engine import Engine, Request
+from groupwise.engines.slot_attention import has_kernel, kernel_gap
+from groupwise.engines.slot_engine import SlotEngine, bare
+from groupwise.engines.transformers_engine import TransformersEngine
+
+Precision = Literal["float32", "bfloat16"]
+Decoding = Literal["auto", "eager", "graphs"]
+
+TRIAL = Request(prompt_ids=(3, 4, 5, 6, 7), seed=0, max_tokens=3)
+"""What a model that decodes in slots must say as it would otherwise; any ids do."""
+TRIAL_GAP = {torch.float32: 1e-3}
+"""Nats by which the two may differ, by precision; 0.25 in narrower ones: rounding."""
+KERNEL_GAP = {torch.float32: 1e-4}
+"""By how much the kernel of attention may differ from torch, by precision; 0.02 in narrower ones."""
+COMPILED = ("RMSNorm", "MLP")
+"""How the classes are called whose modules may be compiled."""
+
+_log = logging.getLogger(__name__)
+
+
+def open_engine(
+    model: PreTrainedModel,
+    *,
+    precision: Precision = "float32",
+    decoding: Decoding = "auto",
+    rows: int = 256,
+    memory: float = 0.3,
+    compile_parts: bool = False,
+    batch_tokens: int = 32768,
+) -> Engine:
+    """An engine over a model of its own, whose weights it may cast. `memory` is a share of the device's.
+
+    With `auto`, a model that cannot decode in slots on its device decodes eagerly, and the log says why.
+    """
+    model = model.eval()
+    if precision == "bfloat16":
+        cast_weights(model, torch.bfloat16)
+    device = torch.device(next(model.parameters()).device)
+    check_decoding(decoding, device)
+    if decoding == "eager" or device.type != "cuda":
+        return TransformersEngine(model, batch_tokens=batch_tokens)
+    bytes_allowed = memory * torch.cuda.get_device_properties(device).total_memory
+    if compile_parts:
+        compile_small_parts(model)
+    slots = partial(SlotEngine, model, use_graphs=True, rows=rows, memory=bytes_allowed, batch_tokens=batch_tokens)
+    try:
+        return _tried(model, slots, device)
+    except (EngineFault, RuntimeError) as error:  # torch says what cannot be captured with a RuntimeError
+        reason = str(error).splitlines()[0]
+        if decoding == "graphs":
+            raise ConfigError(f"engine.decoding: this model cannot decode in slots ({reason}); set 'eager'") from None
+        _log.warning("engine: decoding eagerly, since this model cannot decode in slots (%s)", reason)
+        return TransformersEngine(model, batch_tokens=batch_tokens)
+
+
+def _tried(model: PreTrainedModel, slots: Callable[..., SlotEngine], device: torch.device) -> SlotEngine:
+    """An engine that has passed its trial: with the kernel of attention where it works, else with torch's attention."""
+    reason = ""
+    if has_kernel(device):
+        try:
+            engine = slots(use_kernel=True)
+            check_kernel(engine, bare(model).config.get_text_config().num_attention_heads)
+            check_slots(engine)
+            return engine
+        except Exception as error:  # compilers fail in many ways; where it was not the kernel, the next trial fails too
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+    engine = slots(use_kernel=False)
+    check_slots(engine)
+    if reason:
+        _log.warning("engine: torch's attention decodes, since the kernel failed its trial (%s)", reason)
+    return engine
+
+
+def check_decoding(decoding: Decoding, device: torch.device) -> None:
+    """Refuse graphs where there is no GPU."""
+    if decoding == "graphs" and device.type != "cuda":
+        raise ConfigError(
+            f"engine.decoding: 'graphs' needs a CUDA device, but the model is on {device.type}; leave it at 'auto', or "
+            "set device = 'cuda'"
+        )
+
+
+def compile_small_parts(model: PreTrainedModel) -> None:
+    """Compile what is many small operations and touches no cache; one code for all layers, whatever the batch."""
+    for module in model.modules():
+        if type(module).__name__.endswith(COMPILED):
+            module.compile(dynamic=True)
+
+
+def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Cast the weights in place. Buffers stay as they are: rotary frequencies rounded to bfloat16 are other ones."""
+    for value in model.parameters():
+        if value.is_floating_point():
+            value.data = value.data.to(dtype)
+
+
+def check_kernel(engine: SlotEngine, num_queries: int) -> None:
+    """Refuse a kernel that computes something else than torch for the heads that a model has."""
+    for head in engine.heads:
+        gap = kernel_gap(num_queries, head, dtype=engine.dtype, device=engine.device)
+        if not gap <= KERNEL_GAP.get(engine.dtype, 0.02):
+            raise EngineFault(f"the kernel of attention and torch differ by {gap:.3g} for heads of {head}")
+
+
+def check_slots(engine: SlotEngine) -> None:
+    """Refuse a model that says something else when it decodes in slots than when it reads a whole sequence."""
+    [said] = engine.generate([TRIAL])
+    [scored] = engine.score([(TRIAL.prompt_ids, said.response_ids)])
+    gap = max(abs(a - b) for a, b in zip(said.logp, scored, strict=True))
+    if not gap <= TRIAL_GAP.get(engine.dtype, 0.25):
+        raise EngineFault(
+            f"decoding in slots and reading the same tokens at once disagree by {gap:.3g} nats; set engine.decoding = "
+            "'eager'"
+        )

@@ -1,0 +1,39 @@
+"""One update of a recipe's loss through a layout: loss and gradient, everything the loss may need handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from groupwise.batching import Pack, PaddedRows, column, token_logps, totals
+from groupwise.core.parts import Loss
+from groupwise.core.sample import Sample
+from groupwise.losses.columns import ENTROPY
+from groupwise.training.micro_batches import micro_batches
+
+
+def update(
+    model: nn.Module, loss: Loss, samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]
+) -> tuple[float, torch.Tensor]:
+    """The loss and the gradient as one vector. Old and reference log-probs lie a little beside the engine's."""
+    device = next(model.parameters()).device
+    model.zero_grad()
+    total, counted = 0.0, totals(samples, max_tokens=16)
+    for micro in micro_batches(samples, [layout.to(device) for layout in layouts]):
+        logp_T, entropy_T = token_logps(model, micro.layout, entropy=ENTROPY in loss.needs)
+        behaviour = micro.logp_behaviour
+        wave = 0.1 * torch.sin(column(micro.layout, [float(number) for number in range(len(samples))]))
+        micro = replace(micro, logp_old=behaviour + wave, logp_ref=behaviour - 0.5 * wave)
+        result = loss(micro.columns(logp_T, entropy_T), counted)
+        result.loss.backward()
+        total += float(result.loss.detach())
+    gradients = [one.grad.flatten() for one in model.parameters() if one.grad is not None]
+    return total, torch.cat(gradients).float().cpu()
+
+
+def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Relative error, as norms."""
+    return float((found - expected).norm() / expected.norm())

@@ -1,0 +1,141 @@
+"""On a GPU, packed = padded = prefix-shared: in float32 to rounding, in bfloat16 within the noise of padded rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from groupwise.batching import gpu_attention, pack, padded, padded_within
+from groupwise.core.sample import Sample
+from groupwise.recipes import RECIPES
+from groupwise.training.forward import _checkpoint
+from tests.equivalence.models import build
+from tests.equivalence.recipe_losses import apart, update
+from tests.equivalence.rollouts import VOCABULARY, stepwise, tangled
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),  # of the compiler's own parts
+]
+
+WIDE = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
+SIZES = WIDE | {"intermediate_size": 256, "max_position_embeddings": 4096}
+LOSSES = [name for name, recipe in RECIPES.items() if recipe().loss is not None]
+
+
+@pytest.fixture(autouse=True)
+def _exact_products() -> None:
+    """Float32 products to the last digit, whatever the machine prefers."""
+    torch.set_float32_matmul_precision("highest")
+
+
+def model_of(family: str, **changes: object) -> nn.Module:
+    kept = {"sliding_window": 4096} if family.startswith("gemma") else {}
+    return build(family, "sdpa", **SIZES | kept | changes).cuda()
+
+
+def rollouts(window: int | None = None) -> list[Sample]:
+    """Attempts long enough for whole blocks of attention, and everything else that could tell layouts apart."""
+    long = stepwise(attempts=4, steps=12, window=window)
+    both = [*tangled(), *(replace(one, trajectory=one.trajectory + 100, group=one.group + 100) for one in long)]
+    return [replace(sample, off_policy=sample.trajectory % 4 == 1) for sample in both]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma3"])
+@pytest.mark.parametrize("window", [None, 2])
+def test_float32_gradients_equal_those_of_padded_rows(family: str, window: int | None) -> None:
+    samples, loss, model = rollouts(window), RECIPES["hgpo"]().loss, model_of(family)
+    assert loss is not None
+    _, expected = update(model, loss, samples, padded_within(samples, token_budget=4096, unit=loss.unit))
+    for share in (True, False):
+        packs = pack(samples, token_budget=1500, gate=0.0, share=share, unit=loss.unit)
+        assert apart(update(model, loss, samples, packs)[1], expected) < 1e-5
+    assert model.config._attn_implementation == gpu_attention.NAME
+
+
+@pytest.mark.parametrize("window", [None, 2])
+def test_packs_of_several_segments(window: int | None) -> None:
+    """Keys of a shared path are copied for each segment; their gradients come together again."""
+    samples, loss, model = stepwise(attempts=24, steps=12, window=window), RECIPES["hgpo"]().loss, model_of("qwen2")
+    assert loss is not None
+    (packed,) = pack(samples, token_budget=100_000, gate=0.0)
+    assert len(packed) > 2 * gpu_attention.SEGMENT
+    _, expected = update(model, loss, samples, padded_within(samples, token_budget=8192))
+    assert apart(update(model, loss, samples, [packed])[1], expected) < 1e-5
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_has_the_gradient_of_padded_rows(name: str) -> None:
+    samples, loss, model = rollouts(2), RECIPES[name]().loss, model_of("qwen2")
+    assert loss is not None
+    expected_loss, expected = update(model, loss, samples, padded(samples))
+    found_loss, found = update(model, loss, samples, pack(samples, token_budget=1500, gate=0.0, unit=loss.unit))
+    assert found_loss == pytest.approx(expected_loss, rel=1e-4, abs=1e-6)
+    assert apart(found, expected) < 1e-5
+
+
+def test_checkpointed_layers_and_compiled_ones_have_the_same_gradient() -> None:
+    samples, loss = rollouts(None), RECIPES["hgpo"]().loss
+    assert loss is not None
+    packs = pack(samples, token_budget=1500, gate=0.0, unit=loss.unit)
+    _, expected = update(model_of("qwen2"), loss, samples, packs)
+    again = model_of("qwen2")
+    _checkpoint(again)  # type: ignore[arg-type]
+    assert apart(update(again, loss, samples, packs)[1], expected) < 1e-5
+    for layer in again.model.layers:  # type: ignore[union-attr]
+        layer.compile(dynamic=True)
+    assert apart(update(again, loss, samples, packs)[1], expected) < 1e-5
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_bfloat16_is_within_the_noise_of_padded_rows(share: bool) -> None:
+    """Noise: two paddings of the same rows, against float32."""
+    samples, loss = rollouts(None), RECIPES["grpo"]().loss
+    assert loss is not None
+    exact = update(model_of("qwen2"), loss, samples, padded(samples))[1]
+    model = model_of("qwen2").bfloat16()
+    noise = [apart(update(model, loss, samples, padded(samples, num_rows=rows))[1], exact) for rows in (7, 20)]
+    packs = pack(samples, token_budget=1500, gate=0.0, share=share, unit=loss.unit)
+    assert apart(update(model, loss, samples, packs)[1], exact) < 1.25 * max(noise)
+
+
+def test_autocast_runs_packs_too() -> None:
+    samples, loss, model = rollouts(2), RECIPES["grpo"]().loss, model_of("llama")
+    assert loss is not None
+    exact = update(model, loss, samples, padded(samples))[1]
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        rows = update(model, loss, samples, padded(samples))[1]
+        for share in (True, False):
+            packs = pack(samples, token_budget=1500, gate=0.0, share=share)
+            assert apart(update(model, loss, samples, packs)[1], exact) < 1.25 * apart(rows, exact)
+
+
+def test_lora_on_a_bfloat16_model() -> None:
+    samples, loss = rollouts(2), RECIPES["grpo"]().loss
+    assert loss is not None
+    exact = update(_with_adapter(torch.float32), loss, samples, padded(samples))[1]
+    model = _with_adapter(torch.bfloat16)
+    noise = [apart(update(model, loss, samples, padded(samples, num_rows=rows))[1], exact) for rows in (7, 20)]
+    shared = update(model, loss, samples, pack(samples, token_budget=1500, gate=0.0))[1]
+    assert apart(shared, exact) < 1.25 * max(noise)
+
+
+def _with_adapter(dtype: torch.dtype) -> nn.Module:
+    """A model with an adapter that does something, the same each time; the adapter is float32."""
+    peft = pytest.importorskip("peft", reason="needs peft")
+    model = peft.get_peft_model(model_of("llama").to(dtype), peft.LoraConfig(r=4, target_modules="all-linear")).cuda()
+    torch.manual_seed(1)
+    for name, value in model.named_parameters():
+        if "lora_" in name:
+            nn.init.normal_(value, std=0.02)
+    found: nn.Module = model
+    return found
+
+
+def test_lengths_and_vocabulary() -> None:
+    assert max(max(sample.token_ids) for sample in rollouts()) < VOCABULARY
+    assert max(len(sample.token_ids) for sample in rollouts()) > 2 * gpu_attention.BLOCK

@@ -1,0 +1,42 @@
+"""Which layout a model gets: packs where it runs them exactly, padded rows with a warning where it does not."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+from groupwise.batching import Pack, PaddedRows, lay_out, packing_fault, token_logps
+from tests.equivalence.models import build
+from tests.equivalence.rollouts import tangled
+
+
+def test_a_sound_model_gets_packs() -> None:
+    model = build("llama")
+    found = lay_out(model, tangled(), token_budget=60)
+    assert packing_fault(model, longest=60) is None
+    assert all(isinstance(layout, Pack) for layout in found)
+    assert sum(layout.raw_tokens for layout in found) > 1.3 * sum(map(len, found))
+
+
+def test_a_window_that_is_too_short_gets_rows_and_a_warning() -> None:
+    model = build("gemma3", sliding_window=8)
+    with pytest.warns(UserWarning, match=r"attention window of 8 tokens.*goes on with padded rows") as told:
+        found = lay_out(model, tangled(), token_budget=60)
+    assert len(told) == 1
+    assert all(isinstance(layout, PaddedRows) for layout in found)
+    assert all(len(layout) <= 60 for layout in found)
+
+
+def test_a_model_that_ignores_positions_is_found_out() -> None:
+    model = build("llama")
+    body, forward = model.model, model.model.forward  # type: ignore[union-attr]
+    body.forward = lambda position_ids=None, **inputs: forward(**inputs)  # type: ignore[union-attr, operator]
+    body.forward.__signature__ = inspect.signature(forward)  # type: ignore[union-attr]
+    fault = packing_fault(model, longest=20)
+    assert fault is not None
+    assert "does not run packed" in fault
+    with pytest.warns(UserWarning, match="padded rows"):
+        (rows, *_) = lay_out(model, tangled(), token_budget=1000)
+    assert torch.isfinite(token_logps(model, rows)[0]).all()

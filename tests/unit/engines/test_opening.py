@@ -1,0 +1,161 @@
+"""Which engine a model gets: by device, by what the model allows, by precision."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise.core.errors import ConfigError, EngineFault  # noqa: E402
+from groupwise.engines import opening  # noqa: E402
+from groupwise.engines.engine import Request  # noqa: E402
+from groupwise.engines.opening import cast_weights, check_slots, open_engine  # noqa: E402
+from groupwise.engines.slot_engine import SlotEngine  # noqa: E402
+from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
+from tests.unit.engines.slot_models import family  # noqa: E402
+
+
+@pytest.mark.parametrize("decoding", ["auto", "eager"])
+def test_on_a_cpu_responses_are_decoded_eagerly(decoding: Any) -> None:
+    assert type(open_engine(family("llama"), decoding=decoding)) is TransformersEngine
+
+
+def test_graphs_are_refused_on_a_cpu() -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_engine(family("llama"), decoding="graphs")
+    assert str(caught.value) == (
+        "engine.decoding: 'graphs' needs a CUDA device, but the model is on cpu; leave it at 'auto', or set device = "
+        "'cuda'"
+    )
+
+
+def test_an_engine_in_bfloat16_casts_weights_and_leaves_rotary_frequencies_alone() -> None:
+    model = family("llama")
+    frequencies = model.model.rotary_emb.inv_freq.clone()
+    engine = open_engine(model, precision="bfloat16")
+    assert {value.dtype for value in model.parameters()} == {torch.bfloat16}
+    assert torch.equal(model.model.rotary_emb.inv_freq, frequencies)
+    assert model.model.rotary_emb.inv_freq.dtype == torch.float32
+    weights = {name: value + 0.01 for name, value in family("llama").named_parameters()}
+    engine.load(weights, version=1)
+    for name, value in model.named_parameters():
+        assert torch.equal(value, weights[name].to(torch.bfloat16))
+
+
+def test_tied_weights_stay_tied_in_another_precision() -> None:
+    model = family("gemma")
+    cast_weights(model, torch.bfloat16)
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_a_model_in_bfloat16_decodes_in_slots_what_it_reads_at_once() -> None:
+    model = family("llama")
+    cast_weights(model, torch.bfloat16)
+    engine = SlotEngine(model, use_graphs=False)
+    assert engine.dtype == torch.bfloat16
+    check_slots(engine)
+
+
+def test_a_model_that_decodes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = SlotEngine(family("llama"), use_graphs=False)
+    check_slots(engine)
+    right = engine.score
+    monkeypatch.setattr(engine, "score", lambda pairs: [tuple(logp - 0.01 for logp in right(pairs)[0])])
+    with pytest.raises(EngineFault) as caught:
+        check_slots(engine)
+    assert str(caught.value) == (
+        "decoding in slots and reading the same tokens at once disagree by 0.01 nats; set engine.decoding = 'eager'"
+    )
+
+
+def test_attention_that_slots_do_not_compute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = family("llama")
+    engine = SlotEngine(model, use_graphs=False)
+    attention = model.model.layers[0].self_attn
+    run = attention.forward
+    monkeypatch.setattr(attention, "forward", lambda **kwargs: run(**kwargs, s_aux=torch.zeros(4)))
+    with pytest.raises(EngineFault) as caught:
+        engine.generate([Request(prompt_ids=(3,), seed=0, max_tokens=1)])
+    assert str(caught.value) == (
+        "LlamaAttention adds 's_aux' to its attention, which decoding in slots does not compute; set engine.decoding = "
+        "'eager'"
+    )
+
+
+class _OnGpu:
+    """Stands for a CUDA device where there is none: the model stays where it is."""
+
+    type = "cuda"
+
+
+@pytest.fixture
+def as_if_on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines open as on a GPU, but nothing is captured or decoded."""
+
+    class Memory:
+        total_memory = 2**30
+
+    def opened(model: Any, **settings: Any) -> SlotEngine:
+        return SlotEngine(model, **{**settings, "use_graphs": False})
+
+    monkeypatch.setattr(opening._log, "disabled", False)  # import-linter, run by other tests, silences loggers
+    monkeypatch.setattr(opening.torch, "device", lambda *_: _OnGpu())
+    monkeypatch.setattr(opening.torch.cuda, "get_device_properties", lambda _: Memory())
+    monkeypatch.setattr(opening, "SlotEngine", opened)
+    monkeypatch.setattr(opening, "has_kernel", lambda _: True)
+    monkeypatch.setattr(opening, "check_slots", lambda _: None)
+
+
+@pytest.mark.parametrize("gap", [0.5, math.nan, LookupError("it does not compile\nstack"), LookupError()])
+def test_a_kernel_that_fails_its_trial_is_left_out_and_the_log_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, as_if_on_gpu: None, gap: Any
+) -> None:
+    def tried(num_queries: int, head: Any, **settings: Any) -> float:
+        assert (num_queries, head) == (4, (2, 8, 8))
+        if isinstance(gap, Exception):
+            raise gap
+        return float(gap)
+
+    monkeypatch.setattr(opening, "kernel_gap", tried)
+    with caplog.at_level(logging.WARNING):
+        engine = open_engine(family("llama"))
+    assert isinstance(engine, SlotEngine)
+    assert not engine._use_kernel
+    differs = f"the kernel of attention and torch differ by {gap} for heads of (2, 8, 8)"
+    reason = (str(gap).splitlines() or ["LookupError"])[0] if isinstance(gap, Exception) else differs
+    assert caplog.messages == [f"engine: torch's attention decodes, since the kernel failed its trial ({reason})"]
+
+
+def test_a_kernel_that_passes_its_trial_decodes(monkeypatch: pytest.MonkeyPatch, as_if_on_gpu: None) -> None:
+    monkeypatch.setattr(opening, "kernel_gap", lambda *_, **__: 1e-6)
+    engine = open_engine(family("llama"))
+    assert isinstance(engine, SlotEngine)
+    assert engine._use_kernel
+
+
+@pytest.mark.parametrize("error", [EngineFault("it keeps something else"), RuntimeError("not permitted\nstack")])
+def test_a_model_that_cannot_decode_in_slots_falls_back_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    class Memory:
+        total_memory = 2**30
+
+    def refuse(engine: SlotEngine) -> None:
+        raise error
+
+    monkeypatch.setattr(opening._log, "disabled", False)  # import-linter, run by other tests, silences loggers
+    monkeypatch.setattr(opening, "check_slots", refuse)
+    monkeypatch.setattr(opening.torch, "device", lambda *_: _OnGpu())
+    monkeypatch.setattr(opening.torch.cuda, "get_device_properties", lambda _: Memory())
+    reason = str(error).splitlines()[0]
+    with caplog.at_level(logging.WARNING):
+        engine = open_engine(family("llama"))
+    assert type(engine) is TransformersEngine
+    assert caplog.messages == [f"engine: decoding eagerly, since this model cannot decode in slots ({reason})"]
+    with pytest.raises(ConfigError) as caught:
+        open_engine(family("llama"), decoding="graphs")
+    assert str(caught.value) == (f"engine.decoding: this model cannot decode in slots ({reason}); set 'eager'")

@@ -1,0 +1,65 @@
+"""Drawing a token: the inverse of the distribution function, found in blocks as it is found in one go."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from groupwise.engines.sampling import BLOCK, draw, inverse  # noqa: E402
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    vocabulary=st.sampled_from([1, 5, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 1999]),
+    seed=st.integers(0, 2**31),
+    heat=st.sampled_from([0.05, 1.0, 3.0]),
+)
+def test_blocks_give_the_token_that_one_sum_over_the_vocabulary_gives(vocabulary: int, seed: int, heat: float) -> None:
+    random = torch.Generator().manual_seed(seed)
+    probability_BV = (torch.randn(32, vocabulary, generator=random) / heat).softmax(-1)
+    draws_B = torch.rand(32, generator=random, dtype=torch.float64)
+    whole_BV = probability_BV.cumsum(-1, dtype=torch.float64)
+    wanted_B1 = torch.searchsorted(whole_BV, draws_B[:, None] * whole_BV[:, -1:], right=True)
+    assert inverse(probability_BV, draws_B).tolist() == wanted_B1.tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    alive=st.sets(st.integers(0, 3 * BLOCK - 1), min_size=1, max_size=4),
+    number=st.one_of(st.floats(0, 1, exclude_max=True), st.sampled_from([0.0, 0.5, 0.25, 1 - 2.0**-53])),
+)
+def test_a_token_of_probability_0_is_never_drawn(alive: set[int], number: float) -> None:
+    probability_BV = torch.zeros(1, 3 * BLOCK)
+    probability_BV[0, sorted(alive)] = 1 / len(alive)
+    [[token]] = inverse(probability_BV, torch.tensor([number], dtype=torch.float64)).tolist()
+    assert token in alive
+    if abs(number * len(alive) - round(number * len(alive))) > 1e-6:  # not where two tokens meet
+        assert token == sorted(alive)[int(number * len(alive))]
+
+
+def test_log_probs_and_entropies_are_those_of_the_heated_distribution() -> None:
+    logits_BV = torch.tensor([[0.0, math.log(3.0), -math.inf], [0.0, math.log(3.0), -math.inf], [2.0, 1.0, 5.0]])
+    heat_B1 = torch.tensor([[1.0], [0.5], [1.0]])
+    is_greedy_B = torch.tensor([False, False, True])
+    draws_B = torch.tensor([0.2, 0.2, 0.0], dtype=torch.float64)
+    token_B1, logp_B, entropy_B = draw(logits_BV, heat_B1, is_greedy_B, draws_B)
+    assert token_B1.tolist() == [[0], [1], [2]]  # 1/4 and 3/4; 1/10 and 9/10; the likeliest
+    three = [math.exp(x) / (math.exp(2) + math.exp(1) + math.exp(5)) for x in (2, 1, 5)]
+    assert logp_B.tolist() == pytest.approx([math.log(0.25), math.log(0.9), math.log(three[2])], abs=1e-6)
+    assert entropy_B.tolist() == pytest.approx(
+        [-sum(p * math.log(p) for p in ps) for ps in ((0.25, 0.75), (0.1, 0.9), three)], abs=1e-6
+    )
+
+
+def test_narrow_logits_are_heated_in_full_precision() -> None:
+    logits_BV = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)).bfloat16()
+    draws_B = torch.full((4,), 0.5, dtype=torch.float64)
+    heat_B1 = torch.full((4, 1), 0.7)
+    found = draw(logits_BV, heat_B1, None, draws_B)
+    assert [one.tolist() for one in found] == [one.tolist() for one in draw(logits_BV.float(), heat_B1, None, draws_B)]
+    assert found[1].dtype == torch.float32

@@ -1,0 +1,217 @@
+"""The parts of the ALFWorld measurement: a teacher that searches, comparison at equal steps, paired differences."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.alfworld.evaluating import at_temperature, paired, summed_up, told_briefly
+from benchmarks.alfworld.games import pack_games, unpacked_games
+from benchmarks.alfworld.methods import common_updates
+from benchmarks.alfworld.plot import picture
+from benchmarks.alfworld.recurrence import table
+from benchmarks.alfworld.settings import FULL, changed
+from benchmarks.alfworld.summary import sentences
+from benchmarks.alfworld.teacher import habits_of, search
+from groupwise.core.errors import ConfigError
+from groupwise.envs import SPLITS, Alfworld
+from groupwise.envs.alfworld_game import Game
+from groupwise.envs.alfworld_games import games_folder, open_game
+from tests.unit.envs.alfworld_data import games
+
+NUM_GAMES = 48
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Alfworld:
+    return Alfworld(path=str(games(tmp_path_factory.mktemp("alfworld"))))
+
+
+def _games(part: Alfworld) -> list[Game]:
+    folder = games_folder(part.path)
+    tasks = part.panel("train")[:NUM_GAMES]
+    return [open_game(folder, str(task.payload["game"]), str(task.payload["sha256"])) for task in tasks]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_the_teacher_wins_every_game_though_it_searches_and_strays(part: Alfworld, noise: float) -> None:
+    found = _games(part)
+    habits, walked, longer = habits_of(found), 0, 0
+    for task, game in zip(part.panel("train"), found, strict=False):
+        said = search(game, habits, Random(task.id), noise=noise, most_steps=50)
+        environment = part.open(task)
+        outcomes = [environment.act(one.command) for one in said]
+        assert outcomes[-1].success, task.payload["game"]
+        assert all(outcome.valid for one, outcome in zip(said, outcomes, strict=True) if one.is_learnt)
+        assert noise or all(one.is_learnt for one in said)
+        walked += len(game.walkthrough)
+        longer += len(said)
+    assert longer > 1.3 * walked  # a walkthrough knows where to go
+
+
+def test_a_teacher_that_has_no_step_left_stops_there(part: Alfworld) -> None:
+    game = _games(part)[0]
+    assert len(search(game, {}, Random(0), noise=0.0, most_steps=2)) == 2
+
+
+def test_the_teacher_opens_what_it_looks_into_and_leaves_when_it_has_seen_the_thing(part: Alfworld) -> None:
+    task = next(task for task in part.panel("train") if task.tags == ("pick_and_place_simple",))
+    game = open_game(games_folder(part.path), str(task.payload["game"]), str(task.payload["sha256"]))
+    for seed in range(20):
+        environment = part.open(task)
+        texts = [
+            environment.act(one.command).observation.text
+            for one in search(game, {}, Random(seed), noise=0.0, most_steps=50)
+        ]
+        closed = [number for number, text in enumerate(texts) if text.endswith("is closed.")]
+        assert all(texts[number + 1].startswith("You open the") for number in closed)
+
+
+def test_habits_are_shares_of_the_walkthroughs(part: Alfworld) -> None:
+    habits = habits_of(_games(part))
+    assert all(sum(shares.values()) == pytest.approx(1.0) for shares in habits.values())
+    assert not any(character.isdigit() for kind in habits for character in kind)
+
+
+def test_packed_games_are_the_same_tasks_where_they_are_unpacked(
+    part: Alfworld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, folder = tmp_path / "some", games_folder(part.path)
+    for split in SPLITS:
+        game = Path(str(part.panel(split)[0].payload["game"]))
+        shutil.copytree(folder / game, source / game)
+    (source / game / "traj_data.json").write_text("{}")
+    assert pack_games(source, tmp_path / "games.tar.xz") == 3
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    unpacked = unpacked_games(tmp_path / "games.tar.xz")
+    assert [Alfworld(path=str(unpacked)).panel(split)[0].id for split in SPLITS] == [
+        part.panel(split)[0].id for split in SPLITS
+    ]
+    assert not list(unpacked.rglob("traj_data.json"))
+    assert unpacked_games(tmp_path / "games.tar.xz") == unpacked
+    assert unpacked_games(unpacked) == unpacked
+
+
+def test_games_that_are_not_there_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        unpacked_games(tmp_path / "none")
+    assert str(raised.value) == (
+        f"--games: there is no {str(tmp_path / 'none')!r}; give the folder that `alfworld-download` filled"
+    )
+
+
+def test_sizes_are_changed_by_name() -> None:
+    found = changed(FULL, ["learning_rate=1e-5", "warm_games=300"])
+    assert (found.learning_rate, found.warm_games, found.tasks) == (1e-5, 300, FULL.tasks)
+    with pytest.raises(ConfigError, match="there is no size 'warm_game'"):
+        changed(FULL, ["warm_game=1"])
+
+
+def _marks(*pairs: tuple[int, int]) -> dict[str, Any]:
+    return {"marks": [{"mark": mark, "update": update} for mark, update in pairs]}
+
+
+def test_methods_are_compared_at_the_last_mark_that_all_have_reached() -> None:
+    records = {"grpo": _marks((1, 4), (2, 8), (2, 11)), "hgpo": _marks((1, 5), (3, 9), (4, 12), (4, 13))}
+    assert common_updates(records) == {"grpo": 8, "hgpo": 9}
+
+
+def test_without_a_common_mark_each_method_stands_at_its_end() -> None:
+    assert common_updates({"grpo": _marks((0, 2)), "hgpo": _marks((1, 5), (1, 7))}) == {"grpo": 2, "hgpo": 7}
+    assert common_updates({"grpo": {}, "hgpo": {}}) == {"grpo": 0, "hgpo": 0}
+
+
+def _rows(successes: Mapping[str, list[int]], split: str = "valid_seen") -> list[dict[str, Any]]:
+    return [
+        {
+            "split": split,
+            "task": task,
+            "type": "look",
+            "seed": seed,
+            "success": float(won),
+            "steps": 10,
+            "temperature": 0.4,
+        }
+        for task, each in successes.items()
+        for seed, won in enumerate(each)
+    ]
+
+
+def test_differences_are_taken_task_by_task() -> None:
+    first = _rows({"a": [0, 0], "b": [1, 1], "c": [0, 1], "d": [0]})
+    second = _rows({"a": [1, 1], "b": [1, 1], "c": [1, 1], "only here": [0]})
+    found = paired(first, second)["valid_seen"]
+    # 1, 0 and 0.5: deviation 0.5 over three tasks, Student's quantile with two degrees of freedom as core has it.
+    assert found["difference"] == 0.5
+    low, high = found["interval"]
+    assert low + high == pytest.approx(1.0)
+    assert high - low == pytest.approx(2 * 4.0 * 0.5 / 3**0.5, rel=0.1)
+
+
+def test_success_counts_every_task_the_same_however_often_it_was_played() -> None:
+    found = summed_up(_rows({"a": [1, 1, 1], "b": [0]}))["valid_seen"]
+    assert (found["success"], found["tasks"], found["seeds"], found["steps"]) == (0.5, 2, 3, 10.0)
+    assert found["by_type"]["look"]["success"] == 0.5
+
+
+def test_a_temperature_is_summed_up_by_itself() -> None:
+    warm = [{**row, "temperature": 1.0} for row in _rows({"a": [1], "b": [1]})]
+    rows = [*_rows({"a": [0], "b": [1]}), *warm]
+    assert summed_up(at_temperature(rows, 0.4))["valid_seen"]["success"] == 0.5
+    assert summed_up(at_temperature(rows, 1.0))["valid_seen"]["success"] == 1.0
+    assert told_briefly(rows) == "temperature 0.4: valid_seen 50.0 %; temperature 1.0: valid_seen 100.0 %"
+
+
+def _found() -> dict[str, Any]:
+    success = {
+        name: summed_up(_rows({"a": [won], "b": [0]}) + _rows({"c": [won]}, "valid_unseen"))
+        for name, won in (("base", 0), ("warm_start", 0), ("hgpo", 1))
+    }
+    curve = [{"total_steps": 100 * n, "success": n / 10} for n in range(1, 8)]
+    made = {"updates": 7, "total_steps": 700}
+    hgpo = {"update": 6, "total_steps": 600, "made": made, "seconds": {"train": 90.0}, "curve": curve}
+    start = {"seconds": {"imitate": 270.0}}
+    return {"success": success, "success_at_1": success, "methods": {"hgpo": hgpo}, "differences": [], "start": start}
+
+
+def test_the_sentences_say_how_far_the_papers_are() -> None:
+    told = sentences(_found()).splitlines()
+    assert told[-1] == (
+        "hgpo against the paper's Qwen2.5-1.5B (160 updates, other prompts, no imitation): "
+        "valid_seen 50.0 % against 92.8 %, 42.8 points below; valid_unseen 100.0 % against 90.2 %, 9.8 points above"
+    )
+    assert told[-2] == "all stages together: 0.10 hours, the methods beside each other on one device"
+    assert told[-3] == (
+        "hgpo: measured after update 6, 600 environment steps; it made 7 updates, 700 steps, in 1.5 minutes"
+    )
+
+
+def test_the_picture_shows_a_curve_a_method_and_a_dot_a_measurement() -> None:
+    drawn = ElementTree.fromstring(picture(_found()))
+    tags = [element.tag.rpartition("}")[2] for element in drawn.iter()]
+    assert tags.count("polyline") == 1
+    assert tags.count("circle") == 6
+    line = next(element for element in drawn.iter() if element.tag.endswith("polyline"))
+    # The last point is the mean of the last five updates, 0.5, at the right end.
+    assert line.attrib["points"].split()[-1] == "500.0,188.0"
+
+
+def test_the_table_of_an_audit_says_who_is_alone_at_each_depth() -> None:
+    level = {"compared_steps": 60, "alone_steps": 30, "too_early_steps": 10, "mean_size": 3.0, "baseline_shift": 0.5}
+    more = {"relative_shift": 0.25, "sign_flips": 6, "compared_at_both": 60}
+    audit = {
+        "census": {"tasks": 2, "attempts": 16, "steps": 100},
+        "levels": [{"depth": depth, **level, **more} for depth in range(3)],
+    }
+    told = table(audit, "some attempts").splitlines()
+    assert told[0].startswith(
+        "Measured on some attempts: 2 tasks, 16 attempts, 100 steps (`groupwise audit`). At depth 2,"
+    )
+    assert told[-1] == "| 2 | 60.0 % | 30.0 % | 10.0 % | 3.0 | 0.50 (0.25 deviations) | 10.0 % |"

@@ -1,0 +1,47 @@
+"""The canary: what it allows depends on the engine's precision."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise.core.errors import TrainingError  # noqa: E402
+from groupwise.engines.opening import open_engine  # noqa: E402
+from groupwise.training.canary import ALLOWED, Canary  # noqa: E402
+from tests.unit.engines.slot_models import family  # noqa: E402
+
+PROMPT, RESPONSE = (3, 4, 5, 6, 7, 8), (9, 10, 11)
+
+
+def moved_by(model: torch.nn.Module, size: float) -> dict[str, torch.Tensor]:
+    """Move a model in place; its weights."""
+    with torch.no_grad():
+        for value in model.parameters():
+            value += size * torch.sin(1000 * value)
+    return {name: value.detach() for name, value in model.named_parameters()}
+
+
+def test_a_bfloat16_engine_passes_under_its_own_bounds_and_fails_under_those_of_float32() -> None:
+    model = family("llama")
+    engine = open_engine(copy.deepcopy(model), precision="bfloat16")
+    gap = Canary(PROMPT, RESPONSE, allowed=ALLOWED["bfloat16"]).check(engine, model, version=0)
+    assert 1e-3 < gap < 0.25
+    with pytest.raises(TrainingError, match=r"disagree by .* nats on a fixed prompt \(allowed 0\.001;"):
+        Canary(PROMPT, RESPONSE).check(engine, model, version=0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_engine_that_stays_behind_is_found_in_either_precision(precision: str) -> None:
+    model = family("llama")
+    engine = open_engine(copy.deepcopy(model), precision=precision)
+    canary = Canary(PROMPT, RESPONSE, allowed=ALLOWED[precision])
+    canary.check(engine, model, version=0)
+    engine.load(moved_by(model, 0.02), version=1)
+    canary.check(engine, model, version=1)
+    moved_by(model, 0.1)
+    engine.load({}, version=2)
+    with pytest.raises(TrainingError, match="after the hand-over of version 2 the engine and the learner disagree"):
+        canary.check(engine, model, version=2)

@@ -1,0 +1,92 @@
+"""A run's panels: named by their hashes, and held to the panel file where there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise import FileError, RecordError
+from groupwise.core.journal import Journal
+from groupwise.envs import Boxes, Identity, PanelFile, panel_hash
+from groupwise.training.panels import check_panels
+from groupwise.training.run import open_run
+from groupwise.training.run_config import EvaluationConfig, RunConfig
+from tests.unit.training.runs import small_config
+
+ENV = Identity(num_words=4, length=1)
+
+
+def config(path: Path, **changes: object) -> RunConfig:
+    return small_config().model_copy(update={"env": ENV, "panel": str(path), **changes})
+
+
+def never(**_: object) -> None:
+    raise AssertionError("a model was loaded")
+
+
+def refused(config: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a run is refused with, before a model loads and a folder is made."""
+    monkeypatch.setattr(type(config.model), "open", never)
+    with pytest.raises((RecordError, FileError)) as raised:
+        open_run(config, folder)
+    assert not folder.exists()
+    return str(raised.value)
+
+
+def test_a_run_names_the_panels_it_trains_and_is_evaluated_on(tmp_path: Path) -> None:
+    PanelFile.of(ENV).write(tmp_path / "panel.json")
+    test = config(tmp_path / "panel.json", evaluation=EvaluationConfig(split="test", tasks=1))
+    whole = {split: panel_hash(ENV.panel(split)) for split in ("train", "test")}
+    run = open_run(test, tmp_path / "run")
+    assert run.panels == whole
+    with Journal(tmp_path / "run" / "journal.sqlite", read_only=True) as journal:
+        assert journal.panels() == whole
+    without = test.model_copy(update={"evaluation": EvaluationConfig(split="test", tasks=0)})
+    assert check_panels(without) == {"train": whole["train"]}
+
+
+def test_what_a_run_named_first_stays(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        journal.name_panels({"train": "a"})
+        journal.name_panels({"train": "b", "test": "c"})
+        assert journal.panels() == {"test": "c", "train": "a"}
+
+
+def test_tasks_other_than_those_of_the_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, other = tmp_path / "panel.json", Identity(num_words=5, length=1)
+    PanelFile.of(other).write(path)
+    before, after = ({task.id for task in part.panel("train")} for part in (other, ENV))
+    assert refused(config(path), tmp_path / "run", monkeypatch) == (
+        f"{path}: the train panel changed: {len(before - after)} of its {len(before)} tasks are gone and "
+        f"{len(after - before)} are new ({panel_hash(other.panel('train'))[:12]} is now "
+        f"{panel_hash(ENV.panel('train'))[:12]}); results on the two cannot be compared: go back to the fields and "
+        "data it was made with, or make the file again"
+    )
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "panel.json"
+    assert refused(config(path), tmp_path / "run", monkeypatch) == (
+        f"{path}: there is no such file; make it with `groupwise panel ENV --out {path}`"
+    )
+
+
+def test_a_file_that_was_changed_by_hand_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "panel.json"
+    PanelFile.of(ENV).write(path)
+    path.write_text(path.read_text().replace("identity-test-", "identity-best-", 1))
+    assert refused(config(path), tmp_path / "run", monkeypatch) == (
+        f"{path}: its content is not what its seal says, so it was changed; make it again"
+    )
+
+
+def test_a_file_of_another_environment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "panel.json"
+    PanelFile.of(Boxes()).write(path)
+    assert refused(config(path), tmp_path / "run", monkeypatch) == (
+        f"{path}: it holds the panels of the environment 'boxes', and this is 'identity'; give the panel file of this "
+        "environment, or make one with `groupwise panel ENV --out FILE`"
+    )
