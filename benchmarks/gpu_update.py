@@ -39,6 +39,11 @@ class Stages(Clock):
         super().__init__(warm=-1)
         self.updates: list[dict[str, float]] = []
 
+    def stage(self, name: str, number: int) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # the optimiser's step, which nobody has waited for, is the learner's
+        super().stage(name, number)
+
     def updated(self, update: Update) -> None:
         super().updated(update)
         self.updates.append({**self.whole, **self.inside, "tokens": update.metrics["learner/tokens"]})
@@ -72,7 +77,7 @@ def config(model: str | None, updates: int, device: str) -> RunConfig:
 
 
 def watch(run: Run, clock: Clock) -> None:
-    """Timers around calls inside a stage; what the GPU still owes at the end of a stage is waited for within it."""
+    """Timers around calls inside a stage; each of them waits for the GPU by itself."""
     clock.wrap(run.engine, "generate", "model")
     for name in ("open", "act", "close"):
         clock.wrap(run.host, name, "environments")

@@ -53,7 +53,7 @@ def test_the_teacher_wins_every_game_though_it_searches_and_strays(part: Alfworl
         assert noise or all(one.is_learnt for one in said)
         walked += len(game.walkthrough)
         longer += len(said)
-    assert longer > 1.3 * walked  # a walkthrough knows where to go
+    assert longer > 1.1 * walked  # a walkthrough knows where to go
 
 
 def test_a_teacher_that_has_no_step_left_stops_there(part: Alfworld) -> None:

@@ -74,8 +74,8 @@ class SlotEngine:
         # It answers what does not fit in slots, scores, and takes weights over: in place, so graphs stay as they are.
         self._plain = TransformersEngine(model, version=version, batch_tokens=batch_tokens)
         self._model = bare(model)
-        self._heads, self._dtype = _head_shapes(self._model)
         self._limit = _shortest_window(self._model)
+        self._heads, self._dtype = _head_shapes(self._model)
         self._use_graphs, self._use_kernel = use_graphs, use_kernel
         self._rows, self._memory, self._batch_tokens = rows, memory, batch_tokens
         self._room = Room(slots=0, width=0, tokens=0, stops=0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -14,6 +16,25 @@ FACING = ("right", "down", "left", "up")
 """The package's four directions, in its order."""
 LARGEST = 30
 """The largest number of steps or rows in words."""
+AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
+"""A step in each of the four directions, in columns and rows."""
+EMPTY = bytes((1, 0, 0))
+"""How the package encodes a cell with nothing in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """What is not in the world, but in a view of it."""
+
+    type: str
+
+    def see_behind(self) -> bool:
+        """It hides what is behind it."""
+        return False
+
+
+OUTSIDE, UNSEEN = Nothing("wall"), Nothing("unseen")
+View = list[list[Any]]
 
 
 def seen(world: Any) -> str:
@@ -21,16 +42,15 @@ def seen(world: Any) -> str:
 
     Worked example: "You see a wall 3 steps forward, a red ball 1 step forward and 2 steps left. You carry a blue key."
     """
-    grid, in_view = world.gen_obs_grid()
-    width = world.agent_view_size
-    things = ", ".join((*_walls(grid, in_view, width), *_things(grid, in_view, width)))
+    things = ", ".join(_in_words(view(world)))
     carried = named(world.carrying) if world.carrying else "nothing"
     return f"You see {things or 'nothing'}. You carry {carried}."
 
 
 def possible(world: Any) -> tuple[str, ...]:
     """The actions that do something, and `done`, which the package always takes and nothing comes of."""
-    ahead = world.grid.get(*world.front_pos)
+    (column, row), (ahead_x, ahead_y) = _place(world)
+    ahead = world.grid.get(column + ahead_x, row + ahead_y)
     does = {
         "go forward": ahead is None or ahead.can_overlap(),
         "pick up": ahead is not None and ahead.can_pickup() and world.carrying is None,
@@ -42,7 +62,7 @@ def possible(world: Any) -> tuple[str, ...]:
 
 def situation(world: Any) -> str:
     """Where the agent is, what it carries, how everything else stands, and which parts of the mission are done."""
-    column, row = (int(place) for place in world.agent_pos)
+    (column, row), _ = _place(world)
     facing = FACING[int(world.agent_dir)]
     carried = named(world.carrying) if world.carrying else "nothing"
     done = ", ".join(_done(world.instrs)) or "nothing"
@@ -52,8 +72,54 @@ def situation(world: Any) -> str:
 
 def fingerprint(world: Any) -> str:
     """A digest of what stands where, and of what is in the boxes."""
-    hidden = [named(cell.contains) for cell in world.grid.grid if getattr(cell, "contains", None)]
-    return sha256(world.grid.encode().tobytes() + repr(hidden).encode()).hexdigest()[:16]
+    grid = world.grid
+    hidden = [named(cell.contains) for cell in grid.grid if getattr(cell, "contains", None)]
+    codes = [EMPTY if cell is None else bytes(cell.encode()) for cell in grid.grid]
+    by_column = b"".join([code for column in range(grid.width) for code in codes[column :: grid.width]])
+    return sha256(by_column + repr(hidden).encode()).hexdigest()[:16]
+
+
+def view(world: Any) -> View:
+    """What the agent sees: for each row from its own to the farthest, a cell for each column from left to right.
+
+    The same cells as the package's `gen_obs_grid` gives, which moves every cell up to five times; a cell that cannot
+    be seen is `UNSEEN`, and what lies outside the world is a wall.
+    """
+    width = world.agent_view_size
+    (column, row), (ahead_x, ahead_y) = _place(world)
+    cells, columns, rows = world.grid.grid, world.grid.width, world.grid.height
+    found: list[list[Any]] = []
+    for forward in range(width):
+        x = column + ahead_x * forward + ahead_y * (width // 2)
+        y = row + ahead_y * forward - ahead_x * (width // 2)
+        line = []
+        for _ in range(width):
+            line.append(cells[y * columns + x] if 0 <= x < columns and 0 <= y < rows else OUTSIDE)
+            x, y = x - ahead_y, y + ahead_x
+        found.append(line)
+    return found if world.see_through_walls else _lit(found)
+
+
+def _place(world: Any) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where the agent is, as column and row, and what a step ahead adds; numpy's own numbers are slow."""
+    column, row = world.agent_pos
+    return (int(column), int(row)), AHEAD[int(world.agent_dir)]
+
+
+def _lit(cells: View) -> View:
+    """The cells that light reaches from the agent's: row after row, to the right, then to the left, and ahead."""
+    width = len(cells)
+    lit = [[False] * width for _ in range(width + 1)]  # and one row beyond
+    lit[0][width // 2] = True
+    for line, here, ahead in zip(cells, lit, lit[1:], strict=False):
+        for columns, aside in ((range(width - 1), 1), (range(width - 1, 0, -1), -1)):
+            for column in columns:
+                if here[column] and ((cell := line[column]) is None or cell.see_behind()):
+                    here[column + aside] = ahead[column + aside] = ahead[column] = True
+    return [
+        [cell if is_lit else UNSEEN for cell, is_lit in zip(line, here, strict=True)]
+        for line, here in zip(cells, lit, strict=False)
+    ]
 
 
 def named(thing: Any) -> str:
@@ -73,29 +139,27 @@ def away(forward: int, side: int) -> str:
     return " and ".join(parts)
 
 
-def _things(grid: Any, in_view: Any, width: int) -> Iterator[str]:
-    """Everything in view but walls, the nearest first; the agent stands in the middle of the last row."""
+def _in_words(cells: View) -> Iterator[str]:
+    """The nearest walls straight ahead and to the sides, then everything else, the nearest first."""
+    middle = len(cells) // 2
+    for forward, side in ((1, 0), (0, -1), (0, 1)):
+        for steps in range(1, len(cells) if forward else middle + 1):
+            cell = cells[forward * steps][middle + side * steps]
+            if cell is not None and cell.type == "wall":
+                yield f"a wall {away(forward * steps, side * steps)}"
+            if cell is UNSEEN or (cell is not None and cell.type == "wall"):
+                break
+    for forward, side in _nearest_first(len(cells)):
+        cell = cells[forward][middle + side]
+        if cell is not None and cell.type not in ("wall", "unseen"):
+            yield f"{named(cell)} {away(forward, side)}"
+
+
+@cache
+def _nearest_first(width: int) -> tuple[tuple[int, int], ...]:
+    """Where things may be seen, as steps forward and to the right; where the agent stands nothing is told."""
     places = [(forward, side) for forward in range(width) for side in range(-(width // 2), width // 2 + 1)]
-    for forward, side in sorted(places, key=lambda place: (place[0] + abs(place[1]), place)):
-        column, row = side + width // 2, width - 1 - forward
-        thing = grid.get(column, row)
-        is_here = (forward, side) == (0, 0)  # where the package shows what is carried
-        if thing is not None and thing.type != "wall" and in_view[column, row] and not is_here:
-            yield f"{named(thing)} {away(forward, side)}"
-
-
-def _walls(grid: Any, in_view: Any, width: int) -> Iterator[str]:
-    """The nearest walls straight ahead and to the sides."""
-    for ahead, aside in ((1, 0), (0, -1), (0, 1)):
-        for steps in range(1, width):
-            forward, side = ahead * steps, aside * steps
-            column, row = side + width // 2, width - 1 - forward
-            if not (0 <= column < width and in_view[column, row]):
-                break
-            thing = grid.get(column, row)
-            if thing is not None and thing.type == "wall":
-                yield f"a wall {away(forward, side)}"
-                break
+    return tuple(sorted(places, key=lambda place: (place[0] + abs(place[1]), place))[1:])
 
 
 def _opens(thing: Any, carried: Any) -> bool:

@@ -73,7 +73,7 @@ class Gem(PackageGames, slot="env"):
             success_reward=self.success_reward,
             seeds_differ=self.seeds_differ,
         )
-        return GameEnvironment(task, begin, max_steps=self.max_steps, actions=self.actions)
+        return self.opened(task, begin)
 
     def vocabulary(self) -> tuple[str, ...]:
         file = Path(str(import_module(type(_made(self.id, self.kwargs)).__module__).__file__))
@@ -92,21 +92,21 @@ class GemGame:
         success_reward: float = 1.0,
         seeds_differ: bool = False,
     ) -> None:
-        self._game = _made(id, kwargs)
+        self.inner: Any = _made(id, kwargs)
         self._solved_at = success_reward
         self._said: frozenset[str] = frozenset()
-        told, more = self._game.reset(seed=seed)
+        told, more = self.inner.reset(seed=seed)
         self.goal = str(told).strip()
         self._board = _board(more)
         self.first = self._turn("", more)
         # Not the instructions: their examples are drawn too, and would make two games of one.
-        made = {name: value for name, value in vars(self._game).items() if not name.startswith("_np_random")}
+        made = {name: value for name, value in vars(self.inner).items() if not name.startswith("_np_random")}
         self.instance = fingerprint(made, seed if seeds_differ else None)
 
     def play(self, action: str) -> Turn:
         """Take an action."""
         boxed = action if "\\boxed" in action else f"\\boxed{{{action}}}"
-        said, earned, terminated, truncated, more = self._game.step(boxed)
+        said, earned, terminated, truncated, more = self.inner.step(boxed)
         reward, before, self._board = float(earned), self._board, _board(more)
         ended = bool(terminated or truncated)
         had_effect = ended or reward > 0 or not before or self._board != before
@@ -140,13 +140,14 @@ def _panels(id: str, kwargs: str, seeds_differ: bool, sizes: tuple[int, int, int
 def _made(id: str, kwargs: Mapping[str, Any]) -> Any:
     try:
         gem = import_module(PACKAGE)
-        known = [name for name in import_module("gem.envs.registration").ENV_REGISTRY if name.startswith(GAMES)]
+        registry = import_module("gem.envs.registration").ENV_REGISTRY
     except ImportError:
         raise ConfigError(
             "the environment 'gem' needs a package that is not here; pip install 'groupwise[gem]', then pip install "
             "--no-deps gem-llm"
         ) from None
-    if id not in known:
+    if id not in registry:
+        known = [name for name in registry if name.startswith(GAMES)]
         raise ConfigError(f"gem: there is no game {id!r}; {nearest(id, known)}")
     try:
         return gem.make(id, **kwargs)

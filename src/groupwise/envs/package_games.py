@@ -11,10 +11,12 @@ import ast
 import copy
 import hashlib
 import json
+import pickle
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from io import StringIO
 from pathlib import Path
 from string import ascii_lowercase
@@ -27,12 +29,15 @@ from groupwise.core.parts import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.panel import Panels, Proposal, build_panels
-from groupwise.envs.private_random import PrivateRandom
+from groupwise.envs.private_random import PrivateRandom, draws_undone
 from groupwise.envs.progress import Progress
 from groupwise.envs.words import vocabulary_of
 
 LARGEST = 100
 """The largest number that a game is taken to say; each is a word, and a small model has to tell them apart."""
+
+MOST_KEPT = 64
+"""Beginnings that are kept, so that the attempts of a group begin with a copy."""
 
 
 class PackageGames(Part):
@@ -75,6 +80,17 @@ class PackageGames(Part):
     def instruction(self) -> str:
         return self.about
 
+    def opened(self, task: Task, begin: Callable[[], Game]) -> GameEnvironment:
+        """A task's game at its beginning: made once, and copied for those who open it soon again."""
+        key = type(self), self.model_dump_json(), task.id
+        kept = _beginnings.pop(key, None) or GameEnvironment(
+            task, begin, max_steps=self.max_steps, actions=self.actions
+        )
+        _beginnings[key] = kept
+        if len(_beginnings) > MOST_KEPT:
+            _beginnings.popitem(last=False)
+        return kept.fork()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
@@ -93,8 +109,10 @@ class Turn:
 
 
 class Game(Protocol):
-    """A game of a package that has begun; a deep copy of it goes on by itself."""
+    """A game of a package that has begun."""
 
+    inner: Any
+    """The package's own game. What else a game keeps is replaced and never changed, so that copies share it."""
     goal: str
     """Its rules, which do not change while it is played."""
     first: Turn
@@ -115,32 +133,29 @@ class GameEnvironment:
         self._progress = Progress(task, max_steps=max_steps)
         with _lent(self._random):
             self._game = begin()
-        if self._game.instance != task.payload["instance"]:
-            raise RecordError(
-                f"task {task.id}: its seed gives another game here than in the panel; use the package and Python "
-                "version that the panel was made with, and a game that does not follow from the order of a set"
-            )
-        self._observation = self._shown(self._game.first)
+            if self._game.instance != task.payload["instance"]:
+                raise RecordError(
+                    f"task {task.id}: its seed gives another game here than in the panel; use the package and Python "
+                    "version that the panel was made with, and a game that does not follow from the order of a set"
+                )
+            self._observation = self._shown(self._game.first)
 
     def observe(self) -> Observation:
         return self._observation
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        turn = self._play(action)
-        self._observation = self._shown(turn)
+        with _lent(self._random):
+            turn = self._game.play(action)
+            self._observation = self._shown(turn)
         return self._progress.outcome(self._observation, success=turn.success, reward=turn.reward, valid=turn.valid)
 
     def fork(self) -> GameEnvironment:
         twin = GameEnvironment.__new__(GameEnvironment)
         twin._actions, twin._observation = self._actions, self._observation
         twin._random, twin._progress = self._random.fork(), self._progress.fork()
-        twin._game = copy.deepcopy(self._game)
+        twin._game = _copier(self._game)()
         return twin
-
-    def _play(self, action: str) -> Turn:
-        with _lent(self._random):
-            return self._game.play(action)
 
     def _shown(self, turn: Turn) -> Observation:
         listed = self._possible() if self._actions and turn.success is None else self._actions or None
@@ -148,8 +163,32 @@ class GameEnvironment:
 
     def _possible(self) -> tuple[str, ...]:
         """The listed actions that the game would accept now."""
-        with _lent(self._random.fork()):
-            return tuple(action for action in self._actions if copy.deepcopy(self._game).play(action).valid)
+        copied = _copier(self._game)
+        with draws_undone():
+            return tuple(action for action in self._actions if copied().play(action).valid)
+
+
+_beginnings: OrderedDict[tuple[type, str, str], GameEnvironment] = OrderedDict()
+"""Beginnings by what decides them, the latest last."""
+
+
+def _copier(game: Game) -> Callable[[], Game]:
+    """What makes copies of a game as it is now, which go on by themselves.
+
+    The package's game is written once and read for each copy, many times faster than a deep copy is made; what cannot
+    be written, as a function within a function, is copied deeply.
+    """
+    try:
+        inner = partial(pickle.loads, pickle.dumps(game.inner, pickle.HIGHEST_PROTOCOL))
+    except Exception:  # each kind of thing says in its own way that it cannot be written
+        inner = partial(copy.deepcopy, game.inner)
+
+    def copied() -> Game:
+        twin = object.__new__(type(game))
+        vars(twin).update(vars(game), inner=inner())
+        return twin
+
+    return copied
 
 
 def instance_panels(

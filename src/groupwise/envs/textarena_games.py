@@ -63,7 +63,7 @@ class Textarena(PackageGames, slot="env"):
             success_reward=self.success_reward,
             seeds_differ=self.seeds_differ,
         )
-        return GameEnvironment(task, begin, max_steps=self.max_steps, actions=self.actions)
+        return self.opened(task, begin)
 
     def vocabulary(self) -> tuple[str, ...]:
         known = _words(type(_made(self.id, self.kwargs)).__module__)
@@ -83,34 +83,34 @@ class TextarenaGame:
         success_reward: float = 1.0,
         seeds_differ: bool = False,
     ) -> None:
-        self._game = _made(id, kwargs)
+        self.inner: Any = _made(id, kwargs)
         self._solved_at = success_reward
         self._said: frozenset[str] = frozenset()
         self._board = self.goal = ""
         try:
-            self._game.reset(num_players=1, seed=seed)
+            self.inner.reset(num_players=1, seed=seed)
         except Exception as error:  # a game says in its own way that it is for two, or that words are missing
             raise _not_for_one(id, _reason(error)) from None
-        if type(self._game.state).__name__ != "SinglePlayerState":  # some begin alone, and wait for the others
-            raise _not_for_one(id, f"it keeps a {type(self._game.state).__name__}")
+        if type(self.inner.state).__name__ != "SinglePlayerState":  # some begin alone, and wait for the others
+            raise _not_for_one(id, f"it keeps a {type(self.inner.state).__name__}")
         if allowed_errors is not None:
-            self._game.state.error_allowance = allowed_errors
+            self.inner.state.error_allowance = allowed_errors
         said = self._read()
         self.first = self._turn(said or ("" if self._board else BEGINNING))
-        self.instance = fingerprint(self._game.state.game_state, self.goal, self._board, seed if seeds_differ else None)
+        self.instance = fingerprint(self.inner.state.game_state, self.goal, self._board, seed if seeds_differ else None)
 
     def play(self, action: str) -> Turn:
         """Take an action."""
-        state = self._game.state
+        state = self.inner.state
         errors = state.error_count
-        ended, _ = self._game.step(action if "[" in action else f"[{action}]")
+        ended, _ = self.inner.step(action if "[" in action else f"[{action}]")
         valid = state.error_count <= errors and not state.game_info[0].get("invalid_move")
         said = self._read()
         if valid:
             self._said |= {f"{action}: {said}"}
         if not ended:
             return self._turn(said, valid=valid)
-        rewards, told = self._game.close()
+        rewards, told = self.inner.close()
         reward, reason = float(rewards[0]), str(told[0].get("reason") or "")
         text = "\n".join(part for part in (said, reason) if part)
         return self._turn(text, valid=valid, reward=reward, success=reward >= self._solved_at)
@@ -118,7 +118,7 @@ class TextarenaGame:
     def _read(self) -> str:
         """What the game said since it was last read; the prompt becomes the goal, the board is kept."""
         said = []
-        for _, text, kind in self._game.get_observation()[1]:
+        for _, text, kind in self.inner.get_observation()[1]:
             name = getattr(kind, "name", "")  # a few games say something else
             if name == "PROMPT":
                 self.goal = str(text).strip()

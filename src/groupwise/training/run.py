@@ -99,7 +99,9 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
         host=host,
         journal=journal,
         panels=panels,
-        canary=Canary(opening, (*opening[-4:], prompter.frame.end_id), allowed=allowed_for(config.engine.precision, model)),
+        canary=Canary(
+            opening, (*opening[-4:], prompter.frame.end_id), allowed=allowed_for(config.engine.precision, model)
+        ),
         tasks=tasks,
         curriculum=config.training.curriculum.start(tasks, seed_of(config.seed, "curriculum")),
     )

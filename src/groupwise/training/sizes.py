@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -10,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from groupwise.core.errors import ConfigError
 from groupwise.engines.pretrained import PretrainedModel
 from groupwise.losses.columns import REFERENCE_LOGP
+from groupwise.training import hardware
 from groupwise.training.run_config import RunConfig
 
 NUMBERS_PER_UNIT = 30
@@ -29,44 +31,82 @@ class Sizes:
     trained: int
     """Weights that train."""
     memory: float
-    """Bytes of the learner, the engine, the reference, gradients, optimiser and a micro-batch's activations, about."""
+    """Bytes of the learner, the engine with keys and values, the reference, gradients, optimiser and a micro-batch's
+    activations, about."""
+    engine: float
+    """Those of the engine: weights of its own in its precision, and what keys and values may grow to in slots."""
     checkpoint: float
     """Bytes of one checkpoint."""
     checkpoints: int
     """Checkpoints that the run writes."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Model:
+    """What is to be known of a model."""
+
+    config: Any
+    parameters: int
+    trained: int
+    width: int
+    """Bytes of a weight."""
+
+
 def sizes_of(config: RunConfig) -> Sizes:
     """Work out what a run takes."""
     attempts = config.training.tasks * config.rollout.plan.attempts
-    parameters, trained, hidden, layers, width = _model(config)
+    model = _model(config)
+    parameters, trained, width = model.parameters, model.trained, model.width
     needs_copy = config.algorithm.loss is not None and REFERENCE_LOGP in config.algorithm.loss.needs
-    copies = 2 + (needs_copy and trained == parameters)
+    copies = 1 + (needs_copy and trained == parameters)
     moments = trained * 4 * 2
-    activations = config.training.learner.token_budget * hidden * layers * NUMBERS_PER_UNIT * width
+    units = model.config.hidden_size * model.config.num_hidden_layers
+    activations = config.training.learner.token_budget * units * NUMBERS_PER_UNIT * width
+    engine = _engine(config, model)
     every = config.training.checkpoint_every
     return Sizes(
         attempts=attempts,
         tokens=attempts * config.env.max_steps * config.rollout.max_tokens,
         parameters=parameters,
         trained=trained,
-        memory=parameters * width * copies + trained * 4 + moments + activations,
+        memory=parameters * width * copies + engine + trained * 4 + moments + activations,
+        engine=engine,
         checkpoint=parameters * width + moments if trained == parameters else trained * 4 + moments,
         checkpoints=1 + -(-config.training.updates // every),
     )
 
 
-def _model(config: RunConfig) -> tuple[int, int, int, int, int]:
-    """Weights, those that train, hidden size, layers, and bytes of a weight."""
+def _engine(config: RunConfig, model: _Model) -> float:
+    """The engine's weights, and what keys and values may take: its share of the GPU, or all that they can be."""
+    width = 2 if config.engine.precision == "bfloat16" else model.width
+    weights = model.parameters * width
+    device = _gpu_memory(config.device)
+    if device is None or config.engine.decoding == "eager":
+        return weights
+    of = model.config
+    heads = getattr(of, "num_key_value_heads", None) or of.num_attention_heads
+    head = getattr(of, "head_dim", None) or of.hidden_size // of.num_attention_heads
+    response: int = of.max_position_embeddings * of.num_hidden_layers * heads * head * 2 * width
+    return weights + min(config.engine.memory * device, config.engine.rows * response)
+
+
+def _gpu_memory(device: str) -> float | None:
+    """Bytes of the GPU that a run computes on; None = on none that is here."""
+    name, _, number = device.partition(":")
+    found = hardware.gpus()[int(number) if number.isdigit() else 0 :] if name in ("auto", "cuda") else []
+    return found[0].memory if found else None
+
+
+def _model(config: RunConfig) -> _Model:
     part = config.model
     if isinstance(part, PretrainedModel):
         return _pretrained(part)
     model, _ = part.open(words=config.words(), seed=0)
     found = sum(value.numel() for value in model.parameters())
-    return found, found, model.config.hidden_size, model.config.num_hidden_layers, 4
+    return _Model(config=model.config.get_text_config(), parameters=found, trained=found, width=4)
 
 
-def _pretrained(part: PretrainedModel) -> tuple[int, int, int, int, int]:
+def _pretrained(part: PretrainedModel) -> _Model:
     try:
         config = AutoConfig.from_pretrained(part.path)
         with torch.device("meta"):
@@ -83,4 +123,4 @@ def _pretrained(part: PretrainedModel) -> tuple[int, int, int, int, int]:
         linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear) and module is not head]
         trained = sum(part.lora_rank * (module.in_features + module.out_features) for module in linear)
     width = int(getattr(torch, part.dtype).itemsize)
-    return parameters, trained, config.hidden_size, config.num_hidden_layers, width
+    return _Model(config=config.get_text_config(), parameters=parameters, trained=trained, width=width)

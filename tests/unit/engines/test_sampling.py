@@ -63,3 +63,14 @@ def test_narrow_logits_are_heated_in_full_precision() -> None:
     found = draw(logits_BV, heat_B1, None, draws_B)
     assert [one.tolist() for one in found] == [one.tolist() for one in draw(logits_BV.float(), heat_B1, None, draws_B)]
     assert found[1].dtype == torch.float32
+
+
+@pytest.mark.parametrize("vocabulary", [5, BLOCK, 2 * BLOCK + 3])
+def test_logits_that_are_not_numbers_give_a_token_whose_log_prob_says_so(vocabulary: int) -> None:
+    """An index out of bounds would bring a GPU down, with a message about something else."""
+    logits_BV = torch.zeros(3, vocabulary)
+    logits_BV[0] = math.nan
+    logits_BV[1, 2] = math.inf
+    token_B1, logp_B, _ = draw(logits_BV, torch.ones(3, 1), None, torch.tensor([0.0, 0.5, 0.5], dtype=torch.float64))
+    assert [0 <= token < vocabulary for [token] in token_B1.tolist()] == [True] * 3
+    assert logp_B.isnan().tolist() == [True, True, False]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -267,3 +268,31 @@ def test_an_adapter_is_sampled_with() -> None:
     plain.load(weights, version=1)
     assert_same(engine.generate(requests()), plain.generate(requests()))
     assert [one.response_ids for one in bare] != [one.response_ids for one in plain.generate(requests())]
+
+
+def test_two_requests_of_one_session_are_both_answered() -> None:
+    engine = SlotEngine(LLAMA, use_graphs=False)
+    first = [Request(prompt_ids=(3, 4, 5, 6), seed=0, max_tokens=4, session="one")]
+    [asked] = following(first, engine.generate(first))
+    both = [asked, replace(asked, seed=9)]
+    assert_same(engine.generate(both), ALONE.generate(both))
+
+
+def test_a_call_that_failed_does_not_stand_in_the_way_of_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: SlotEngine, step: object) -> None:
+        raise RuntimeError("out of order")
+
+    engine = SlotEngine(LLAMA, use_graphs=False)
+    with monkeypatch.context() as broken:
+        broken.setattr(SlotEngine, "_decode", fail)
+        with pytest.raises(RuntimeError, match="out of order"):
+            engine.generate(requests(3))
+    long = [Request(prompt_ids=(3,) * 140, seed=1, max_tokens=3)]
+    assert_same(engine.generate(long), ALONE.generate(long))
+
+
+def test_layers_that_see_a_part_of_the_sequence_in_a_way_of_their_own_are_refused() -> None:
+    model = family("llama")
+    model.config.layer_types = ["full_attention", "chunked_attention"]
+    with pytest.raises(EngineFault, match=r"layers of kind chunked_attention, .*set engine\.decoding = 'eager'"):
+        SlotEngine(model, use_graphs=False)

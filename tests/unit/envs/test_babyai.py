@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from hashlib import sha256
+from random import Random
 from typing import Any
 
 import pytest
 
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Babyai, Household, babyai
-from groupwise.envs.babyai_view import away, named
+from groupwise.envs.babyai_view import UNSEEN, away, fingerprint, named, view
 from groupwise.envs.words import words
 
 SMALL = {"num_train": 12, "num_validation": 2, "num_test": 4}
@@ -100,6 +102,30 @@ class TestWithMinigrid:
         turned = fork.act("turn left")
         assert (turned.success, turned.reward) == (None, 0.0)
         assert "facing up" in str(turned.observation.state_key)
+
+    @pytest.mark.parametrize("level", ["GoToLocalS5N2", "BossLevel", "KeyInBox", "UnlockToUnlock"])
+    def test_the_view_and_the_digest_are_the_packages(self, level: str) -> None:
+        """Cell by cell as `gen_obs_grid` and `encode` give them, wherever an agent walks and whatever it opens."""
+        draw, kinds = Random(0), set()
+        for task in Babyai(level=f"BabyAI-{level}-v0", **SMALL).panel("train")[:4]:
+            world = babyai.begun(f"BabyAI-{level}-v0", task.seed)
+            for _ in range(60):
+                world.step(draw.choice((0, 1, 2, 2, 2, 3, 4, 5)))
+                grid, in_view = world.gen_obs_grid()
+                ours, middle = view(world), world.agent_view_size // 2
+                for forward, line in enumerate(ours):
+                    for column, cell in enumerate(line):
+                        row = world.agent_view_size - 1 - forward
+                        assert (cell is not UNSEEN) == in_view[column, row]
+                        if cell is not UNSEEN and (forward, column) != (0, middle):
+                            theirs = grid.get(column, row)
+                            assert getattr(cell, "type", None) == getattr(theirs, "type", None)
+                            kinds.add(getattr(cell, "type", None))
+                            assert theirs is cell or theirs.type == "wall"
+                hidden = repr([named(cell.contains) for cell in world.grid.grid if getattr(cell, "contains", None)])
+                theirs = sha256(world.grid.encode().tobytes() + hidden.encode()).hexdigest()[:16]
+                assert fingerprint(world) == theirs
+        assert {None, "wall"} < kinds
 
     def test_what_does_nothing_is_valid_and_said_to_be_nothing(self) -> None:
         _, environment = self.at("BabyAI-GoToLocal-v0")

@@ -6,8 +6,19 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from groupwise.envs.private_random import PrivateRandom
+from groupwise import ConfigError
+from groupwise.envs import private_random
+from groupwise.envs.private_random import PrivateRandom, draws_undone
+
+
+@pytest.fixture(params=[True, False], ids=["memory", "numpy"], autouse=True)
+def read_from_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numpy's numbers are read from memory, or by numpy itself, where they lie otherwise than expected."""
+    assert private_random._lies_open(), "with this version of numpy, games would be slow"
+    monkeypatch.setattr(private_random, "_lies_open", lambda: request.param)
 
 
 def draw(private: PrivateRandom) -> tuple[float, float, float]:
@@ -45,3 +56,38 @@ def test_a_fork_goes_on_by_itself() -> None:
     draw(private)
     fork = private.fork()
     assert [draw(private), draw(private)] == [draw(fork), draw(fork)]
+
+
+@given(
+    kinds=st.lists(st.sampled_from(["normal", "uniform", "whole", "private"]), max_size=12), seed=st.integers(0, 2**40)
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_was_drawn_before_the_process_draws_on_as_if_nothing_had_been(kinds: list[str], seed: int) -> None:
+    """Normal draws come in pairs, of which numpy keeps one: it is neither lost nor lent."""
+    alone, private, other = np.random.RandomState(3), PrivateRandom(seed), np.random.RandomState(seed % 2**32)
+    np.random.seed(3)
+    for kind in kinds:
+        if kind == "private":
+            with private.in_place():
+                assert np.random.normal() == other.normal()
+            with draws_undone():
+                np.random.normal(size=3)
+        elif kind == "normal":
+            assert np.random.normal() == alone.normal()
+        elif kind == "uniform":
+            assert np.random.random() == alone.random()
+        else:
+            assert np.random.randint(1000) == alone.randint(1000)
+    assert np.random.normal() == alone.normal()
+
+
+def test_another_generator_of_numpys_is_refused() -> None:
+    if not private_random._lies_open():
+        pytest.skip("numpy's own functions refuse it in their own words")
+    usual, private = np.random.get_bit_generator(), PrivateRandom(3)
+    np.random.set_bit_generator(np.random.PCG64(1))
+    try:
+        with pytest.raises(ConfigError, match="numpy's process-wide generator is a PCG64"), private.in_place():
+            pass
+    finally:
+        np.random.set_bit_generator(usual)

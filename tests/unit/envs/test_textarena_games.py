@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, RecordError, Task
-from groupwise.envs import Household, Textarena
+from groupwise.envs import Household, Textarena, package_games
 from groupwise.rollout.hosts import InProcess
 from groupwise.rollout.workers import Workers
 
@@ -147,6 +147,38 @@ class TestGames:
         with pytest.raises(ConfigError) as raised:
             Textarena(**fields).panel("train")
         assert str(raised.value).startswith(message)
+
+    def test_a_game_opened_again_begins_as_if_it_had_not_been_played(self) -> None:
+        task = LAKE.panel("test")[0]
+        one, other = LAKE.open(task), LAKE.open(task)
+        fresh = one.observe()
+        one.act("down")
+        assert (other.observe(), LAKE.open(task).observe()) == (fresh, fresh)
+        assert other.act("down") == LAKE.open(task).act("down")
+        for each in LAKE.panel("train"):
+            LAKE.open(each)
+        assert len(package_games._beginnings) <= package_games.MOST_KEPT
+
+    def test_other_settings_have_other_beginnings(self) -> None:
+        task = LAKE.panel("test")[0]
+        LAKE.open(task)
+        strict = LAKE.model_copy(update={"allowed_errors": 0, "actions": ("left",)})
+        environment = strict.open(task)
+        assert environment.observe().admissible == ()
+        assert environment.act("jump").ended
+
+    @pytest.mark.parametrize("hidden", [None, lambda: 0], ids=["written", "copied deeply"])
+    def test_a_list_is_found_on_copies_and_nothing_is_drawn_for_it(self, hidden: Any) -> None:
+        part = Textarena(id="2048-v0", actions=MOVES, num_train=3, num_validation=1, num_test=1)
+        unlisting = part.model_copy(update={"actions": ()})
+        task = part.panel("train")[0]
+        environment, alone = part.open(task), unlisting.open(task)
+        environment._game.inner.hidden = hidden  # a function in a function cannot be written
+        for move in ("left", "up", "left", "down", "right", "up"):
+            outcome, expected = environment.act(move), alone.act(move)
+            assert outcome.observation.text == expected.observation.text
+            accepted = tuple(each for each in MOVES if alone.fork().act(each).valid)
+            assert outcome.observation.admissible == accepted
 
     def test_workers_and_neighbours_change_nothing(self) -> None:
         part = Textarena(id="2048-v0", actions=MOVES, num_train=3, num_validation=1, num_test=1, max_steps=6)

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.engines.opening import open_engine  # noqa: E402
-from groupwise.training.canary import ALLOWED, Canary  # noqa: E402
+from groupwise.training.canary import ALLOWED, Canary, allowed_for  # noqa: E402
 from tests.unit.engines.slot_models import family  # noqa: E402
 
 PROMPT, RESPONSE = (3, 4, 5, 6, 7, 8), (9, 10, 11)
@@ -45,3 +45,21 @@ def test_an_engine_that_stays_behind_is_found_in_either_precision(precision: str
     engine.load({}, version=2)
     with pytest.raises(TrainingError, match="after the hand-over of version 2 the engine and the learner disagree"):
         canary.check(engine, model, version=2)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_log_prob_that_is_not_a_number_is_no_agreement(place: int) -> None:
+    class Broken:
+        version = 0
+
+        def score(self, sequences: object) -> list[tuple[float, ...]]:
+            return [tuple(float("nan") if i == place else -1.0 for i in range(len(RESPONSE)))]
+
+    with pytest.raises(TrainingError, match="disagree by nan nats"):
+        Canary(PROMPT, RESPONSE).check(Broken(), family("llama"), version=0)  # type: ignore[arg-type]
+
+
+def test_a_model_that_was_loaded_narrow_is_allowed_what_its_rounding_takes() -> None:
+    assert allowed_for("float32", family("llama")) == ALLOWED["float32"]
+    assert allowed_for("bfloat16", family("llama")) == ALLOWED["bfloat16"]
+    assert allowed_for("float32", family("llama").bfloat16()) == ALLOWED["bfloat16"]
