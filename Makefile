@@ -7,7 +7,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
-.PHONY: demo demo-credit test test-all check fix bench bench-loop bench-learning conformance mutation clean help
+.PHONY: demo demo-credit test test-all check fix bench bench-loop bench-gpu bench-learning conformance mutation clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -49,6 +49,12 @@ bench: $(READY)  ## speed of credit against the loop oracles
 
 bench-loop: $(READY)  ## attempts a second against TRL on this machine, time by stage (downloads TRL into .peers)
 	$(BIN)/python -m benchmarks.loop
+
+bench-gpu: $(READY)  ## on a CUDA device: its tests, layouts of training, decoding, an update stage by stage (about 10 minutes)
+	$(BIN)/python -m pytest -m gpu tests/gpu
+	$(BIN)/python -m benchmarks.prefix --part gpu --compile-layers --budget 16384 --write benchmarks/results/prefix_gpu.json
+	$(BIN)/python -m benchmarks.engine --write benchmarks/results/engine.json
+	$(BIN)/python -m benchmarks.gpu_update --write benchmarks/results/gpu_update.json
 
 bench-learning: $(READY)  ## GRPO, GiGPO and HGPO from one start, five seeds, two environments (about 15 minutes)
 	$(BIN)/python -m benchmarks.learning

@@ -26,7 +26,7 @@ import torch
 import transformers
 
 from groupwise.engines.engine import Request
-from groupwise.engines.opening import cast_weights, compile_small_parts
+from groupwise.engines.open_engine import cast_weights, compile_small_parts
 from groupwise.engines.sampling import draw
 from groupwise.engines.slot_attention import attend, decoding, has_kernel
 from groupwise.engines.slot_cache import added_mask

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.prefix.flash_runs import over_runs
 from benchmarks.prefix.layouts import LAYOUTS, forced
 from benchmarks.prefix.measure import (
     Update,
@@ -109,6 +110,7 @@ class Bench:
             name += ", checkpointed" if case.checkpointed else ""
             name += "" if case.compiled or not self.settings.compiled else ", not compiled"
             found[name] = lambda case=case: self.speed(case)
+        found["flash over runs"] = self.flash_over_runs
         found["nothing shared"] = self.nothing_shared
         found["memory"] = self.memory
         return found
@@ -213,6 +215,23 @@ class Bench:
             alone = Update(layouts=[update.layouts[largest]], advantages=[update.advantages[largest]])
             row["peak_gigabytes"] = peak_bytes(lambda: train(net, alone)) / 1e9
         return row
+
+    def flash_over_runs(self) -> dict[str, Any]:
+        """Another attention to the same packs, layers not compiled: seconds, and how far gradients lie apart."""
+        settings = self.settings
+        if settings.device != "cuda":
+            return {"left_out": "there is no GPU"}
+        net, found = self.net(checkpointed=False, compiled=False), {}
+        for source, memory in (("alfworld", "window 2"), ("dialogue", "full")):
+            samples = recording(settings.data, source, memory).groups(attempts=8, raw_tokens=settings.raw_tokens)
+            update = updates(samples, ("shared",), budget=settings.budget, device=settings.device)["shared"]
+            flex = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
+            expected = gradient(net, update)
+            with over_runs(net):
+                runs = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
+                error = apart(gradient(net, update), expected)
+            found[f"{source}, {memory}"] = {"flex_seconds": flex, "runs_seconds": runs, "gradients_apart": error}
+        return found
 
     def nothing_shared(self) -> dict[str, Any]:
         """Samples that share their first token alone: the gate leaves them as rows; `forced` is without it."""

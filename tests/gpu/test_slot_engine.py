@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import ConfigError  # noqa: E402
 from groupwise.engines.engine import Generation, Request  # noqa: E402
-from groupwise.engines.opening import open_engine  # noqa: E402
+from groupwise.engines.open_engine import open_engine  # noqa: E402
 from groupwise.engines.slot_attention import has_kernel  # noqa: E402
 from groupwise.engines.slot_engine import SlotEngine  # noqa: E402
 from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from groupwise.batching.chosen_layout import lay_out, packing_fault
 from groupwise.batching.columns import column
 from groupwise.batching.counts import totals
 from groupwise.batching.forest import Forest, forest, merge
-from groupwise.batching.lay_out import lay_out, packing_fault
 from groupwise.batching.layout import Layout
 from groupwise.batching.logps import check_packs, token_logps
 from groupwise.batching.masks import attention_mask, dense_mask

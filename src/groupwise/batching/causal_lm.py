@@ -61,6 +61,11 @@ class CausalLM:
         device = weight.device.type
         return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
 
+    @property
+    def caps_scores(self) -> bool:
+        """Whether its layers bend the scores of attention towards a bound."""
+        return getattr(self.config, "attn_logit_softcapping", None) is not None
+
     def attend_by(self, name: str) -> None:
         """Have the layers attend by another of the implementations that transformers knows."""
         self.body.set_attn_implementation(name)  # type: ignore[operator]

@@ -72,10 +72,17 @@ class Ragged:
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Ragged:
-        """Lay sequences one after the other."""
+        """Lay sequences one after the other; refuse what is no token id."""
         length = np.fromiter(map(len, sequences), np.int64, count=len(sequences))
         flat = np.fromiter(chain.from_iterable(sequences), np.int64, count=int(length.sum()))
-        return cls(flat=flat, start=starts(length))
+        start = starts(length)
+        if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) <= LARGEST_ID:
+            first = int(np.argmax((flat < 0) | (flat > LARGEST_ID)))
+            row = int(np.searchsorted(start, first, side="right")) - 1
+            raise RecordError(
+                f"sequence {row} holds token id {flat[first]}; ids lie between 0 and {LARGEST_ID}", row=row
+            )
+        return cls(flat=flat, start=start)
 
     def __len__(self) -> int:
         return len(self.start) - 1
@@ -108,13 +115,6 @@ def sort(ragged: Ragged) -> IntArray:
 
     Big-endian bytes compare as the numbers they spell, at the speed of memcmp.
     """
-    if len(ragged.flat) and not 0 <= int(ragged.flat.min()) <= int(ragged.flat.max()) <= LARGEST_ID:
-        outside = (ragged.flat < 0) | (ragged.flat > LARGEST_ID)
-        first = int(np.argmax(outside))
-        sequence = int(np.searchsorted(ragged.start, first, side="right")) - 1
-        raise RecordError(
-            f"sequence {sequence} holds token id {ragged.flat[first]}; ids lie between 0 and {LARGEST_ID}", row=sequence
-        )
     spelled = ragged.flat.astype(">u4").tobytes()
     bounds = (4 * ragged.start).tolist()
     keys = [spelled[low:high] for low, high in pairwise(bounds)]

@@ -39,6 +39,8 @@ TAKEN_OVER = ("sdpa", "flex_attention")
 """Implementations it stands in for: without a pack it does what `sdpa` does."""
 BLOCK = 128
 """Nodes of a block; FlexAttention's backward pass wants whole ones."""
+STRANGE = {"s_aux": "sinks", "position_bias": "position biases", "softcap": "capped scores"}
+"""What a model may ask of attention beside a mask, and how it is called."""
 SEGMENT = 1024
 """Nodes of a segment: with fewer, paths are copied more often; with more, the backward pass waits longer for them."""
 NOBODY = -1
@@ -137,7 +139,8 @@ def inputs(pack: Pack, dtype: torch.dtype) -> dict[str, Any]:
         return {
             "input_ids": pack.input_ids,
             "position_ids": pack.position_ids,
-            "attention_mask": None,
+            # Without any, transformers would write one out for the whole pack, by the positions that begin anew.
+            "attention_mask": bounds.new_zeros((1, 1, 1, 1)),
             **rows,
             **lengths,
         }
@@ -167,28 +170,18 @@ def attention(
     bounds = settings.get("cu_seq_lens_q")
     if not isinstance(attention_mask, BlockMask) and bounds is None:
         return _ordinary[0](module, query, key, value, attention_mask, scaling=scaling, **settings)
-    if settings.get("s_aux") is not None or settings.get("position_bias") is not None:
-        raise ConfigError(
-            "the model's attention has sinks or position biases, which packs do not know; use padded rows"
-        )
+    strange = [name for name in STRANGE if settings.get(name) is not None]
+    if strange:
+        raise ConfigError(f"the model's attention has {STRANGE[strange[0]]}, which packs do not know; use padded rows")
     query, key, value = _like_autocast(query, key, value)
-    cap = settings.get("softcap")
-    if bounds is not None and cap is None:
+    if bounds is not None:
         return _over_rows(query, key, value, bounds, settings["max_length_q"], scaling), None
     source = settings.get("key_source")
     if source is not None:
         key, value = key.index_select(2, source), value.index_select(2, source)
     attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex()
-    score = None if cap is None else _capped(cap)
-    attended = attend(
-        query,
-        key,
-        value,
-        score_mod=score,
-        block_mask=attention_mask,
-        scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
+    grouped = query.shape[1] != key.shape[1]
+    attended = attend(query, key, value, block_mask=attention_mask, scale=scaling, enable_gqa=grouped)
     return attended.transpose(1, 2), None
 
 
@@ -255,14 +248,6 @@ def _compiled_flex() -> Callable[..., torch.Tensor]:
             return compiled(*states, **settings)
 
     return call
-
-
-@cache
-def _capped(cap: float) -> Callable[..., torch.Tensor]:
-    def score(value: torch.Tensor, batch: Any, head: Any, query: Any, key: Any) -> torch.Tensor:
-        return cap * torch.tanh(value / cap)
-
-    return score
 
 
 def _like_autocast(*states: torch.Tensor) -> list[torch.Tensor]:

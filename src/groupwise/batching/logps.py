@@ -20,8 +20,9 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 1.0, torch.float16: 0.25}
-"""Largest difference of a log-probability between a pack and the model's own forward pass, by type. Logits between 16
-and 32 lie an eighth apart in bfloat16: those of a trained model differ by several such steps from kernel to kernel."""
+"""Largest difference of a log-probability between a pack and the model's own forward pass, by type; a quarter of it on
+average. Logits between 16 and 32 lie an eighth apart in bfloat16: those of a trained model differ by several such steps
+from kernel to kernel."""
 
 CHUNK = {"cpu": 2048, "cuda": 8192}
 """Predicting nodes at a time: a GPU wants larger products, and adds to the gradient of the whole head after each."""
@@ -78,6 +79,11 @@ def check_packs(model: nn.Module) -> None:
                 with torch.autocast(halves.head.weight.device.type, enabled=False):
                     _check_packs(model, halves, dense=True)
             _check_packs(model, halves)
+    except (ConfigError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever a compiler or a kernel raises: the model can still train on rows
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"{halves.name} does not run packed ({reason}); use padded rows, one a sample") from error
     finally:
         for module, training in modes:
             module.training = training
@@ -91,15 +97,17 @@ def _check_packs(model: nn.Module, halves: CausalLM, *, dense: bool = False) -> 
     found = [_token_logps(halves, packed.to(device), Tiling(rows=100), dense=dense)[0] for packed in both]
     expected = torch.cat([_own_logps(model, sample, device) for sample in samples])
     for logps in found:
-        _compare(halves.name, logps, expected, TOLERANCE[halves.computes_in])
+        _compare(halves, logps, expected)
 
 
-def _compare(name: str, found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
-    apart = float((found - expected).abs().max())
-    if not apart <= tolerance:
+def _compare(halves: CausalLM, found: torch.Tensor, expected: torch.Tensor) -> None:
+    apart = (found - expected).abs()
+    largest, mean = float(apart.max()), float(apart.mean())
+    tolerance = TOLERANCE[halves.computes_in]
+    if not (largest <= tolerance and mean <= tolerance / 4):
         raise ConfigError(
-            f"{name} does not run packed: log-probs of {len(expected)} tokens differ from its own forward pass "
-            f"by up to {apart:.2g}; use padded rows, one a sample"
+            f"{halves.name} does not run packed: log-probs of {len(expected)} tokens differ from its own forward pass "
+            f"by {mean:.2g} on average, by up to {largest:.2g}; use padded rows, one a sample"
         )
 
 

@@ -20,10 +20,11 @@ def pack_inputs(halves: CausalLM, pack: Pack, *, dense: bool = False) -> dict[st
     """What the body of a model is called with to read a pack; `dense` = with a mask that is written out.
 
     On a GPU a model that attends by `sdpa` is switched, once and for good, to an attention function that does as
-    `sdpa` does and knows packs too; a context around the call would be gone when checkpointed layers run again.
+    `sdpa` does and knows packs too; a context around the call would be gone when checkpointed layers run again. Not one
+    that caps its scores (Gemma 2), which `sdpa` cannot: load it with `eager`.
     """
     on_gpu = pack.end.device.type == "cuda"
-    if on_gpu and halves.attention in gpu_attention.TAKEN_OVER:
+    if on_gpu and halves.attention in gpu_attention.TAKEN_OVER and not halves.caps_scores:
         gpu_attention.register()
         halves.attend_by(gpu_attention.NAME)
     if on_gpu and halves.attention == gpu_attention.NAME and not dense:

@@ -147,7 +147,7 @@ def _memory(sizes: Sizes) -> Finding:
     free = max((gpu.free for gpu in gpus()), default=machine.free_memory())
     found = f"about {in_bytes(sizes.memory)} ({sizes.parameters:,} weights, {sizes.trained:,} of them train)"
     if free is not None and sizes.memory > free:
-        fix = "lower training.learner.token_budget, train an adapter (model.lora_rank), or take a smaller model"
+        fix = "lower training.learner.token_budget or engine.memory, set model.lora_rank, or take a smaller model"
         return Finding("warning", "memory of the run", f"{found}, but {in_bytes(free)} are available", fix)
     return Finding("ok", "memory of the run", found)
 

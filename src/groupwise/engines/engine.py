@@ -62,6 +62,10 @@ class Engine(Protocol):
     def version(self) -> int:
         """Version of the weights in use."""
 
+    @property
+    def context(self) -> int | None:
+        """Most tokens of a prompt and its response together; None = no limit."""
+
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests, in their order."""
 

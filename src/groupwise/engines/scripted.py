@@ -29,6 +29,10 @@ class ScriptedEngine:
         """Version of the weights, as told by `load`."""
         return self._version
 
+    @property
+    def context(self) -> None:
+        """A script reads prompts of any length."""
+
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests, in their order."""
         return [self._generate(request) for request in requests]

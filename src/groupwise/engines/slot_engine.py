@@ -26,7 +26,7 @@ from groupwise.engines.slot_prefill import Prefill
 from groupwise.engines.slot_rows import SlotRows
 from groupwise.engines.slot_step import DecodingStep
 from groupwise.engines.slot_table import Row, SlotTable
-from groupwise.engines.transformers_engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine, positions_of
 
 LOOK_EVERY = 8
 """Steps between two looks of the host: each look waits for the device."""
@@ -87,6 +87,11 @@ class SlotEngine:
     def version(self) -> int:
         """Version of the weights in use."""
         return self._plain.version
+
+    @property
+    def context(self) -> int | None:
+        """Positions that the model has; None = it does not say."""
+        return positions_of(self._model)
 
     @property
     def device(self) -> torch.device:

@@ -67,6 +67,11 @@ class TransformersEngine:
         return self._version
 
     @property
+    def context(self) -> int | None:
+        """Positions that the model has; None = it does not say."""
+        return positions_of(self._model)
+
+    @property
     def device(self) -> torch.device:
         """Where the model is."""
         return torch.device(next(self._model.parameters()).device)
@@ -196,6 +201,13 @@ class TransformersEngine:
                 logp = (predicting.float() / temperature).log_softmax(-1).gather(1, response[:, None])[:, 0]
                 found[number] = tuple(logp.tolist())
         return [found[number] for number in range(len(sequences))]
+
+
+def positions_of(model: PreTrainedModel) -> int | None:
+    """How many positions a model has; None = its configuration does not say."""
+    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    found: int | None = getattr(config, "max_position_embeddings", None)
+    return found
 
 
 def _left_pad(

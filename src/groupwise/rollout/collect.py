@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from groupwise.core.errors import EnvironmentFault
+from groupwise.core.errors import EngineFault, EnvironmentFault
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine, Generation, Request
@@ -83,6 +83,10 @@ def collect(
     active = [number for number, state in live.items() if state.stop is None]
     while active:
         prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation) for n in active}
+        host.close(_cut_off(live, prompts, engine.context, sampling.max_tokens))
+        active = [n for n in active if live[n].stop is None]
+        if not active:
+            break
         requests = [_request(live[n].attempt, len(live[n].steps), prompts[n], prompter, sampling) for n in active]
         said = dict(zip(active, engine.generate(requests), strict=True))
         actions = {n: _read(rule, prompter.text(said[n].response_ids), said[n], live[n].observation) for n in active}
@@ -93,6 +97,22 @@ def collect(
         host.close([n for n in active if live[n].stop is not None])
         active = [n for n in active if live[n].stop is None]
     return [_trajectory(live[number]) for number in range(len(attempts))]
+
+
+def _cut_off(
+    live: Mapping[int, _Live], prompts: Mapping[int, tuple[int, ...]], context: int | None, max_tokens: int
+) -> list[int]:
+    """End the attempts whose prompts have outgrown the model, as a limit on steps would have; which they are."""
+    found = [n for n, prompt in prompts.items() if context is not None and len(prompt) + max_tokens > context]
+    for n in found:
+        told = (
+            f"a prompt of {len(prompts[n])} tokens and {max_tokens} to sample do not fit into the model's {context}; "
+            "shorten rollout.memory, or load a model with a longer context"
+        )
+        if not live[n].steps:
+            raise EngineFault(f"task {live[n].attempt.task.id!r}: {told}")
+        live[n].stop, live[n].success, live[n].error = StopReason.TRUNCATED, False, told
+    return found
 
 
 def _start(attempt: Attempt, shown: Observation | Fault, prompter: Prompter) -> _Live:

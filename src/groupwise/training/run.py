@@ -17,7 +17,7 @@ from groupwise.core.parts import Draw, Loss, name_of
 from groupwise.core.records import Task
 from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine
-from groupwise.engines.opening import check_decoding, open_engine
+from groupwise.engines.open_engine import check_decoding, open_engine
 from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.envs.environment import Expert
 from groupwise.losses.columns import COLUMN_OF

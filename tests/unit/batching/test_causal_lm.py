@@ -144,14 +144,16 @@ def test_a_model_that_does_something_of_its_own_to_the_logits_is_found_out() -> 
             return output
 
     message = _refusal(Doubled())
-    assert message.startswith(
-        "Doubled does not run packed: log-probs of 7 tokens differ from its own forward pass by up"
-    )
+    assert message.startswith("Doubled does not run packed: log-probs of 7 tokens differ from its own forward pass by ")
     assert message.endswith("; use padded rows, one a sample")
 
 
-def test_a_model_that_ignores_the_mask_is_found_out() -> None:
-    model = build("llama")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_that_ignores_the_mask_is_found_out(dtype: torch.dtype) -> None:
+    wide = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64, "initializer_range": 0.08}
+    model = build("llama", **wide).to(dtype)  # differences drown in rounding where a model has little to say
+    check_packs(model)
+    model = build("llama", **wide).to(dtype)
     body = model.model
     ordinary = body.forward
 

@@ -10,6 +10,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from groupwise.batching import Pack, dense_mask, gpu_attention, pack
 from groupwise.batching.gpu_attention import BLOCK, TreeKeys, inputs, tree_keys
+from groupwise.core.errors import ConfigError
 from tests.equivalence.rollouts import stepwise
 
 
@@ -134,11 +135,11 @@ def test_rows_side_by_side_are_given_by_where_they_begin() -> None:
     samples = stepwise(attempts=2, window=2)
     (placed,) = pack(samples, token_budget=10_000, share=False)
     found = inputs(placed, torch.bfloat16)
-    assert found["attention_mask"] is None
+    assert found["attention_mask"].shape == (1, 1, 1, 1)  # a stand-in: nothing is masked
     ends = torch.tensor([len(sample.token_ids) - 1 for sample in samples]).cumsum(0)
     assert found["cu_seq_lens_q"].tolist() == [0, *ends.tolist()]
     assert found["max_length_q"] == max(len(sample.token_ids) - 1 for sample in samples)
-    assert inputs(placed, torch.float32)["attention_mask"] is not None  # flash attention has no float32
+    assert "cu_seq_lens_q" not in inputs(placed, torch.float32)  # flash attention has no float32
 
 
 def test_a_forest_with_one_chain_is_causal() -> None:
@@ -155,11 +156,11 @@ def test_a_whole_block_of_short_trees_sees_nothing_before_it() -> None:
     assert not full.any()
 
 
-@pytest.mark.parametrize("setting", ["s_aux", "position_bias"])
+@pytest.mark.parametrize("setting", ["s_aux", "position_bias", "softcap"])
 def test_attention_that_masks_do_not_govern_is_refused(setting: str) -> None:
     states = torch.zeros(1, 1, BLOCK, 8)
     mask = tree_keys(torch.full((BLOCK,), BLOCK)).mask
-    with pytest.raises(Exception, match="sinks or position biases"):
+    with pytest.raises(ConfigError, match=r"sinks|position biases|capped scores"):
         gpu_attention.attention(torch.nn.Identity(), states, states, states, mask, **{setting: torch.zeros(1)})
 
 

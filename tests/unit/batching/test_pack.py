@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from groupwise.batching.forest import merge
 from groupwise.batching.pack import cuts, pack, unpack
-from groupwise.core.errors import ConfigError
+from groupwise.batching.padded import padded
+from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.sample import Sample
 from tests.unit.batching.samples import SEQUENCES, sample, samples
 
@@ -222,3 +224,9 @@ def _cost(listed: list[list[int]], found: list[int], budget: int) -> tuple[float
         run = len(merge(listed[low:high]))
         nodes += run if run <= max(budget, max(map(len, listed[low:high]))) else float("inf")
     return nodes, len(found) - 1
+
+
+@pytest.mark.parametrize("lay", [lambda samples: pack(samples, token_budget=9, share=False), padded])
+def test_ids_that_are_none_are_refused_in_every_layout(lay: Any) -> None:
+    with pytest.raises(RecordError, match="sequence 1 holds token id -2; ids lie between 0 and"):
+        lay([sample((1, 2), (3,)), sample((4, -2), (5,))])

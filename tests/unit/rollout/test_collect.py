@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import StopReason, Task
-from groupwise.core.errors import EnvironmentFault
+from groupwise.core.errors import EngineFault, EnvironmentFault
 from groupwise.engines.engine import Request
 from groupwise.engines.scripted import ScriptedEngine
 from groupwise.engines.tiny import word_tokenizer
@@ -50,6 +51,36 @@ def play(
         sampling=Sampling(max_tokens=4),
         waiting=waiting,
     )
+
+
+class Short(ScriptedEngine):
+    """An engine with so many positions."""
+
+    context = 30  # type: ignore[assignment]
+
+
+def test_an_attempt_that_outgrows_the_model_is_cut_off_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = Identity(num_words=4, length=4)
+    monkeypatch.setattr(Short, "context", 18)
+    monkeypatch.setattr("tests.unit.rollout.test_collect.ScriptedEngine", Short)
+    found = play(env, env.panel("train")[:2])
+    for trajectory in found:
+        longest = len(trajectory.steps[-1].prompt_ids)
+        assert 0 < len(trajectory.steps) < 4
+        assert longest + 4 <= 18
+        assert trajectory.stop is StopReason.TRUNCATED
+        assert trajectory.scores["success"] == 0.0
+        assert "4 to sample do not fit into the model's 18; shorten rollout.memory" in (trajectory.error or "")
+
+
+def test_a_first_prompt_that_does_not_fit_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Short, "context", 6)
+    monkeypatch.setattr("tests.unit.rollout.test_collect.ScriptedEngine", Short)
+    task = ENV.panel("train")[0]
+    with pytest.raises(
+        EngineFault, match=rf"task '{re.escape(task.id)}': a prompt of .* do not fit into the model's 6"
+    ):
+        play(ENV, [task])
 
 
 def test_an_attempt_is_recorded_step_by_step() -> None:

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.engines.opening import open_engine  # noqa: E402
+from groupwise.engines.open_engine import open_engine  # noqa: E402
 from groupwise.training.canary import ALLOWED, Canary, allowed_for  # noqa: E402
 from tests.unit.engines.slot_models import family  # noqa: E402
 

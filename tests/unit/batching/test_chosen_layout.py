@@ -7,7 +7,7 @@ import inspect
 import pytest
 import torch
 
-from groupwise.batching import Pack, PaddedRows, lay_out, packing_fault, token_logps
+from groupwise.batching import Pack, PaddedRows, lay_out, logps, packing_fault, token_logps
 from tests.equivalence.models import build
 from tests.equivalence.rollouts import tangled
 
@@ -40,3 +40,22 @@ def test_a_model_that_ignores_positions_is_found_out() -> None:
     with pytest.warns(UserWarning, match="padded rows"):
         (rows, *_) = lay_out(model, tangled(), token_budget=1000)
     assert torch.isfinite(token_logps(model, rows)[0]).all()
+
+
+def test_a_kernel_that_fails_costs_the_packs_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no kernel image is available\nfor execution on the device")
+
+    monkeypatch.setattr(logps, "pack_inputs", broken)
+    with pytest.warns(UserWarning, match=r"does not run packed \(no kernel image is available\).*padded rows"):
+        found = lay_out(build("llama"), tangled(), token_budget=60)
+    assert all(isinstance(layout, PaddedRows) for layout in found)
+
+
+def test_memory_that_runs_out_is_not_taken_for_a_model_that_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(logps, "pack_inputs", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        lay_out(build("llama"), tangled(), token_budget=60)
