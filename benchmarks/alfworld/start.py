@@ -33,6 +33,7 @@ def make_start(model: str, games: Path, folder: Path, sizes: Sizes) -> dict[str,
     content = run_settings(model, str(games), sizes, method="grpo", on_gpu=has_gpu())
     run = open_run(decode_run(content), folder / START)
     clock.lap("open")
+    record["engine"] = type(run.engine).__name__
     if "base" not in record:
         record["base"] = _played(run, sizes)
         clock.lap("evaluate_base")
