@@ -25,6 +25,9 @@ WAIT_SECONDS = 90.0
 
 def run_methods(jobs: Sequence[Mapping[str, Any]]) -> None:
     """Run the jobs at once; one that fails says so and leaves the others alone."""
+    for job in jobs:  # before any of them looks whether the others have trained
+        path = method_record(Path(job["folder"]), job["method"])
+        write_record(path, {**_nothing_yet(job["method"]), **read_record(path), "is_trained": False})
     context = get_context("spawn")
     running = [context.Process(target=go_on, args=(dict(job),), name=str(job["method"])) for job in jobs]
     for each in running:
@@ -33,6 +36,10 @@ def run_methods(jobs: Sequence[Mapping[str, Any]]) -> None:
         each.join()
         if each.exitcode:
             print(f"{each.name}: ended with exit code {each.exitcode}; its record ends there", file=sys.stderr)
+
+
+def _nothing_yet(method: str) -> dict[str, Any]:
+    return {"method": method, "seconds": {}, "curve": [], "marks": [], "evaluations": {}}
 
 
 def jobs_of(options: Any, games: Path, sizes: Sizes) -> list[dict[str, Any]]:
@@ -60,9 +67,7 @@ def go_on(job: Mapping[str, Any]) -> None:
 
     folder, sizes, method = Path(job["folder"]), job["sizes"], job["method"]
     path = method_record(folder, method)
-    record = {"method": method, "seconds": {}, "curve": [], "marks": [], "evaluations": {}} | read_record(path)
-    record["is_trained"] = False
-    write_record(path, record)
+    record = read_record(path)
     clock = Clock(record["seconds"])
     content = run_settings(str(start_checkpoint(folder)), job["games"], sizes, method=method, on_gpu=has_gpu())
     run = open_run(decode_run(content), folder / method)
