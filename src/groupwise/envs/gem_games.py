@@ -21,6 +21,7 @@ from groupwise.envs.package_games import (
     Turn,
     fingerprint,
     instance_panels,
+    told_by,
     words_in_files,
 )
 from groupwise.envs.panel import Panels, check_env, choose_split
@@ -132,9 +133,8 @@ def _panels(id: str, kwargs: str, seeds_differ: bool, sizes: tuple[int, int, int
     options = json.loads(kwargs)
     _made(id, options)  # or it says what is missing
     payload = {"id": id, "kwargs": options, "version": package_version(ENV, DISTRIBUTION)}
-    names = ("train", "validation", "test")
     begin = partial(GemGame, id, options, seeds_differ=seeds_differ)
-    return instance_panels(ENV, begin, payload, sizes=dict(zip(names, sizes, strict=True)), tag=id)
+    return instance_panels(ENV, begin, payload, sizes=sizes, tag=id)
 
 
 def _made(id: str, kwargs: Mapping[str, Any]) -> Any:
@@ -152,5 +152,4 @@ def _made(id: str, kwargs: Mapping[str, Any]) -> Any:
     try:
         return gem.make(id, **kwargs)
     except Exception as error:  # an option that it does not have, words that it would download
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        raise ConfigError(f"gem {id!r}: it cannot be made ({reason}); look at env.kwargs") from None
+        raise ConfigError(f"gem {id!r}: it cannot be made ({told_by(error)}); look at env.kwargs") from None

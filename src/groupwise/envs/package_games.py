@@ -28,7 +28,7 @@ from groupwise.core.errors import RecordError
 from groupwise.core.parts import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.panel import Panels, Proposal, build_panels
+from groupwise.envs.panel import SPLITS, Panels, Proposal, build_panels
 from groupwise.envs.private_random import PrivateRandom, draws_undone
 from groupwise.envs.progress import Progress
 from groupwise.envs.words import vocabulary_of
@@ -192,16 +192,25 @@ def _copier(game: Game) -> Callable[[], Game]:
 
 
 def instance_panels(
-    env: str, begin: Callable[[int], Game], payload: Mapping[str, Any], *, sizes: Mapping[str, int], tag: str
+    env: str, begin: Callable[[int], Game], payload: Mapping[str, Any], *, sizes: tuple[int, int, int], tag: str
 ) -> Panels:
-    """The panels of a game: its instances by the seeds 0, 1, 2, ..., each in the split of its content."""
+    """The panels of a game: its instances by the seeds 0, 1, 2, ..., each in the split of its content.
+
+    `sizes` are those of train, validation and test.
+    """
 
     def propose(seed: int) -> Proposal:
         with _lent(PrivateRandom(seed)):
             instance = begin(seed).instance
         return Proposal(payload={**payload, "instance": instance}, seed=seed, tags=(tag,))
 
-    return build_panels(env, propose, sizes=sizes)
+    return build_panels(env, propose, sizes=dict(zip(SPLITS, sizes, strict=True)))
+
+
+def told_by(error: Exception) -> str:
+    """What an exception of a game says, in one line."""
+    said = [line.strip() for line in str(error).splitlines() if line.strip(" *")]
+    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
 
 
 @contextmanager

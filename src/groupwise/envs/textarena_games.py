@@ -20,6 +20,7 @@ from groupwise.envs.package_games import (
     Turn,
     fingerprint,
     instance_panels,
+    told_by,
     words_in_files,
 )
 from groupwise.envs.panel import Panels, check_env, choose_split
@@ -90,7 +91,7 @@ class TextarenaGame:
         try:
             self.inner.reset(num_players=1, seed=seed)
         except Exception as error:  # a game says in its own way that it is for two, or that words are missing
-            raise _not_for_one(id, _reason(error)) from None
+            raise _not_for_one(id, told_by(error)) from None
         if type(self.inner.state).__name__ != "SinglePlayerState":  # some begin alone, and wait for the others
             raise _not_for_one(id, f"it keeps a {type(self.inner.state).__name__}")
         if allowed_errors is not None:
@@ -137,9 +138,8 @@ class TextarenaGame:
 def _panels(id: str, kwargs: str, seeds_differ: bool, sizes: tuple[int, int, int]) -> Panels:
     options = json.loads(kwargs)
     payload = {"id": id, "kwargs": options, "version": package_version(ENV, PACKAGE)}
-    names = ("train", "validation", "test")
     begin = partial(TextarenaGame, id, options, seeds_differ=seeds_differ)
-    return instance_panels(ENV, begin, payload, sizes=dict(zip(names, sizes, strict=True)), tag=id)
+    return instance_panels(ENV, begin, payload, sizes=sizes, tag=id)
 
 
 def _made(id: str, kwargs: Mapping[str, Any]) -> Any:
@@ -156,7 +156,7 @@ def _made(id: str, kwargs: Mapping[str, Any]) -> Any:
     try:
         game = textarena.make(id, **kwargs)
     except Exception as error:  # an option that it does not have, words that it would download
-        raise ConfigError(f"textarena {id!r}: it cannot be made ({_reason(error)}); look at env.kwargs") from None
+        raise ConfigError(f"textarena {id!r}: it cannot be made ({told_by(error)}); look at env.kwargs") from None
     while isinstance(game, textarena.Wrapper):
         game = game.env
     return game
@@ -164,12 +164,6 @@ def _made(id: str, kwargs: Mapping[str, Any]) -> Any:
 
 def _not_for_one(id: str, reason: str) -> ConfigError:
     return ConfigError(f"textarena {id!r}: it does not begin with one player ({reason}); name a game for one")
-
-
-def _reason(error: Exception) -> str:
-    """What an exception says, in one line."""
-    said = [line.strip() for line in str(error).splitlines() if line.strip(" *")]
-    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
 
 
 def _words(module: str) -> tuple[str, ...]:
