@@ -1,19 +1,25 @@
 """Environments as their makers' own code runs them, without ours around it: what `benchmarks.envs` compares with.
 
 Each generator yields attempts: the seconds that making and resetting took, what is possible, and a step. They say what
-their makers' observations say (numbers, images, texts), which is not always what ours say.
+their makers' observations say (numbers, images, texts), which is not always what ours say. Games that read a file or a
+seed play those of our tasks.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
+from itertools import cycle
 from typing import Any
 
-from groupwise.envs import Alfworld
+from groupwise.core.records import Task
+from groupwise.envs import Alfworld, Openenv, Scienceworld, TextworldExpress
 from groupwise.envs.alfworld_games import FILE, games_folder
+from groupwise.envs.bfcl import END_OF_TURN
+from groupwise.envs.bfcl_files import conversations
+from groupwise.envs.textworld_games import SHOWN, Textworld
 
 Step = Callable[[str], tuple[tuple[str, ...], bool]]
 """Sends an action; what is possible then, and whether the attempt has ended."""
@@ -39,6 +45,105 @@ def alfworld(part: Alfworld) -> Attempts:
             return tuple(state["admissible_commands"]), ended
 
         yield took, tuple(state["admissible_commands"]), step
+
+
+def textworld(part: Textworld, tasks: Sequence[Task]) -> Attempts:
+    """`textworld.gym` with a pool of our game files, asked for what ours asks for; each reset reads the next file."""
+    import textworld.gym as gym
+    from textworld import EnvInfos
+
+    wanted = EnvInfos(**dict.fromkeys(SHOWN, True))
+    files = [str(part.game_file(task)) for task in tasks]
+    game = gym.make(gym.register_games(files, wanted, max_episode_steps=part.max_steps))
+    while True:
+        begin = time.perf_counter()
+        _, told = game.reset()
+        took = time.perf_counter() - begin
+
+        def step(action: str) -> tuple[tuple[str, ...], bool]:
+            _, _, ended, told = game.step(action)
+            return tuple(told["admissible_commands"]), ended
+
+        yield took, tuple(told["admissible_commands"]), step
+
+
+def textworld_express(part: TextworldExpress, tasks: Sequence[Task]) -> Attempts:
+    """TextWorldExpress's own class: one simulator, its game loaded once and reset for each attempt, without gold paths.
+
+    As in its makers' test of speed. Ours loads a simulator for each attempt.
+    """
+    from textworld_express import TextWorldExpressEnv
+
+    game = TextWorldExpressEnv(envStepLimit=part.max_steps)
+    game.load(part.game, ",".join(f"{name}={value}" for name, value in part.params.items()))
+
+    def begin(task: Task) -> list[str]:
+        return list(game.reset(seed=task.seed, gameFold=task.payload["fold"])[1]["validActions"])
+
+    def send(action: str) -> tuple[list[str], bool]:
+        _, _, ended, told = game.step(action)
+        return told["validActions"], ended
+
+    return _one_simulator(tasks, begin, send)
+
+
+def scienceworld(part: Scienceworld, tasks: Sequence[Task]) -> Attempts:
+    """ScienceWorld's own class: one simulator, loaded and reset for each attempt; each step lists the valid actions."""
+    from scienceworld import ScienceWorldEnv
+
+    game = ScienceWorldEnv(envStepLimit=part.max_steps)
+
+    def begin(task: Task) -> list[str]:
+        game.load(task.payload["task"], task.payload["variation"], part.simplifications)
+        return list(game.reset()[1]["valid"])
+
+    def send(action: str) -> tuple[list[str], bool]:
+        _, _, ended, told = game.step(action)
+        return told["valid"], ended
+
+    return _one_simulator(tasks, begin, send)
+
+
+def bfcl(tasks: Sequence[Task], actions: tuple[str, ...]) -> Attempts:
+    """bfcl-eval's executor, called as its runner calls it: before the first turn, and for what a model says in a step.
+
+    Decoding a model's words and checking the turns are not in it: they are the work of its handlers and its evaluator.
+    The executor finds an attempt's services by the name of a model, so each attempt has a name of its own.
+    """
+    from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call as execute
+
+    for number, task in enumerate(cycle(tasks)):
+        talk = conversations(task.payload["category"])[task.payload["task"]]
+        where = (talk.scenario, list(talk.classes), f"model_{number}", talk.id, talk.is_long)
+        start = time.perf_counter()
+        execute([], *where)
+        took, left = time.perf_counter() - start, len(talk.requests)
+
+        def step(action: str, where: tuple[Any, ...] = where) -> tuple[tuple[str, ...], bool]:
+            nonlocal left
+            if action == END_OF_TURN:
+                left -= 1
+            else:
+                execute([action], *where)
+            return actions, left == 0
+
+        yield took, actions, step
+
+
+def openenv(part: Openenv, tasks: Sequence[Task]) -> Attempts:
+    """OpenEnv's own client for any server, in one session that each attempt resets; ours opens a session for each."""
+    from openenv.core import GenericEnvClient
+
+    game = GenericEnvClient(base_url=part.url).sync()
+
+    def begin(task: Task) -> list[str]:
+        return list(game.reset(seed=task.seed).observation[part.admissible_field])
+
+    def send(action: str) -> tuple[list[str], bool]:
+        told = game.step({part.action_field: action})
+        return told.observation[part.admissible_field], bool(told.done)
+
+    return _one_simulator(tasks, begin, send)
 
 
 def gymnasium(id: str, **kwargs: Any) -> Attempts:
@@ -104,6 +209,22 @@ def gem(id: str, actions: tuple[str, ...], **kwargs: Any) -> Attempts:
         return bool(terminated or truncated)
 
     return _text(begin, send, actions)
+
+
+def _one_simulator(
+    tasks: Sequence[Task], begin: Callable[[Task], list[str]], send: Callable[[str], tuple[list[str], bool]]
+) -> Attempts:
+    """Attempts one after another in a simulator that runs elsewhere, and began before the clock did."""
+    for task in cycle(tasks):
+        start = time.perf_counter()
+        listed = begin(task)
+        took = time.perf_counter() - start
+
+        def step(action: str) -> tuple[tuple[str, ...], bool]:
+            listed, ended = send(action)
+            return tuple(listed), ended
+
+        yield took, tuple(listed), step
 
 
 def _gym(begin: Callable[[int], Any]) -> Attempts:

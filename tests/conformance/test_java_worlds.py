@@ -12,6 +12,7 @@ GAMES = {
     "coin": TextworldExpress(num_train=4),
     "simonsays": TextworldExpress(game="simonsays", num_train=4, max_steps=10),
     "cookingworld": TextworldExpress(game="cookingworld", num_train=4),
+    "sorting": TextworldExpress(game="sorting", num_train=4, max_steps=10),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.batching import gpu_attention, pack, padded, padded_within
+from groupwise.batching import block_masks, dense_mask, gpu_attention, pack, padded, padded_within
 from groupwise.core.sample import Sample
 from groupwise.recipes import RECIPES
 from groupwise.training.forward import _checkpoint
@@ -63,7 +63,7 @@ def test_packs_of_several_segments(window: int | None) -> None:
     samples, loss, model = stepwise(attempts=24, steps=12, window=window), RECIPES["hgpo"]().loss, model_of("qwen2")
     assert loss is not None
     (packed,) = pack(samples, token_budget=100_000, gate=0.0)
-    assert len(packed) > 2 * gpu_attention.SEGMENT
+    assert len(packed) > 2 * block_masks.SEGMENT
     _, expected = update(model, loss, samples, padded_within(samples, token_budget=8192))
     assert apart(update(model, loss, samples, [packed])[1], expected) < 1e-5
 
@@ -89,6 +89,27 @@ def test_checkpointed_layers_and_compiled_ones_have_the_same_gradient() -> None:
     for layer in again.model.layers:  # type: ignore[union-attr]
         layer.compile(dynamic=True)
     assert apart(update(again, loss, samples, packs)[1], expected) < 1e-5
+
+
+@pytest.mark.parametrize("window", [None, 2])
+def test_attention_over_runs_is_that_of_the_mask(window: int | None) -> None:
+    """In bfloat16, to its rounding: a wrong key would show in the first digit."""
+    torch.manual_seed(0)
+    (packed,) = (each.to("cuda") for each in pack(rollouts(window), token_budget=100_000, gate=0.0))
+    query = torch.randn(1, 4, len(packed), 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    key, value = (torch.randn_like(query[:, :2]).requires_grad_() for _ in range(2))
+    asked = {name: each for name, each in gpu_attention.inputs(packed, torch.bfloat16).items() if "_ids" not in name}
+    found, _ = gpu_attention.attention(nn.Identity(), query, key, value, scaling=0.3, **asked)
+    states = (query, key, value)
+    exact = [each.float() for each in states]
+    expected = nn.functional.scaled_dot_product_attention(
+        *exact, attn_mask=dense_mask(packed), scale=0.3, enable_gqa=True
+    ).transpose(1, 2)
+    weight = torch.randn_like(expected)
+    assert apart(found.float(), expected) < 5e-3
+    ours, theirs = (torch.autograd.grad((each * weight).sum(), states) for each in (found, expected))
+    for one, other in zip(ours, theirs, strict=True):
+        assert apart(one.float(), other.float()) < 1e-2
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -138,4 +159,4 @@ def _with_adapter(dtype: torch.dtype) -> nn.Module:
 
 def test_lengths_and_vocabulary() -> None:
     assert max(max(sample.token_ids) for sample in rollouts()) < VOCABULARY
-    assert max(len(sample.token_ids) for sample in rollouts()) > 2 * gpu_attention.BLOCK
+    assert max(len(sample.token_ids) for sample in rollouts()) > 2 * block_masks.BLOCK

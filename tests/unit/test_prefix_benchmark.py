@@ -8,20 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from benchmarks.prefix.__main__ import Result, without_paths
-from benchmarks.prefix.flash_runs import Runs
 from benchmarks.prefix.layouts import LAYOUTS, forced, shared_prompts
 from benchmarks.prefix.measure import Update, apart, gradient
 from benchmarks.prefix.plot import draw, points
 from benchmarks.prefix.recordings import DATA, MEMORIES, Recording, distinct, made_up, recording
 from benchmarks.prefix.shapes import llama, work
 from benchmarks.prefix.table import tables
-from groupwise.batching import Pack, dense_mask, forest, pack, padded, token_logps
+from groupwise.batching import Pack, forest, pack, padded, token_logps
 from groupwise.core.sample import Sample
-from tests.equivalence.rollouts import stepwise
 
 
 def sample(prompt: tuple[int, ...], response: tuple[int, ...], number: int = 0) -> Sample:
@@ -157,31 +153,3 @@ def test_a_result_becomes_a_drawing() -> None:
     found = points(RESULT)
     assert [(one.fewer_tokens, one.faster, one.is_ours) for one in found] == [(4.0, 3.6, True), (4.0, 1.5, False)]
     assert "1.5B, alfworld, full, 8 attempts: 3.60x with 4.00x fewer tokens" in draw(found)
-
-
-@settings(max_examples=20, deadline=None)
-@given(window=st.sampled_from([None, 2]), attempts=st.integers(1, 5), steps=st.integers(1, 6))
-def test_runs_see_what_nodes_see(window: int | None, attempts: int, steps: int) -> None:
-    (packed,) = pack(stepwise(attempts=attempts, steps=steps, window=window), token_budget=10_000, gate=0.0)
-    runs = Runs.of(packed.end, packed.position_ids[0])
-    seen = torch.zeros(len(packed), len(packed), dtype=torch.bool)
-    for q, q_past, k, k_past in zip(
-        runs.queries.tolist()[:-1],
-        runs.queries.tolist()[1:],
-        runs.keys.tolist()[:-1],
-        runs.keys.tolist()[1:],
-        strict=True,
-    ):
-        own = q_past - q
-        assert own <= runs.most_queries
-        assert k_past - k <= runs.most_keys
-        for place in range(own):  # causal, queries at the end of their keys
-            seen[q + place, runs.source[k : k_past - own + place + 1]] = True
-    assert torch.equal(seen, dense_mask(packed)[0, 0])
-
-
-def test_the_worked_example_of_runs() -> None:
-    runs = Runs.of(torch.tensor([4, 4, 3, 4]), torch.tensor([0, 1, 2, 2]))
-    assert runs.queries.tolist() == [0, 3, 4]
-    assert runs.keys.tolist() == [0, 3, 6]
-    assert runs.source.tolist() == [0, 1, 2, 0, 1, 3]

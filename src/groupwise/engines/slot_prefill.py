@@ -20,6 +20,9 @@ WASTE = 1.25
 """How much longer than the shortest prompt of a batch the longest may be: the others are padded to it."""
 ROOM = 16
 """Tokens by which it may be longer in any case."""
+LIGHT = 8192
+"""Tokens of a batch, padding included, up to which any lengths go together: launching the kernels of one more batch
+takes longer than computing so many."""
 
 Entry = TypeVar("Entry")
 
@@ -48,8 +51,9 @@ class Prefill:
         batch: list[Entry] = []
         for entry in sorted(entries, key=length):
             longest = length(entry)
-            is_full = (len(batch) + 1) * longest > self._batch_tokens
-            if batch and (is_full or longest > WASTE * length(batch[0]) + ROOM):
+            tokens = (len(batch) + 1) * longest
+            is_wasteful = tokens > LIGHT and bool(batch) and longest > WASTE * length(batch[0]) + ROOM
+            if batch and (tokens > self._batch_tokens or is_wasteful):
                 yield batch
                 batch = []
             batch.append(entry)

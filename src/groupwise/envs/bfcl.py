@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from copy import copy
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
 from typing import Annotated, Any, Literal
@@ -100,7 +100,7 @@ class BfclEnvironment:
         self._truth = answered(task.payload["category"], conversation.id)
         self._progress = Progress(task, max_steps=part.max_steps)
         self._services = Services(conversation)
-        self._digest = self._services.digest()
+        self._digest = self._truth[0].digests[0]
         self._goal = f"Functions: {shown_functions(conversation.functions, part.functions)}"
         self._turn, self._followed, self._has_acted = 0, 0, False
         self._results: list[str] = []
@@ -111,7 +111,9 @@ class BfclEnvironment:
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        calls = read_calls(self._matched(action) if self._part.match_words else action)
+        if self._part.match_words:
+            action = _by_words(self._conversation.answers).get(tuple(words(action)), action)
+        calls = read_calls(action)
         if calls == () or (calls is None and self._part.text_ends_turn):
             return self._end_turn()
         if calls is None:
@@ -175,11 +177,6 @@ class BfclEnvironment:
             if not verdict["valid"]:
                 return str(verdict["error_message"])
         return ""
-
-    def _matched(self, action: str) -> str:
-        said = words(action)
-        answers = (answer for turn in self._conversation.answers for answer in turn)
-        return next((answer for answer in answers if words(answer) == said), action)
 
     def _cut(self, text: str) -> str:
         most = self._part.result_characters
@@ -249,6 +246,12 @@ def _vocabulary(categories: tuple[Category, ...], always: str) -> tuple[str, ...
             texts += [text for turn in answered(category, each.id) for text in turn.results]
     code = "\n".join(source(name) for name in MODULES.values())  # for what the services say
     return collected_vocabulary(texts, f"{always} {code}")
+
+
+@lru_cache(maxsize=256)
+def _by_words(answers: tuple[tuple[str, ...], ...]) -> dict[tuple[str, ...], str]:
+    """The first answer with each sequence of words."""
+    return {tuple(words(answer)): answer for turn in reversed(answers) for answer in reversed(turn)}
 
 
 def _short(text: str) -> str:

@@ -6,6 +6,7 @@ import copy
 import decimal
 import inspect
 import json
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ LARGEST = 1_000
 """What they may be at most."""
 PASSING = ("_last_modified", "_api_description")
 """What a service keeps and no function shows: the time of day, and words about itself."""
+
+LEAVES = frozenset((str, int, float, bool, type(None)))
+"""Kinds of values that most of a state is made of, and that are written as they are."""
 
 
 class Result(NamedTuple):
@@ -55,7 +59,7 @@ class Services:
         if owner is None:
             return Result(f"Error during execution: name {call.name!r} is not defined", False)
         method = getattr(self.instances[owner], call.name)
-        given = _given(method, call)
+        given = _given(owner, call)
         if given is not None and any(_is_costly(given.get(name)) for name in COSTLY):
             return Result("Error during execution: the number is too large", True)
         with _own_precision():
@@ -68,7 +72,7 @@ class Services:
     def meant(self, call: Call) -> tuple[str, Mapping[str, Any] | None]:
         """A call in a form that compares: the same arguments, by place or by name, are equal."""
         owner = self._methods.get(call.name)
-        return call.name, None if owner is None else _given(getattr(self.instances[owner], call.name), call)
+        return call.name, None if owner is None else _given(owner, call)
 
     def fork(self) -> Services:
         """An independent copy."""
@@ -142,12 +146,18 @@ def _methods(classes: tuple[str, ...]) -> dict[str, str]:
     }
 
 
-def _given(method: Any, call: Call) -> Mapping[str, Any] | None:
+def _given(owner: str, call: Call) -> Mapping[str, Any] | None:
     """The arguments by name, or None where they do not fit."""
     try:
-        return dict(inspect.signature(method).bind(*call.values, **call.named).arguments)
+        return dict(_signature(owner, call.name).bind(*call.values, **call.named).arguments)
     except TypeError:
         return None
+
+
+@cache
+def _signature(owner: str, name: str) -> inspect.Signature:
+    """How a service's function is called, without `self`."""
+    return inspect.signature(getattr(_class(owner)(), name))
 
 
 def _is_costly(value: Any) -> bool:
@@ -177,18 +187,21 @@ def _text(result: Any) -> str:
 
 def _plain(value: Any, above: tuple[int, ...]) -> str:
     """A value as text that is equal for equal values, whatever order and objects they are made of."""
+    kind = type(value)
+    if kind in LEAVES:
+        return repr(value)
     if isinstance(value, Random):
-        return repr(value.getstate())
+        version, numbers, spare = value.getstate()
+        return f"Random({version}, {sha256(array('Q', numbers)).hexdigest()}, {spare})"
     if isinstance(value, dict):
-        pairs = sorted(f"{key!r}:{_plain(each, above)}" for key, each in value.items())
-        return f"{{{','.join(pairs)}}}"
+        return f"{{{','.join(sorted([f'{key!r}:{_plain(each, above)}' for key, each in value.items()]))}}}"
     if isinstance(value, list | tuple):
-        return f"[{','.join(_plain(each, above) for each in value)}]"
+        return f"[{','.join([_plain(each, above) for each in value])}]"
     if isinstance(value, set | frozenset):
-        return f"({','.join(sorted(_plain(each, above) for each in value))})"
+        return f"({','.join(sorted([_plain(each, above) for each in value]))})"
     if hasattr(value, "__dict__") and not isinstance(value, type):
         if id(value) in above:  # a folder knows the folder above it
             return "^"
         kept = {key: each for key, each in vars(value).items() if key not in PASSING}
-        return f"{type(value).__name__}{_plain(kept, (*above, id(value)))}"
+        return f"{kind.__name__}{_plain(kept, (*above, id(value)))}"
     return repr(value)

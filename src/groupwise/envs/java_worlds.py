@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -39,6 +39,12 @@ def virtual_machine(kind: str, package: str, jar: str) -> Any:
     if running is None or running.java_process.poll() is not None:
         running = _RUNNING[os.getpid(), package] = _start(kind, package, jar)
     return running.jvm
+
+
+def texts_of(machine: Any, found: Any) -> list[str]:
+    """The texts in a list of Java's, in one piece: asked for one by one, each would travel alone."""
+    joined = str(machine.java.lang.String.join("\n", found))
+    return joined.split("\n") if joined else []
 
 
 def _start(kind: str, package: str, jar: str) -> Any:
@@ -118,8 +124,17 @@ class Simulator:
         try:
             return question(self.java)
         except (lost, OSError):
-            self.java = self._replayed()
+            self.renew()
             return question(self.java)
+
+    def renew(self) -> None:
+        """Go on in a fresh simulator, in the same state."""
+        self.java = self._replayed()
+
+    def next_of(self, plan: Sequence[str]) -> str | None:
+        """The action with which a plan goes on; None where it is at its end, or the actions so far are others."""
+        done = len(self._actions)
+        return plan[done] if done < len(plan) and self._actions == list(plan[:done]) else None
 
     def fork(self) -> Simulator:
         """Another simulator in the same state."""

@@ -11,7 +11,7 @@ from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.parts import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.java_worlds import Simulator, jar_file, package_version, virtual_machine, words_in
+from groupwise.envs.java_worlds import Simulator, jar_file, package_version, texts_of, virtual_machine, words_in
 from groupwise.envs.panel import check_env, choose_split
 from groupwise.envs.progress import Progress
 from groupwise.envs.words import vocabulary_of
@@ -40,7 +40,7 @@ class Scienceworld(Part, slot="env"):
     simplifications: str = "easy"
     """The package's simplifications, joined by commas; empty = none."""
     list_actions: bool = True
-    """Whether the possible actions, often hundreds, are listed; it costs three times the rest of a step."""
+    """Whether the possible actions, often hundreds, are listed; it costs four times the rest of a step."""
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Steps before an attempt is truncated."""
 
@@ -80,8 +80,6 @@ class ScienceworldEnvironment:
         self._task, self._part = task, part
         self._progress = Progress(task, max_steps=part.max_steps)
         self._simulator = Simulator(partial(_begin, task), _step)
-        self._followed: int | None = 0
-        """How many actions of the gold path were taken; None = the attempt has strayed from it."""
         self._score = 0.0
         self._goal = _line(self._simulator.ask(lambda java: java[0].getTaskDescription()))
         self._see()
@@ -91,10 +89,6 @@ class ScienceworldEnvironment:
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        if self._followed is not None:
-            plan = _gold(self._task.payload["task"], self._task.payload["variation"], self._simplifications)
-            is_next = self._followed < len(plan) and plan[self._followed] == action
-            self._followed = self._followed + 1 if is_next else None
         self._simulator.act(action)
         said = str(self._simulator.java[1])
         score, completed = self._simulator.ask(lambda java: (float(java[0].getScore()), bool(java[0].getCompleted())))
@@ -107,26 +101,21 @@ class ScienceworldEnvironment:
     def fork(self) -> ScienceworldEnvironment:
         twin = ScienceworldEnvironment.__new__(ScienceworldEnvironment)
         twin._task, twin._part, twin._goal = self._task, self._part, self._goal
-        twin._observation, twin._score, twin._followed = self._observation, self._score, self._followed
+        twin._observation, twin._score = self._observation, self._score
         twin._simulator, twin._progress = self._simulator.fork(), self._progress.fork()
         return twin
 
     def expert(self) -> str | None:
-        if self._progress.ended or self._followed is None:
+        if self._progress.ended:
             return None
-        plan = _gold(self._task.payload["task"], self._task.payload["variation"], self._simplifications)
-        return plan[self._followed] if self._followed < len(plan) else None
-
-    @property
-    def _simplifications(self) -> str:
-        return str(self._task.payload["simplifications"])
+        of = self._task.payload
+        return self._simulator.next_of(_gold(of["task"], of["variation"], of["simplifications"]))
 
     def _see(self) -> None:
         here = self._simulator.ask(lambda java: f"{java[0].freeActionLook()} {java[0].freeActionInventory()}")
         listed = None
         if self._part.list_actions:
-            found = self._simulator.ask(lambda java: list(java[0].getValidActionObjectCombinations()))
-            listed = tuple(sorted(set(map(str, found))))
+            listed = tuple(sorted(set(self._simulator.ask(_valid_actions))))
         text = _line(str(self._simulator.java[1]))
         self._observation = Observation(text=text, state_key=_line(here), admissible=listed, goal=self._goal)
 
@@ -142,9 +131,13 @@ def _step(java: list[Any], action: str) -> None:
     java[1] = java[0].step(action)
 
 
+def _valid_actions(java: list[Any]) -> list[str]:
+    return texts_of(virtual_machine(ENV, PACKAGE, JAR), java[0].getValidActionObjectCombinations())
+
+
 def _loaded(name: str, variation: int, simplifications: str, with_gold: bool) -> Any:
     java = virtual_machine(ENV, PACKAGE, JAR).scienceworld.runtime.pythonapi.PythonInterface()
-    known = [str(each) for each in java.getTaskNames()]
+    known = texts_of(virtual_machine(ENV, PACKAGE, JAR), java.getTaskNames())
     if name not in known:
         raise ConfigError(f"scienceworld: there is no task {name!r}; {nearest(name, known)}")
     java.load(name, variation, simplifications, with_gold)

@@ -12,7 +12,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.java_worlds import Simulator, jar_file, package_version, virtual_machine, words_in
+from groupwise.envs.java_worlds import Simulator, jar_file, package_version, texts_of, virtual_machine, words_in
 from groupwise.envs.panel import check_env, choose_split
 from groupwise.envs.progress import Progress
 from groupwise.envs.words import vocabulary_of
@@ -28,6 +28,16 @@ MOST_TASKS = 1_000
 NOTHING_HAPPENS = "Nothing happens."
 LARGEST = {"arithmetic": 10_000, "sorting": 10_000}
 """The largest number in a game's texts; elsewhere 100."""
+UNITS = ("mm", "cm", "m", "ml", "l", "mg", "g", "kg")
+MOST_UNITS = 50
+"""The largest quantity of `sorting`, which writes a number and its unit as one word."""
+ENTANGLED = ("sorting",)
+"""Families whose games in one virtual machine take each other's things: only the one begun last is sound."""
+
+_LATEST: dict[str, Any] = {}
+"""The simulator that began last, of each such family."""
+_GOLD: dict[str, tuple[str, ...]] = {}
+"""Gold paths by task."""
 
 
 class TextworldExpress(Part, slot="env"):
@@ -35,7 +45,8 @@ class TextworldExpress(Part, slot="env"):
 
     A task is a game, its parameters and a seed; seeds and folds are the package's own. The reward of a step is what the
     score, 0 to 1, gained. The game's success and failure end an attempt. The expert follows the gold path while the
-    attempt does, and has nothing to say off it. A fork repeats the actions, at less than a millisecond each.
+    attempt does, and has nothing to say off it. A fork repeats the actions, at less than a millisecond each. So does an
+    attempt at `sorting` after another has acted: the package's games of that family take each other's things.
 
     Choices: a command counts only as it is listed, letter by letter; another is not sent. Texts are on one line. The
     `state_key` is what the place and the inventory show; in `simonsays`, which has neither, what is said.
@@ -70,7 +81,9 @@ class TextworldExpress(Part, slot="env"):
 
     def vocabulary(self) -> tuple[str, ...]:
         numbers = map(str, range(LARGEST.get(self.game, 100) + 1))
-        known = words_in(jar_file(ENV, PACKAGE, JAR), "textworldexpress/")
+        quantities = [f"{number}{unit}" for number in range(1, MOST_UNITS + 1) for unit in UNITS]
+        known = [*words_in(jar_file(ENV, PACKAGE, JAR), "textworldexpress/")]
+        known += quantities if self.game == "sorting" else []
         return vocabulary_of((self.instruction(), NOTHING_HAPPENS, ".,:;!?'()-/*+=", *numbers, *known))
 
     def instruction(self) -> str:
@@ -84,8 +97,8 @@ class TextworldExpressEnvironment:
 
     def __init__(self, task: Task, part: TextworldExpress) -> None:
         self._progress = Progress(task, max_steps=part.max_steps)
+        self._task = task
         self._simulator = Simulator(partial(_begin, task), _step)
-        self._plan: list[str] | None = self._simulator.ask(lambda java: list(java[0].getGoldActionSequence()))
         self._score = 0.0
         self._goal = _line(self._simulator.ask(lambda java: java[0].getTaskDescription()))
         self._see(self._simulator.java[1])
@@ -101,9 +114,11 @@ class TextworldExpressEnvironment:
                 text=NOTHING_HAPPENS, state_key=seen.state_key, admissible=seen.admissible, goal=seen.goal
             )
             return self._progress.outcome(self._observation, valid=False)
+        game = self._task.payload["game"]
+        if game in ENTANGLED and _LATEST[game] is not self._simulator.java[0]:
+            self._simulator.renew()
         self._simulator.act(action)
         state = self._simulator.java[1]
-        self._plan = self._plan[1:] if self._plan and self._plan[0] == action else None
         reward, self._score = float(state["score"]) - self._score, float(state["score"])
         self._see(state)
         success = True if state["tasksuccess"] else False if state["taskfailure"] else None
@@ -112,12 +127,11 @@ class TextworldExpressEnvironment:
     def fork(self) -> TextworldExpressEnvironment:
         twin = TextworldExpressEnvironment.__new__(TextworldExpressEnvironment)
         twin._observation, twin._goal, twin._score = self._observation, self._goal, self._score
-        twin._plan = None if self._plan is None else self._plan.copy()
-        twin._simulator, twin._progress = self._simulator.fork(), self._progress.fork()
+        twin._task, twin._simulator, twin._progress = self._task, self._simulator.fork(), self._progress.fork()
         return twin
 
     def expert(self) -> str | None:
-        return None if self._progress.ended or not self._plan else self._plan[0]
+        return None if self._progress.ended else self._simulator.next_of(_gold(self._task))
 
     def _see(self, state: dict[str, Any]) -> None:
         text, here = _line(state["observation"]), _line(f"{state['look']} {state['inventory']}")
@@ -126,14 +140,24 @@ class TextworldExpressEnvironment:
         )
 
 
-def _begin(task: Task) -> list[Any]:
+def _begin(task: Task, *, with_gold: bool = False) -> list[Any]:
     """A simulator at the start of a task, and what it says."""
     java = virtual_machine(ENV, PACKAGE, JAR).textworldexpress.runtime.PythonInterface()
     of = task.payload
     trouble = java.load(of["game"], ",".join(f"{name}={value}" for name, value in of["params"].items()))
     if trouble:
         raise ConfigError(f"textworld_express {of['game']!r}: {_line(trouble)}; set `params` that it knows")
-    return [java, json.loads(java.generateNewGameJSON(task.seed, of["fold"], True))]
+    if of["game"] in ENTANGLED:
+        _LATEST[of["game"]] = java
+    return [java, json.loads(java.generateNewGameJSON(task.seed, of["fold"], with_gold))]
+
+
+def _gold(task: Task) -> tuple[str, ...]:
+    """The gold path, made by a simulator of its own when it is first asked for: most attempts never ask."""
+    if task.id not in _GOLD:
+        java, _ = _begin(task, with_gold=True)
+        _GOLD[task.id] = tuple(texts_of(virtual_machine(ENV, PACKAGE, JAR), java.getGoldActionSequence()))
+    return _GOLD[task.id]
 
 
 def _step(java: list[Any], action: str) -> None:

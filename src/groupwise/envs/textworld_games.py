@@ -36,6 +36,11 @@ INSTRUCTIONS = {
     "cooking": "Cook the meal of the cookbook and eat it, one command at a time.",
 }
 NOTHING_HAPPENS = "Nothing happens."
+SHOWN = (
+    *("admissible_commands", "policy_commands", "won", "lost", "objective", "max_score"),
+    *("description", "inventory"),
+)
+"""What a game is asked to tell beside its answer to a command."""
 STATUS = re.compile(r">\s*-=[^=]*=-\s*\d+/\d+\s*$")
 INFORM = (
     "You are carrying nothing. You are carrying: You take the from the. You take. You drop the on the ground. You put",
@@ -111,9 +116,13 @@ class Textworld(Part, slot="env"):
                 f"task {task.id} is a game of TextWorld {task.payload['version']}, but {_version()} is installed, and "
                 "makes others; install that version, or make the panel anew"
             )
+        return TextworldEnvironment(task, self, self.game_file(task))
+
+    def game_file(self, task: Task) -> Path:
+        """The compiled game of a task, which is made where it is not kept yet."""
         of = task.payload
         folder = Path(os.path.expandvars(self.path)).expanduser() if self.path else _cache_folder()
-        return TextworldEnvironment(task, self, kept_game(folder, of["game"], of["settings"], task.seed, of["version"]))
+        return kept_game(folder, of["game"], of["settings"], task.seed, of["version"])
 
     def vocabulary(self) -> tuple[str, ...]:
         return vocabulary_of((*INSTRUCTIONS.values(), NOTHING_HAPPENS, *INFORM, *_grammars(self.game)))
@@ -190,8 +199,7 @@ def _line(text: str | None) -> str:
 
 def _start(file: Path) -> Any:
     textworld = _package()
-    shown = ("admissible_commands", "policy_commands", "won", "lost", "objective", "max_score")
-    wanted = textworld.EnvInfos(**dict.fromkeys((*shown, "description", "inventory"), True))
+    wanted = textworld.EnvInfos(**dict.fromkeys(SHOWN, True))
     with _quiet():
         world = textworld.start(str(file), wanted)
     world.seed(0)  # the interpreter's chances would come from the clock

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
+from random import Random
 from typing import Any, get_args
 
 import pytest
@@ -232,6 +233,17 @@ class TestWithBfcl:
         assert twin.digest() != before
         twin.call(Call(name="rm", values=("new.txt",)))
         assert twin.digest() == before, "a state that comes again is the same state"
+
+    def test_chances_are_part_of_the_state(self) -> None:
+        services = Services(
+            next(each for each in conversations("base").values() if "GorillaFileSystem" in each.classes)
+        )
+        chances = Random(3)
+        services.instances["GorillaFileSystem"].chances = chances
+        before = services.digest()
+        assert services.fork().digest() == before
+        chances.random()
+        assert services.digest() != before
 
     def test_one_story_is_in_one_split_whatever_its_category(self) -> None:
         part = Bfcl(categories=CATEGORIES)

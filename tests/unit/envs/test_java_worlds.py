@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, RecordError
-from groupwise.envs import Household, Scienceworld, TextworldExpress, java_worlds
+from groupwise.envs import Household, Scienceworld, TextworldExpress, java_worlds, textworld_express
 from groupwise.envs.java_worlds import Simulator, words_in
 
 
@@ -49,10 +49,13 @@ class TestWithoutThePackage:
             part.open(Household().panel("test")[0])
 
 
-def test_a_simulator_whose_machine_dies_repeats_its_actions(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Protocol:
-        Py4JNetworkError = ConnectionResetError
+class Protocol:
+    """What simulators take from py4j."""
 
+    Py4JNetworkError = ConnectionResetError
+
+
+def test_a_simulator_whose_machine_dies_repeats_its_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java_worlds, "import_module", lambda _: Protocol)
     made: list[list[str]] = []
 
@@ -72,6 +75,22 @@ def test_a_simulator_whose_machine_dies_repeats_its_actions(monkeypatch: pytest.
     twin = simulator.fork()
     twin.act("fifth")
     assert made[1:] == [["first", "second", "third", "fourth"], ["first", "second", "third", "fourth", "fifth"]]
+
+
+def test_a_plan_goes_on_only_while_it_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java_worlds, "import_module", lambda _: Protocol)
+    simulator = Simulator(list, list.append)
+    plan = ("open door", "go east", "take coin")
+    assert simulator.next_of(plan) == "open door"
+    assert simulator.next_of(()) is None
+    simulator.act("open door")
+    assert simulator.next_of(plan) == "go east"
+    strayed = simulator.fork()
+    strayed.act("look around")
+    assert strayed.next_of(plan) is None
+    for action in plan[1:]:
+        simulator.act(action)
+    assert simulator.next_of(plan) is None, "it is at its end"
 
 
 def test_words_come_from_classes_and_data_files(tmp_path: Path) -> None:
@@ -101,6 +120,27 @@ class TestTextworldExpress:
                 total += outcome.reward
             assert outcome.success is True
             assert total == pytest.approx(1.0)
+
+    def test_a_gold_path_is_made_when_it_is_asked_for(self) -> None:
+        part = TextworldExpress(game="twc")
+        task = part.panel("validation")[0]
+        environment = part.open(task)
+        environment.act("look around")
+        assert task.id not in textworld_express._GOLD
+        assert part.open(task).expert() == textworld_express._GOLD[task.id][0]
+
+    def test_attempts_at_one_sorting_task_keep_apart(self) -> None:
+        part = TextworldExpress(game="sorting")
+        task = part.panel("train")[0]
+        alone = part.open(task)
+        actions, told = [], []
+        for number in range(8):
+            listed = alone.observe().admissible or ()
+            actions.append(listed[-1 - number % len(listed)])
+            told.append(alone.act(actions[-1]))
+        first, second = part.open(task), part.open(task)
+        together = [(first.act(action), second.act(action)) for action in actions]
+        assert together == [(each, each) for each in told]
 
     def test_an_attempt_outlives_its_virtual_machine(self) -> None:
         part = TextworldExpress(game="coin", params={"numLocations": 3})

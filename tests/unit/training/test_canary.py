@@ -28,7 +28,7 @@ def test_a_bfloat16_engine_passes_under_its_own_bounds_and_fails_under_those_of_
     model = family("llama")
     engine = open_engine(copy.deepcopy(model), precision="bfloat16")
     gap = Canary(PROMPT, RESPONSE, allowed=ALLOWED["bfloat16"]).check(engine, model, version=0)
-    assert 1e-3 < gap < 0.25
+    assert 1e-3 < gap < 1.0
     with pytest.raises(TrainingError, match=r"disagree by .* nats on a fixed prompt \(allowed 0\.001;"):
         Canary(PROMPT, RESPONSE).check(engine, model, version=0)
 

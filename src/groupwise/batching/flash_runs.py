@@ -1,0 +1,197 @@
+"""Attention of a pack on a GPU in half precision: flash attention over runs, each with the keys of its whole path.
+
+In pre-order, a *run* is a chain of nodes of which each is the first child of the one before. Its queries see its path
+and itself, causally: that is flash attention over rows of unequal length whose queries stand at the end of their keys.
+So a path is copied as often as runs leave it, and the gradients of its copies are added up; no mask is built, nothing
+compiled. Samples side by side are runs without a path: the nodes are the keys.
+
+Axes: L nodes, R runs, K keys, A attention heads, D their width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from groupwise.core.segments import IntArray
+
+IN_TORCH = find_spec("torch.nn.attention.varlen") is not None
+"""Whether torch knows rows of unequal length in the form that is used here."""
+LEAST_CAPABILITY = (8, 0)
+"""What a GPU must be capable of, in CUDA's numbers."""
+
+
+def is_known_to(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether flash attention computes on a device in some precision."""
+    return (
+        IN_TORCH
+        and dtype in (torch.bfloat16, torch.float16)
+        and device.type == "cuda"
+        and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Runs:
+    """The runs of a pack.
+
+    Worked example: the nodes 0-1-2 and 0-1-3 have depths [0, 1, 2, 2] and the runs [0, 1, 2] and [3], so that queries
+    is [0, 3, 4], keys [0, 3, 6] and source [0, 1, 2, 0, 1, 3].
+    """
+
+    queries: IntArray
+    """Where each run begins, and L (R + 1)."""
+    keys: IntArray
+    """Where the keys of each run begin, and K (R + 1)."""
+    source: IntArray
+    """Node of each key (K)."""
+
+    @classmethod
+    def of(cls, depth: IntArray) -> Runs:
+        """The runs of nodes in pre-order at the given depths (L)."""
+        begins = np.flatnonzero(np.diff(depth, prepend=depth[0]) != 1)
+        queries = np.append(begins, len(depth))
+        # The path of a node is what came last at each depth.
+        last, source = np.empty(int(depth.max()) + 1, dtype=np.int64), []
+        for low, high in pairwise(queries.tolist()):
+            last[depth[low] : depth[high - 1] + 1] = np.arange(low, high)
+            source.append(last[: depth[high - 1] + 1].copy())
+        keys = np.append(0, np.cumsum([len(path) for path in source]))
+        return cls(queries=queries, keys=keys, source=np.concatenate(source))
+
+
+def run_inputs(position_ids: torch.Tensor, *, is_plain: bool) -> dict[str, Any]:
+    """How attention finds its way over nodes at the given positions (1, L), in the words of transformers.
+
+    Args:
+        position_ids: Depth of each node.
+        is_plain: Whether no node has two children, so that the nodes are the keys.
+    """
+    depth, device = position_ids[0].cpu().numpy(), position_ids.device
+    runs = Runs.of(depth)
+    queries, keys = (torch.from_numpy(each).to(device, torch.int32) for each in (runs.queries, runs.keys))
+    return {
+        # Without any, transformers would write one out for the whole pack, by the positions that begin anew.
+        "attention_mask": queries.new_zeros((1, 1, 1, 1)),
+        "cu_seq_lens_q": queries,
+        "cu_seq_lens_k": keys,
+        "max_length_q": int(np.diff(runs.queries).max()),
+        "max_length_k": int(np.diff(runs.keys).max()),
+        **({} if is_plain else {"key_source": torch.from_numpy(runs.source).to(device)}),
+    }
+
+
+def attend_over_runs(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, settings: dict[str, Any]
+) -> torch.Tensor:
+    """Attention (1, A, L, D) to (1, L, A, D) by what `run_inputs` gave."""
+    states = [states[0].transpose(0, 1).contiguous() for states in (query, key, value)]
+    bounds = [settings["cu_seq_lens_q"], settings["cu_seq_lens_k"]]
+    longest = [settings["max_length_q"], settings["max_length_k"]]
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    found: tuple[torch.Tensor, torch.Tensor] = _attend(*states, bounds, longest, settings.get("key_source"), scale)
+    return found[0][None]
+
+
+@torch.library.custom_op("groupwise::attend_over_runs", mutates_args=())
+def _attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bounds: Sequence[torch.Tensor],
+    longest: Sequence[int],
+    source: torch.Tensor | None,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention (L, A, D), and what its backward pass wants to know of it.
+
+    One operation for compilers: copies of keys and values are made in it, and again in its backward pass, so that only
+    the nodes' own are kept in between.
+    """
+    return _flash([query, _copied(key, source), _copied(value, source)], bounds, longest, scale)
+
+
+@torch.library.custom_op("groupwise::attend_over_runs_backward", mutates_args=())
+def _attend_backward(
+    gradient: torch.Tensor,
+    found: Sequence[torch.Tensor],
+    states: Sequence[torch.Tensor],
+    bounds: Sequence[torch.Tensor],
+    longest: Sequence[int],
+    source: torch.Tensor | None,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients of queries, keys and values (L, A, D) from that of attention, which found what is given."""
+    query, key, value = states
+    copies = [query, _copied(key, source), _copied(value, source)]
+    of_query, *of_copies = _flash_backward(gradient.contiguous(), found, copies, bounds, longest, scale)
+    of_key, of_value = (_added_up(each, source, len(key)) for each in of_copies)
+    return of_query, of_key, of_value
+
+
+def _copied(states: torch.Tensor, source: torch.Tensor | None) -> torch.Tensor:
+    """States of nodes (L, A, D), each as often as `source` (K) asks for it."""
+    return states if source is None else states.index_select(0, source)
+
+
+def _added_up(gradient: torch.Tensor, source: torch.Tensor | None, num_nodes: int) -> torch.Tensor:
+    """The gradients of a node's copies together, in float32: half precision would lose what many copies add."""
+    if source is None:
+        return gradient
+    total = gradient.new_zeros((num_nodes, *gradient.shape[1:]), dtype=torch.float32)
+    return total.index_add_(0, source, gradient.float()).to(gradient.dtype)
+
+
+@_attend.register_fake
+def _(query: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    length, heads, _ = query.shape
+    return torch.empty_like(query), query.new_empty((heads, length), dtype=torch.float32)
+
+
+@_attend_backward.register_fake
+def _(gradient: Any, found: Any, states: Sequence[torch.Tensor], *others: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.empty_like(each) for each in states)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    *states, bounds, ctx.longest, source, ctx.scale = inputs
+    ctx.save_for_backward(*output, *states, *bounds, source)
+
+
+def _backward(ctx: Any, gradient: torch.Tensor, _: torch.Tensor) -> tuple[Any, ...]:
+    *kept, source = ctx.saved_tensors
+    found, states, bounds = kept[:2], kept[2:5], kept[5:]
+    gradients = _attend_backward(gradient, found, states, bounds, ctx.longest, source, ctx.scale)
+    return (*gradients, [None, None], None, None, None)
+
+
+_attend.register_autograd(_backward, setup_context=_keep)
+
+
+def _flash(
+    states: Sequence[torch.Tensor], bounds: Sequence[torch.Tensor], longest: Sequence[int], scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Causal flash attention over rows of unequal length; the last query of a row sees its last key."""
+    attend = torch.ops.aten._flash_attention_forward
+    found: Any = attend(*states, *bounds, *longest, 0.0, True, False, scale=scale)
+    return found[0], found[1]
+
+
+def _flash_backward(
+    gradient: torch.Tensor,
+    found: Sequence[torch.Tensor],
+    states: Sequence[torch.Tensor],
+    bounds: Sequence[torch.Tensor],
+    longest: Sequence[int],
+    scale: float,
+) -> Sequence[torch.Tensor]:
+    back = torch.ops.aten._flash_attention_backward
+    nothing_dropped = torch.zeros(2, dtype=torch.uint64, device=gradient.device), gradient.new_empty(0)
+    gradients: Any = back(gradient, *states, *found, *bounds, *longest, 0.0, True, *nothing_dropped, scale=scale)
+    return list(gradients)
