@@ -39,6 +39,7 @@ def summarise(folder: Path, sizes: Sizes, *, name: str, command: str) -> dict[st
         **{section: content.get(section) for section in ("engine", "rollout", "training")},
         "loss": dict(LOSS),
         "start": {name: start.get(name) for name in ("imitated", "seconds")},
+        "hours": _hours(start, records),
         "temperature": usual,
         "success": {name: summed_up(at_temperature(found, usual)) for name, found in rows.items()},
         "success_at_1": {name: summed_up(at_temperature(found, sampled)) for name, found in rows.items()},
@@ -116,9 +117,7 @@ def sentences(found: Mapping[str, Any]) -> str:
             f"{method}: measured after update {one['update']}, {one['total_steps']} environment steps; it made "
             f"{made['updates']} updates, {made['total_steps']} steps, in {minutes:.1f} minutes"
         )
-    spent = [found["start"]["seconds"] or {}, *(one["seconds"] for one in found["methods"].values())]
-    hours = sum(sum(seconds.values()) for seconds in spent) / 3600
-    lines.append(f"all stages together: {hours:.2f} hours, the methods beside each other on one device")
+    lines.append(f"all stages together: {found['hours']:.2f} hours, the methods beside each other on one device")
     lines += [_distance(method, found["success"][method]) for method in PAPERS if method in found["success"]]
     return "\n".join(lines)
 
@@ -159,3 +158,9 @@ def _distance(method: str, panels: Mapping[str, Any]) -> str:
 
 def _apart(difference: float) -> str:
     return f"{100 * abs(difference):.1f} points {'above' if difference > 0 else 'below'}"
+
+
+def _hours(start: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> float:
+    """How long it took: the methods ran beside each other, so the longest counts."""
+    longest = max((sum(record["seconds"].values()) for record in records.values()), default=0.0)
+    return float(round((sum(start.get("seconds", {}).values()) + longest) / 3600, 3))

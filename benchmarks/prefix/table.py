@@ -43,6 +43,7 @@ def _gpu_row(case: dict[str, Any]) -> list[str]:
     rows, faster = case["by_layout"], case["times_faster_than"]
     name = f"{case['source']}, {case['memory']}, {case['attempts']}"
     name += ", checkpointed" if case["checkpointed"] else ""
+    name += "" if case.get("compiled", True) else ", not compiled"
     return [
         f"{name} (made up)" if case["made_up"] else name,
         times(case["fewer_tokens"]),

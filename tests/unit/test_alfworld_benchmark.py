@@ -18,7 +18,7 @@ from benchmarks.alfworld.methods import common_updates
 from benchmarks.alfworld.plot import picture
 from benchmarks.alfworld.recurrence import table
 from benchmarks.alfworld.settings import FULL, changed
-from benchmarks.alfworld.summary import sentences
+from benchmarks.alfworld.summary import _hours, sentences
 from benchmarks.alfworld.teacher import habits_of, search
 from groupwise.core.errors import ConfigError
 from groupwise.envs import SPLITS, Alfworld
@@ -178,7 +178,8 @@ def _found() -> dict[str, Any]:
     made = {"updates": 7, "total_steps": 700}
     hgpo = {"update": 6, "total_steps": 600, "made": made, "seconds": {"train": 90.0}, "curve": curve}
     start = {"seconds": {"imitate": 270.0}}
-    return {"success": success, "success_at_1": success, "methods": {"hgpo": hgpo}, "differences": [], "start": start}
+    whole = {"methods": {"hgpo": hgpo}, "differences": [], "start": start, "hours": 0.1}
+    return {"success": success, "success_at_1": success, **whole}
 
 
 def test_the_sentences_say_how_far_the_papers_are() -> None:
@@ -215,3 +216,9 @@ def test_the_table_of_an_audit_says_who_is_alone_at_each_depth() -> None:
         "Measured on some attempts: 2 tasks, 16 attempts, 100 steps (`groupwise audit`). At depth 2,"
     )
     assert told[-1] == "| 2 | 60.0 % | 30.0 % | 10.0 % | 3.0 | 0.50 (0.25 deviations) | 10.0 % |"
+
+
+def test_methods_beside_each_other_take_as_long_as_the_longest() -> None:
+    records = {"grpo": {"seconds": {"train": 60.0, "wait": 12.0}}, "hgpo": {"seconds": {"train": 180.0}}}
+    assert _hours({"seconds": {"teacher": 180.0}}, records) == pytest.approx(0.1)
+    assert _hours({}, {}) == 0

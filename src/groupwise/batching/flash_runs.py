@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import embedding_bag
 
 from groupwise.core.segments import IntArray
 
@@ -83,8 +84,17 @@ def run_inputs(position_ids: torch.Tensor, *, is_plain: bool) -> dict[str, Any]:
         "cu_seq_lens_k": keys,
         "max_length_q": int(np.diff(runs.queries).max()),
         "max_length_k": int(np.diff(runs.keys).max()),
-        **({} if is_plain else {"key_source": torch.from_numpy(runs.source).to(device)}),
+        **({} if is_plain else {"key_copies": [torch.from_numpy(each).to(device) for each in copies(runs.source)]}),
     }
+
+
+def copies(source: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Node of each key (K); the keys by node, those of a node as they come (K); where each node's begin there (L).
+
+    Worked example: the keys 0, 1, 2, 0, 1, 3 come by node as 0, 3, 1, 4, 2, 5, those of the nodes from 0, 2, 4 and 5.
+    """
+    counts = np.bincount(source)
+    return source, np.argsort(source, kind="stable"), np.cumsum(counts) - counts
 
 
 def attend_over_runs(
@@ -95,7 +105,7 @@ def attend_over_runs(
     bounds = [settings["cu_seq_lens_q"], settings["cu_seq_lens_k"]]
     longest = [settings["max_length_q"], settings["max_length_k"]]
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    found: tuple[torch.Tensor, torch.Tensor] = _attend(*states, bounds, longest, settings.get("key_source"), scale)
+    found: tuple[torch.Tensor, torch.Tensor] = _attend(*states, bounds, longest, settings.get("key_copies", []), scale)
     return found[0][None]
 
 
@@ -106,7 +116,7 @@ def _attend(
     value: torch.Tensor,
     bounds: Sequence[torch.Tensor],
     longest: Sequence[int],
-    source: torch.Tensor | None,
+    copied: Sequence[torch.Tensor],
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention (L, A, D), and what its backward pass wants to know of it.
@@ -114,7 +124,7 @@ def _attend(
     One operation for compilers: copies of keys and values are made in it, and again in its backward pass, so that only
     the nodes' own are kept in between.
     """
-    return _flash([query, _copied(key, source), _copied(value, source)], bounds, longest, scale)
+    return _flash([query, _copies(key, copied), _copies(value, copied)], bounds, longest, scale)
 
 
 @torch.library.custom_op("groupwise::attend_over_runs_backward", mutates_args=())
@@ -124,28 +134,29 @@ def _attend_backward(
     states: Sequence[torch.Tensor],
     bounds: Sequence[torch.Tensor],
     longest: Sequence[int],
-    source: torch.Tensor | None,
+    copied: Sequence[torch.Tensor],
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of queries, keys and values (L, A, D) from that of attention, which found what is given."""
     query, key, value = states
-    copies = [query, _copied(key, source), _copied(value, source)]
+    copies = [query, _copies(key, copied), _copies(value, copied)]
     of_query, *of_copies = _flash_backward(gradient.contiguous(), found, copies, bounds, longest, scale)
-    of_key, of_value = (_added_up(each, source, len(key)) for each in of_copies)
+    of_key, of_value = (_added_up(each, copied) for each in of_copies)
     return of_query, of_key, of_value
 
 
-def _copied(states: torch.Tensor, source: torch.Tensor | None) -> torch.Tensor:
-    """States of nodes (L, A, D), each as often as `source` (K) asks for it."""
-    return states if source is None else states.index_select(0, source)
+def _copies(states: torch.Tensor, copied: Sequence[torch.Tensor]) -> torch.Tensor:
+    """States of nodes (L, A, D), each as often as it is a key (K, A, D)."""
+    return states.index_select(0, copied[0]) if copied else states
 
 
-def _added_up(gradient: torch.Tensor, source: torch.Tensor | None, num_nodes: int) -> torch.Tensor:
-    """The gradients of a node's copies together, in float32: half precision would lose what many copies add."""
-    if source is None:
+def _added_up(gradient: torch.Tensor, copied: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The gradients of keys (K, A, D) added up by node (L, A, D), in float32 and in one order."""
+    if not copied:
         return gradient
-    total = gradient.new_zeros((num_nodes, *gradient.shape[1:]), dtype=torch.float32)
-    return total.index_add_(0, source, gradient.float()).to(gradient.dtype)
+    _, order, begins = copied
+    total: torch.Tensor = embedding_bag(order, gradient.flatten(1), begins, mode="sum")
+    return total.view(-1, *gradient.shape[1:])
 
 
 @_attend.register_fake
@@ -160,15 +171,15 @@ def _(gradient: Any, found: Any, states: Sequence[torch.Tensor], *others: Any) -
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    *states, bounds, ctx.longest, source, ctx.scale = inputs
-    ctx.save_for_backward(*output, *states, *bounds, source)
+    *states, bounds, ctx.longest, copied, ctx.scale = inputs
+    ctx.save_for_backward(*output, *states, *bounds, *copied)
 
 
 def _backward(ctx: Any, gradient: torch.Tensor, _: torch.Tensor) -> tuple[Any, ...]:
-    *kept, source = ctx.saved_tensors
-    found, states, bounds = kept[:2], kept[2:5], kept[5:]
-    gradients = _attend_backward(gradient, found, states, bounds, ctx.longest, source, ctx.scale)
-    return (*gradients, [None, None], None, None, None)
+    kept = ctx.saved_tensors
+    found, states, bounds, copied = kept[:2], kept[2:5], kept[5:7], kept[7:]
+    gradients = _attend_backward(gradient, found, states, bounds, ctx.longest, copied, ctx.scale)
+    return (*gradients, [None, None], None, [None] * len(copied), None)
 
 
 _attend.register_autograd(_backward, setup_context=_keep)

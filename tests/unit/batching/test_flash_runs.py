@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from groupwise.batching import Pack, dense_mask, flash_runs, gpu_attention, pack
-from groupwise.batching.flash_runs import Runs
+from groupwise.batching.flash_runs import Runs, copies
 from groupwise.batching.gpu_attention import inputs
 from tests.equivalence.rollouts import stepwise, tangled
 
@@ -108,6 +108,11 @@ def test_the_worked_example() -> None:
     assert runs.source.tolist() == [0, 1, 2, 0, 1, 3]
 
 
+def test_the_worked_example_of_copies() -> None:
+    source, order, begins = copies(np.array([0, 1, 2, 0, 1, 3]))
+    assert (source.tolist(), order.tolist(), begins.tolist()) == ([0, 1, 2, 0, 1, 3], [0, 3, 1, 4, 2, 5], [0, 2, 4, 5])
+
+
 def test_one_node() -> None:
     runs = Runs.of(np.array([0]))
     assert (runs.queries.tolist(), runs.keys.tolist(), runs.source.tolist()) == ([0, 1], [0, 1], [0])
@@ -120,7 +125,7 @@ def test_attention_and_its_gradients_are_those_of_the_mask(placed: Pack) -> None
     query = torch.randn(1, 4, len(placed), 8, requires_grad=True)
     key, value = (torch.randn(1, 2, len(placed), 8, requires_grad=True) for _ in range(2))
     asked = {name: each for name, each in inputs(placed, torch.bfloat16).items() if not name.endswith("_ids")}
-    assert ("key_source" in asked) == (not placed.is_plain)
+    assert ("key_copies" in asked) == (not placed.is_plain)
     found, _ = gpu_attention.attention(torch.nn.Identity(), query, key, value, scaling=0.3, **asked)
     expected = sdpa(query, key, value, attn_mask=dense_mask(placed), scale=0.3, enable_gqa=True).transpose(1, 2)
     torch.testing.assert_close(found, expected)
@@ -140,7 +145,7 @@ def test_rows_side_by_side_are_given_by_where_they_begin() -> None:
     assert found["cu_seq_lens_q"].tolist() == [0, *ends.tolist()]
     assert found["max_length_q"] == max(len(sample.token_ids) - 1 for sample in samples)
     assert found["cu_seq_lens_k"].tolist() == found["cu_seq_lens_q"].tolist()
-    assert "key_source" not in found
+    assert "key_copies" not in found
     assert "cu_seq_lens_q" not in inputs(placed, torch.float32)  # flash attention has no float32
 
 
@@ -157,7 +162,7 @@ def test_compilers_are_told_the_truth_about_it(placed: Pack) -> None:
     asked = inputs(placed, torch.bfloat16)
     bounds = [asked["cu_seq_lens_q"], asked["cu_seq_lens_k"]]
     longest = [asked["max_length_q"], asked["max_length_k"]]
-    torch.library.opcheck(flash_runs._attend, (*states, bounds, longest, asked.get("key_source"), 0.3))
+    torch.library.opcheck(flash_runs._attend, (*states, bounds, longest, asked.get("key_copies", []), 0.3))
     settings = {name: each for name, each in asked.items() if not name.endswith("_ids")}
 
     def attention(*states: torch.Tensor) -> torch.Tensor:
