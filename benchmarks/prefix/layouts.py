@@ -19,6 +19,7 @@ from random import Random
 import torch
 
 from groupwise.batching import Pack, PaddedRows, pack, padded, padded_within
+from groupwise.batching.predictions import Predictions
 from groupwise.core.sample import Sample
 
 Layouts = Sequence[Pack | PaddedRows]
@@ -80,15 +81,18 @@ def shared_prompts(samples: Sequence[Sample], budget: int) -> Layouts:
         response = (disguise(sample.response_ids[0]), *sample.response_ids[1:])
         disguised.append(replace(sample, prompt_ids=prompt, response_ids=response))
     lookup = torch.cat((torch.arange(outside), torch.tensor(real)))
-    return [
-        replace(
-            layout,
-            input_ids=lookup[layout.input_ids],
-            target=lookup[layout.target],
-            largest_id=int(max(lookup[layout.input_ids].max(), lookup[layout.target].max())),
-        )
-        for layout in pack(disguised, token_budget=budget, gate=0.0)
-    ]
+    return [_undisguised(layout, lookup) for layout in pack(disguised, token_budget=budget, gate=0.0)]
+
+
+def _undisguised(layout: Pack, lookup: torch.Tensor) -> Pack:
+    input_ids, target = lookup[layout.input_ids], lookup[layout.target]
+    return replace(
+        layout,
+        input_ids=input_ids,
+        target=target,
+        predictions=Predictions.of(layout.predictor.numpy(), target.numpy()),
+        largest_id=int(max(input_ids.max(), target.max())),
+    )
 
 
 LAYOUTS: dict[str, Callable[[Sequence[Sample], int], Layouts]] = {

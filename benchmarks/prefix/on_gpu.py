@@ -34,7 +34,7 @@ from benchmarks.prefix.recordings import distinct, num_tokens, recording
 from benchmarks.prefix.shapes import as_trained, qwen, work
 from groupwise.batching import flash_runs, forest, pack
 from groupwise.batching.block_masks import tree_keys, whole_blocks
-from groupwise.batching.flash_runs import run_inputs
+from groupwise.batching.flash_runs import Runs
 from groupwise.core.sample import Sample
 
 PACKS = ("shared", "packed", "prompts shared")
@@ -290,10 +290,11 @@ def mask_times(settings: Settings) -> dict[str, Any]:
     samples = recording(settings.data, "alfworld", "full").groups(attempts=16)
     found = {}
     for budget in (8_192, 32_768):
-        packed = max(pack(samples, token_budget=budget, gate=0.0), key=len).to(settings.device)
+        packed = max(pack(samples, token_budget=budget, gate=0.0), key=len)
+        depth, end = packed.position_ids[0].numpy(), packed.end.to(settings.device)
         ways: dict[str, Callable[[], object]] = {
-            "runs": lambda packed=packed: run_inputs(packed.position_ids, is_plain=False),
-            "blocks": lambda packed=packed: tree_keys(whole_blocks(packed.end)),
+            "runs": lambda depth=depth: Runs.of(depth).to(settings.device),
+            "blocks": lambda end=end: tree_keys(whole_blocks(end)),
         }
         found[f"{len(packed)} tokens"] = {
             name: median_of(way, device=settings.device, repeats=20) * 1e3 for name, way in ways.items()

@@ -11,7 +11,7 @@ Axes: L nodes, R runs, K keys, A attention heads, D their width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch.nn.functional import embedding_bag
 
+from groupwise.batching.placing import moved
 from groupwise.core.segments import IntArray
 
 IN_TORCH = find_spec("torch.nn.attention.varlen") is not None
@@ -43,64 +44,70 @@ class Runs:
     """The runs of a pack.
 
     Worked example: the nodes 0-1-2 and 0-1-3 have depths [0, 1, 2, 2] and the runs [0, 1, 2] and [3], so that queries
-    is [0, 3, 4], keys [0, 3, 6] and source [0, 1, 2, 0, 1, 3].
+    is [0, 3, 4], keys [0, 3, 6], source [0, 1, 2, 0, 1, 3], order [0, 3, 1, 4, 2, 5] and begins [0, 2, 4, 5].
     """
 
-    queries: IntArray
+    queries: torch.Tensor
     """Where each run begins, and L (R + 1)."""
-    keys: IntArray
+    keys: torch.Tensor
     """Where the keys of each run begin, and K (R + 1)."""
-    source: IntArray
+    source: torch.Tensor
     """Node of each key (K)."""
+    order: torch.Tensor
+    """The keys by node, those of a node as they come (K)."""
+    begins: torch.Tensor
+    """Where the keys of each node begin in that order (L)."""
+    most_queries: int
+    """Nodes of the longest run."""
+    most_keys: int
+    """Keys of the run that has most."""
+    is_plain: bool
+    """Whether no node has two children, so that the nodes are the keys."""
 
     @classmethod
-    def of(cls, depth: IntArray) -> Runs:
+    def of(cls, depth: IntArray, *, is_plain: bool = False) -> Runs:
         """The runs of nodes in pre-order at the given depths (L)."""
-        begins = np.flatnonzero(np.diff(depth, prepend=depth[0]) != 1)
-        queries = np.append(begins, len(depth))
+        queries = np.append(np.flatnonzero(np.diff(depth, prepend=depth[0]) != 1), len(depth))
         # The path of a node is what came last at each depth.
-        last, source = np.empty(int(depth.max()) + 1, dtype=np.int64), []
+        last, paths = np.empty(int(depth.max()) + 1, dtype=np.int64), []
         for low, high in pairwise(queries.tolist()):
             last[depth[low] : depth[high - 1] + 1] = np.arange(low, high)
-            source.append(last[: depth[high - 1] + 1].copy())
-        keys = np.append(0, np.cumsum([len(path) for path in source]))
-        return cls(queries=queries, keys=keys, source=np.concatenate(source))
+            paths.append(last[: depth[high - 1] + 1].copy())
+        keys, source = np.append(0, np.cumsum([len(path) for path in paths])), np.concatenate(paths)
+        counts = np.bincount(source)
+        return cls(
+            queries=torch.from_numpy(queries).to(torch.int32),
+            keys=torch.from_numpy(keys).to(torch.int32),
+            source=torch.from_numpy(source),
+            order=torch.from_numpy(np.argsort(source, kind="stable")),
+            begins=torch.from_numpy(np.cumsum(counts) - counts),
+            most_queries=int(np.diff(queries).max()),
+            most_keys=int(np.diff(keys).max()),
+            is_plain=is_plain,
+        )
 
+    def to(self, device: torch.device | str) -> Runs:
+        """The same on a device."""
+        return replace(self, **moved(self, device))
 
-def run_inputs(position_ids: torch.Tensor, *, is_plain: bool) -> dict[str, Any]:
-    """How attention finds its way over nodes at the given positions (1, L), in the words of transformers.
-
-    Args:
-        position_ids: Depth of each node.
-        is_plain: Whether no node has two children, so that the nodes are the keys.
-    """
-    depth, device = position_ids[0].cpu().numpy(), position_ids.device
-    runs = Runs.of(depth)
-    queries, keys = (torch.from_numpy(each).to(device, torch.int32) for each in (runs.queries, runs.keys))
-    return {
-        # Without any, transformers would write one out for the whole pack, by the positions that begin anew.
-        "attention_mask": queries.new_zeros((1, 1, 1, 1)),
-        "cu_seq_lens_q": queries,
-        "cu_seq_lens_k": keys,
-        "max_length_q": int(np.diff(runs.queries).max()),
-        "max_length_k": int(np.diff(runs.keys).max()),
-        **({} if is_plain else {"key_copies": [torch.from_numpy(each).to(device) for each in copies(runs.source)]}),
-    }
-
-
-def copies(source: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Node of each key (K); the keys by node, those of a node as they come (K); where each node's begin there (L).
-
-    Worked example: the keys 0, 1, 2, 0, 1, 3 come by node as 0, 3, 1, 4, 2, 5, those of the nodes from 0, 2, 4 and 5.
-    """
-    counts = np.bincount(source)
-    return source, np.argsort(source, kind="stable"), np.cumsum(counts) - counts
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """How attention finds its way, in the words of transformers."""
+        return {
+            # Without any, transformers would write one out for the whole pack, by the positions that begin anew.
+            "attention_mask": self.queries.new_zeros((1, 1, 1, 1)),
+            "cu_seq_lens_q": self.queries,
+            "cu_seq_lens_k": self.keys,
+            "max_length_q": self.most_queries,
+            "max_length_k": self.most_keys,
+            **({} if self.is_plain else {"key_copies": [self.source, self.order, self.begins]}),
+        }
 
 
 def attend_over_runs(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, settings: dict[str, Any]
 ) -> torch.Tensor:
-    """Attention (1, A, L, D) to (1, L, A, D) by what `run_inputs` gave."""
+    """Attention (1, A, L, D) to (1, L, A, D) by what `Runs.inputs` gave."""
     states = [states[0].transpose(0, 1).contiguous() for states in (query, key, value)]
     bounds = [settings["cu_seq_lens_q"], settings["cu_seq_lens_k"]]
     longest = [settings["max_length_q"], settings["max_length_k"]]

@@ -12,6 +12,7 @@ import torch
 
 from groupwise.batching.fused_tiles import Bend, Sums, gradient, of_targets, see
 from groupwise.batching.output_layer import Chunk, Head, Work, columns, tiles, wide
+from groupwise.batching.predictions import Predictions
 
 
 class FusedHeadLogps(torch.autograd.Function):
@@ -23,15 +24,13 @@ class FusedHeadLogps(torch.autograd.Function):
         hidden_UH: torch.Tensor,
         weight_VH: torch.Tensor,
         bias_V: torch.Tensor | None,
-        row_T: torch.Tensor,
-        target_T: torch.Tensor,
         work: Work,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        head, bend = _narrow(work.head, hidden_UH), _bend(work)
+        head, bend, row_T, target_T = _narrow(work.head, hidden_UH), _bend(work), work.said.row, work.said.target
         logp_T = hidden_UH.new_empty(len(target_T), dtype=wide(hidden_UH.dtype))
         normaliser_U = logp_T.new_empty(len(hidden_UH))
         entropy_U = torch.empty_like(normaliser_U) if work.tiling.entropy else normaliser_U.new_empty(0)
-        for chunk in work.chunks(len(hidden_UH)):
+        for chunk in work.chunks():
             hidden, row, target = hidden_UH[chunk.rows], row_T[chunk.pairs] - chunk.rows.start, target_T[chunk.pairs]
             nothing = logp_T.new_zeros(len(hidden))
             sums: Sums = torch.full_like(nothing, -torch.inf), nothing, nothing
@@ -46,7 +45,7 @@ class FusedHeadLogps(torch.autograd.Function):
             logp_T[chunk.pairs] = of_target - normaliser[row]
             if work.tiling.entropy:
                 entropy_U[chunk.rows] = total.log() - weighed / total
-        ctx.save_for_backward(hidden_UH, weight_VH, bias_V, row_T, target_T, normaliser_U, entropy_U)
+        ctx.save_for_backward(hidden_UH, weight_VH, bias_V, normaliser_U, entropy_U)
         ctx.work = work
         return logp_T, entropy_U
 
@@ -55,15 +54,15 @@ class FusedHeadLogps(torch.autograd.Function):
     def backward(  # noqa: D102
         ctx: Any, into_logp_T: torch.Tensor, into_entropy_U: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        hidden_UH, weight_VH, bias_V, row_T, target_T, normaliser_U, entropy_U = ctx.saved_tensors
+        hidden_UH, weight_VH, bias_V, normaliser_U, entropy_U = ctx.saved_tensors
         work: Work = ctx.work
         head, bend = _narrow(replace(work.head, weight=weight_VH, bias=bias_V), hidden_UH), _bend(work)
         needs_weight, needs_bias = ctx.needs_input_grad[1:3]
         grad_hidden = torch.empty_like(hidden_UH)
         grad_weight = torch.zeros_like(weight_VH, dtype=normaliser_U.dtype) if needs_weight else None
         grad_bias = torch.zeros_like(bias_V, dtype=normaliser_U.dtype) if needs_bias else None
-        into = _Into.of(row_T, target_T, into_logp_T, len(hidden_UH))
-        for chunk in work.chunks(len(hidden_UH)):
+        into = _Into.of(work.said, into_logp_T)
+        for chunk in work.chunks():
             rows, hidden = chunk.rows, hidden_UH[chunk.rows]
             total = grad_hidden.new_zeros(hidden.shape, dtype=normaliser_U.dtype)
             entropy = (entropy_U[rows], into_entropy_U[rows]) if work.tiling.entropy else None
@@ -82,7 +81,7 @@ class FusedHeadLogps(torch.autograd.Function):
             grad_hidden,
             None if grad_weight is None else grad_weight.to(weight_VH.dtype),
             None if grad_bias is None else grad_bias.to(bias_V.dtype),
-            *(None,) * 3,
+            None,
         )
 
 
@@ -96,30 +95,26 @@ class _Into:
     others: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None  # rows, token ids and gradients; None = no others
 
     @classmethod
-    def of(cls, row_T: torch.Tensor, target_T: torch.Tensor, into_T: torch.Tensor, num_rows: int) -> _Into:
-        is_first = torch.ones_like(row_T, dtype=torch.bool)
-        is_first[1:] = row_T[1:] != row_T[:-1]
-        firsts, others = torch.nonzero(is_first)[:, 0], torch.nonzero(~is_first)[:, 0]
-        row = into_T.new_zeros(num_rows).index_add_(0, row_T, into_T)
-        first, into_first = target_T.new_full((num_rows,), -1), torch.zeros_like(row)  # a row may have no target
-        first[row_T[firsts]], into_first[row_T[firsts]] = target_T[firsts], into_T[firsts]
-        return cls(row, first, into_first, (row_T[others], target_T[others], into_T[others]) if len(others) else None)
+    def of(cls, said: Predictions, into_T: torch.Tensor) -> _Into:
+        row = into_T.new_zeros(len(said.node)).index_add_(0, said.row, into_T)
+        others = said.row[said.others], said.target[said.others], into_T[said.others]
+        return cls(row, said.target[said.first], into_T[said.first], others if len(said.others) else None)
 
     def add_others(
         self, grad_UV: torch.Tensor, raw_UV: torch.Tensor, chunk: Chunk, low: int, high: int, bend: Bend
     ) -> None:
-        """Add the gradients of a row's further targets to a tile."""
+        """Add the gradients of a row's further targets to a tile; those of other tiles add 0, since nobody waits."""
         if self.others is None:
             return
         row, target, into = self.others
         here = (row >= chunk.rows.start) & (row < chunk.rows.stop) & (target >= low) & (target < high)
-        row, target, into = row[here] - chunk.rows.start, target[here] - low, into[here]
+        row, target = torch.where(here, row - chunk.rows.start, 0), torch.where(here, target - low, 0)
         slope = torch.full_like(into, bend.scale / bend.temperature)
         if bend.cap is not None:
             z = of_targets(raw_UV[row, target], bend._replace(temperature=1.0))
             slope = slope * (1 - (z / bend.cap) ** 2)
-        place = row * (high - low) + target
-        grad_UV.view(-1).index_add_(0, place, (into * slope).to(grad_UV.dtype))
+        place, added = row * (high - low) + target, torch.where(here, into * slope, 0.0)
+        grad_UV.view(-1).index_add_(0, place, added.to(grad_UV.dtype))
 
 
 def _narrow(head: Head, hidden_UH: torch.Tensor) -> Head:

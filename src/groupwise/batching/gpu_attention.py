@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.attention.flex_attention import BlockMask
 
 from groupwise.batching import flash_runs
-from groupwise.batching.block_masks import attend_by_blocks, block_inputs, tree_keys, whole_blocks
-from groupwise.batching.flash_runs import attend_over_runs, run_inputs
+from groupwise.batching.block_masks import TreeKeys, attend_by_blocks, block_inputs, tree_keys, whole_blocks
+from groupwise.batching.flash_runs import attend_over_runs
 from groupwise.batching.pack import Pack
 from groupwise.core.errors import ConfigError
 
@@ -29,8 +29,8 @@ STRANGE = {"s_aux": "sinks", "position_bias": "position biases", "softcap": "cap
 
 _ordinary: list[Callable[..., tuple[torch.Tensor, None]]] = []
 """What it does without a pack, once transformers has been asked for it."""
-_inputs: WeakKeyDictionary[Pack, dict[bool, dict[str, Any]]] = WeakKeyDictionary()
-"""What a pack was last read with, over runs or not: an update reads it several times."""
+_masks: WeakKeyDictionary[Pack, TreeKeys] = WeakKeyDictionary()
+"""Masks of packs: an update reads a pack several times."""
 
 
 def inputs(pack: Pack, dtype: torch.dtype) -> dict[str, Any]:
@@ -40,20 +40,11 @@ def inputs(pack: Pack, dtype: torch.dtype) -> dict[str, Any]:
         pack: Samples, on a GPU.
         dtype: What attention will be computed in.
     """
-    over_runs = flash_runs.is_known_to(pack.end.device, dtype)
-    known = _inputs.setdefault(pack, {})
-    if over_runs not in known:
-        known[over_runs] = _over_runs(pack) if over_runs else _by_blocks(pack)
-    return known[over_runs]
-
-
-def _over_runs(pack: Pack) -> dict[str, Any]:
-    tokens = {"input_ids": pack.input_ids, "position_ids": pack.position_ids}
-    return tokens | run_inputs(pack.position_ids, is_plain=pack.is_plain)
-
-
-def _by_blocks(pack: Pack) -> dict[str, Any]:
-    return block_inputs(pack.input_ids, pack.position_ids, tree_keys(whole_blocks(pack.end)))
+    if pack.runs is not None and flash_runs.is_known_to(pack.end.device, dtype):
+        return {"input_ids": pack.input_ids, "position_ids": pack.position_ids, **pack.runs.inputs}
+    if pack not in _masks:
+        _masks[pack] = tree_keys(whole_blocks(pack.end))
+    return block_inputs(pack.input_ids, pack.position_ids, _masks[pack])
 
 
 def attention(

@@ -21,6 +21,7 @@ import torch
 
 from groupwise.batching.fused_head import FusedHeadLogps
 from groupwise.batching.output_layer import Head, Tiling, Work, columns, tiles, wide
+from groupwise.batching.predictions import Predictions
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -72,27 +73,24 @@ class Softmax:
 
 
 def head_logps(
-    head: Head, hidden_UH: torch.Tensor, row_T: torch.Tensor, target_T: torch.Tensor, tiling: Tiling
+    head: Head, hidden_UH: torch.Tensor, said: Predictions, tiling: Tiling
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probability of each target (T), and the entropy at each node (U) where asked; both differentiable.
 
     Args:
         head: The model's output layer.
         hidden_UH: Hidden state of each predicting node.
-        row_T: Which of them predicts each target, ascending.
-        target_T: Token ids.
+        said: Which of them predicts what.
         tiling: Sizes and temperature.
     """
-    bounds = torch.arange(0, len(hidden_UH) + tiling.rows, tiling.rows, device=row_T.device)
-    pairs = torch.searchsorted(row_T, bounds).tolist()
-    work = Work(head=head, tiling=tiling, pairs=pairs)
+    work = Work(head=head, tiling=tiling, said=said)
     device = hidden_UH.device.type
     function = FusedHeadLogps if device == "cuda" else _HeadLogps
     apply = cast(Callable[..., tuple[torch.Tensor, torch.Tensor]], function.apply)
     if torch.is_autocast_enabled(device):
         hidden_UH = hidden_UH.to(torch.get_autocast_dtype(device))
     with torch.autocast(device, enabled=False):  # the backward pass, which computes the logits again, has none
-        logp_T, entropy_U = apply(hidden_UH, head.weight, head.bias, row_T, target_T, work)
+        logp_T, entropy_U = apply(hidden_UH, head.weight, head.bias, work)
     return logp_T, entropy_U if tiling.entropy else None
 
 
@@ -105,15 +103,13 @@ class _HeadLogps(torch.autograd.Function):
         hidden_UH: torch.Tensor,
         weight_VH: torch.Tensor,
         bias_V: torch.Tensor | None,
-        row_T: torch.Tensor,
-        target_T: torch.Tensor,
         work: Work,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        head, tiling = work.head, work.tiling
+        head, tiling, row_T, target_T = work.head, work.tiling, work.said.row, work.said.target
         logp_T = hidden_UH.new_empty(len(target_T), dtype=wide(hidden_UH.dtype))
         normaliser_U = logp_T.new_empty(len(hidden_UH))
         entropy_U = torch.empty_like(normaliser_U) if tiling.entropy else normaliser_U.new_empty(0)
-        for chunk in work.chunks(len(hidden_UH)):
+        for chunk in work.chunks():
             hidden, row, target = hidden_UH[chunk.rows], row_T[chunk.pairs] - chunk.rows.start, target_T[chunk.pairs]
             softmax, of_target = Softmax.start(hidden), logp_T.new_zeros(len(row))
             for low, high in tiles(len(weight_VH), tiling.columns):
@@ -125,15 +121,16 @@ class _HeadLogps(torch.autograd.Function):
             logp_T[chunk.pairs] = of_target - softmax.log_normaliser[row]
             if tiling.entropy:
                 entropy_U[chunk.rows] = softmax.entropy
-        ctx.save_for_backward(hidden_UH, weight_VH, bias_V, row_T, target_T, normaliser_U, entropy_U)
+        ctx.save_for_backward(hidden_UH, weight_VH, bias_V, normaliser_U, entropy_U)
         ctx.work = work
         return logp_T, entropy_U
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, into_logp_T: torch.Tensor, into_entropy_U: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        hidden_UH, weight_VH, bias_V, row_T, target_T, normaliser_U, entropy_U = ctx.saved_tensors
+        hidden_UH, weight_VH, bias_V, normaliser_U, entropy_U = ctx.saved_tensors
         tiling, head = ctx.work.tiling, replace(ctx.work.head, weight=weight_VH, bias=bias_V)
+        row_T, target_T = ctx.work.said.row, ctx.work.said.target
         factor = head.scale / tiling.temperature
         needs_weight, needs_bias = ctx.needs_input_grad[1:3]
         wide = normaliser_U.dtype
@@ -141,7 +138,7 @@ class _HeadLogps(torch.autograd.Function):
         # Float32 whatever the weights: an embedding tied to the head adds up many small terms.
         grad_weight = torch.zeros_like(weight_VH, dtype=wide) if needs_weight else None
         grad_bias = torch.zeros_like(bias_V, dtype=wide) if needs_bias else None
-        for chunk in ctx.work.chunks(len(hidden_UH)):
+        for chunk in ctx.work.chunks():
             hidden, row, target = hidden_UH[chunk.rows], row_T[chunk.pairs] - chunk.rows.start, target_T[chunk.pairs]
             into_logp = into_logp_T[chunk.pairs] * factor
             into_row = normaliser_U.new_zeros(len(hidden)).index_add_(0, row, into_logp)[:, None]
@@ -169,5 +166,5 @@ class _HeadLogps(torch.autograd.Function):
             grad_hidden.to(hidden_UH.dtype),
             None if grad_weight is None else grad_weight.to(weight_VH.dtype),
             None if grad_bias is None else grad_bias.to(bias_V.dtype),
-            *(None,) * 3,
+            None,
         )

@@ -5,10 +5,13 @@ Axes: T trained tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
+
+from groupwise.batching.placing import moved
+from groupwise.batching.predictions import Predictions
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,6 +34,8 @@ class Layout:
     """Sample of each trained token (T), numbered as in the list handed in; ascending."""
     position: torch.Tensor
     """Position of each trained token in its response (T), from 0."""
+    predictions: Predictions
+    """`predictor` and `target` as the head reads them."""
     members: tuple[int, ...]
     """The samples it holds, ascending."""
     longest: int
@@ -42,9 +47,4 @@ class Layout:
 
     def to(self, device: torch.device | str) -> Self:
         """The same layout on a device."""
-        tensors: dict[str, Any] = {
-            field.name: value.to(device)
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), torch.Tensor)
-        }
-        return replace(self, **tensors)
+        return replace(self, **moved(self, device))

@@ -117,13 +117,11 @@ def _token_logps(
     inputs = pack_inputs(halves, layout, dense=dense) if isinstance(layout, Pack) else layout.inputs
     hidden = halves.hidden_states(**inputs).flatten(0, 1)
     # A distribution belongs to the node, whoever asks for one of its tokens.
-    node_U, row_T = torch.unique(layout.predictor, return_inverse=True)
-    order = torch.argsort(row_T, stable=True)
-    logp, entropy_U = head_logps(
-        halves.head, hidden.index_select(0, node_U), row_T[order], layout.target[order], tiling
-    )
+    said = layout.predictions
+    logp, entropy_U = head_logps(halves.head, hidden.index_select(0, said.node), said, tiling)
     # index_select, whose gradient is added up in one order; that of indexing is not, in parallel.
-    logp = logp.index_select(0, torch.argsort(order))
+    logp = logp.index_select(0, said.back)
+    row_T = said.row.index_select(0, said.back)
     return logp, None if entropy_U is None else entropy_U.index_select(0, row_T)
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from groupwise.batching.predictions import Predictions
+
 VOCABULARY_TILE = 32_768
 """Columns of the logits that exist at a time."""
 
@@ -76,15 +78,15 @@ class Work:
     """The output layer."""
     tiling: Tiling
     """Sizes and temperature."""
-    pairs: list[int]
-    """Where the targets of each chunk begin, and where the last one's end."""
+    said: Predictions
+    """Which nodes predict what."""
 
-    def chunks(self, num_rows: int) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[Chunk]:
         """The nodes, some at a time."""
-        step = self.tiling.rows
-        for number, low in enumerate(range(0, num_rows, step)):
-            pairs = slice(self.pairs[number], self.pairs[number + 1])
-            yield Chunk(rows=slice(low, min(low + step, num_rows)), pairs=pairs)
+        starts, step = self.said.starts, self.tiling.rows
+        for low in range(0, len(starts) - 1, step):
+            high = min(low + step, len(starts) - 1)
+            yield Chunk(rows=slice(low, high), pairs=slice(int(starts[low]), int(starts[high])))
 
 
 def tiles(num_columns: int, step: int) -> Iterator[tuple[int, int]]:

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 import torch
 
+from groupwise.batching.flash_runs import Runs
 from groupwise.batching.forest import Forest, Ragged, common_prefix, count_up, grow, sort
 from groupwise.batching.layout import Layout
+from groupwise.batching.predictions import Predictions
 from groupwise.batching.units import unit_labels
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
@@ -38,6 +41,8 @@ class Pack(Layout):
 
     end: torch.Tensor
     """One past the last node of each node's subtree (L): q sees k where `k <= q < end[k]`."""
+    runs: Runs | None = None
+    """Its runs, once it is on a GPU."""
 
     def __len__(self) -> int:
         return self.input_ids.shape[1]
@@ -46,6 +51,13 @@ class Pack(Layout):
     def is_plain(self) -> bool:
         """Whether nothing is shared: the samples lie side by side, each from its first token."""
         return self.raw_tokens == len(self)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same pack on a device; what a GPU reads it by is worked out before."""
+        runs = self.runs
+        if runs is None and torch.device(device).type == "cuda":
+            runs = Runs.of(self.position_ids[0].cpu().numpy(), is_plain=self.is_plain)
+        return replace(super().to(device), runs=runs.to(device) if runs else None)
 
 
 def pack(
@@ -208,6 +220,7 @@ def _pack(grown: Forest, members: IntArray, trained: IntArray, targets: Ragged) 
         target=torch.from_numpy(target),
         sample=torch.from_numpy(np.repeat(trained[members], responses)),
         position=torch.from_numpy(position),
+        predictions=Predictions.of(predictor, target),
         members=tuple(trained[members].tolist()),
         longest=int(grown.depth.max()) + 1,
         largest_id=int(max(grown.token.max(), target.max())),

@@ -13,6 +13,7 @@ import torch
 
 from groupwise.batching.forest import Ragged, count_up
 from groupwise.batching.layout import Layout
+from groupwise.batching.predictions import Predictions
 from groupwise.batching.units import unit_labels
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
@@ -100,12 +101,14 @@ def _rows(samples: Sequence[Sample], members: list[int], *, width: int | None, p
     is_token[row, column] = 1
     position = count_up(responses)
     first_predictor = np.arange(len(members)) * width + tokens.length - responses - 1
+    predictor = np.repeat(first_predictor, responses) + position
     return PaddedRows(
         input_ids=torch.from_numpy(input_ids),
         attention_mask=torch.from_numpy(is_token),
         position_ids=torch.arange(width).expand(len(members), width),
-        predictor=torch.from_numpy(np.repeat(first_predictor, responses) + position),
+        predictor=torch.from_numpy(predictor),
         target=torch.from_numpy(targets.flat),
+        predictions=Predictions.of(predictor, targets.flat),
         sample=torch.from_numpy(np.repeat(np.array(members, dtype=np.int64), responses)),
         position=torch.from_numpy(position),
         members=tuple(members),

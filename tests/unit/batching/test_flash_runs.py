@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from groupwise.batching import Pack, dense_mask, flash_runs, gpu_attention, pack
-from groupwise.batching.flash_runs import Runs, copies
+from groupwise.batching.flash_runs import Runs
 from groupwise.batching.gpu_attention import inputs
 from tests.equivalence.rollouts import stepwise, tangled
 
@@ -85,7 +86,13 @@ def _any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def _packs() -> list[Pack]:
     several = [stepwise(attempts=3, steps=6, window=window) for window in (None, 2)]
     laid = [pack(samples, token_budget=10_000, gate=0.0) for samples in (*several, tangled())]
-    return [each for packs in laid for each in packs]
+    plain = pack(several[0], token_budget=10_000, share=False)
+    return [_with_runs(each) for packs in (*laid, plain) for each in packs]
+
+
+def _with_runs(placed: Pack) -> Pack:
+    """As on a GPU."""
+    return replace(placed, runs=Runs.of(placed.position_ids[0].numpy(), is_plain=placed.is_plain))
 
 
 @settings(max_examples=30, deadline=None)
@@ -96,7 +103,7 @@ def test_a_query_sees_of_its_runs_keys_what_the_mask_says(window: int | None, at
     seen = dense_mask(placed)[0, 0].numpy()
     assert runs.queries[0] == runs.keys[0] == 0
     assert (runs.queries[-1], runs.keys[-1]) == (len(placed), len(runs.source))
-    for (low, high), (first, last) in zip(pairwise(runs.queries), pairwise(runs.keys), strict=True):
+    for (low, high), (first, last) in zip(pairwise(runs.queries.tolist()), pairwise(runs.keys.tolist()), strict=True):
         for node in range(low, high):
             expected = np.flatnonzero(seen[node])
             assert runs.source[first : last - (high - 1 - node)].tolist() == expected.tolist()
@@ -105,12 +112,10 @@ def test_a_query_sees_of_its_runs_keys_what_the_mask_says(window: int | None, at
 def test_the_worked_example() -> None:
     runs = Runs.of(np.array([0, 1, 2, 2]))
     assert (runs.queries.tolist(), runs.keys.tolist()) == ([0, 3, 4], [0, 3, 6])
+    assert (runs.most_queries, runs.most_keys) == (3, 3)
     assert runs.source.tolist() == [0, 1, 2, 0, 1, 3]
-
-
-def test_the_worked_example_of_copies() -> None:
-    source, order, begins = copies(np.array([0, 1, 2, 0, 1, 3]))
-    assert (source.tolist(), order.tolist(), begins.tolist()) == ([0, 1, 2, 0, 1, 3], [0, 3, 1, 4, 2, 5], [0, 2, 4, 5])
+    assert runs.order.tolist() == [0, 3, 1, 4, 2, 5]
+    assert runs.begins.tolist() == [0, 2, 4, 5]
 
 
 def test_one_node() -> None:
@@ -138,7 +143,7 @@ def test_attention_and_its_gradients_are_those_of_the_mask(placed: Pack) -> None
 @pytest.mark.usefixtures("_any_machine")
 def test_rows_side_by_side_are_given_by_where_they_begin() -> None:
     samples = stepwise(attempts=2, window=2)
-    (placed,) = pack(samples, token_budget=10_000, share=False)
+    (placed,) = (_with_runs(each) for each in pack(samples, token_budget=10_000, share=False))
     found = inputs(placed, torch.bfloat16)
     assert found["attention_mask"].shape == (1, 1, 1, 1)  # a stand-in: nothing is masked
     ends = torch.tensor([len(sample.token_ids) - 1 for sample in samples]).cumsum(0)

@@ -1,0 +1,37 @@
+"""Tokens by the node that predicts them, and the way back."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise.batching.predictions import Predictions
+
+
+def test_the_worked_example() -> None:
+    said = Predictions.of(np.array([1, 2, 1, 2]), np.array([3, 4, 3, 5]))
+    assert (said.node.tolist(), said.row.tolist(), said.target.tolist()) == ([1, 2], [0, 0, 1, 1], [3, 3, 4, 5])
+    assert (said.back.tolist(), said.first.tolist(), said.others.tolist()) == ([0, 2, 1, 3], [0, 2], [1, 3])
+    assert said.starts.tolist() == [0, 2, 4]
+
+
+@given(pairs=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=30))
+def test_every_token_is_found_again_at_its_node(pairs: list[tuple[int, int]]) -> None:
+    predictor, target = (np.array([pair[i] for pair in pairs], dtype=np.int64) for i in (0, 1))
+    said = Predictions.of(predictor, target)
+    assert said.node.tolist() == sorted(set(predictor.tolist()))
+    assert said.node[said.row][said.back].tolist() == predictor.tolist()
+    assert said.target[said.back].tolist() == target.tolist()
+    assert said.row.tolist() == sorted(said.row.tolist())
+    assert sorted([*said.first.tolist(), *said.others.tolist()]) == list(range(len(pairs)))
+    assert said.row[said.first].tolist() == list(range(len(said.node)))
+    assert said.starts.tolist() == [*said.first.tolist(), len(pairs)]
+
+
+def test_it_moves_with_its_layout() -> None:
+    moved = Predictions.of(np.array([1]), np.array([3])).to("meta")
+    assert {getattr(moved, name).device.type for name in ("node", "row", "target", "back", "first", "others")} == {
+        "meta"
+    }
+    assert moved.starts.tolist() == [0, 1]
