@@ -1,0 +1,48 @@
+"""Where an update's credit lies: a penalty can rule it where nothing else tells attempts apart."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise import Step, Task, Trajectory, recipes
+from groupwise.training.gather import Gathered
+from groupwise.training.rescue_metrics import rescue_metrics
+from groupwise.training.samples import credited
+
+
+def attempt(task: str, number: int, *, success: float, valid: tuple[bool, ...]) -> Trajectory:
+    last = len(valid) - 1
+    steps = tuple(
+        Step(index=i, state_key=f"state {i}", valid=each, reward=10 * success if i == last else 0.0)
+        for i, each in enumerate(valid)
+    )
+    name = f"{task} {number}"
+    scores = {"success": success}
+    return Trajectory(id=name, task=Task(id=task), attempt=number, steps=steps, scores=scores, versions=(0,))
+
+
+LOST = [attempt("lost", i, success=0.0, valid=(True, i > 0)) for i in range(3)]
+MIXED = [attempt("mixed", i, success=float(i == 0), valid=(True, True)) for i in range(3)]
+
+
+def share(trajectories: list[Trajectory], penalty: float) -> float:
+    credit = credited(recipes.hgpo(invalid_penalty=penalty), trajectories, version=0)
+    gathered = Gathered(played=trajectories, survivors=trajectories, chosen=trajectories)
+    return rescue_metrics(gathered, credit)["credit/in_even_groups"]
+
+
+def test_a_penalty_divided_by_its_own_deviation_weighs_as_much_as_a_success() -> None:
+    """Two steps at which a success differs, one at which an impossible action does: each has the same deviations."""
+    assert share([*LOST, *MIXED], penalty=0.1) == pytest.approx(1 / 3, abs=1e-3)
+    assert share([*LOST, *MIXED], penalty=1e-3) == pytest.approx(1 / 3, abs=1e-3)
+
+
+def test_without_a_penalty_groups_without_success_have_no_credit() -> None:
+    assert share([*LOST, *MIXED], penalty=0.0) == 0.0
+    assert share(LOST, penalty=0.0) == 0.0
+
+
+def test_where_nothing_succeeds_all_credit_is_the_penalty() -> None:
+    assert share(LOST, penalty=0.1) == 1.0
