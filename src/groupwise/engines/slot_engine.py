@@ -30,6 +30,8 @@ from groupwise.engines.transformers_engine import TransformersEngine, positions_
 
 LOOK_EVERY = 8
 """Steps between two looks of the host: each look waits for the device."""
+LOOK_SOON = 4
+"""Steps between them once most responses have ended: the others are likely about to."""
 REFILL = 0.25
 """Share of the slots that must be free before waiting prompts are read into them, in one go."""
 LEAST_ROWS, LEAST_WIDTH, LEAST_TOKENS, LEAST_STOPS = 16, 128, 64, 4
@@ -150,10 +152,12 @@ class SlotEngine:
         step = self._prepared(requests)
         step.rows.is_done.fill_(True)
         self._table.keep_only(requests)
-        waiting = self._queue(numbered)
+        waiting, most = self._queue(numbered), 0
         while waiting or self._table.running:
             self._admit(waiting, step)
-            self._decode(step)
+            num = len(self._table.running)
+            most = max(most, num)
+            self._decode(step, LOOK_EVERY if 2 * num > most else LOOK_SOON)
             answers |= {row.number: answer for row, answer in self._finished(step)}
         return answers
 
@@ -192,12 +196,12 @@ class SlotEngine:
         Prefill(self._model.base_model, step.cache, batch_tokens=self._batch_tokens).read(started)
         step.rows.start([row.slot for row in started], [row.request for row in started])
 
-    def _decode(self, step: DecodingStep) -> None:
+    def _decode(self, step: DecodingStep, most_steps: int) -> None:
         """Make some steps with all that runs, in the smallest shape that holds it."""
         running = self._table.running
         num = min(_stair(len(running), LEAST_ROWS), self._room.slots)
         self._close_up(num, step)
-        steps = min(LOOK_EVERY, max(row.left for row in running.values()))
+        steps = min(most_steps, max(row.left for row in running.values()))
         width = min(_half_stair(max(row.reach(steps) for row in running.values())), self._room.width)
         slots = list(running)
         seeds = np.array([running[slot].request.seed for slot in slots], dtype=np.uint64)

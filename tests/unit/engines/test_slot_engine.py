@@ -19,7 +19,7 @@ from groupwise import engines  # noqa: E402
 from groupwise.core.errors import EngineFault  # noqa: E402
 from groupwise.engines.engine import Generation, Request  # noqa: E402
 from groupwise.engines.slot_cache import SlotCache  # noqa: E402
-from groupwise.engines.slot_engine import LOOK_EVERY, Room, SlotEngine  # noqa: E402
+from groupwise.engines.slot_engine import LOOK_EVERY, LOOK_SOON, Room, SlotEngine  # noqa: E402
 from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
 from tests.unit.engines.slot_models import FAMILIES, STOPS, VOCABULARY, WINDOW, family, requests  # noqa: E402
 
@@ -279,7 +279,7 @@ def test_two_requests_of_one_session_are_both_answered() -> None:
 
 
 def test_a_call_that_failed_does_not_stand_in_the_way_of_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: SlotEngine, step: object) -> None:
+    def fail(self: SlotEngine, step: object, most_steps: int) -> None:
         raise RuntimeError("out of order")
 
     engine = SlotEngine(LLAMA, use_graphs=False)
@@ -296,3 +296,15 @@ def test_layers_that_see_a_part_of_the_sequence_in_a_way_of_their_own_are_refuse
     model.config.layer_types = ["full_attention", "chunked_attention"]
     with pytest.raises(EngineFault, match=r"layers of kind chunked_attention, .*set engine\.decoding = 'eager'"):
         SlotEngine(model, use_graphs=False)
+
+
+def test_the_host_looks_more_often_once_most_responses_have_ended() -> None:
+    engine = SlotEngine(family("llama"), use_graphs=False, rows=16)
+    asked = [Request(prompt_ids=(3, 4, i + 5), seed=i, max_tokens=20 if i < 3 else 8) for i in range(12)]
+    engine.generate(asked)  # storage grows here
+    assert engine._step is not None
+    looks: list[int] = []
+    run = engine._step.run
+    engine._step.run = lambda num, width, steps: (looks.append(steps), run(num, width, steps=steps))[1]
+    engine.generate(asked)
+    assert looks == [LOOK_EVERY, *[LOOK_SOON] * 3]
