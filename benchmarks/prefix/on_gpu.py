@@ -34,7 +34,7 @@ from benchmarks.prefix.recordings import distinct, num_tokens, recording
 from benchmarks.prefix.shapes import as_trained, qwen, work
 from groupwise.batching import flash_runs, forest, pack
 from groupwise.batching.block_masks import tree_keys, whole_blocks
-from groupwise.batching.flash_runs import Runs
+from groupwise.batching.runs import Runs
 from groupwise.core.sample import Sample
 
 PACKS = ("shared", "packed", "prompts shared")

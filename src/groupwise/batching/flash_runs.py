@@ -1,27 +1,20 @@
-"""Attention of a pack on a GPU in half precision: flash attention over runs, each with the keys of its whole path.
+"""Attention of a pack on a GPU in half precision: flash attention over its runs (`runs`).
 
-In pre-order, a *run* is a chain of nodes of which each is the first child of the one before. Its queries see its path
-and itself, causally: that is flash attention over rows of unequal length whose queries stand at the end of their keys.
-So a path is copied as often as runs leave it, and the gradients of its copies are added up; no mask is built, nothing
-compiled. Samples side by side are runs without a path: the nodes are the keys.
+A run's queries see its path and itself, causally: that is flash attention over rows of unequal length whose queries
+stand at the end of their keys. A path is copied as often as runs leave it, and the gradients of its copies are added
+up; no mask is built, nothing compiled.
 
-Axes: L nodes, R runs, K keys, A attention heads, D their width.
+Axes: L nodes, K keys, A attention heads, D their width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn.functional import embedding_bag
-
-from groupwise.batching.placing import moved
-from groupwise.core.segments import IntArray
 
 IN_TORCH = find_spec("torch.nn.attention.varlen") is not None
 """Whether torch knows rows of unequal length in the form that is used here."""
@@ -37,71 +30,6 @@ def is_known_to(device: torch.device, dtype: torch.dtype) -> bool:
         and device.type == "cuda"
         and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
     )
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Runs:
-    """The runs of a pack.
-
-    Worked example: the nodes 0-1-2 and 0-1-3 have depths [0, 1, 2, 2] and the runs [0, 1, 2] and [3], so that queries
-    is [0, 3, 4], keys [0, 3, 6], source [0, 1, 2, 0, 1, 3], order [0, 3, 1, 4, 2, 5] and begins [0, 2, 4, 5].
-    """
-
-    queries: torch.Tensor
-    """Where each run begins, and L (R + 1)."""
-    keys: torch.Tensor
-    """Where the keys of each run begin, and K (R + 1)."""
-    source: torch.Tensor
-    """Node of each key (K)."""
-    order: torch.Tensor
-    """The keys by node, those of a node as they come (K)."""
-    begins: torch.Tensor
-    """Where the keys of each node begin in that order (L)."""
-    most_queries: int
-    """Nodes of the longest run."""
-    most_keys: int
-    """Keys of the run that has most."""
-    is_plain: bool
-    """Whether no node has two children, so that the nodes are the keys."""
-
-    @classmethod
-    def of(cls, depth: IntArray, *, is_plain: bool = False) -> Runs:
-        """The runs of nodes in pre-order at the given depths (L)."""
-        queries = np.append(np.flatnonzero(np.diff(depth, prepend=depth[0]) != 1), len(depth))
-        # The path of a node is what came last at each depth.
-        last, paths = np.empty(int(depth.max()) + 1, dtype=np.int64), []
-        for low, high in pairwise(queries.tolist()):
-            last[depth[low] : depth[high - 1] + 1] = np.arange(low, high)
-            paths.append(last[: depth[high - 1] + 1].copy())
-        keys, source = np.append(0, np.cumsum([len(path) for path in paths])), np.concatenate(paths)
-        counts = np.bincount(source)
-        return cls(
-            queries=torch.from_numpy(queries).to(torch.int32),
-            keys=torch.from_numpy(keys).to(torch.int32),
-            source=torch.from_numpy(source),
-            order=torch.from_numpy(np.argsort(source, kind="stable")),
-            begins=torch.from_numpy(np.cumsum(counts) - counts),
-            most_queries=int(np.diff(queries).max()),
-            most_keys=int(np.diff(keys).max()),
-            is_plain=is_plain,
-        )
-
-    def to(self, device: torch.device | str) -> Runs:
-        """The same on a device."""
-        return replace(self, **moved(self, device))
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """How attention finds its way, in the words of transformers."""
-        return {
-            # Without any, transformers would write one out for the whole pack, by the positions that begin anew.
-            "attention_mask": self.queries.new_zeros((1, 1, 1, 1)),
-            "cu_seq_lens_q": self.queries,
-            "cu_seq_lens_k": self.keys,
-            "max_length_q": self.most_queries,
-            "max_length_k": self.most_keys,
-            **({} if self.is_plain else {"key_copies": [self.source, self.order, self.begins]}),
-        }
 
 
 def attend_over_runs(

@@ -17,10 +17,10 @@ from typing import Self
 import numpy as np
 import torch
 
-from groupwise.batching.flash_runs import Runs
 from groupwise.batching.forest import Forest, Ragged, common_prefix, count_up, grow, sort
 from groupwise.batching.layout import Layout
 from groupwise.batching.predictions import Predictions
+from groupwise.batching.runs import Runs
 from groupwise.batching.units import unit_labels
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample

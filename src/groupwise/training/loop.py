@@ -12,8 +12,9 @@ from groupwise.core.journal import Update
 from groupwise.training.checkpoint import checkpoint_weights, latest_checkpoint, load_checkpoint, save_checkpoint
 from groupwise.training.evaluation import evaluate
 from groupwise.training.gather import gather
-from groupwise.training.metrics import checked, credit_metrics, rollout_metrics
+from groupwise.training.metrics import checked
 from groupwise.training.rescue_metrics import rescue_metrics
+from groupwise.training.rollout_metrics import credit_metrics, rollout_metrics
 from groupwise.training.run import Run
 from groupwise.training.samples import credited, make_samples
 from groupwise.training.speed_metrics import speed_metrics

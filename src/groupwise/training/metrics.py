@@ -6,14 +6,10 @@ its own `extra/...`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from groupwise.core.errors import TrainingError, nearest
-from groupwise.core.records import FAULTS, StopReason, Trajectory
-from groupwise.core.segments import BoolArray, FloatArray
 
 SHARE = "0 to 1"
 EXTRA = "extra/"
@@ -339,48 +335,6 @@ METRICS: dict[str, Metric] = {
 """Every metric that a run may log, by name."""
 
 
-def rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory]) -> dict[str, float]:
-    """What an update's attempts look like; statistics are over the survivors, of which there is at least one."""
-    steps = [step for trajectory in survivors for step in trajectory.steps]
-    groups: dict[str, list[float]] = {}
-    for trajectory in survivors:
-        groups.setdefault(trajectory.task.id, []).append(_score(trajectory))
-    wide = [scores for scores in groups.values() if len(scores) > 1]
-    told = [trajectory.scores["success"] for trajectory in survivors if "success" in trajectory.scores]
-    entropies = [entropy for step in steps for entropy in step.entropy]
-    found = {
-        "rollout/return": _mean([_return(trajectory) for trajectory in survivors]),
-        "rollout/steps": len(steps) / len(survivors),
-        "rollout/valid": _mean([step.valid for step in steps]),
-        "rollout/faults": float(sum(trajectory.stop in FAULTS or not trajectory.steps for trajectory in played)),
-        "rollout/truncated": _mean([trajectory.stop is StopReason.TRUNCATED for trajectory in survivors]),
-        "rollout/group_size": len(survivors) / len(groups),
-        "rollout/zero_spread": _mean([len(set(scores)) == 1 for scores in groups.values()]),
-        "rollout/response_tokens": _mean([len(step.response_ids) for step in steps]),
-        "rollout/cut_off": _mean([step.cut for step in steps]),
-        "rollout/total_steps": float(sum(len(trajectory.steps) for trajectory in played)),
-        "rollout/total_tokens": float(sum(len(step.response_ids) for each in played for step in each.steps)),
-    }
-    # What nobody measured is left out: it is not 0.
-    optional = {
-        "rollout/success": told,
-        "rollout/return_spread": [float(np.std(scores)) for scores in wide],
-        "rollout/entropy": entropies,
-    }
-    return found | {name: _mean(values) for name, values in optional.items() if values}
-
-
-def credit_metrics(values: FloatArray, compared: BoolArray, keep: BoolArray) -> dict[str, float]:
-    """What an update's credit looks like, one entry a step each; nothing where there are none."""
-    if not len(values):
-        return {}
-    return {
-        "credit/compared": float(compared.mean()),
-        "credit/size": float(np.abs(values).mean()),
-        "credit/kept": float(keep.mean()),
-    }
-
-
 def checked(metrics: Mapping[str, float]) -> dict[str, float]:
     """The metrics as they are; a name that the table does not have is an error."""
     for name in metrics:
@@ -390,15 +344,3 @@ def checked(metrics: Mapping[str, float]) -> dict[str, float]:
                 f"elsewhere names its own {EXTRA}..."
             )
     return dict(metrics)
-
-
-def _return(trajectory: Trajectory) -> float:
-    return sum(step.reward for step in trajectory.steps)
-
-
-def _score(trajectory: Trajectory) -> float:
-    return _return(trajectory) if trajectory.outcome is None else trajectory.outcome
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -14,7 +14,8 @@ from groupwise.core.records import Step, StopReason, Task, Trajectory
 from groupwise.core.totals import Totals
 from groupwise.losses import METRICS as LOSS_METRICS
 from groupwise.rollout.waiting import Waiting
-from groupwise.training.metrics import METRICS, checked, credit_metrics, rollout_metrics
+from groupwise.training.metrics import METRICS, checked
+from groupwise.training.rollout_metrics import credit_metrics, rollout_metrics
 from groupwise.training.speed_metrics import speed_metrics
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "build_metrics.py"

@@ -1,0 +1,64 @@
+"""What the attempts of an update look like, and the credit of their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from groupwise.core.records import FAULTS, StopReason, Trajectory
+from groupwise.core.segments import BoolArray, FloatArray
+
+
+def rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory]) -> dict[str, float]:
+    """What an update's attempts look like; statistics are over the survivors, of which there is at least one."""
+    steps = [step for trajectory in survivors for step in trajectory.steps]
+    groups: dict[str, list[float]] = {}
+    for trajectory in survivors:
+        groups.setdefault(trajectory.task.id, []).append(_score(trajectory))
+    wide = [scores for scores in groups.values() if len(scores) > 1]
+    told = [trajectory.scores["success"] for trajectory in survivors if "success" in trajectory.scores]
+    entropies = [entropy for step in steps for entropy in step.entropy]
+    found = {
+        "rollout/return": _mean([_return(trajectory) for trajectory in survivors]),
+        "rollout/steps": len(steps) / len(survivors),
+        "rollout/valid": _mean([step.valid for step in steps]),
+        "rollout/faults": float(sum(trajectory.stop in FAULTS or not trajectory.steps for trajectory in played)),
+        "rollout/truncated": _mean([trajectory.stop is StopReason.TRUNCATED for trajectory in survivors]),
+        "rollout/group_size": len(survivors) / len(groups),
+        "rollout/zero_spread": _mean([len(set(scores)) == 1 for scores in groups.values()]),
+        "rollout/response_tokens": _mean([len(step.response_ids) for step in steps]),
+        "rollout/cut_off": _mean([step.cut for step in steps]),
+        "rollout/total_steps": float(sum(len(trajectory.steps) for trajectory in played)),
+        "rollout/total_tokens": float(sum(len(step.response_ids) for each in played for step in each.steps)),
+    }
+    # What nobody measured is left out: it is not 0.
+    optional = {
+        "rollout/success": told,
+        "rollout/return_spread": [float(np.std(scores)) for scores in wide],
+        "rollout/entropy": entropies,
+    }
+    return found | {name: _mean(values) for name, values in optional.items() if values}
+
+
+def credit_metrics(values: FloatArray, compared: BoolArray, keep: BoolArray) -> dict[str, float]:
+    """What an update's credit looks like, one entry a step each; nothing where there are none."""
+    if not len(values):
+        return {}
+    return {
+        "credit/compared": float(compared.mean()),
+        "credit/size": float(np.abs(values).mean()),
+        "credit/kept": float(keep.mean()),
+    }
+
+
+def _return(trajectory: Trajectory) -> float:
+    return sum(step.reward for step in trajectory.steps)
+
+
+def _score(trajectory: Trajectory) -> float:
+    return _return(trajectory) if trajectory.outcome is None else trajectory.outcome
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
