@@ -89,7 +89,6 @@ def _undisguised(layout: Pack, lookup: torch.Tensor) -> Pack:
     return replace(
         layout,
         input_ids=input_ids,
-        target=target,
         predictions=Predictions.of(layout.predictor.numpy(), target.numpy()),
         largest_id=int(max(input_ids.max(), target.max())),
     )

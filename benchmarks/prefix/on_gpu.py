@@ -266,7 +266,7 @@ class Bench:
             train(net, update)
             found[name] = {
                 "tokens": len(fullest),
-                "trained_tokens": len(fullest.target),
+                "trained_tokens": len(fullest.sample),
                 "peak_gigabytes": peak_bytes(lambda update=update: train(net, update)) / 1e9,
             }
         return found

@@ -98,7 +98,7 @@ def work(config: Any, layouts: Layouts, *, checkpointed: bool) -> Work:
     )
     tokens = sum(map(len, layouts))
     pairs = sum(int((layout.position_ids + 1).sum()) for layout in layouts)
-    predicting = sum(len(torch.unique(layout.predictor)) for layout in layouts)
+    predicting = sum(len(layout.predictions.node) for layout in layouts)
     body = 2.0 * weights * tokens + 4.0 * query * config.num_hidden_layers * pairs
     head = 2.0 * config.vocab_size * config.hidden_size * predicting
     return Work(useful=3 * (body + head), done=(4 if checkpointed else 3) * body + 4 * head)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from groupwise.batching import Pack, pack, padded, token_logps
+from groupwise.batching.predictions import Predictions
 from groupwise.batching.tree_attention import BLOCK
 from groupwise.core.sample import Sample
 from tests.equivalence.models import FAMILIES, build
@@ -181,7 +182,8 @@ def test_gradient_comes_from_the_weighed_targets_alone(samples: list[Sample], la
     found = []
     for target in (layout.target, wrong):
         model.zero_grad()
-        logp, _ = token_logps(model, dataclasses.replace(layout, target=target))
+        predictions = Predictions.of(layout.predictor.numpy(), target.numpy())
+        logp, _ = token_logps(model, dataclasses.replace(layout, predictions=predictions))
         logp[chosen].sum().backward()
         found.append({name: one.grad.clone() for name, one in model.named_parameters()})
     assert all(torch.equal(found[0][name], gradient) for name, gradient in found[1].items())

@@ -91,6 +91,22 @@ def test_checkpointed_layers_and_compiled_ones_have_the_same_gradient() -> None:
     assert apart(update(again, loss, samples, packs)[1], expected) < 1e-5
 
 
+def test_checkpointed_layers_and_compiled_ones_in_half_precision() -> None:
+    """As the learner trains: float32 weights under autocast, packs read over runs."""
+    samples, loss = rollouts(2), RECIPES["grpo"]().loss
+    assert loss is not None
+    exact = update(model_of("qwen2"), loss, samples, padded(samples))[1]
+    packs = pack(samples, token_budget=1500, gate=0.0)
+    model = model_of("qwen2")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        noise = apart(update(model, loss, samples, padded(samples))[1], exact)
+        _checkpoint(model)  # type: ignore[arg-type]
+        assert apart(update(model, loss, samples, packs)[1], exact) < 1.25 * noise
+        for layer in model.model.layers:  # type: ignore[union-attr]
+            layer.compile(dynamic=True)
+        assert apart(update(model, loss, samples, packs)[1], exact) < 1.25 * noise
+
+
 @pytest.mark.parametrize("window", [None, 2])
 def test_attention_over_runs_is_that_of_the_mask(window: int | None) -> None:
     """In bfloat16, to its rounding: a wrong key would show in the first digit."""
@@ -98,7 +114,9 @@ def test_attention_over_runs_is_that_of_the_mask(window: int | None) -> None:
     (packed,) = (each.to("cuda") for each in pack(rollouts(window), token_budget=100_000, gate=0.0))
     query = torch.randn(1, 4, len(packed), 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     key, value = (torch.randn_like(query[:, :2]).requires_grad_() for _ in range(2))
-    asked = {name: each for name, each in gpu_attention.inputs(packed, torch.bfloat16).items() if "_ids" not in name}
+    asked = {
+        name: each for name, each in gpu_attention.inputs(packed, torch.bfloat16, 32).items() if "_ids" not in name
+    }
     found, _ = gpu_attention.attention(nn.Identity(), query, key, value, scaling=0.3, **asked)
     states = (query, key, value)
     exact = [each.float() for each in states]

@@ -66,6 +66,12 @@ class CausalLM:
         """Whether its layers bend the scores of attention towards a bound."""
         return getattr(self.config, "attn_logit_softcapping", None) is not None
 
+    @property
+    def head_width(self) -> int:
+        """How wide the heads of its attention are."""
+        width = getattr(self.config, "head_dim", None)
+        return int(width or self.config.hidden_size // self.config.num_attention_heads)
+
     def attend_by(self, name: str) -> None:
         """Have the layers attend by another of the implementations that transformers knows."""
         self.body.set_attn_implementation(name)  # type: ignore[operator]

@@ -20,13 +20,16 @@ IN_TORCH = find_spec("torch.nn.attention.varlen") is not None
 """Whether torch knows rows of unequal length in the form that is used here."""
 LEAST_CAPABILITY = (8, 0)
 """What a GPU must be capable of, in CUDA's numbers."""
+WIDTHS = range(8, 257, 8)
+"""How wide heads may be."""
 
 
-def is_known_to(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether flash attention computes on a device in some precision."""
+def is_known_to(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether flash attention computes on a device in some precision with heads of a width."""
     return (
         IN_TORCH
         and dtype in (torch.bfloat16, torch.float16)
+        and width in WIDTHS
         and device.type == "cuda"
         and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
     )

@@ -26,7 +26,12 @@ class FusedHeadLogps(torch.autograd.Function):
         bias_V: torch.Tensor | None,
         work: Work,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        head, bend, row_T, target_T = _narrow(work.head, hidden_UH), _bend(work), work.said.row, work.said.target
+        head, bend, row_T, target_T = (
+            _narrow(work.head, hidden_UH),
+            _bend(work),
+            work.predictions.row,
+            work.predictions.target,
+        )
         logp_T = hidden_UH.new_empty(len(target_T), dtype=wide(hidden_UH.dtype))
         normaliser_U = logp_T.new_empty(len(hidden_UH))
         entropy_U = torch.empty_like(normaliser_U) if work.tiling.entropy else normaliser_U.new_empty(0)
@@ -61,7 +66,7 @@ class FusedHeadLogps(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden_UH)
         grad_weight = torch.zeros_like(weight_VH, dtype=normaliser_U.dtype) if needs_weight else None
         grad_bias = torch.zeros_like(bias_V, dtype=normaliser_U.dtype) if needs_bias else None
-        into = _Into.of(work.said, into_logp_T)
+        into = _Into.of(work.predictions, into_logp_T)
         for chunk in work.chunks():
             rows, hidden = chunk.rows, hidden_UH[chunk.rows]
             total = grad_hidden.new_zeros(hidden.shape, dtype=normaliser_U.dtype)
@@ -95,10 +100,15 @@ class _Into:
     others: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None  # rows, token ids and gradients; None = no others
 
     @classmethod
-    def of(cls, said: Predictions, into_T: torch.Tensor) -> _Into:
-        row = into_T.new_zeros(len(said.node)).index_add_(0, said.row, into_T)
-        others = said.row[said.others], said.target[said.others], into_T[said.others]
-        return cls(row, said.target[said.first], into_T[said.first], others if len(said.others) else None)
+    def of(cls, predictions: Predictions, into_T: torch.Tensor) -> _Into:
+        row = into_T.new_zeros(len(predictions.node)).index_add_(0, predictions.row, into_T)
+        others = predictions.row[predictions.others], predictions.target[predictions.others], into_T[predictions.others]
+        return cls(
+            row,
+            predictions.target[predictions.first],
+            into_T[predictions.first],
+            others if len(predictions.others) else None,
+        )
 
     def add_others(
         self, grad_UV: torch.Tensor, raw_UV: torch.Tensor, chunk: Chunk, low: int, high: int, bend: Bend

@@ -1,7 +1,7 @@
 """Attention of packs on a GPU, on models as they are: transformers lets an attention function be registered by name.
 
-In half precision it is flash attention over the runs of the forest (`flash_runs`), in float32, which flash attention
-does not know, FlexAttention under block masks (`block_masks`). Without a pack it is what the model had before.
+In half precision it is flash attention over the runs of the forest (`flash_runs`); in float32, and for heads that flash
+attention does not know, FlexAttention under block masks (`block_masks`). Without a pack it is `sdpa`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ _masks: WeakKeyDictionary[Pack, TreeKeys] = WeakKeyDictionary()
 """Masks of packs: an update reads a pack several times."""
 
 
-def inputs(pack: Pack, dtype: torch.dtype) -> dict[str, Any]:
+def inputs(pack: Pack, dtype: torch.dtype, width: int) -> dict[str, Any]:
     """What the body of a model is called with: tokens, positions, and how attention finds its way.
 
     Args:
         pack: Samples, on a GPU.
         dtype: What attention will be computed in.
+        width: How wide its heads are.
     """
-    if pack.runs is not None and flash_runs.is_known_to(pack.end.device, dtype):
+    if pack.runs is not None and flash_runs.is_known_to(pack.end.device, dtype, width):
         return {"input_ids": pack.input_ids, "position_ids": pack.position_ids, **pack.runs.inputs}
     if pack not in _masks:
         _masks[pack] = tree_keys(whole_blocks(pack.end))

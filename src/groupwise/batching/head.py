@@ -73,17 +73,17 @@ class Softmax:
 
 
 def head_logps(
-    head: Head, hidden_UH: torch.Tensor, said: Predictions, tiling: Tiling
+    head: Head, hidden_UH: torch.Tensor, predictions: Predictions, tiling: Tiling
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probability of each target (T), and the entropy at each node (U) where asked; both differentiable.
 
     Args:
         head: The model's output layer.
         hidden_UH: Hidden state of each predicting node.
-        said: Which of them predicts what.
+        predictions: Which of them predicts what.
         tiling: Sizes and temperature.
     """
-    work = Work(head=head, tiling=tiling, said=said)
+    work = Work(head=head, tiling=tiling, predictions=predictions)
     device = hidden_UH.device.type
     function = FusedHeadLogps if device == "cuda" else _HeadLogps
     apply = cast(Callable[..., tuple[torch.Tensor, torch.Tensor]], function.apply)
@@ -105,7 +105,7 @@ class _HeadLogps(torch.autograd.Function):
         bias_V: torch.Tensor | None,
         work: Work,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        head, tiling, row_T, target_T = work.head, work.tiling, work.said.row, work.said.target
+        head, tiling, row_T, target_T = work.head, work.tiling, work.predictions.row, work.predictions.target
         logp_T = hidden_UH.new_empty(len(target_T), dtype=wide(hidden_UH.dtype))
         normaliser_U = logp_T.new_empty(len(hidden_UH))
         entropy_U = torch.empty_like(normaliser_U) if tiling.entropy else normaliser_U.new_empty(0)
@@ -130,7 +130,7 @@ class _HeadLogps(torch.autograd.Function):
     def backward(ctx: Any, into_logp_T: torch.Tensor, into_entropy_U: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         hidden_UH, weight_VH, bias_V, normaliser_U, entropy_U = ctx.saved_tensors
         tiling, head = ctx.work.tiling, replace(ctx.work.head, weight=weight_VH, bias=bias_V)
-        row_T, target_T = ctx.work.said.row, ctx.work.said.target
+        row_T, target_T = ctx.work.predictions.row, ctx.work.predictions.target
         factor = head.scale / tiling.temperature
         needs_weight, needs_bias = ctx.needs_input_grad[1:3]
         wide = normaliser_U.dtype

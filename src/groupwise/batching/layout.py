@@ -26,16 +26,12 @@ class Layout:
     """Tokens as the model reads them, in rows."""
     position_ids: torch.Tensor
     """Position of each of them in every sample through it."""
-    predictor: torch.Tensor
-    """Place in the flattened rows whose hidden state predicts each trained token (T)."""
-    target: torch.Tensor
-    """Token id of each trained token (T)."""
     sample: torch.Tensor
     """Sample of each trained token (T), numbered as in the list handed in; ascending."""
     position: torch.Tensor
     """Position of each trained token in its response (T), from 0."""
     predictions: Predictions
-    """`predictor` and `target` as the head reads them."""
+    """Which places predict which of them, as the head reads it."""
     members: tuple[int, ...]
     """The samples it holds, ascending."""
     longest: int
@@ -44,6 +40,16 @@ class Layout:
     """Largest token id: the vocabulary a model must have."""
     raw_tokens: int
     """Tokens of its samples, none shared and no padding."""
+
+    @property
+    def predictor(self) -> torch.Tensor:
+        """Place in the flattened rows whose hidden state predicts each trained token (T)."""
+        return self.predictions.node[self.predictions.row][self.predictions.back]
+
+    @property
+    def target(self) -> torch.Tensor:
+        """Token id of each trained token (T)."""
+        return self.predictions.target[self.predictions.back]
 
     def to(self, device: torch.device | str) -> Self:
         """The same layout on a device."""

@@ -117,11 +117,11 @@ def _token_logps(
     inputs = pack_inputs(halves, layout, dense=dense) if isinstance(layout, Pack) else layout.inputs
     hidden = halves.hidden_states(**inputs).flatten(0, 1)
     # A distribution belongs to the node, whoever asks for one of its tokens.
-    said = layout.predictions
-    logp, entropy_U = head_logps(halves.head, hidden.index_select(0, said.node), said, tiling)
+    predictions = layout.predictions
+    logp, entropy_U = head_logps(halves.head, hidden.index_select(0, predictions.node), predictions, tiling)
     # index_select, whose gradient is added up in one order; that of indexing is not, in parallel.
-    logp = logp.index_select(0, said.back)
-    row_T = said.row.index_select(0, said.back)
+    logp = logp.index_select(0, predictions.back)
+    row_T = predictions.row.index_select(0, predictions.back)
     return logp, None if entropy_U is None else entropy_U.index_select(0, row_T)
 
 

@@ -28,7 +28,7 @@ def pack_inputs(halves: CausalLM, pack: Pack, *, dense: bool = False) -> dict[st
         gpu_attention.register()
         halves.attend_by(gpu_attention.NAME)
     if on_gpu and halves.attention == gpu_attention.NAME and not dense:
-        return gpu_attention.inputs(pack, halves.computes_in)
+        return gpu_attention.inputs(pack, halves.computes_in, halves.head_width)
     mask = attention_mask(pack, implementation=halves.attention, dtype=next(halves.body.parameters()).dtype)
     return {"input_ids": pack.input_ids, "position_ids": pack.position_ids, "attention_mask": mask}
 

@@ -78,12 +78,12 @@ class Work:
     """The output layer."""
     tiling: Tiling
     """Sizes and temperature."""
-    said: Predictions
+    predictions: Predictions
     """Which nodes predict what."""
 
     def chunks(self) -> Iterator[Chunk]:
         """The nodes, some at a time."""
-        starts, step = self.said.starts, self.tiling.rows
+        starts, step = self.predictions.starts, self.tiling.rows
         for low in range(0, len(starts) - 1, step):
             high = min(low + step, len(starts) - 1)
             yield Chunk(rows=slice(low, high), pairs=slice(int(starts[low]), int(starts[high])))

@@ -27,7 +27,7 @@ from groupwise.core.sample import Sample
 from groupwise.core.segments import IntArray
 
 GATE = 1.3
-"""Raw tokens per distinct token from which sharing pays; below it, rows side by side do with simpler attention."""
+"""Raw tokens per distinct token from which sharing pays; below it, rows side by side need no copies of keys."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,16 +47,11 @@ class Pack(Layout):
     def __len__(self) -> int:
         return self.input_ids.shape[1]
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing is shared: the samples lie side by side, each from its first token."""
-        return self.raw_tokens == len(self)
-
     def to(self, device: torch.device | str) -> Self:
         """The same pack on a device; what a GPU reads it by is worked out before."""
         runs = self.runs
         if runs is None and torch.device(device).type == "cuda":
-            runs = Runs.of(self.position_ids[0].cpu().numpy(), is_plain=self.is_plain)
+            runs = Runs.of(self.position_ids[0].cpu().numpy())
         return replace(super().to(device), runs=runs.to(device) if runs else None)
 
 
@@ -216,8 +211,6 @@ def _pack(grown: Forest, members: IntArray, trained: IntArray, targets: Ragged) 
         input_ids=torch.from_numpy(grown.token)[None],
         position_ids=torch.from_numpy(grown.depth)[None],
         end=torch.from_numpy(grown.end),
-        predictor=torch.from_numpy(predictor),
-        target=torch.from_numpy(target),
         sample=torch.from_numpy(np.repeat(trained[members], responses)),
         position=torch.from_numpy(position),
         predictions=Predictions.of(predictor, target),

@@ -106,8 +106,6 @@ def _rows(samples: Sequence[Sample], members: list[int], *, width: int | None, p
         input_ids=torch.from_numpy(input_ids),
         attention_mask=torch.from_numpy(is_token),
         position_ids=torch.arange(width).expand(len(members), width),
-        predictor=torch.from_numpy(predictor),
-        target=torch.from_numpy(targets.flat),
         predictions=Predictions.of(predictor, targets.flat),
         sample=torch.from_numpy(np.repeat(np.array(members, dtype=np.int64), responses)),
         position=torch.from_numpy(position),

@@ -40,11 +40,9 @@ class Runs:
     """Nodes of the longest run."""
     most_keys: int
     """Keys of the run that has most."""
-    is_plain: bool
-    """Whether no node has two children, so that the nodes are the keys."""
 
     @classmethod
-    def of(cls, depth: IntArray, *, is_plain: bool = False) -> Runs:
+    def of(cls, depth: IntArray) -> Runs:
         """The runs of nodes in pre-order at the given depths (L)."""
         queries = np.append(np.flatnonzero(np.diff(depth, prepend=depth[0]) != 1), len(depth))
         # The path of a node is what came last at each depth.
@@ -62,12 +60,16 @@ class Runs:
             begins=torch.from_numpy(np.cumsum(counts) - counts),
             most_queries=int(np.diff(queries).max()),
             most_keys=int(np.diff(keys).max()),
-            is_plain=is_plain,
         )
 
     def to(self, device: torch.device | str) -> Runs:
         """The same on a device."""
         return replace(self, **moved(self, device))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no node has two children, so that the nodes are the keys."""
+        return len(self.source) == len(self.begins)
 
     @property
     def inputs(self) -> dict[str, Any]:

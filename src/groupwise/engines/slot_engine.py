@@ -22,7 +22,7 @@ from groupwise.core.errors import EngineFault
 from groupwise.engines.draws import uniforms
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.slot_cache import HeadShape, SlotCache
-from groupwise.engines.slot_prefill import Prefill
+from groupwise.engines.slot_prefill import LIGHT, Prefill
 from groupwise.engines.slot_rows import SlotRows
 from groupwise.engines.slot_step import DecodingStep
 from groupwise.engines.slot_table import Row, SlotTable
@@ -78,6 +78,7 @@ class SlotEngine:
         self._model = bare(model)
         self._limit = _shortest_window(self._model)
         self._heads, self._dtype = _head_shapes(self._model)
+        self._num_weights = sum(weight.numel() for weight in self._model.parameters())
         self._use_graphs, self._use_kernel = use_graphs, use_kernel
         self._rows, self._memory, self._batch_tokens = rows, memory, batch_tokens
         self._room = Room(slots=0, width=0, tokens=0, stops=0)
@@ -193,7 +194,8 @@ class SlotEngine:
         for row, slot in zip(new, free, strict=False):
             self._table.seat(row, slot)
         started = [*going_on, *new]
-        Prefill(self._model.base_model, step.cache, batch_tokens=self._batch_tokens).read(started)
+        body, light = self._model.base_model, LIGHT / (2 * self._num_weights)
+        Prefill(body, step.cache, batch_tokens=self._batch_tokens, light_tokens=light).read(started)
         step.rows.start([row.slot for row in started], [row.request for row in started])
 
     def _decode(self, step: DecodingStep, most_steps: int) -> None:

@@ -159,8 +159,12 @@ def _variations(name: str) -> dict[str, tuple[int, ...]]:
 @cache
 def _gold(name: str, variation: int, simplifications: str) -> tuple[str, ...]:
     """The gold path; making it takes seconds, so a simulator of its own does it when it is first asked for."""
-    java = _loaded(name, variation, simplifications, True)
-    return tuple(str(action) for action in java.getGoldActionSequence())
+    maker = Simulator(lambda: [_loaded(name, variation, simplifications, True)], _step)
+    return tuple(maker.ask(_gold_actions))
+
+
+def _gold_actions(java: list[Any]) -> list[str]:
+    return texts_of(virtual_machine(ENV, PACKAGE, JAR), java[0].getGoldActionSequence())
 
 
 def _line(text: str) -> str:

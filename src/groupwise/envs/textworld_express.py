@@ -155,9 +155,13 @@ def _begin(task: Task, *, with_gold: bool = False) -> list[Any]:
 def _gold(task: Task) -> tuple[str, ...]:
     """The gold path, made by a simulator of its own when it is first asked for: most attempts never ask."""
     if task.id not in _GOLD:
-        java, _ = _begin(task, with_gold=True)
-        _GOLD[task.id] = tuple(texts_of(virtual_machine(ENV, PACKAGE, JAR), java.getGoldActionSequence()))
+        maker = Simulator(partial(_begin, task, with_gold=True), _step)
+        _GOLD[task.id] = tuple(maker.ask(_gold_actions))
     return _GOLD[task.id]
+
+
+def _gold_actions(java: list[Any]) -> list[str]:
+    return texts_of(virtual_machine(ENV, PACKAGE, JAR), java[0].getGoldActionSequence())
 
 
 def _step(java: list[Any], action: str) -> None:

@@ -2,7 +2,7 @@
 
 Weights that never arrive look like staleness for weeks. One short score a hand-over finds it at once, also where an
 update moves the weights so little that the old ones would pass for the new: then the engine agrees better with what the
-learner said before.
+learner said before, or says to the last bit what it said itself.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Canary:
         self._prompt, self._response = tuple(prompt_ids), tuple(response_ids)
         self._allowed = allowed
         self._before: list[float] | None = None
+        self._found: Sequence[float] = ()
         self._noise = 0.0
 
     def check(self, engine: Engine, model: PreTrainedModel, *, version: int) -> float:
@@ -61,13 +62,14 @@ class Canary:
         wanted = self._said_by(model)
         gap = _distance(found, wanted)
         moved = 0.0 if self._before is None else _distance(wanted, self._before)
-        if not gap <= self._allowed.gap or self._has_stayed(gap, moved):  # NaN is no agreement
+        has_stayed = self._has_stayed(gap, moved) or (moved > self._allowed.rounding and [*found] == [*self._found])
+        if not gap <= self._allowed.gap or has_stayed:  # NaN is no agreement
             raise TrainingError(
                 f"after the hand-over of version {version} the engine and the learner disagree by {gap:.3g} nats on a "
                 f"fixed prompt (allowed {self._allowed.gap:g}; the update moved the learner by {moved:.3g}): the "
                 "engine did not take the weights over"
             )
-        self._before, self._noise = wanted, max(self._noise, gap)
+        self._before, self._found, self._noise = wanted, found, max(self._noise, gap)
         return gap
 
     def _has_stayed(self, gap: float, moved: float) -> bool:

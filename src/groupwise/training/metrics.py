@@ -115,11 +115,11 @@ METRICS: dict[str, Metric] = {
         "0 with `credit/groups_with_signal` low: nothing of the other kind is remembered yet, or it lies too far back.",
     ),
     "credit/in_even_groups": Metric(
-        "share of all credit (absolute) that lies in groups whose attempts all did equally well, and that nothing was "
-        "done for",
+        "share of all credit (absolute) that lies in groups whose attempts all had the same score and the same sum of "
+        "rewards, and that nothing was done for",
         SHARE,
-        "High where rewards are sparse: something small rules the update, such as a penalty divided by its own "
-        "deviation; set `invalid_penalty` to 0, or `scale` to `none` (docs/adr/0006-invalid-penalty.md).",
+        "High: something small rules the update, such as a penalty divided by its own deviation; set `invalid_penalty` "
+        "to 0, or `scale` to `none` (docs/adr/0006-invalid-penalty.md). Lengths alone count too, under discounting.",
     ),
     "credit/compared": Metric(
         "share of steps that somebody else was compared with",

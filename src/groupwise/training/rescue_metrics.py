@@ -23,11 +23,17 @@ def rescue_metrics(gathered: Gathered, credit: Credited) -> dict[str, float]:
     joined = {one.task for one in gathered.recalled}
     was_helped = [task in joined or any(_is_touched(gathered.chosen[n]) for n in groups[task]) for task in groups]
     rescued = [all(each) for each in zip(has_signal, is_even, was_helped, strict=True)]
+    is_same = [len({_earned(gathered.chosen[number]) for number in members}) == 1 for members in groups.values()]
     size = [sum(abs(value) for number in members for value in earned[number]) for members in groups.values()]
-    left_even = [each for each, even, helped in zip(size, is_even, was_helped, strict=True) if even and not helped]
+    left_even = [each for each, same, helped in zip(size, is_same, was_helped, strict=True) if same and not helped]
     found = {"credit/groups_with_signal": _mean(has_signal), "credit/groups_rescued": _mean(rescued)}
     found["credit/in_even_groups"] = sum(left_even) / sum(size) if any(size) else 0.0
     return found | _replay(gathered) | _guidance(gathered.chosen) | _shaping(gathered.chosen, groups)
+
+
+def _earned(trajectory: Trajectory) -> tuple[float, float]:
+    """The score of an attempt and what its steps earned: neither says anything where all members have the same."""
+    return score_of(trajectory), sum(step.reward for step in trajectory.steps)
 
 
 def _is_touched(trajectory: Trajectory) -> bool:

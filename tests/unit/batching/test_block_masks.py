@@ -115,7 +115,7 @@ def test_the_worked_example_of_segments(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_padding_sees_itself_alone_and_is_nobodys() -> None:
     placed = _one_pack(2, 3)
-    found = inputs(placed, torch.float32)
+    found = inputs(placed, torch.float32, 8)
     missing = -len(placed) % BLOCK
     assert missing
     assert found["input_ids"].shape == found["position_ids"].shape == (1, len(placed) + missing)
@@ -126,7 +126,7 @@ def test_padding_sees_itself_alone_and_is_nobodys() -> None:
 
 def test_a_pack_has_one_mask() -> None:
     placed = _one_pack(2, 3)
-    assert inputs(placed, torch.float32)["attention_mask"] is inputs(placed, torch.float32)["attention_mask"]
+    assert inputs(placed, torch.float32, 8)["attention_mask"] is inputs(placed, torch.float32, 8)["attention_mask"]
 
 
 def test_a_forest_with_one_chain_is_causal() -> None:

@@ -75,7 +75,7 @@ def _repeated(states: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture
 def _any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flash_runs, "is_known_to", lambda device, dtype: dtype == torch.bfloat16)
+    monkeypatch.setattr(flash_runs, "is_known_to", lambda device, dtype, width: dtype == torch.bfloat16)
     monkeypatch.setattr(flash_runs, "_flash", _rows)
     monkeypatch.setattr(flash_runs, "_flash_backward", _rows_backward)
 
@@ -89,7 +89,7 @@ def _packs() -> list[Pack]:
 
 def _with_runs(placed: Pack) -> Pack:
     """As on a GPU."""
-    return replace(placed, runs=Runs.of(placed.position_ids[0].numpy(), is_plain=placed.is_plain))
+    return replace(placed, runs=Runs.of(placed.position_ids[0].numpy()))
 
 
 @pytest.mark.usefixtures("_any_machine")
@@ -98,8 +98,8 @@ def test_attention_and_its_gradients_are_those_of_the_mask(placed: Pack) -> None
     torch.manual_seed(0)
     query = torch.randn(1, 4, len(placed), 8, requires_grad=True)
     key, value = (torch.randn(1, 2, len(placed), 8, requires_grad=True) for _ in range(2))
-    asked = {name: each for name, each in inputs(placed, torch.bfloat16).items() if not name.endswith("_ids")}
-    assert ("key_copies" in asked) == (not placed.is_plain)
+    asked = {name: each for name, each in inputs(placed, torch.bfloat16, 8).items() if not name.endswith("_ids")}
+    assert ("key_copies" in asked) == (placed.raw_tokens > len(placed))
     found, _ = gpu_attention.attention(torch.nn.Identity(), query, key, value, scaling=0.3, **asked)
     expected = sdpa(query, key, value, attn_mask=dense_mask(placed), scale=0.3, enable_gqa=True).transpose(1, 2)
     torch.testing.assert_close(found, expected)
@@ -113,19 +113,21 @@ def test_attention_and_its_gradients_are_those_of_the_mask(placed: Pack) -> None
 def test_rows_side_by_side_are_given_by_where_they_begin() -> None:
     samples = stepwise(attempts=2, window=2)
     (placed,) = (_with_runs(each) for each in pack(samples, token_budget=10_000, share=False))
-    found = inputs(placed, torch.bfloat16)
+    found = inputs(placed, torch.bfloat16, 8)
     assert found["attention_mask"].shape == (1, 1, 1, 1)  # a stand-in: nothing is masked
     ends = torch.tensor([len(sample.token_ids) - 1 for sample in samples]).cumsum(0)
     assert found["cu_seq_lens_q"].tolist() == [0, *ends.tolist()]
     assert found["max_length_q"] == max(len(sample.token_ids) - 1 for sample in samples)
     assert found["cu_seq_lens_k"].tolist() == found["cu_seq_lens_q"].tolist()
     assert "key_copies" not in found
-    assert "cu_seq_lens_q" not in inputs(placed, torch.float32)  # flash attention has no float32
+    assert "cu_seq_lens_q" not in inputs(placed, torch.float32, 8)  # flash attention has no float32
 
 
 def test_flash_attention_is_for_half_precision_on_a_gpu() -> None:
-    assert not flash_runs.is_known_to(torch.device("cpu"), torch.bfloat16)
-    assert not flash_runs.is_known_to(torch.device("cuda"), torch.float32)
+    assert not flash_runs.is_known_to(torch.device("cpu"), torch.bfloat16, 64)
+    assert not flash_runs.is_known_to(torch.device("cuda"), torch.float32, 64)
+    assert not flash_runs.is_known_to(torch.device("cuda"), torch.bfloat16, 20)
+    assert not flash_runs.is_known_to(torch.device("cuda"), torch.bfloat16, 320)
 
 
 @pytest.mark.usefixtures("_any_machine")
@@ -133,7 +135,7 @@ def test_flash_attention_is_for_half_precision_on_a_gpu() -> None:
 def test_compilers_are_told_the_truth_about_it(placed: Pack) -> None:
     """Shapes, strides, gradients: what torch checks of an operation, then a whole graph of it."""
     states = [torch.randn(len(placed), heads, 8, requires_grad=True) for heads in (4, 2, 2)]
-    asked = inputs(placed, torch.bfloat16)
+    asked = inputs(placed, torch.bfloat16, 8)
     bounds = [asked["cu_seq_lens_q"], asked["cu_seq_lens_k"]]
     longest = [asked["max_length_q"], asked["max_length_k"]]
     torch.library.opcheck(flash_runs._attend, (*states, bounds, longest, asked.get("key_copies", []), 0.3))

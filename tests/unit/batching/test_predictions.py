@@ -10,23 +10,23 @@ from groupwise.batching.predictions import Predictions
 
 
 def test_the_worked_example() -> None:
-    said = Predictions.of(np.array([1, 2, 1, 2]), np.array([3, 4, 3, 5]))
-    assert (said.node.tolist(), said.row.tolist(), said.target.tolist()) == ([1, 2], [0, 0, 1, 1], [3, 3, 4, 5])
-    assert (said.back.tolist(), said.first.tolist(), said.others.tolist()) == ([0, 2, 1, 3], [0, 2], [1, 3])
-    assert said.starts.tolist() == [0, 2, 4]
+    found = Predictions.of(np.array([1, 2, 1, 2]), np.array([3, 4, 3, 5]))
+    assert (found.node.tolist(), found.row.tolist(), found.target.tolist()) == ([1, 2], [0, 0, 1, 1], [3, 3, 4, 5])
+    assert (found.back.tolist(), found.first.tolist(), found.others.tolist()) == ([0, 2, 1, 3], [0, 2], [1, 3])
+    assert found.starts.tolist() == [0, 2, 4]
 
 
 @given(pairs=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=30))
 def test_every_token_is_found_again_at_its_node(pairs: list[tuple[int, int]]) -> None:
     predictor, target = (np.array([pair[i] for pair in pairs], dtype=np.int64) for i in (0, 1))
-    said = Predictions.of(predictor, target)
-    assert said.node.tolist() == sorted(set(predictor.tolist()))
-    assert said.node[said.row][said.back].tolist() == predictor.tolist()
-    assert said.target[said.back].tolist() == target.tolist()
-    assert said.row.tolist() == sorted(said.row.tolist())
-    assert sorted([*said.first.tolist(), *said.others.tolist()]) == list(range(len(pairs)))
-    assert said.row[said.first].tolist() == list(range(len(said.node)))
-    assert said.starts.tolist() == [*said.first.tolist(), len(pairs)]
+    found = Predictions.of(predictor, target)
+    assert found.node.tolist() == sorted(set(predictor.tolist()))
+    assert found.node[found.row][found.back].tolist() == predictor.tolist()
+    assert found.target[found.back].tolist() == target.tolist()
+    assert found.row.tolist() == sorted(found.row.tolist())
+    assert sorted([*found.first.tolist(), *found.others.tolist()]) == list(range(len(pairs)))
+    assert found.row[found.first].tolist() == list(range(len(found.node)))
+    assert found.starts.tolist() == [*found.first.tolist(), len(pairs)]
 
 
 def test_it_moves_with_its_layout() -> None:

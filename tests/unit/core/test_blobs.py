@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.core.blobs import pack, unpack
+from groupwise.core.records import Origin
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(LEAVES, lambda some: st.lists(some) | st.dictionaries(st.text(), some), max_leaves=20)
@@ -22,3 +25,13 @@ def test_what_is_no_number_comes_back_too() -> None:
     lost, most = unpack(pack([math.nan, -math.inf]))
     assert math.isnan(lost)
     assert most == -math.inf
+
+
+def test_a_name_among_several_is_written_as_its_text() -> None:
+    assert unpack(pack({"origin": Origin.REPLAYED, "ids": (1, 2)})) == {"origin": "replayed", "ids": [1, 2]}
+
+
+@pytest.mark.parametrize("value", [{1, 2}, frozenset("a"), b"bytes", Path("here"), [1, {2}], {"a": [b""]}, {(1, 2): 3}])
+def test_what_json_has_no_form_for_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match=r"has no form in JSON|JSON names are text"):
+        pack(value)

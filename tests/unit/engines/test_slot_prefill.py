@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.engines.slot_cache import SlotCache
-from groupwise.engines.slot_prefill import LIGHT, ROOM, WASTE, Prefill
+from groupwise.engines.slot_prefill import ROOM, WASTE, Prefill
 
+LIGHT = 8192
 BUDGET = 4 * LIGHT
 
 
 def batches(lengths: list[int], budget: int = BUDGET) -> list[list[int]]:
     cache = SlotCache.empty([(1, 1, 1)], slots=1, width=1, dtype=torch.float32, device=torch.device("cpu"))
-    return list(Prefill(None, cache, batch_tokens=budget)._batches(lengths, lambda length: length))
+    return list(Prefill(None, cache, batch_tokens=budget, light_tokens=LIGHT)._batches(lengths, lambda length: length))
 
 
 @given(lengths=st.lists(st.integers(1, 3 * LIGHT), max_size=60))

@@ -47,6 +47,28 @@ def test_an_engine_that_stays_behind_is_found_in_either_precision(precision: str
         canary.check(engine, model, version=2)
 
 
+def test_an_engine_that_says_the_same_to_the_last_bit_has_stayed_behind_however_noisy_it_was() -> None:
+    """Once an honest difference was large, no difference is large enough to tell: standing still is."""
+
+    class Still:
+        version = 0
+
+        def __init__(self, said: list[float]) -> None:
+            self.said = said
+
+        def score(self, sequences: object) -> list[tuple[float, ...]]:
+            return [tuple(self.said)]
+
+    model = family("llama")
+    canary = Canary(PROMPT, RESPONSE, allowed=ALLOWED["bfloat16"])
+    engine = Still([each + 0.28 for each in canary._said_by(model)])
+    assert canary.check(engine, model, version=0) == pytest.approx(0.28, abs=1e-5)  # type: ignore[arg-type]
+    canary.check(engine, model, version=0)  # type: ignore[arg-type]  # the learner has not moved either
+    moved_by(model, 0.03)
+    with pytest.raises(TrainingError, match="the engine did not take the weights over"):
+        canary.check(engine, model, version=0)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_log_prob_that_is_not_a_number_is_no_agreement(place: int) -> None:
     class Broken:

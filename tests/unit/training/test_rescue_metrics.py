@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("torch")
@@ -42,6 +44,11 @@ def test_a_penalty_divided_by_its_own_deviation_weighs_as_much_as_a_success() ->
 def test_without_a_penalty_groups_without_success_have_no_credit() -> None:
     assert share([*LOST, *MIXED], penalty=0.0) == 0.0
     assert share(LOST, penalty=0.0) == 0.0
+
+
+def test_rewards_that_differ_are_no_even_group() -> None:
+    partly = [replace(one, steps=(replace(one.steps[0], reward=float(i)), one.steps[1])) for i, one in enumerate(LOST)]
+    assert share(partly, penalty=0.0) == 0.0
 
 
 def test_where_nothing_succeeds_all_credit_is_the_penalty() -> None:
