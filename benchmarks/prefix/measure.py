@@ -37,7 +37,7 @@ class Update:
 def train(net: Any, update: Update) -> None:
     """Gradients of all micro-batches, added up, as an update computes them."""
     for layout, advantage in zip(update.layouts, update.advantages, strict=True):
-        # As new: what was worked out for a layout, such as its mask, is worked out again.
+        # As new: a block mask is worked out again; runs are there since the pack was placed on the device.
         logp, _ = token_logps(net, replace(layout))
         (logp * advantage).sum().backward()
 
