@@ -22,6 +22,7 @@ demo: $(READY)  ## train an agent with HGPO in a text home: warm start, training
 	rm -rf demo
 	$(BIN)/groupwise train examples/household.toml --out demo/household
 	$(BIN)/groupwise report demo/household --out demo/report.html
+	@echo 'To use the command by its name: source .venv/bin/activate'
 
 demo-credit: $(READY)  ## audit recorded ALFWorld rollouts and explain one number
 	$(BIN)/groupwise check rollouts examples/alfworld_rollouts.jsonl
@@ -69,4 +70,4 @@ mutation:  ## plant bugs in groups/ and advantages/ and see which tests turn red
 	.mutation/bin/mutmut results
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .peers .mutation mutants
+	rm -rf .venv .peers .mutation mutants demo

@@ -16,6 +16,7 @@ import argparse
 import copy
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -217,6 +218,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--write", type=Path)
     chosen = parser.parse_args()
+    if torch.device(chosen.device).type != "cuda":
+        print("no CUDA device: slots decode without graphs, which compares nothing", file=sys.stderr)
     model = open_model(chosen.model, chosen.device)
     on_gpu = torch.device(chosen.device).type == "cuda"
     memory = 0.3 * torch.cuda.get_device_properties(0).total_memory if on_gpu else 2**33

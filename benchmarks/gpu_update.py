@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,8 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("there is no CUDA device; give --device cpu to try the script without one")
     found = measure(options.model, options.updates, options.device)
     found |= {
         "command": f"python -m benchmarks.gpu_update --updates {options.updates}",

@@ -34,6 +34,7 @@ from benchmarks.alfworld.recurrence import HEADING, audited, table, write_attemp
 from benchmarks.alfworld.settings import FULL, METHODS, SMALL, changed
 from benchmarks.alfworld.start import make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
+from groupwise.core.errors import ConfigError
 
 
 def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
@@ -99,4 +100,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ConfigError as error:
+        sys.exit(str(error))

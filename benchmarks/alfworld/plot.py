@@ -14,6 +14,8 @@ TOP, BOTTOM, LEFT = 46, 330, 56
 CURVES_END, PANELS_START = 500, 570
 PANEL_WIDTH, LEGEND_WIDTH = 146, 62
 COLOURS = {"base": "#8a8a8a", "warm_start": "#4d4d4d", "grpo": "#c8641b", "gigpo": "#2a7f9e", "hgpo": "#6b3fa0"}
+DASHES = {"hgpo": "7 5"}
+"""Curves may lie on one another: this one lets the others through."""
 SPOKEN = {"base": "untrained", "warm_start": "imitation", "grpo": "GRPO", "gigpo": "GiGPO", "hgpo": "HGPO"}
 SMOOTH = 5
 """Updates whose mean a point of a curve is: single ones have other tasks each."""
@@ -55,7 +57,8 @@ def _curves(methods: Mapping[str, Any]) -> Iterator[str]:
     for number, (name, one) in enumerate(methods.items()):
         points = _smooth([(point["total_steps"], point["success"]) for point in one["curve"]])
         path = " ".join(f"{LEFT + (CURVES_END - LEFT) * x / end:.1f},{_height(y):.1f}" for x, y in points)
-        yield f'<polyline points="{path}" fill="none" stroke="{COLOURS[name]}" stroke-width="2"/>'
+        dashes = f' stroke-dasharray="{DASHES[name]}"' if name in DASHES else ""
+        yield f'<polyline points="{path}" fill="none" stroke="{COLOURS[name]}" stroke-width="2"{dashes}/>'
         yield _text(LEFT + 14, TOP + 14 + 16 * number, SPOKEN[name], anchor="start", colour=COLOURS[name])
 
 

@@ -72,6 +72,8 @@ def cpu_part(options: argparse.Namespace) -> None:
 
 
 def gpu_part(options: argparse.Namespace) -> None:
+    if options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("--part gpu: there is no CUDA device; give --device cpu --shape tiny to try the script without one")
     settings = on_gpu.Settings(
         data=options.data,
         device=options.device,

@@ -36,7 +36,7 @@ EXTRAS = {
     "mlflow": "mlflow",
 }
 """Optional packages, and the extra of groupwise that installs each."""
-ALONE = {"bfcl-eval"}
+ALONE = {"bfcl-eval", "gem-llm"}
 """Of these the extra installs what is used of their needs, and not themselves: they ask for old versions of much."""
 
 

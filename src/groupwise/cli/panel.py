@@ -71,6 +71,10 @@ def _open(what: str, settings: Sequence[str]) -> tuple[Part, PanelFile | None]:
         return given.part(), given
     if path.suffix == ".toml" or path.is_dir():
         return _of_run(path / CONFIG if path.is_dir() else path, settings), None
+    if "/" in what:
+        raise ConfigError(
+            f"{what}: there is no such run or file; give one that is there, or the kind of an environment"
+        )
     return part_class("env", what)(**_fields(settings)), None
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def warmup(
-    file: Annotated[Path, typer.Argument(help="A run file (TOML); its [warm_start] says how.")],
+    file: Annotated[Path, typer.Argument(help="A run file (TOML); its section warm_start says how.")],
     out: Annotated[Path, typer.Option(help="Folder for the model, in the Hugging Face layout.")],
     source: Annotated[
         Path | None, typer.Option("--from", metavar="ROLLOUTS", help="Recorded attempts instead of the expert's.")

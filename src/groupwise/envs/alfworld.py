@@ -1,4 +1,4 @@
-"""ALFWorld's text games: six types of household chores in 3,827 homes, played from the official game files."""
+"""ALFWorld's text games: six types of household chores, 3,827 games, played from the official game files."""
 
 from __future__ import annotations
 
