@@ -120,6 +120,12 @@ class PolicyLoss(Part, slot="loss"):
         """What must lie whole in one micro-batch: each sample, or each step or trajectory with all its samples."""
         return max("sample", *(_unit(part) for part in self._pieces()), key=UNITS.index)
 
+    @property
+    def ignores_zero_credit(self) -> bool:
+        """Whether a sample without credit adds nothing to loss and gradient, so that it need not be computed."""
+        scales: bool = getattr(self.surrogate, "scales_with_credit", False)
+        return scales and self.unit == "sample" and not self._active_penalties()
+
     def __call__(self, columns: TokenColumns, totals: Totals) -> LossResult:
         if self.old == "engine":
             columns = replace(columns, logp_old=columns.logp_behaviour)

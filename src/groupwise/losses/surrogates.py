@@ -5,7 +5,7 @@ Axis: T tokens. A is the advantage, rho the ratio, sg stops the gradient; losses
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
@@ -28,6 +28,9 @@ class Plain(Part, slot="surrogate"):
     Source: REINFORCE with importance weights. On-policy (rho = 1) its gradient is the policy gradient, -A grad logp.
     """
 
+    scales_with_credit: ClassVar[bool] = True
+    """Its loss is the credit times something: without credit there is none."""
+
     def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
         return TokenLoss(loss=-columns.advantage * ratio_T)
 
@@ -41,6 +44,9 @@ class Clip(Part, slot="surrogate"):
     et al. 2020 (arXiv:1912.09729), 3 in verl. INTELLECT-2's cap of rho at delta equals `dual=delta`. Infinite bounds
     give `Plain`. A = 0 gives 0. The bounds themselves are inside.
     """
+
+    scales_with_credit: ClassVar[bool] = True
+    """Its loss is the credit times something: without credit there is none."""
 
     low: Width = 0.2
     """How far below 1 a ratio may go."""
@@ -72,6 +78,9 @@ class Cispo(Part, slot="surrogate"):
     TRL reads it; verl's bound 1 + eps is `cap=1 + eps`. No lower bound, as the paper sets none that acts.
     """
 
+    scales_with_credit: ClassVar[bool] = True
+    """Its loss is the credit times something: without credit there is none."""
+
     cap: Annotated[float, Field(gt=0)] = 5.0
     """Largest importance weight."""
 
@@ -90,6 +99,9 @@ class Sapo(Part, slot="surrogate"):
     rho = 1, where the gradient is the policy gradient. Weighing logp by the gate itself, as one release does, would
     double it. A = 0 gives 0.
     """
+
+    scales_with_credit: ClassVar[bool] = True
+    """Its loss is the credit times something: without credit there is none."""
 
     tau_positive: Temperature = 1.0
     """How fast the pull of praised tokens fades."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel
@@ -80,7 +81,7 @@ class Learner:
             raise TrainingError("no sample of the update trains; leave the update out")
         shares = [totals] if len(batches) == 1 else [count(batch, max_tokens=totals.max_tokens) for batch in batches]
         is_single = config.passes * len(batches) == 1
-        packed = [self._scored(self._micro_batches(batch), is_single=is_single) for batch in batches]
+        packed = [self._scored(self._micro_batches(self._heard(batch)), is_single=is_single) for batch in batches]
         tallies: dict[str, Tally] = {}
         done = [
             self._step(micros, share, tallies)
@@ -98,6 +99,12 @@ class Learner:
                 "learner/token_ratio": _token_ratio(packed),
             }
         )
+
+    def _heard(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """The samples that can move the weights; the shortest where none can, since the optimiser goes on by itself."""
+        if not getattr(self._loss, "ignores_zero_credit", False):  # a loss from elsewhere may not say
+            return samples
+        return [one for one in samples if np.any(one.advantage)] or [min(samples, key=lambda one: len(one.token_ids))]
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         check_logps(samples)

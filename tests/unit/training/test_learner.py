@@ -115,6 +115,33 @@ def test_any_split_into_micro_batches_gives_the_same_loss_and_gradient(unit: str
         assert float((found - expected).norm() / expected.norm()) < 1e-6
 
 
+@pytest.mark.parametrize("loss", [PolicyLoss(), PolicyLoss(aggregate=SequenceMean(), old="engine"), UNITS["entropy"]])
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_samples_without_credit_are_left_out_where_that_changes_nothing(loss: PolicyLoss, minibatches: int) -> None:
+    samples = [
+        dataclasses.replace(sample, advantage=0.0 if i % 3 else sample.advantage) for i, sample in enumerate(attempts())
+    ]
+    settings: dict[str, Any] = {**NO_CLIPPING, "minibatches": minibatches}
+    made, whole = learner(loss=loss, **settings), learner(loss=loss, **settings)
+    whole._heard = lambda every: every  # type: ignore[method-assign]
+    heard = made._heard(samples)
+    assert (len(heard) < len(samples)) == (loss is not UNITS["entropy"])
+    found, expected = gradient(made, samples), gradient(whole, samples)
+    assert found[0] == pytest.approx(expected[0], rel=1e-5, abs=1e-8)
+    assert float((found[1] - expected[1]).norm() / expected[1].norm()) < 1e-5
+
+
+def test_an_update_without_any_credit_still_makes_its_steps() -> None:
+    """AdamW moves on by what it remembers."""
+    made = learner()
+    made.learn(attempts(), totals(attempts()))
+    before = parameter_hash(made.model)
+    idle = [dataclasses.replace(sample, advantage=0.0) for sample in attempts()]
+    found = made.learn(idle, totals(idle)).metrics
+    assert (found["loss/total"], found["learner/grad_norm"], made.steps) == (0.0, 0.0, 2)
+    assert parameter_hash(made.model) != before
+
+
 def test_samples_that_do_not_train_change_no_bit() -> None:
     samples = attempts()
     idle = [dataclasses.replace(sample, trains=False, advantage=math.nan) for sample in attempts(2)]
