@@ -6,7 +6,7 @@ import json
 import zlib
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
@@ -14,7 +14,11 @@ _LEAVES = frozenset({str, int, float, bool, type(None)})
 def pack(value: object) -> bytes:
     """A JSON value as a blob; TypeError for what is none, such as a set, which has no order to come back in."""
     _check(value)
-    return zlib.compress(to_json(value, inf_nan_mode="constants"), 1)  # several times as fast as json.dumps
+    try:
+        written = to_json(value, inf_nan_mode="constants")  # several times as fast as json.dumps
+    except PydanticSerializationError as error:  # half of a character, nesting without end
+        raise TypeError(f"no form in JSON: {error}") from None
+    return zlib.compress(written, 1)
 
 
 def unpack(blob: bytes) -> Any:
@@ -29,7 +33,8 @@ def _check(value: object) -> None:
                 _check(each)
     elif isinstance(value, dict):
         _check([*value.values()])
-        if not all(isinstance(key, str) for key in value):
-            raise TypeError(f"JSON names are text, but an object has one of {sorted(map(repr, value))[0]}")
+        strange = [key for key in value if not isinstance(key, str)]
+        if strange:
+            raise TypeError(f"JSON names are text, but an object has {strange[0]!r}")
     elif not isinstance(value, str | int | float | None):
-        raise TypeError(f"a {type(value).__name__} has no form in JSON")
+        raise TypeError(f"a {type(value).__module__}.{type(value).__name__} has no form in JSON")

@@ -248,7 +248,8 @@ class Guidance(Protocol):
 class Loss(Protocol):
     """Makes the number that is minimised of a micro-batch's token columns; its shares of an update add up.
 
-    The columns and the result hold tensors, which core does not name: see `groupwise.losses`.
+    The columns and the result hold tensors, which core does not name: see `groupwise.losses`. One that has
+    `ignores_zero_credit`, and says so, is not shown samples without credit.
     """
 
     @property

@@ -22,7 +22,7 @@ from groupwise.core.errors import EngineFault
 from groupwise.engines.draws import uniforms
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.slot_cache import HeadShape, SlotCache
-from groupwise.engines.slot_prefill import LIGHT, Prefill
+from groupwise.engines.slot_prefill import LIGHT, MOST_LIGHT, Prefill
 from groupwise.engines.slot_rows import SlotRows
 from groupwise.engines.slot_step import DecodingStep
 from groupwise.engines.slot_table import Row, SlotTable
@@ -194,7 +194,7 @@ class SlotEngine:
         for row, slot in zip(new, free, strict=False):
             self._table.seat(row, slot)
         started = [*going_on, *new]
-        body, light = self._model.base_model, LIGHT / (2 * self._num_weights)
+        body, light = self._model.base_model, min(LIGHT / (2 * self._num_weights), MOST_LIGHT)
         Prefill(body, step.cache, batch_tokens=self._batch_tokens, light_tokens=light).read(started)
         step.rows.start([row.slot for row in started], [row.request for row in started])
 

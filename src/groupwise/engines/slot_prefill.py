@@ -23,6 +23,8 @@ ROOM = 16
 LIGHT = 4e12
 """Operations of a batch, padding included, up to which any lengths go together: 10 ms of a fast GPU's, about what it
 takes to launch the kernels of one more batch: 15,000 tokens of 135 million weights, 1,300 of 1.5 billion."""
+MOST_LIGHT = 16_384
+"""Tokens of such a batch at most, however small the model: padding costs attention too."""
 
 Entry = TypeVar("Entry")
 

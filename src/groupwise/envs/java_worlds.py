@@ -110,8 +110,15 @@ class Simulator:
     def __init__(self, make: Callable[[], Any], step: Callable[[Any, str], Any]) -> None:
         self._make, self._step = make, step
         self._actions: list[str] = []
-        self.java = make()
+        self.java = self._made()
         """The simulator itself."""
+
+    def _made(self) -> Any:
+        lost = import_module("py4j.protocol").Py4JNetworkError
+        try:
+            return self._make()
+        except (lost, OSError):  # the virtual machine was lost meanwhile; the next is a new one
+            return self._make()
 
     def act(self, action: str) -> None:
         """Send an action."""

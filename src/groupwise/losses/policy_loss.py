@@ -122,8 +122,11 @@ class PolicyLoss(Part, slot="loss"):
 
     @property
     def ignores_zero_credit(self) -> bool:
-        """Whether a sample without credit adds nothing to loss and gradient, so that it need not be computed."""
-        scales: bool = getattr(self.surrogate, "scales_with_credit", False)
+        """Whether a sample without credit adds nothing to loss and gradient, so that it need not be computed.
+
+        A promise of the class that computes: one that inherits it and computes something else has to make it again.
+        """
+        scales = "scales_with_credit" in vars(_computing(self.surrogate)) and _computing(self) is PolicyLoss
         return scales and self.unit == "sample" and not self._active_penalties()
 
     def __call__(self, columns: TokenColumns, totals: Totals) -> LossResult:
@@ -156,6 +159,11 @@ class PolicyLoss(Part, slot="loss"):
 
     def _pieces(self) -> tuple[object, ...]:
         return self.ratio, self.surrogate, self.aggregate, *self.corrections, *self._active_penalties()
+
+
+def _computing(part: object) -> type:
+    """The class whose `__call__` a part has."""
+    return next(kind for kind in type(part).__mro__ if "__call__" in vars(kind))
 
 
 def _against_their_samplers(columns: TokenColumns) -> TokenColumns:

@@ -81,7 +81,11 @@ class Learner:
             raise TrainingError("no sample of the update trains; leave the update out")
         shares = [totals] if len(batches) == 1 else [count(batch, max_tokens=totals.max_tokens) for batch in batches]
         is_single = config.passes * len(batches) == 1
-        packed = [self._scored(self._micro_batches(self._heard(batch)), is_single=is_single) for batch in batches]
+        check_logps(samples)
+        heard = [self._heard(batch) for batch in batches]
+        # The shortest where nobody is heard: the optimiser goes on by what it remembers.
+        computed = [some or [min(every, key=_num_tokens)] for some, every in zip(heard, batches, strict=True)]
+        packed = [self._scored(self._micro_batches(batch), is_single=is_single) for batch in computed]
         tallies: dict[str, Tally] = {}
         done = [
             self._step(micros, share, tallies)
@@ -89,25 +93,25 @@ class Learner:
             for micros, share in zip(packed, shares, strict=True)
         ]
         losses, norms = zip(*done, strict=True)
-        return Learned(
-            metrics={name: tally.mean for name, tally in tallies.items()}
-            | {
-                "loss/total": sum(losses) / len(losses),
-                "learner/grad_norm": sum(norms) / len(norms),
-                "learner/learning_rate": self.optimiser.param_groups[0]["lr"],
-                "learner/optimiser_steps": float(self.steps),
-                "learner/token_ratio": _token_ratio(packed),
-            }
-        )
+        found = {
+            "loss/total": sum(losses) / len(losses),
+            "learner/grad_norm": sum(norms) / len(norms),
+            "learner/learning_rate": self.optimiser.param_groups[0]["lr"],
+            "learner/optimiser_steps": float(self.steps),
+            "learner/computed": sum(map(len, heard)) / sum(map(len, batches)),
+        }
+        if any(heard):  # what nobody measured is left out: it is not 0
+            found |= {name: tally.mean for name, tally in tallies.items() if tally.count}
+            found["learner/token_ratio"] = _token_ratio(packed)
+        return Learned(metrics=found)
 
     def _heard(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """The samples that can move the weights; the shortest where none can, since the optimiser goes on by itself."""
+        """The samples that can move the weights."""
         if not getattr(self._loss, "ignores_zero_credit", False):  # a loss from elsewhere may not say
             return samples
-        return [one for one in samples if np.any(one.advantage)] or [min(samples, key=lambda one: len(one.token_ids))]
+        return [one for one in samples if np.any(one.advantage)]
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
-        check_logps(samples)
         layouts = self.forward.lay_out(samples, token_budget=self._config.token_budget, unit=self._loss.unit)
         return micro_batches(samples, layouts)
 
@@ -198,6 +202,10 @@ def _minibatches(samples: Sequence[Sample], num: int) -> list[list[Sample]]:
     for kind, sample in zip(kinds, samples, strict=True):
         found[place[kind]].append(sample)
     return [batch for batch in found if batch]
+
+
+def _num_tokens(sample: Sample) -> int:
+    return len(sample.token_ids)
 
 
 def _token_ratio(packed: Sequence[Sequence[MicroBatch]]) -> float:

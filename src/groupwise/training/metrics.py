@@ -171,14 +171,20 @@ METRICS: dict[str, Metric] = {
         SHARE,
         "Near 1: the shaped reward is most of what is learnt from; watch `rollout/truncated` and lengths.",
     ),
+    "learner/computed": Metric(
+        "share of the samples that train which were computed: a loss without penalties needs none without credit",
+        SHARE,
+        "Low: most of what is sampled teaches nothing; see `credit/groups_with_signal`. Metrics of the loss are over "
+        "what was computed, and left out at 0.",
+    ),
     "learner/tokens": Metric(
-        "sampled tokens that trained",
+        "sampled tokens that trained, those of samples without credit included",
         "tokens",
         "0: every sample was filtered out, and the weights were left as they were.",
     ),
     "learner/token_ratio": Metric(
-        "tokens of the update's samples over tokens computed for them: how often each would have been computed without "
-        "shared prefixes",
+        "tokens of the samples that were computed over tokens computed for them: how often each would have been "
+        "computed without shared prefixes",
         "1 and more",
         "Near 1: prompts share little; a memory that keeps the beginning of prompts (`anchored_window`, `full`) shares "
         "more, see `groupwise audit`. Below 1: rows are padded, the model does not run packed; the log says why.",
@@ -317,7 +323,7 @@ METRICS: dict[str, Metric] = {
         "Low on a small model: more threads than free cores; see `groupwise doctor`.",
     ),
     "speed/trained_tokens": Metric(
-        "trained tokens for each second of learning",
+        "trained tokens for each second of learning, those of samples without credit included",
         "tokens / s",
         "Low: raise `training.learner.token_budget` as far as memory allows; keep `share_prefixes` on.",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from groupwise.core.history import score_of
@@ -33,7 +34,7 @@ def rescue_metrics(gathered: Gathered, credit: Credited) -> dict[str, float]:
 
 def _earned(trajectory: Trajectory) -> tuple[float, float]:
     """The score of an attempt and what its steps earned: neither says anything where all members have the same."""
-    return score_of(trajectory), sum(step.reward for step in trajectory.steps)
+    return score_of(trajectory), math.fsum(step.reward for step in trajectory.steps)  # in whatever order
 
 
 def _is_touched(trajectory: Trajectory) -> bool:

@@ -12,7 +12,17 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import ConfigError, RecordError, TrainingError  # noqa: E402
-from groupwise.losses import Clip, EntropyBonus, PolicyLoss, SequenceMean, SequenceRatio, TrajectoryMean  # noqa: E402
+from groupwise.core.sample import Sample  # noqa: E402
+from groupwise.losses import (  # noqa: E402
+    Cispo,
+    Clip,
+    EntropyBonus,
+    PolicyLoss,
+    SequenceMean,
+    SequenceRatio,
+    TrajectoryMean,
+    Truncate,
+)
 from groupwise.training.learner import Learner  # noqa: E402
 from groupwise.training.run import parameter_hash  # noqa: E402
 from tests.unit.training.learners import attempts, gradient, learner, logps, single_steps, tiny, totals  # noqa: E402
@@ -115,20 +125,71 @@ def test_any_split_into_micro_batches_gives_the_same_loss_and_gradient(unit: str
         assert float((found - expected).norm() / expected.norm()) < 1e-6
 
 
-@pytest.mark.parametrize("loss", [PolicyLoss(), PolicyLoss(aggregate=SequenceMean(), old="engine"), UNITS["entropy"]])
-@pytest.mark.parametrize("minibatches", [1, 2])
-def test_samples_without_credit_are_left_out_where_that_changes_nothing(loss: PolicyLoss, minibatches: int) -> None:
-    samples = [
-        dataclasses.replace(sample, advantage=0.0 if i % 3 else sample.advantage) for i, sample in enumerate(attempts())
-    ]
-    settings: dict[str, Any] = {**NO_CLIPPING, "minibatches": minibatches}
+def some_without_credit() -> list[Sample]:
+    """Scalar and token-wise credit, of which two thirds are 0; some sampled by another policy."""
+    found = []
+    for i, sample in enumerate(attempts()):
+        credit = sample.advantage if i % 3 == 0 else 0.0
+        spread = (credit,) * len(sample.response_ids) if i % 2 else credit
+        found.append(dataclasses.replace(sample, advantage=spread, off_policy=i % 4 == 1))
+    return found
+
+
+@pytest.mark.parametrize("settings", [{}, {"minibatches": 2}, {"minibatches": 2, "passes": 2}])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        PolicyLoss(),
+        PolicyLoss(surrogate=Cispo(), aggregate=SequenceMean(), old="engine"),
+        PolicyLoss(surrogate=Clip(dual=3.0), corrections=(Truncate(),)),
+        UNITS["entropy"],
+    ],
+)
+def test_samples_without_credit_are_left_out_where_that_changes_nothing(
+    loss: PolicyLoss, settings: dict[str, Any]
+) -> None:
+    samples = some_without_credit()
     made, whole = learner(loss=loss, **settings), learner(loss=loss, **settings)
     whole._heard = lambda every: every  # type: ignore[method-assign]
-    heard = made._heard(samples)
-    assert (len(heard) < len(samples)) == (loss is not UNITS["entropy"])
-    found, expected = gradient(made, samples), gradient(whole, samples)
-    assert found[0] == pytest.approx(expected[0], rel=1e-5, abs=1e-8)
-    assert float((found[1] - expected[1]).norm() / expected[1].norm()) < 1e-5
+    found, expected = (each.learn(samples, totals(samples)).metrics for each in (made, whole))
+    assert (found["learner/computed"] < 0.5) == (loss is not UNITS["entropy"])
+    assert found["loss/total"] == pytest.approx(expected["loss/total"], rel=1e-5, abs=1e-8)
+    for one, other in zip(made.model.parameters(), whole.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_metrics_that_no_token_has_are_left_out() -> None:
+    """All credit lies in what another policy sampled: of its own tokens there is nothing to say."""
+    samples = [
+        dataclasses.replace(sample, off_policy=i % 2 == 0, advantage=sample.advantage if i % 2 == 0 else 0.0)
+        for i, sample in enumerate(attempts())
+    ]
+    found = learner().learn(samples, totals(samples)).metrics
+    assert not any(math.isnan(value) for value in found.values())
+    assert "loss/off_policy_ratio" in found
+    assert "loss/ratio" not in found
+
+
+def test_samples_without_credit_are_checked_all_the_same() -> None:
+    samples = single_steps(1.0, 0.0)
+    samples[1] = dataclasses.replace(samples[1], logp_behaviour=())
+    with pytest.raises(RecordError, match="were not recorded"):
+        learner().learn(samples, totals(samples))
+
+
+def test_a_part_that_computes_something_else_does_not_inherit_the_promise() -> None:
+    class Other(Clip):
+        def __call__(self, ratio_T: Any, columns: Any) -> Any:
+            outcome = super().__call__(ratio_T, columns)
+            return dataclasses.replace(outcome, loss=outcome.loss + columns.logp)
+
+    class OtherLoss(PolicyLoss):
+        def __call__(self, columns: Any, totals: Any) -> Any:
+            return super().__call__(columns, totals)
+
+    assert PolicyLoss().ignores_zero_credit
+    assert not PolicyLoss(surrogate=Other()).ignores_zero_credit
+    assert not OtherLoss().ignores_zero_credit
 
 
 def test_an_update_without_any_credit_still_makes_its_steps() -> None:
@@ -139,6 +200,8 @@ def test_an_update_without_any_credit_still_makes_its_steps() -> None:
     idle = [dataclasses.replace(sample, advantage=0.0) for sample in attempts()]
     found = made.learn(idle, totals(idle)).metrics
     assert (found["loss/total"], found["learner/grad_norm"], made.steps) == (0.0, 0.0, 2)
+    assert found["learner/computed"] == 0
+    assert "loss/ratio" not in found
     assert parameter_hash(made.model) != before
 
 
