@@ -90,6 +90,7 @@ def cases(settings: Settings) -> list[Case]:
     if not settings.quick:
         found += [Case(source="published", memory="window 2"), Case(source="dialogue", memory="anchored")]
         found += [replace(window, attempts=attempts) for attempts in (4, 16)]
+        found += [Case(source="alfworld", memory="full", attempts=16, layouts=PACKS[:2])]
     if settings.quick:
         found = [replace(case, layouts=PACKS[:2]) for case in found]
     return [replace(case, checkpointed=True) for case in found] if settings.checkpointed == "yes" else found

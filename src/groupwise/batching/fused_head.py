@@ -26,12 +26,8 @@ class FusedHeadLogps(torch.autograd.Function):
         bias_V: torch.Tensor | None,
         work: Work,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        head, bend, row_T, target_T = (
-            _narrow(work.head, hidden_UH),
-            _bend(work),
-            work.predictions.row,
-            work.predictions.target,
-        )
+        head, bend = _narrow(work.head, hidden_UH), _bend(work)
+        row_T, target_T = work.predictions.row, work.predictions.target
         logp_T = hidden_UH.new_empty(len(target_T), dtype=wide(hidden_UH.dtype))
         normaliser_U = logp_T.new_empty(len(hidden_UH))
         entropy_U = torch.empty_like(normaliser_U) if work.tiling.entropy else normaliser_U.new_empty(0)

@@ -19,6 +19,7 @@ import torch
 
 from groupwise.batching.forest import Forest, Ragged, common_prefix, count_up, grow, sort
 from groupwise.batching.layout import Layout
+from groupwise.batching.placing import moved
 from groupwise.batching.predictions import Predictions
 from groupwise.batching.runs import Runs
 from groupwise.batching.units import unit_labels
@@ -49,10 +50,10 @@ class Pack(Layout):
 
     def to(self, device: torch.device | str) -> Self:
         """The same pack on a device; what a GPU reads it by is worked out before."""
-        runs = self.runs
-        if runs is None and torch.device(device).type == "cuda":
-            runs = Runs.of(self.position_ids[0].cpu().numpy())
-        return replace(super().to(device), runs=runs.to(device) if runs else None)
+        ready = self
+        if self.runs is None and torch.device(device).type == "cuda":
+            ready = replace(self, runs=Runs.of(self.position_ids[0].cpu().numpy()))
+        return replace(ready, **moved(ready, device))
 
 
 def pack(

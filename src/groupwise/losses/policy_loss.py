@@ -126,8 +126,9 @@ class PolicyLoss(Part, slot="loss"):
 
         A promise of the class that computes: one that inherits it and computes something else has to make it again.
         """
-        scales = "scales_with_credit" in vars(_computing(self.surrogate)) and _computing(self) is PolicyLoss
-        return scales and self.unit == "sample" and not self._active_penalties()
+        scales: bool = vars(_computing(self.surrogate)).get("scales_with_credit", False)
+        is_ours = _computing(self) is PolicyLoss
+        return scales and is_ours and self.unit == "sample" and not self._active_penalties()
 
     def __call__(self, columns: TokenColumns, totals: Totals) -> LossResult:
         if self.old == "engine":

@@ -62,8 +62,7 @@ class Canary:
         wanted = self._said_by(model)
         gap = _distance(found, wanted)
         moved = 0.0 if self._before is None else _distance(wanted, self._before)
-        has_stayed = self._has_stayed(gap, moved) or (moved > self._allowed.rounding and [*found] == [*self._found])
-        if not gap <= self._allowed.gap or has_stayed:  # NaN is no agreement
+        if not gap <= self._allowed.gap or self._has_stayed(found, gap, moved):  # NaN is no agreement
             raise TrainingError(
                 f"after the hand-over of version {version} the engine and the learner disagree by {gap:.3g} nats on a "
                 f"fixed prompt (allowed {self._allowed.gap:g}; the update moved the learner by {moved:.3g}): the "
@@ -72,10 +71,15 @@ class Canary:
         self._before, self._found, self._noise = wanted, found, max(self._noise, gap)
         return gap
 
-    def _has_stayed(self, gap: float, moved: float) -> bool:
-        """Whether the engine is about as far from the learner as the learner came, and farther than it ever was."""
+    def _has_stayed(self, found: Sequence[float], gap: float, moved: float) -> bool:
+        """Whether the learner moved and the engine did not.
+
+        Then the engine says the same to the last bit, or is about as far from the learner as the learner came, and
+        farther than it ever was.
+        """
         least = self._allowed.rounding
-        return moved > least and gap > max(0.5 * moved, least, 4 * self._noise)
+        is_apart = gap > max(0.5 * moved, least, 4 * self._noise)
+        return moved > least and (is_apart or [*found] == [*self._found])
 
     @torch.no_grad()
     def _said_by(self, model: PreTrainedModel) -> list[float]:

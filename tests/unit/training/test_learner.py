@@ -187,7 +187,14 @@ def test_a_part_that_computes_something_else_does_not_inherit_the_promise() -> N
         def __call__(self, columns: Any, totals: Any) -> Any:
             return super().__call__(columns, totals)
 
+    class Unpromising(Other):
+        scales_with_credit = False
+
+        def __call__(self, ratio_T: Any, columns: Any) -> Any:
+            return super().__call__(ratio_T, columns)
+
     assert PolicyLoss().ignores_zero_credit
+    assert not PolicyLoss(surrogate=Unpromising()).ignores_zero_credit
     assert not PolicyLoss(surrogate=Other()).ignores_zero_credit
     assert not OtherLoss().ignores_zero_credit
 

@@ -1,0 +1,67 @@
+"""What a penalty for invalid commands does to credit, on recorded ALFWorld attempts.
+
+    python -m benchmarks.invalid_penalty [--write benchmarks/results/invalid_penalty.json]
+
+The attempts are those of the first update of `benchmarks.alfworld`: 16 games, 8 attempts each by SmolLM2-135M-Instruct
+after imitation, prompts without a list of possible commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupwise import recipes
+from groupwise.core.step_table import StepTable
+from groupwise.integrations.rollouts import open_rollouts
+
+ROLLOUTS = Path(__file__).parent / "results" / "alfworld_first_update.jsonl.gz"
+RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "grpo": ("grpo", {}),
+    "gigpo, penalty 0.1": ("gigpo", {}),
+    "gigpo, none": ("gigpo", {"invalid_penalty": 0.0}),
+    "hgpo, penalty 0.1": ("hgpo", {}),
+    "hgpo, none": ("hgpo", {"invalid_penalty": 0.0}),
+}
+VERBS = ("go", "take", "move", "use")
+
+
+def attempts() -> tuple[StepTable, np.ndarray]:
+    """The recorded steps, and the verb of each command."""
+    (part,) = open_rollouts(ROLLOUTS).parts()
+    table = part.table()
+    return table, np.array([str(action).partition(" ")[0] for action in table.column("action")])
+
+
+def measured(table: StepTable, verb: np.ndarray, name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Mean credit of lost attempts' steps and of some commands, and the share of credit where nothing succeeded."""
+    credit = recipes.build(name, **options).advantage(table).values
+    is_valid, has_won = table.column("valid").astype(bool), table.episode_return > 0
+    without_success = ~np.isin(table.task, table.task[has_won])
+    return {
+        "invalid_lost": float(credit[~is_valid & ~has_won].mean()),
+        "valid_lost": float(credit[is_valid & ~has_won].mean()),
+        "in_groups_without_success": float(np.abs(credit[without_success]).sum() / np.abs(credit).sum()),
+        "by_verb": {each: float(credit[verb == each].mean()) for each in VERBS},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, help="write the result as JSON")
+    options = parser.parse_args()
+    table, verb = attempts()
+    found = {name: measured(table, verb, *recipe) for name, recipe in RECIPES.items()}
+    result = {"command": "python -m benchmarks.invalid_penalty", "steps": len(verb), "credit": found}
+    text = json.dumps(result, indent=1)
+    print(text)
+    if options.write:
+        options.write.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
