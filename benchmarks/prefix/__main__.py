@@ -85,10 +85,10 @@ def gpu_part(options: argparse.Namespace) -> None:
         compiled=options.compile_layers,
         quick=options.quick,
     )
-    about = {"gpu": on_gpu.machine(), "token_budget": settings.budget, "compiled_layers": settings.compiled}
+    about = {"gpu": on_gpu.machine(), "compiled_layers": settings.compiled}
     result = Result({**_about(), **about, "shapes": {}}, options.write)
     for shape in options.shape:
-        into = result.found["shapes"].setdefault(shape, {})
+        into = result.found["shapes"].setdefault(shape, {"token_budget": settings.budget})
         result.measure(on_gpu.Bench(shape, settings).sections(), into)
     result.measure(on_gpu.general_sections(settings), result.found)
 

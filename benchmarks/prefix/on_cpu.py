@@ -21,6 +21,7 @@ from groupwise.core.sample import Sample
 BUDGETS = (1024, 4096)
 DEMO_BUDGETS = (2048,)
 ATTEMPTS = 8
+TASKS = 8
 COMPARED = ("shared", "packed", "prompts shared", "padded, sorted")
 MODELS = {
     "small": "Llama, hidden 128, 4 layers, vocabulary 2000, random weights, float32, sdpa",
@@ -46,7 +47,7 @@ def _made_up(memory: str, repeats: int) -> dict[str, Any]:
 
 def _household(data: Path, memory: str, repeats: int) -> dict[str, Any]:
     found = recording(data, "household", memory)
-    samples = found.groups(attempts=ATTEMPTS)
+    samples = found.groups(attempts=ATTEMPTS, tasks=TASKS)
     vocabulary = 1 + max(max(sample.token_ids) for sample in samples)
     net = llama(hidden=64, layers=2, heads=4, kv_heads=4, vocabulary=vocabulary)
     result = compare(net, samples, DEMO_BUDGETS, repeats)

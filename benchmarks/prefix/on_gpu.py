@@ -41,6 +41,7 @@ PACKS = ("shared", "packed", "prompts shared")
 SLOW = ("padded",)
 """Timed once a case: it takes longer than all others together."""
 GRADIENT_LAYERS, GRADIENT_TOKENS = 2, 12_000
+ATTENTION_TOKENS = 65_536
 MANY = 20
 """Products timed at a time, so that the clock of a busy chip is what is measured."""
 
@@ -114,6 +115,7 @@ class Bench:
             name += "" if case.compiled or not self.settings.compiled else ", not compiled"
             found[name] = lambda case=case: self.speed(case)
         found["attention"] = self.attention
+        found["little shared"] = self.little_shared
         found["nothing shared"] = self.nothing_shared
         found["memory"] = self.memory
         return found
@@ -226,7 +228,7 @@ class Bench:
             return {"left_out": "there is no GPU"}
         net, found = self.net(checkpointed=False, compiled=False), {}
         for source, memory in (("alfworld", "window 2"), ("dialogue", "full")):
-            samples = recording(settings.data, source, memory).groups(attempts=8, raw_tokens=settings.raw_tokens)
+            samples = recording(settings.data, source, memory).groups(attempts=8, raw_tokens=ATTENTION_TOKENS)
             update = updates(samples, ("shared",), budget=settings.budget, device=settings.device)["shared"]
             runs = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
             expected = gradient(net, update)
@@ -251,6 +253,26 @@ class Bench:
             "seconds": times,
             "times_as_fast_as_packed": {name: times["packed"] / times[name] for name in ("shared", "forced")},
         }
+
+    def little_shared(self) -> dict[str, Any]:
+        """Where sharing begins to pay: one or two attempts at a task with thoughts of their own, without the gate."""
+        settings, found = self.settings, {}
+        net = self.net(checkpointed=settings.checkpointed == "yes")
+        recorded = recording(settings.data, "published", "window 2")
+        for attempts in (1, 2):
+            samples = recorded.groups(attempts=attempts)
+            laid = {
+                name: Update.of(lay_out(samples, settings.budget), samples, settings.device)
+                for name, lay_out in {"forced": forced, "packed": LAYOUTS["packed"]}.items()
+            }
+            times = {name: statistics.median(each) for name, each in self._timed(net, laid, repeats=5).items()}
+            found[f"{attempts} attempts"] = {
+                "raw_tokens": num_tokens(samples),
+                "fewer_tokens": laid["packed"].tokens / laid["forced"].tokens,
+                "micro_batches": {name: len(update.layouts) for name, update in laid.items()},
+                "times_as_fast_as_packed": times["packed"] / times["forced"],
+            }
+        return found
 
     def memory(self) -> dict[str, Any]:
         """Peak of one micro-batch that fills the budget: ours against rows side by side."""

@@ -31,7 +31,7 @@ from groupwise.rollout.memory import Memory
 from groupwise.rollout.prompts import Exchange, Prompter, Template
 
 ATTEMPTS = 16
-TASKS = {"household": 8, "alfworld": 4}
+TASKS = {"household": 32, "alfworld": 4}
 STRAYS = {"household": 0.5, "alfworld": 0.3}
 """Share of the steps in which the agent does something else: in the demo, that of its teacher."""
 MAX_STEPS = 30

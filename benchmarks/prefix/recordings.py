@@ -36,10 +36,10 @@ class Recording:
     made_up: bool = False
     """Whether the tokens are random instead of recorded."""
 
-    def groups(self, *, attempts: int, raw_tokens: int | None = None) -> tuple[Sample, ...]:
-        """The first attempts at each task; of the tasks as many, from the first, as have `raw_tokens` in all."""
+    def groups(self, *, attempts: int, tasks: int | None = None, raw_tokens: int | None = None) -> tuple[Sample, ...]:
+        """The first attempts at each of the first `tasks` tasks, or of as many as have `raw_tokens` in all."""
         found: list[Sample] = []
-        for group in sorted({sample.group for sample in self.samples}):
+        for group in sorted({sample.group for sample in self.samples})[:tasks]:
             mine = [sample for sample in self.samples if sample.group == group]
             first = min(sample.trajectory for sample in mine)
             mine = [sample for sample in mine if sample.trajectory < first + attempts]

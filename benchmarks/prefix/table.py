@@ -90,6 +90,9 @@ def aims(found: dict[str, Any]) -> list[str]:
         lines.append(
             f"- nothing shared: {share['shared']:.3f} as fast as packed, {share['forced']:.3f} without the gate"
         )
+    little = found.get("little shared", {})
+    for name, case in ((name, case) for name, case in little.items() if isinstance(case, dict)):
+        lines.append(f"- {name}: {times(case['fewer_tokens'])} fewer, {times(case['times_as_fast_as_packed'])} faster")
     if "shared" in (memory := found.get("memory", {})):
         peaks = [f"{memory[name]['peak_gigabytes']:.2f} GB" for name in ("shared", "packed")]
         lines.append(f"- peak memory of a full micro-batch: {peaks[0]}, packed {peaks[1]}")
@@ -112,7 +115,8 @@ def tables(result: dict[str, Any]) -> str:
     lines: list[str] = []
     for shape, found in result.get("shapes", {}).items():
         product = found.get("matrix product", {}).get("teraflops")
-        lines += [f"{shape}" + (f", matrix product {product:.0f} TFLOP/s" if product else ""), ""]
+        head = f"{shape} shape, {found['token_budget']:,} tokens a micro-batch"
+        lines += [head + (f", matrix product {product:.0f} TFLOP/s:" if product else ":"), ""]
         lines += [*gpu_table(found), "", *aims(found), *failures(found), ""]
     if "shapes" not in result:
         lines += [*cpu_table(result), "", *failures(result)]

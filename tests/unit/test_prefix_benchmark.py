@@ -82,7 +82,7 @@ def test_groups_are_the_first_attempts_at_as_many_tasks_as_fit() -> None:
 def test_the_recorded_files_are_there_and_share_prefixes(source: str, memory: str) -> None:
     found = Recording.load(DATA, source, memory)
     attempts = Counter(one.trajectory for one in found.samples)
-    assert sorted(attempts) == list(range(16 * (8 if source == "household" else 4)))
+    assert sorted(attempts) == list(range(16 * (32 if source == "household" else 4)))
     assert max(attempts.values()) <= 30
     assert forest(found.samples).token_ratio > 1.5
 
@@ -138,13 +138,14 @@ CASE = {
     "fewer_tokens": 4.0,
     "share_of_ratio": 0.9,
 }
-RESULT = {"shapes": {"1.5B": {"matrix product": {"teraflops": 700.0}, "one": CASE, "two": {"error": "no"}}}}
+SHAPE = {"token_budget": 16384, "matrix product": {"teraflops": 700.0}, "one": CASE, "two": {"error": "no"}}
+RESULT = {"shapes": {"1.5B": SHAPE}}
 
 
 def test_a_result_becomes_a_table() -> None:
     row = "| alfworld, full, 8 | 4.00x | **3.60x** | 0.90 | 2.40x | - | - | 5,000 | 50% / 50% | 2.0 / 2.0 |"
     lines = tables(RESULT).splitlines()
-    assert lines[0] == "1.5B, matrix product 700 TFLOP/s"
+    assert lines[0] == "1.5B shape, 16,384 tokens a micro-batch, matrix product 700 TFLOP/s:"
     assert lines[4] == row
     assert lines[-1] == "- two: no"
 

@@ -27,7 +27,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
 from groupwise.core.segments import IntArray
 
-GATE = 1.3
+GATE = 1.1
 """Raw tokens per distinct token from which sharing pays; below it, rows side by side need no copies of keys."""
 
 
