@@ -54,7 +54,7 @@ def table(found: Mapping[str, Any], whose: str) -> str:
     steps = census["steps"]
     last = levels[2]
     lines = [
-        f"Measured on {whose}: {census['tasks']} tasks, {census['attempts']} attempts, {steps} steps "
+        f"Measured on {whose}: {census['tasks']:,} tasks, {census['attempts']:,} attempts, {steps:,} steps "
         f"(`groupwise audit`). At depth 2, {_share(last['alone_steps'], steps)} of the steps have nobody who shares "
         f"their history, against {_share(levels[0]['alone_steps'], steps)} whose state nobody else visits. Where both "
         f"are compared, history moves the baseline by {last['relative_shift']:.2f} deviations of the state's group and "

@@ -94,6 +94,11 @@ def _undisguised(layout: Pack, lookup: torch.Tensor) -> Pack:
     )
 
 
+def pairs(layouts: Layouts) -> int:
+    """How many keys all tokens see together: one at position p sees p + 1, in whatever layout."""
+    return sum(int((layout.position_ids + 1).sum()) for layout in layouts)
+
+
 LAYOUTS: dict[str, Callable[[Sequence[Sample], int], Layouts]] = {
     "shared": shared,
     "packed": packed,

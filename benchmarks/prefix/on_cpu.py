@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.prefix.gate import little_shared
 from benchmarks.prefix.layouts import LAYOUTS
 from benchmarks.prefix.measure import Update, apart, by_turns, clear, gradient, processor_seconds, train
 from benchmarks.prefix.recordings import made_up, num_tokens, recording
@@ -36,6 +37,8 @@ def sections(data: Path, repeats: int, *, quick: bool = False) -> dict[str, Call
         found[f"made up, {memory}"] = lambda memory=memory: _made_up(memory, repeats)
     for memory in ("full",) if quick else ("full", "window 2", "anchored"):
         found[f"household, {memory}"] = lambda memory=memory: _household(data, memory, repeats)
+    if not quick:
+        found["little shared"] = lambda: _little_shared(data, repeats)
     return found
 
 
@@ -52,6 +55,11 @@ def _household(data: Path, memory: str, repeats: int) -> dict[str, Any]:
     net = llama(hidden=64, layers=2, heads=4, kv_heads=4, vocabulary=vocabulary)
     result = compare(net, samples, DEMO_BUDGETS, repeats)
     return {"model": MODELS["demo"], "made_up": found.made_up, **result}
+
+
+def _little_shared(data: Path, repeats: int) -> dict[str, Any]:
+    net = llama(hidden=128, layers=4, heads=4, kv_heads=2, vocabulary=50_000)
+    return little_shared(net, data, budget=max(BUDGETS), device="cpu", repeats=repeats, tasks=2)
 
 
 def compare(net: Any, samples: Sequence[Sample], budgets: Sequence[int], repeats: int) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.prefix.layouts import LAYOUTS, forced
+from benchmarks.prefix.gate import little_shared
+from benchmarks.prefix.layouts import LAYOUTS, forced, pairs
 from benchmarks.prefix.measure import (
     Update,
     apart,
@@ -209,6 +210,7 @@ class Bench:
             "seconds": taken,
             "times": list(times),
             "tokens": update.tokens,
+            "keys_per_token": pairs(update.layouts) / update.tokens,
             "micro_batches": len(update.layouts),
             "raw_tokens_per_second": raw / taken,
             "tokens_per_second": update.tokens / taken,
@@ -255,24 +257,9 @@ class Bench:
         }
 
     def little_shared(self) -> dict[str, Any]:
-        """Where sharing begins to pay: one or two attempts at a task with thoughts of their own, without the gate."""
-        settings, found = self.settings, {}
-        net = self.net(checkpointed=settings.checkpointed == "yes")
-        recorded = recording(settings.data, "published", "window 2")
-        for attempts in (1, 2):
-            samples = recorded.groups(attempts=attempts)
-            laid = {
-                name: Update.of(lay_out(samples, settings.budget), samples, settings.device)
-                for name, lay_out in {"forced": forced, "packed": LAYOUTS["packed"]}.items()
-            }
-            times = {name: statistics.median(each) for name, each in self._timed(net, laid, repeats=5).items()}
-            found[f"{attempts} attempts"] = {
-                "raw_tokens": num_tokens(samples),
-                "fewer_tokens": laid["packed"].tokens / laid["forced"].tokens,
-                "micro_batches": {name: len(update.layouts) for name, update in laid.items()},
-                "times_as_fast_as_packed": times["packed"] / times["forced"],
-            }
-        return found
+        """Where sharing begins to pay."""
+        settings, net = self.settings, self.net(checkpointed=self.settings.checkpointed == "yes")
+        return little_shared(net, settings.data, budget=settings.budget, device=settings.device, repeats=5)
 
     def memory(self) -> dict[str, Any]:
         """Peak of one micro-batch that fills the budget: ours against rows side by side."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks.prefix.layouts import Layouts
+from benchmarks.prefix.layouts import Layouts, pairs
 from groupwise.training.forward import Forward
 from groupwise.training.learner_config import LearnerConfig
 
@@ -87,18 +87,14 @@ class Work:
 
 
 def work(config: Any, layouts: Layouts, *, checkpointed: bool) -> Work:
-    """Count over the tokens really computed, padding and all; the head only where a token is predicted.
-
-    A token at position p attends to p + 1 tokens, in whatever layout.
-    """
+    """Count over the tokens really computed, padding and all; the head only where a token is predicted."""
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     query, key = width * config.num_attention_heads, width * config.num_key_value_heads
     weights = config.num_hidden_layers * (
         config.hidden_size * (2 * query + 2 * key) + 3 * config.hidden_size * config.intermediate_size
     )
     tokens = sum(map(len, layouts))
-    pairs = sum(int((layout.position_ids + 1).sum()) for layout in layouts)
     predicting = sum(len(layout.predictions.node) for layout in layouts)
-    body = 2.0 * weights * tokens + 4.0 * query * config.num_hidden_layers * pairs
+    body = 2.0 * weights * tokens + 4.0 * query * config.num_hidden_layers * pairs(layouts)
     head = 2.0 * config.vocab_size * config.hidden_size * predicting
     return Work(useful=3 * (body + head), done=(4 if checkpointed else 3) * body + 4 * head)
