@@ -51,9 +51,9 @@ bench: $(READY)  ## speed of credit against the loop oracles
 bench-loop: $(READY)  ## attempts a second against TRL on this machine, time by stage (downloads TRL into .peers)
 	$(BIN)/python -m benchmarks.loop
 
-bench-gpu: $(READY)  ## on a CUDA device: its tests, layouts of training, decoding, an update stage by stage (about 10 minutes)
+bench-gpu: $(READY)  ## on a CUDA device: its tests, layouts of training, decoding, an update stage by stage (about 15 minutes)
 	$(BIN)/python -m pytest -m gpu tests/gpu
-	$(BIN)/python -m benchmarks.prefix --part gpu --compile-layers --budget 16384 --write benchmarks/results/prefix_gpu.json
+	$(BIN)/python -m benchmarks.prefix --part gpu --compile-layers --repeats 2 --write benchmarks/results/prefix_gpu.json
 	$(BIN)/python -m benchmarks.engine --write benchmarks/results/engine.json
 	$(BIN)/python -m benchmarks.gpu_update --write benchmarks/results/gpu_update.json
 

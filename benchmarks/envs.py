@@ -1,6 +1,7 @@
 """Steps a second of every environment: its makers' own against ours, and many at once in 0, 1, 2 and 4 workers.
 
-    ALFWORLD_DATA=... python -m benchmarks.envs [--seconds 2] [--only NAME] [--write benchmarks/results/envs.json]
+    ALFWORLD_DATA=... GSM8K_DATA=... python -m benchmarks.envs [--seconds 2] [--only NAME]
+                                                               [--write benchmarks/results/envs.json]
 
 Random actions of those listed as possible, or of what the expert does where none are listed, each attempt to its end
 or for 50 steps. Opening counts: a stock game is made or reset for each attempt, as its makers' loop does, where ours
@@ -45,9 +46,11 @@ WARM_UP = 2
 """Rounds before the clock starts: what is built at the first action is built once."""
 MOST_TASKS = 24
 """Tasks played, so that made games are few."""
+OURS = ("gridworld", "boxes", "countdown", "lookup", "identity")
+"""Small environments of our own, by their run files."""
 PACKAGES = (
     *("alfworld", "textworld", "textworld-express", "scienceworld", "gymnasium", "minigrid", "gym-sokoban"),
-    *("textarena", "gem-llm", "bfcl-eval", "bm25s", "openenv-core"),
+    *("textarena", "gem-llm", "bfcl-eval", "bm25s", "openenv-core", "reasoning-gym"),
 )
 
 
@@ -105,6 +108,9 @@ def subjects() -> dict[str, Callable[[], Subject]]:
         "textworld_express, coin": lambda: _textworld_express("coin"),
         "textworld_express, cookingworld": lambda: _textworld_express("cookingworld"),
         "scienceworld": _scienceworld,
+        **{name: lambda name=name: Subject(example(name)) for name in OURS},
+        "reasoning_gym, chain_sum": lambda: Subject(example("reasoning_chain_sum")),
+        "math, GSM8K": lambda: Subject(example("gsm8k", path=os.environ.get("GSM8K_DATA", "data/gsm8k"))),
     }
 
 

@@ -50,10 +50,11 @@ def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
             shutil.copy(record, results)
     for method in found["methods"]:
         rollouts = results / f"rollouts_{method}.jsonl.gz"
-        write_attempts(options.out / method / "journal.sqlite", rollouts)
+        one_in = write_attempts(options.out / method / "journal.sqlite", rollouts)
         audit = audited(rollouts)
         (results / f"audit_{method}.json").write_text(json.dumps(audit, indent=1))
-        whose = f"the attempts that {method.upper()} trained on, {found['model']} on ALFWorld's training games"
+        updates = "all updates" if one_in == 1 else f"one update in {one_in}"
+        whose = f"{updates} of {method.upper()}'s run, {found['model']} on ALFWorld's training games"
         told = f"{HEADING}\n\n{table(audit, whose)}"
         for file in (results / f"audit_{method}.md", *([options.notes] if options.notes and method == "hgpo" else [])):
             file.write_text(told)

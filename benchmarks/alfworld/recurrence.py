@@ -18,11 +18,12 @@ DEPTH = 4
 
 
 def write_attempts(journal: Path, file: Path) -> int:
-    """Write a run's attempts, whole groups, as a rollouts file; how many steps it holds."""
+    """Write a run's attempts, whole groups, as a rollouts file; one update in how many is there."""
     with Journal(journal, read_only=True) as opened:
         numbers, sizes = opened.numbers(), dict(opened.curve("rollout/total_steps"))
-        one_in = -(-int(sum(sizes.values())) // MOST_ROWS)
-        return write_rollouts(file, _rows(opened, numbers[:: max(one_in, 1)]), meta={"env": "alfworld"})
+        one_in = max(-(-int(sum(sizes.values())) // MOST_ROWS), 1)
+        write_rollouts(file, _rows(opened, numbers[::one_in]), meta={"env": "alfworld"})
+        return one_in
 
 
 def _rows(journal: Journal, numbers: list[int]) -> Iterator[dict[str, Any]]:

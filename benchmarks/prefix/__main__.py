@@ -5,7 +5,8 @@
 
 The layouts are those of `layouts.py`, timed by turns, medians reported, gradients compared. Rollouts come from the
 files that `record.py` wrote; where one is missing, made-up tokens of the same shape take its place and the result says
-so. A section that fails leaves its error in the result, which is written after each section.
+so. A section that fails leaves its error in the result, which is written after each section; what a file has on other
+shapes stays in it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import transformers
 
 from benchmarks.prefix import on_cpu, on_gpu
 from benchmarks.prefix.recordings import DATA
-from benchmarks.prefix.shapes import SHAPES
+from benchmarks.prefix.shapes import BUDGETS, SHAPES, UPDATE
 
 
 class Result:
@@ -74,23 +75,41 @@ def cpu_part(options: argparse.Namespace) -> None:
 def gpu_part(options: argparse.Namespace) -> None:
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("--part gpu: there is no CUDA device; give --device cpu --shape tiny to try the script without one")
-    settings = on_gpu.Settings(
+    result = Result({**_about(), "gpu": on_gpu.machine(), "compiled_layers": options.compile_layers}, options.write)
+    result.found["shapes"] = _other_shapes(options)
+    for shape in options.shape:
+        settings = _settings(shape, options)
+        into = result.found["shapes"][shape] = {
+            "command": result.found["command"],
+            "token_budget": settings.budget,
+            "raw_tokens": settings.raw_tokens,
+        }
+        result.measure(on_gpu.Bench(shape, settings).sections(), into)
+    result.measure(on_gpu.general_sections(settings), result.found)
+
+
+def _settings(shape: str, options: argparse.Namespace) -> on_gpu.Settings:
+    budget = options.budget or BUDGETS[shape]
+    raw_tokens = options.raw_tokens or UPDATE * budget
+    return on_gpu.Settings(
         data=options.data,
         device=options.device,
-        budget=options.budget,
-        raw_tokens=options.raw_tokens // 2 if options.quick else options.raw_tokens,
+        budget=budget,
+        raw_tokens=raw_tokens // 2 if options.quick else raw_tokens,
         repeats=2 if options.quick else options.repeats,
         seconds=options.seconds / 4 if options.quick else options.seconds,
         checkpointed=options.checkpoint,
         compiled=options.compile_layers,
         quick=options.quick,
     )
-    about = {"gpu": on_gpu.machine(), "compiled_layers": settings.compiled}
-    result = Result({**_about(), **about, "shapes": {}}, options.write)
-    for shape in options.shape:
-        into = result.found["shapes"].setdefault(shape, {"token_budget": settings.budget})
-        result.measure(on_gpu.Bench(shape, settings).sections(), into)
-    result.measure(on_gpu.general_sections(settings), result.found)
+
+
+def _other_shapes(options: argparse.Namespace) -> dict[str, Any]:
+    """What the file that will be written has on shapes that are not measured now."""
+    if not (options.write and options.write.is_file()):
+        return {}
+    before = json.loads(options.write.read_text(encoding="utf-8"))
+    return {shape: found for shape, found in before.get("shapes", {}).items() if shape not in options.shape}
 
 
 def _about() -> dict[str, Any]:
@@ -120,9 +139,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1, help="of the processor's part")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="of the GPU's part")
-    parser.add_argument("--budget", type=int, default=8192, help="tokens of a micro-batch")
-    parser.add_argument("--raw-tokens", type=int, default=65_536, help="tokens of a case, before any sharing")
-    parser.add_argument("--seconds", type=float, default=150.0, help="after which a shape's other cases are left out")
+    parser.add_argument("--budget", type=int, help="tokens of a micro-batch; otherwise the shape's own")
+    parser.add_argument("--raw-tokens", type=int, help="tokens of a case before any sharing; otherwise eight budgets")
+    parser.add_argument("--seconds", type=float, default=400.0, help="after which a shape's other cases are left out")
     parser.add_argument("--checkpoint", choices=("no", "some", "yes"), default="some", help="gradient checkpointing")
     parser.add_argument("--compile-layers", action="store_true")
     options = parser.parse_args()

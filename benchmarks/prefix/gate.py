@@ -29,7 +29,7 @@ def little_shared(
         works = {name: lambda update=update: (train(net, update), clear(net)) for name, update in laid.items()}
         times = by_turns(works, device=device, repeats=repeats)
         seconds = {name: statistics.median(each) for name, each in times.items()}
-        found[f"{attempts} attempts"] = {
+        found[f"attempts: {attempts}"] = {
             "raw_tokens": num_tokens(samples),
             "fewer_tokens": laid["packed"].tokens / laid["forced"].tokens,
             "micro_batches": {name: len(update.layouts) for name, update in laid.items()},

@@ -104,10 +104,11 @@ def compare(net: Any, samples: Sequence[Sample], budgets: Sequence[int], repeats
 
 
 def forest_times(repeats: int, *, num_tasks: int = 30) -> dict[str, float]:
-    """Seconds to merge about a million tokens of full-history rollouts and a tenth of them, and to pack the former."""
-    large = made_up("small", "full", num_tasks=num_tasks, attempts=ATTEMPTS).samples
+    """Seconds to merge about a million tokens of full-history rollouts, a tenth and twice of them, and to pack them."""
+    twice = made_up("small", "full", num_tasks=2 * num_tasks, attempts=ATTEMPTS).samples
+    large = twice[: len(twice) // 2]
     found: dict[str, float] = {}
-    for name, some in (("tenth", large[: len(large) // 10]), ("million", large)):
+    for name, some in (("tenth", large[: len(large) // 10]), ("million", large), ("twice", twice)):
         sequences = [sample.token_ids for sample in some]
         times = [processor_seconds(lambda sequences=sequences: merge(sequences)) for _ in range(repeats)]
         found[f"{name}_tokens"], found[f"{name}_seconds"] = sum(map(len, sequences)), statistics.median(times)

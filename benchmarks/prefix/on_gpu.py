@@ -1,8 +1,9 @@
 """The GPU's part: models of two real shapes on recorded rollouts, in bfloat16, each layout at one token budget.
 
-Speed is that of whole updates: masks are built anew every time. Utilisation counts the operations on the tokens really
-computed, over the rate of a large matrix product measured in the same run. `--device cpu` with the shape *tiny* runs
-the same code where there is no GPU, for the sake of the code.
+Speed is that of whole updates, from packs on the device: where runs begin and which state predicts what was found when
+they were placed there, which `masks` times by itself; block masks are built anew every time. Utilisation counts the
+operations on the tokens really computed, over the rate of a large matrix product measured in the same run.
+`--device cpu` with the shape *tiny* runs the same code where there is no GPU, for the sake of the code.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.prefix.table import cases
+from benchmarks.prefix.table import case_name, cases
 from groupwise.reports.run.page.markup import Html, tag
 
 WIDTH, HEIGHT = 640.0, 440.0
@@ -49,7 +49,7 @@ def points(result: dict[str, Any]) -> list[Point]:
                     found.append(
                         Point(
                             shape=shape,
-                            name=f"{case['source']}, {case['memory']}, {case['attempts']} attempts",
+                            name=case_name(case),
                             fewer_tokens=case["fewer_tokens"],
                             faster=packed / case["by_layout"][layout]["seconds"],
                             is_ours=layout == "shared",

@@ -40,6 +40,11 @@ SHAPES: dict[str, dict[str, int]] = {
 }
 """Qwen2.5 by size; *tiny* only shows that the script runs."""
 
+BUDGETS = {"1.5B": 16_384, "0.5B": 32_768, "tiny": 4_096}
+"""Tokens of a micro-batch by shape: enough for a large GPU to compute for longer than a host launches."""
+UPDATE = 8
+"""Raw tokens of an update, in budgets."""
+
 
 def qwen(shape: str, *, device: str, dtype: torch.dtype, layers: int | None = None) -> Any:
     """A Qwen2.5 of that shape, or the first of its layers, with random weights."""

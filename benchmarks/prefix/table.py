@@ -42,13 +42,18 @@ def gpu_table(found: dict[str, Any]) -> list[str]:
     return _table(GPU_HEAD, [_gpu_row(case) for case in cases(found)])
 
 
-def _gpu_row(case: dict[str, Any]) -> list[str]:
-    rows, faster = case["by_layout"], case["times_faster_than"]
+def case_name(case: dict[str, Any]) -> str:
+    """Rollouts, memory, attempts, and what is unusual about how the model ran."""
     name = f"{case['source']}, {case['memory']}, {case['attempts']}"
     name += ", checkpointed" if case["checkpointed"] else ""
     name += "" if case.get("compiled", True) else ", not compiled"
+    return f"{name} (made up)" if case["made_up"] else name
+
+
+def _gpu_row(case: dict[str, Any]) -> list[str]:
+    rows, faster = case["by_layout"], case["times_faster_than"]
     return [
-        f"{name} (made up)" if case["made_up"] else name,
+        case_name(case),
         times(case["fewer_tokens"]),
         f"**{times(faster['packed'])}**",
         f"{case['share_of_ratio']:.2f}",

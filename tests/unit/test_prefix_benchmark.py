@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.prefix import __main__ as command
 from benchmarks.prefix.__main__ import Result, without_paths
+from benchmarks.prefix.gate import little_shared
 from benchmarks.prefix.layouts import LAYOUTS, forced, shared_prompts
 from benchmarks.prefix.measure import Update, apart, gradient
 from benchmarks.prefix.plot import draw, points
@@ -87,6 +89,23 @@ def test_the_recorded_files_are_there_and_share_prefixes(source: str, memory: st
     assert forest(found.samples).token_ratio > 1.5
 
 
+def test_groups_are_cut_by_tasks_attempts_and_tokens() -> None:
+    found = made_up("small", "window 2", num_tasks=3, attempts=4)
+    two = found.groups(attempts=2, tasks=2)
+    assert {(one.group, one.trajectory) for one in two} == {(0, 0), (0, 1), (1, 4), (1, 5)}
+    first = sum(len(one.token_ids) for one in two if one.group == 0)
+    assert {one.group for one in found.groups(attempts=2, raw_tokens=first)} == {0}
+
+
+def test_where_sharing_begins_to_pay_is_measured_without_the_gate(tmp_path: Path) -> None:
+    net = llama(hidden=16, layers=1, heads=2, kv_heads=2, vocabulary=40_000)
+    found = little_shared(net, tmp_path, budget=8_000, device="cpu", repeats=1, tasks=1)  # made up: no file is there
+    assert list(found) == ["attempts: 1", "attempts: 2"]
+    assert all(1 < case["fewer_tokens"] < 2 and case["times_as_fast_as_packed"] > 0 for case in found.values())
+    lines = tables({"little shared": found}).splitlines()
+    assert f"- {found['attempts: 2']['fewer_tokens']:.2f}x fewer tokens, no gate: " in lines[-1]
+
+
 def test_distinct_samples_share_their_first_token_alone(samples: tuple[Sample, ...]) -> None:
     found = distinct(samples, vocabulary=2_000)
     assert [len(one.prompt_ids) for one in found] == [len(one.prompt_ids) for one in samples]
@@ -122,6 +141,21 @@ def test_a_recorded_command_names_no_folder() -> None:
     assert without_paths(words) == ["--part", "gpu", "--quick"]
 
 
+def test_a_shape_has_its_own_budget_and_leaves_the_others_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "found.json"
+    file.write_text(json.dumps({"shapes": {"1.5B": {"kept": True}, "tiny": {"kept": False}}}))
+    monkeypatch.setattr(command.on_gpu.Bench, "sections", lambda bench: {"budget": lambda: bench.settings.budget})
+    monkeypatch.setattr(command.on_gpu, "general_sections", lambda settings: {})
+    words = ["prefix", "--part", "gpu", "--device", "cpu", "--shape", "tiny", "--write", str(file)]
+    monkeypatch.setattr("sys.argv", words)
+    command.main()
+    shapes = json.loads(file.read_text())["shapes"]
+    assert shapes["1.5B"] == {"kept": True}
+    assert (shapes["tiny"]["budget"], shapes["tiny"]["raw_tokens"]) == (4_096, 8 * 4_096)
+
+
 ROW = {"tokens": 100, "raw_tokens_per_second": 5000.0, "utilisation": 0.5, "peak_gigabytes": 2.0}
 CASE = {
     "source": "alfworld",
@@ -153,4 +187,4 @@ def test_a_result_becomes_a_table() -> None:
 def test_a_result_becomes_a_drawing() -> None:
     found = points(RESULT)
     assert [(one.fewer_tokens, one.faster, one.is_ours) for one in found] == [(4.0, 3.6, True), (4.0, 1.5, False)]
-    assert "1.5B, alfworld, full, 8 attempts: 3.60x with 4.00x fewer tokens" in draw(found)
+    assert "1.5B, alfworld, full, 8: 3.60x with 4.00x fewer tokens" in draw(found)

@@ -1,0 +1,58 @@
+"""Layers that are compiled, run again in the backward pass, or both, read packs over runs as rows are read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from groupwise.batching import Pack, flash_runs, gpu_attention, logps, pack, padded
+from groupwise.batching.causal_lm import CausalLM
+from groupwise.batching.runs import Runs
+from groupwise.recipes import RECIPES
+from groupwise.training.forward import _checkpoint
+from tests.equivalence.flash_anywhere import rows, rows_backward
+from tests.equivalence.models import build
+from tests.equivalence.recipe_losses import apart, update
+from tests.equivalence.rollouts import stepwise, tangled
+
+
+@pytest.fixture
+def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flash_runs, "is_known_to", lambda device, dtype, width: True)
+    monkeypatch.setattr(flash_runs, "_flash", rows)
+    monkeypatch.setattr(flash_runs, "_flash_backward", rows_backward)
+
+    def pack_inputs(halves: CausalLM, placed: Pack, *, dense: bool = False) -> dict[str, Any]:
+        gpu_attention.register()
+        halves.attend_by(gpu_attention.NAME)
+        runs = Runs.of(placed.position_ids[0].numpy())
+        return gpu_attention.inputs(replace(placed, runs=runs), halves.computes_in, halves.head_width)
+
+    monkeypatch.setattr(logps, "pack_inputs", pack_inputs)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
+)  # the compiler looks
+@pytest.mark.usefixtures("_as_on_a_gpu")
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("share", [False, True])
+def test_gradients_are_those_of_padded_rows(checkpointed: bool, compiled: bool, share: bool) -> None:
+    loss = RECIPES["grpo"]().loss
+    assert loss is not None
+    samples = [*tangled(), *stepwise(attempts=3, steps=6, window=2)]
+    _, expected = update(build("qwen2", "sdpa", max_position_embeddings=4096), loss, samples, padded(samples))
+    torch._dynamo.reset()
+    model: Any = build("qwen2", "sdpa", max_position_embeddings=4096)
+    if checkpointed:
+        _checkpoint(model)
+    if compiled:
+        for layer in model.model.layers:
+            layer.compile(dynamic=True, backend="aot_eager")
+    packs = pack(samples, token_budget=500, gate=0.0, share=share)
+    assert len(packs) > 1
+    assert apart(update(model, loss, samples, packs)[1], expected) < 1e-5
