@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from groupwise.core.errors import FileError
+from groupwise.core.rollouts.lines import JsonLines
 from groupwise.core.rollouts.reduced import canonical
 from groupwise.core.rollouts.row import shown
+
+
+@dataclass(frozen=True)
+class ForeignLines:
+    """Another program's file, a record a line; a source of its own says how records become rows."""
+
+    lines: JsonLines
+    unit: ClassVar[str] = "line"
+    read_as: ClassVar[str]
+    """What the file is taken for."""
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the file is smaller than its content."""
+        return self.lines.is_gzip
+
+    def meta(self) -> Mapping[str, Any]:
+        """Where the rows come from; such a file holds no notes."""
+        return {"read_as": self.read_as}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,14 +28,13 @@ without a score (no reward that is not null: missing is not zero) and traces wit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, cast
 
 from groupwise.core.records import StopReason
-from groupwise.core.rollouts.lines import JsonLines, Progress
+from groupwise.core.rollouts.lines import Progress
 from groupwise.core.rollouts.row import Row
-from groupwise.integrations.foreign import Record, digest
+from groupwise.integrations.foreign import ForeignLines, Record, digest
 from groupwise.integrations.verifiers_nodes import step_columns
 
 TRACE_VERSION = 1
@@ -47,21 +46,10 @@ LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_token
 """Stop conditions by which verifiers says that a limit cut the trace off."""
 
 
-@dataclass(frozen=True)
-class VerifiersSource:
+class VerifiersSource(ForeignLines):
     """The sampled messages of verifiers traces as rows."""
 
-    lines: JsonLines
-    unit = "line"
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether the file is smaller than its content."""
-        return self.lines.is_gzip
-
-    def meta(self) -> Mapping[str, Any]:
-        """Where the rows come from; a trace file holds no notes."""
-        return {"read_as": "verifiers"}
+    read_as = "verifiers"
 
     def numbered_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
         """Every sampled message; the rows of an episode share its line."""

@@ -23,13 +23,13 @@ Without a step index, the rows of an attempt are taken in the order of the file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from groupwise.core.rollouts.lines import JsonLines, Progress
+from groupwise.core.rollouts.lines import Progress
 from groupwise.core.rollouts.row import Row
-from groupwise.integrations.foreign import Record
+from groupwise.integrations.foreign import ForeignLines, Record
 
 INDEX_FIELDS = (
     "step_index",
@@ -77,21 +77,10 @@ class _Fields:
         )
 
 
-@dataclass(frozen=True)
-class VerlAgentSource:
+class VerlAgentSource(ForeignLines):
     """The steps of a verl-agent dump as rows."""
 
-    lines: JsonLines
-    unit = "line"
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether the file is smaller than its content."""
-        return self.lines.is_gzip
-
-    def meta(self) -> Mapping[str, Any]:
-        """Where the rows come from; a dump holds no notes."""
-        return {"read_as": "verl_agent"}
+    read_as = "verl_agent"
 
     def numbered_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
         """Every active step."""

@@ -18,33 +18,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from groupwise.core.rollouts.lines import JsonLines, Progress
+from groupwise.core.rollouts.lines import Progress
 from groupwise.core.rollouts.row import Row
-from groupwise.integrations.foreign import Record, digest
+from groupwise.integrations.foreign import ForeignLines, Record, digest
 
 _OUTPUT_UID = re.compile(r"(.+)_(\d+)_(\d+)")
 
 
-@dataclass(frozen=True)
-class VerlGenerationsSource:
+class VerlGenerationsSource(ForeignLines):
     """The responses of a verl dump as rows."""
 
-    lines: JsonLines
-    unit = "line"
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether the file is smaller than its content."""
-        return self.lines.is_gzip
-
-    def meta(self) -> Mapping[str, Any]:
-        """Where the rows come from; a dump holds no notes."""
-        return {"read_as": "verl generations"}
+    read_as = "verl generations"
 
     def numbered_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
         """Every response."""
