@@ -1,0 +1,85 @@
+"""Learning without the samples that have no credit, against learning with all of them, update by update.
+
+    python -m benchmarks.without_credit [--updates 16] [--write benchmarks/results/without_credit.json]
+
+The demo's home under HGPO without its entropy bonus, which every token would feel, from a sloppy teacher, so that many
+groups are all wrong. In every other update the learner computes all samples, as it does where a loss has penalties;
+loss and gradient are the same either way. One thread; seconds of the stage `learn`, medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from groupwise.core.journal import Update
+from groupwise.recipes.run_file import load_run
+from groupwise.training.loop import train
+from groupwise.training.run import open_run
+from groupwise.training.watcher import Watcher
+
+RUN = Path(__file__).parents[1] / "examples" / "household.toml"
+CHANGES = ("algorithm.loss.penalties=[]", "warm_start.sloppiness=0.7", "evaluation.tasks=0", "threads=1")
+
+
+class Turns(Watcher):
+    """Lets the learner hear all samples in every other update, and keeps what each update took."""
+
+    def __init__(self, learner: Any) -> None:
+        self.learner, self.found = learner, list[dict[str, float]]()
+
+    def stage(self, name: str, number: int) -> None:
+        self.learner.__dict__.pop("_heard", None)
+        if number % 2:
+            self.learner._heard = lambda samples: samples
+
+    def updated(self, update: Update) -> None:
+        names = {"seconds": "seconds/learn", "computed": "learner/computed", "success": "rollout/success"}
+        self.found.append({name: update.metrics[metric] for name, metric in names.items()})
+
+
+def measure(updates: int, *changes: str) -> dict[str, Any]:
+    """Seconds of learning in both kinds of updates."""
+    config = load_run(RUN, overrides=[*CHANGES, f"training.updates={updates}", *changes])
+    with tempfile.TemporaryDirectory() as folder:
+        run = open_run(config, Path(folder))
+        turns = Turns(run.learner)
+        train(run, watchers=[turns])
+        run.host.shutdown()
+    every, heard = turns.found[::2], turns.found[1::2]
+    seconds = {
+        name: statistics.median(each["seconds"] for each in some) for name, some in (("all", every), ("heard", heard))
+    }
+    return {
+        "updates": turns.found,
+        "seconds": seconds,
+        "computed": statistics.median(each["computed"] for each in heard),
+        "times_faster": seconds["all"] / seconds["heard"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--updates", type=int, default=16, help="an even number")
+    parser.add_argument("--write", type=Path, help="write the result as JSON")
+    options = parser.parse_args()
+    found = {
+        "command": f"python -m benchmarks.without_credit --updates {options.updates}",
+        "machine": f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
+        **measure(options.updates),
+    }
+    text = json.dumps(found, indent=1)
+    print(text)
+    if options.write:
+        options.write.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
