@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.alfworld.games import pack_games, unpacked_games
 from benchmarks.alfworld.methods import jobs_of, run_methods
 from benchmarks.alfworld.plot import picture
-from benchmarks.alfworld.recurrence import HEADING, audited, table, write_attempts
+from benchmarks.alfworld.recurrence import HEADING, SEE, audited, table, write_attempts
 from benchmarks.alfworld.settings import FULL, METHODS, SMALL, changed
 from benchmarks.alfworld.start import make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
@@ -56,8 +56,9 @@ def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
         updates = "all updates" if one_in == 1 else f"one update in {one_in}"
         whose = f"{updates} of {method.upper()}'s run, {found['model']} on ALFWorld's training games"
         told = f"{HEADING}\n\n{table(audit, whose)}"
-        for file in (results / f"audit_{method}.md", *([options.notes] if options.notes and method == "hgpo" else [])):
-            file.write_text(told)
+        (results / f"audit_{method}.md").write_text(told)
+        if options.notes and method == "hgpo":
+            options.notes.write_text(f"{told}\n{SEE}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -46,6 +46,11 @@ def audited(file: Path) -> dict[str, Any]:
     return audit((part.table() for part in open_rollouts(file).parts()), algorithms, depth=DEPTH).as_json()
 
 
+SEE = """\
+How it trained there, against GRPO and GiGPO: [performance.md](../performance.md#a-pretrained-model-on-alfworld). Where
+the prompt does not list what is possible, as there, set `invalid_penalty = 0` ([ADR 6](../adr/0006-invalid-penalty.md)).
+"""
+"""What the page of the method says below the table."""
 HEADING = "## How often states recur on ALFWorld, and how much history matters"
 
 
