@@ -53,9 +53,9 @@ bench-loop: $(READY)  ## attempts a second against TRL on this machine, time by 
 
 bench-gpu: $(READY)  ## on a CUDA device: its tests, layouts of training, decoding, an update stage by stage (about 15 minutes)
 	$(BIN)/python -m pytest -m gpu tests/gpu
-	$(BIN)/python -m benchmarks.prefix --part gpu --compile-layers --repeats 2 --write benchmarks/results/prefix_gpu.json
-	$(BIN)/python -m benchmarks.engine --write benchmarks/results/engine.json
-	$(BIN)/python -m benchmarks.gpu_update --write benchmarks/results/gpu_update.json
+	$(BIN)/python -m benchmarks.prefix --part gpu --compile-layers --repeats 2 --write runs/bench/prefix_gpu.json
+	$(BIN)/python -m benchmarks.engine --write runs/bench/engine.json
+	$(BIN)/python -m benchmarks.gpu_update --write runs/bench/gpu_update.json
 
 bench-learning: $(READY)  ## GRPO, GiGPO and HGPO from one start, five seeds, two environments (about 15 minutes)
 	$(BIN)/python -m benchmarks.learning

@@ -53,7 +53,7 @@ def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
         one_in = write_attempts(options.out / method / "journal.sqlite", rollouts)
         audit = audited(rollouts)
         (results / f"audit_{method}.json").write_text(json.dumps(audit, indent=1))
-        updates = "all updates" if one_in == 1 else f"one update in {one_in}"
+        updates = {1: "all updates", 2: "every second update"}.get(one_in, f"one update in {one_in}")
         whose = f"{updates} of {method.upper()}'s run, {found['model']} on ALFWorld's training games"
         told = f"{HEADING}\n\n{table(audit, whose)}"
         (results / f"audit_{method}.md").write_text(told)
@@ -96,9 +96,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--picture", type=Path, help="a second place for the picture, such as docs/images/alfworld.svg")
     parser.add_argument("--notes", type=Path, help="a second place for HGPO's audit: docs/methods/notes/hgpo.md")
-    parser.add_argument("--small", action="store_true", help="sizes for trying the measurement itself")
+    parser.add_argument("--small", action="store_true", help="sizes and two updates, to try the measurement itself")
     parser.add_argument("--pack", type=Path, help="only write the games into an archive")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.small and options.updates is None:
+        options.updates = 2
+    return options
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def audited(file: Path) -> dict[str, Any]:
 
 SEE = """\
 How it trained there, against GRPO and GiGPO: [performance.md](../performance.md#a-pretrained-model-on-alfworld). Where
-the prompt does not list what is possible, as there, set `invalid_penalty = 0` ([ADR 6](../adr/0006-invalid-penalty.md)).
+the prompt does not list what is possible, set `invalid_penalty = 0` as there ([ADR 6](../adr/0006-invalid-penalty.md)).
 """
 """What the page of the method says below the table."""
 HEADING = "## How often states recur on ALFWorld, and how much history matters"

@@ -181,6 +181,7 @@ class Bench:
         rows = {name: self._row(net, laid[name], samples, case, times) for name, times in timed.items()}
         return {
             **{key: value for key, value in vars(case).items() if key != "layouts"},
+            "compiled": case.compiled and settings.compiled,
             "made_up": found.made_up,
             "tasks": len({sample.group for sample in samples}),
             "samples": len(samples),

@@ -82,8 +82,8 @@ WRONG = [
     ),
     ("seed=1.5", "RunConfig: seed: input should be a valid integer, got a number with a fractional part, found 1.5"),
     ("model=3", "RunConfig: model: found 3; give a model, or a table with its `kind`"),
-    ("training.updates", "--set 'training.updates' has no value; write --set training.updates=VALUE"),
-    ("env.kind.x=1", "--set env.kind.x: 'kind' is a value, not a section"),
+    ("training.updates", "'training.updates' has no value; write --set training.updates=VALUE"),
+    ("env.kind.x=1", "'kind' is a value, not a section"),
 ]
 """A value that cannot be, and a --set that says nothing."""
 
@@ -180,7 +180,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def test_a_wrong_run_file_is_named_with_the_reason_and_leaves_nothing(
     stopped: Any, tmp_path: Path, override: str, message: str
 ) -> None:
-    assert stopped(override) == f"error: run.toml: {message}\n"
+    assert stopped(override) == f"error: run.toml with --set {override}: {message}\n"
     assert not (tmp_path / "runs").exists()
 
 
@@ -247,5 +247,6 @@ def test_what_is_wrong_with_the_file_or_the_recipe_is_told_without_torch(tmp_pat
     assert ran.returncode == 0, ran.stderr
     first, second, third = ran.stderr.splitlines()
     assert first == "error: missing.toml: there is no such file; give a run file (TOML) or the folder of a run"
-    assert second.startswith("error: run.toml: there is no recipe 'hgop'; did you mean 'hgpo'? Valid: a_grae, ")
-    assert third == f"error: run.toml: unknown section 'sed'; did you mean 'seed'? {SECTIONS}"
+    told = "error: run.toml with --set algorithm.recipe=hgop: there is no recipe 'hgop'; did you mean 'hgpo'? Valid: "
+    assert second.startswith(told)
+    assert third == f"error: run.toml with --set sed=1: unknown section 'sed'; did you mean 'seed'? {SECTIONS}"

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.cli.algorithms import algorithm_named, part_named
+from groupwise.cli.run_folders import CONFIG, run_config
 from groupwise.cli.screen import file_progress, output, share, shorten
 from groupwise.core.parts import kind_of
 from groupwise.integrations.rollouts import open_rollouts
@@ -24,6 +25,9 @@ from groupwise.reports.audit.recipes_compared import RecipeColumn
 from groupwise.reports.audit.recorded_tokens import RecordedTokens
 from groupwise.rollout.memory import Memory
 
+RECIPES = ("grpo", "gigpo", "hgpo")
+"""Recipes that are compared unless others are named; the folder of a run adds the run's own."""
+OWN = "this run's own"
 MEMORIES = ("window", "anchored_window", "full")
 """Memories whose prompts are counted unless others are named."""
 
@@ -40,11 +44,15 @@ def audit(
         list[str] | None,
         typer.Option(help="A memory whose prompts to count, such as window:steps=4; repeat to compare."),
     ] = None,
-    format: Annotated[str, typer.Option(help="auto, groupwise, verl_agent or verifiers.")] = "auto",
+    format: Annotated[
+        str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
 ) -> None:
     """Audit recorded rollouts: groups, histories, credit under several recipes, tokens under several memories."""
-    algorithms = {name: algorithm_named(name) for name in recipe or ["grpo", "gigpo", "hgpo"]}
+    algorithms = {name: algorithm_named(name) for name in recipe or RECIPES}
+    if not recipe and (file / CONFIG).is_file():
+        algorithms[OWN] = run_config(file).algorithm
     memories = dict(_memory(name) for name in memory or MEMORIES)
     rollouts, tokens = open_rollouts(file, format=format), RecordedTokens()
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:

@@ -30,7 +30,9 @@ def check() -> None:
 @app.command("rollouts")
 def rollouts(
     file: Annotated[Path, typer.Argument(help="Rollouts: .jsonl, .jsonl.gz or .parquet.")],
-    format: Annotated[str, typer.Option(help="auto, groupwise, verl_agent or verifiers.")] = "auto",
+    format: Annotated[
+        str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the faults as JSON.")] = False,
 ) -> None:
     """Look for faults of identity in recorded rollouts; exit with status 1 if credit would be wrong."""

@@ -23,6 +23,7 @@ from groupwise.reports.explain import explain as run_explain
 
 AGREEMENT = 1e-9
 MOST_MEMBERS = 12
+MOST_LISTED = 20
 
 
 def explain(
@@ -33,7 +34,9 @@ def explain(
         str | None, typer.Option(help="Id of the task (or group); may be left out if the attempt's id is unique.")
     ] = None,
     recipe: Annotated[str, typer.Option(help="A recipe by name, name:key=value,..., or a TOML file.")] = "hgpo",
-    format: Annotated[str, typer.Option(help="auto, groupwise, verl_agent or verifiers.")] = "auto",
+    format: Annotated[
+        str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
 ) -> None:
     """Show the groups, members, baseline, scale and weights behind one step's credit, and derive it again by hand."""
@@ -93,7 +96,7 @@ def _find(parts: Iterable[Rollouts], task: str | None, attempt: str, *, batchwid
         place = "" if task is None else f" at task {task!r}"
         raise RecordError(f"there is no attempt {attempt!r}{place}; {nearest(attempt, names)}")
     if len(several) > 1:
-        listed = ", ".join(sorted(several)[:20])
+        listed = ", ".join([*sorted(several)[:MOST_LISTED], *(["..."] if len(several) > MOST_LISTED else [])])
         raise RecordError(f"attempt {attempt!r} exists in {len(several)} tasks; add --task, one of: {listed}")
     return found
 

@@ -54,11 +54,30 @@ def shown_live(title: str, updates: int, *, plain: bool) -> Iterator[Watcher]:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
+class Pace:
+    """Lets something be told where that was not done for a while: epochs may be many, or long."""
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self._seconds, self._last = seconds, time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether it is time; if so, the next time is a while from now."""
+        now = time.monotonic()
+        is_due = now - self._last >= self._seconds
+        self._last = now if is_due else self._last
+        return is_due
+
+
 class PlainLines(Watcher):
     """A line for everything that happens, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        self._console, self._pace = console, Pace()
+
+    def warming(self, losses: Sequence[float], epochs: int) -> None:
+        """An epoch of the supervised start, where nothing was told for a while."""
+        if self._pace.is_due():
+            self._print(f"warm start: epoch {len(losses)} of {epochs}, loss {losses[-1]:.3f}")
 
     def warm_started(self, losses: Sequence[float]) -> None:
         """The supervised start, from its first epoch's loss to its last."""
@@ -95,6 +114,10 @@ class LivePanel(Watcher):
     def stage(self, name: str, number: int) -> None:
         """Show what is being done."""
         self._stage, self._stage_began = name, time.monotonic()
+
+    def warming(self, losses: Sequence[float], epochs: int) -> None:
+        """Show how far the supervised start is."""
+        self._stage = f"warm start, epoch {len(losses)} of {epochs} done, loss {losses[-1]:.3f}"
 
     def warm_started(self, losses: Sequence[float]) -> None:
         """Keep the line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ import typer
 from rich.console import Console
 
 from groupwise.cli.evaluate import in_words
+from groupwise.cli.live import Pace
 from groupwise.cli.run_folders import need_trainer
 from groupwise.cli.screen import output
 from groupwise.core.errors import ConfigError
@@ -65,7 +67,13 @@ def _taught(run: Run, source: Path | None, least: float | None, console: Console
         samples = recorded_samples(run, open_rollouts(source).rows(), least=least)
     attempts = len({sample.trajectory for sample in samples})
     console.print(f"{len(samples)} steps of {attempts} {'recorded' if source else 'expert'} attempts", highlight=False)
-    return imitate(run, samples, settings)
+    pace = Pace()
+
+    def told(losses: Sequence[float], epochs: int) -> None:
+        if pace.is_due():
+            console.print(f"epoch {len(losses)} of {epochs}: loss {losses[-1]:.3f}", highlight=False)
+
+    return imitate(run, samples, settings, told=told)
 
 
 def _save(run: Run, out: Path) -> None:

@@ -282,7 +282,11 @@ def _plain(value: object) -> Any:
 
 
 def _sentences(error: ValidationError, part: type[Part]) -> str:
-    return "; ".join(_sentence(problem, part.model_fields) for problem in error.errors())
+    problems = error.errors()
+    inner = {problem["loc"][:-1] for problem in problems}
+    # A sequence is also too short where its entries are wrong: they say enough.
+    told = [problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inner]
+    return "; ".join(_sentence(problem, part.model_fields) for problem in told)
 
 
 def _sentence(problem: ErrorDetails, fields: Iterable[str]) -> str:

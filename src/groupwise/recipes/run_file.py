@@ -32,6 +32,7 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,10 +51,13 @@ def load_algorithm(path: Path) -> Algorithm:
 
 
 def load_run(path: Path, *, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read a run file, with `a.b.c=value` overrides on top; every error names the file."""
-    return _named(
-        path, lambda: decode_run(_read(path, "a run file (TOML) or the folder of a run"), overrides=overrides)
-    )
+    """Read a run file, with `a.b.c=value` overrides on top; every error names the file and the overrides."""
+    content = _named(path, lambda: _read(path, "a run file (TOML) or the folder of a run"))
+    try:
+        return decode_run(content, overrides=overrides)
+    except ConfigError as error:
+        changed = "".join(f" --set {override}" for override in overrides)
+        raise ConfigError(f"{path}{' with' if changed else ''}{changed}: {error}") from None
 
 
 def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
@@ -140,12 +144,12 @@ def _check_sections(content: Mapping[str, Any]) -> None:
 def _override(content: dict[str, Any], text: str) -> None:
     path, equals, value = text.partition("=")
     if not equals:
-        raise ConfigError(f"--set {text!r} has no value; write --set {path}=VALUE")
+        raise ConfigError(f"{text!r} has no value; write --set {path}=VALUE")
     *sections, key = path.split(".")
     for section in sections:
         content = content.setdefault(section, {})
         if not isinstance(content, dict):
-            raise ConfigError(f"--set {path}: {section!r} is a value, not a section")
+            raise ConfigError(f"{section!r} is a value, not a section")
     content[key] = parse_value(value)
 
 
@@ -161,7 +165,9 @@ def _read(path: Path, wanted: str) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"there is no such file; give {wanted}") from None
+        close = get_close_matches(path.stem, [each.stem for each in path.parent.glob("*.toml")], n=1, cutoff=0.7)
+        meant = f"did you mean {path.with_name(close[0] + '.toml')}? Give" if close else "give"
+        raise ConfigError(f"there is no such file; {meant} {wanted}") from None
     except OSError as error:
         raise ConfigError(f"cannot be read ({error.strerror}); give {wanted}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

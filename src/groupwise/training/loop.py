@@ -98,7 +98,7 @@ def _start(run: Run, watching: Watching) -> int:
         raise TrainingError(f"{run.folder} holds a run already; go on with --resume, or choose another folder")
     if run.config.warm_start is not None:
         watching.stage("warm start", 0)
-        watching.warm_started(warm_start(run, run.config.warm_start))
+        watching.warm_started(warm_start(run, run.config.warm_start, told=watching.warming))
     run.canary.check(run.engine, run.learner.model, version=0)
     _save(run, 0, watching)
     run.learner.hold_reference(run.learner.model.state_dict())

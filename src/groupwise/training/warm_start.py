@@ -7,7 +7,7 @@ out into a search over what is possible, which is the exploration that the compa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import torch
@@ -23,17 +23,25 @@ from groupwise.training.forward import Forward
 from groupwise.training.run import Run
 from groupwise.training.run_config import WarmStartConfig
 
+Told = Callable[[Sequence[float], int], None]
 WARM_UP_STEPS = 30
 """Optimiser steps over which the step size grows: without them AdamW's first steps throw a fresh model about."""
 
 
-def warm_start(run: Run, config: WarmStartConfig) -> list[float]:
+def warm_start(run: Run, config: WarmStartConfig, *, told: Told | None = None) -> list[float]:
     """Train the learner's model on expert attempts; mean loss of each epoch. The engine takes the weights over."""
-    return imitate(run, expert_samples(run, run.tasks[: config.tasks], config), config)
+    return imitate(run, expert_samples(run, run.tasks[: config.tasks], config), config, told=told)
 
 
-def imitate(run: Run, samples: Sequence[Sample], config: WarmStartConfig) -> list[float]:
-    """Train the learner's model to say what samples say, tokens weighted by `advantage`; mean loss of each epoch."""
+def imitate(run: Run, samples: Sequence[Sample], config: WarmStartConfig, *, told: Told | None = None) -> list[float]:
+    """Train the learner's model to say what samples say, tokens weighted by `advantage`; mean loss of each epoch.
+
+    Args:
+        run: Whose model.
+        samples: What to say.
+        config: Epochs and step sizes.
+        told: Told the losses so far after each epoch, and how many epochs there will be.
+    """
     model = run.learner.model
     trained = [value for value in model.parameters() if value.requires_grad]
     optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
@@ -44,6 +52,8 @@ def imitate(run: Run, samples: Sequence[Sample], config: WarmStartConfig) -> lis
     for epoch in range(config.epochs):
         Random(seed_of(run.config.seed, "warm start", epoch)).shuffle(weighted)
         losses.append(_epoch(run.learner.forward, optimiser, weighted, config, epoch))
+        if told is not None:
+            told(losses, config.epochs)
     run.engine.load(run.learner.weights(), version=0)
     return losses
 

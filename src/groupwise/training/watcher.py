@@ -15,6 +15,9 @@ class Watching(Protocol):
     def stage(self, name: str, number: int) -> None:
         """A stage of an update begins: warm start, evaluate, rollout, credit, learn, handover, write."""
 
+    def warming(self, losses: Sequence[float], epochs: int) -> None:
+        """An epoch of the supervised start is over; mean loss of each so far, and how many there will be."""
+
     def warm_started(self, losses: Sequence[float]) -> None:
         """The supervised start is over; mean loss of each of its epochs."""
 
@@ -30,6 +33,9 @@ class Watcher:
 
     def stage(self, name: str, number: int) -> None:
         """A stage begins."""
+
+    def warming(self, losses: Sequence[float], epochs: int) -> None:
+        """An epoch of the supervised start is over."""
 
     def warm_started(self, losses: Sequence[float]) -> None:
         """The supervised start is over."""
@@ -51,6 +57,11 @@ class Watchers:
         """A stage begins."""
         for watcher in self._watchers:
             watcher.stage(name, number)
+
+    def warming(self, losses: Sequence[float], epochs: int) -> None:
+        """An epoch of the supervised start is over."""
+        for watcher in self._watchers:
+            watcher.warming(losses, epochs)
 
     def warm_started(self, losses: Sequence[float]) -> None:
         """The supervised start is over."""

@@ -15,6 +15,7 @@ from groupwise.cli.main import app
 from groupwise.cli.screen import share, shorten
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import EXAMPLE, ROWS, row, write
+from tests.unit.reports.run_folders import write_run
 
 
 def invoked(*arguments: str) -> Result:
@@ -117,6 +118,14 @@ def test_audit_compares_three_recipes_and_four_depths_by_default(small: Path) ->
     found = audited(small)
     assert [column["name"] for column in found["recipes"]] == ["grpo", "gigpo", "hgpo"]
     assert [level["depth"] for level in found["levels"]] == [0, 1, 2, 3, 4]
+
+
+def test_audit_of_a_run_has_the_runs_own_recipe_too(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", algorithm=recipes.hgpo(invalid_penalty=0.0), updates=2)
+    *others, own = audited(tmp_path / "run")["recipes"]
+    assert [column["name"] for column in (*others, own)] == ["grpo", "gigpo", "hgpo", "this run's own"]
+    assert own["mean_size"] != others[-1]["mean_size"]  # the penalty was off
+    assert [column["name"] for column in audited(tmp_path / "run", "--recipe", "rloo")["recipes"]] == ["rloo"]
 
 
 def test_audit_prints_tables_movers_and_findings(small: Path) -> None:

@@ -199,6 +199,9 @@ def drawn(panel: live.LivePanel, width: int = 100) -> str:
 
 def test_the_panel_shows_progress_stage_curves_and_the_last_lines() -> None:
     panel = live.LivePanel("runs/[x]", updates=40)
+    panel.stage("warm start", 0)
+    panel.warming([3.0], 2)
+    assert "warm start, epoch 1 of 2 done, loss 3.000" in drawn(panel)
     panel.warm_started([3.0, 0.5])
     panel.evaluated(evaluation(0))
     for number in range(1, 11):
@@ -216,6 +219,16 @@ def test_the_panel_shows_progress_stage_curves_and_the_last_lines() -> None:
     assert [f"update   {number:2d}  success" in shown for number in (5, 6, 10)] == [False, True, True]
     assert panel.summary()[-1].startswith("update   10")
     assert len(panel.summary()) == 3
+
+
+def test_plain_lines_tell_epochs_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 4.0, 11.0, 12.0])
+    monkeypatch.setattr(live.time, "monotonic", lambda: next(clock))
+    console = Console(file=io.StringIO(), width=99, force_terminal=False)
+    lines = live.PlainLines(console)
+    for losses in ([3.0], [3.0, 2.0], [3.0, 2.0, 1.5]):  # after 4, 11 and 12 seconds
+        lines.warming(losses, 5)
+    assert console.file.getvalue() == "warm start: epoch 2 of 5, loss 2.000\n"  # type: ignore[attr-defined]
 
 
 def test_the_panel_of_a_run_that_has_not_begun_is_drawn_and_fits_a_narrow_terminal() -> None:

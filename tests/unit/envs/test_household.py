@@ -334,6 +334,7 @@ def test_wrong_fields_name_themselves() -> None:
     with pytest.raises(ConfigError) as raised:
         Household(families=("picks",))
     assert "families.0: input should be 'pick', 'two', 'clean'" in str(raised.value)
+    assert "at least 1 item" not in str(raised.value)  # what is listed is wrong, not missing
     with pytest.raises(ConfigError) as raised:
         Household(families=("pick", "heat", "pick"))
     assert "families: a name is listed twice in pick, heat, pick; list each once" in str(raised.value)

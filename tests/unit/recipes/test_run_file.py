@@ -10,7 +10,7 @@ import tomli_w
 from groupwise import Algorithm, ConfigError, recipes
 from groupwise.advantages import EpisodeReturn, Relative
 from groupwise.groups import ByTask, CrossContextReplay
-from groupwise.recipes.run_file import decode_algorithm, decode_run, load_algorithm
+from groupwise.recipes.run_file import decode_algorithm, decode_run, load_algorithm, load_run
 
 RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
 FIELDS = f"Valid: {', '.join(sorted(Algorithm.model_fields))}"
@@ -100,6 +100,14 @@ def test_a_run_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_algorithm(path)
     assert str(caught.value) == f"{path}: there is no such file; give a recipe's name or a TOML file"
+
+
+def test_a_file_of_nearly_that_name_is_offered(tmp_path: Path) -> None:
+    (tmp_path / "household.toml").touch()
+    with pytest.raises(ConfigError) as caught:
+        load_run(tmp_path / "houshold.toml")
+    wanted = f"did you mean {tmp_path / 'household.toml'}? Give a run file (TOML) or the folder of a run"
+    assert str(caught.value) == f"{tmp_path / 'houshold.toml'}: there is no such file; {wanted}"
 
 
 def test_a_run_file_that_is_not_text_is_named(tmp_path: Path) -> None:

@@ -206,6 +206,24 @@ def test_findings_about_recipes_go_from_each_to_the_next() -> None:
     ]
 
 
+def test_credit_where_nobody_earned_anything_is_told() -> None:
+    rows = table(
+        "task attempt index state reward valid",
+        ("lost", 0, 0, "s", 0.0, True),
+        ("lost", 1, 0, "s", 0.0, False),
+        ("won", 0, 0, "s", 1.0, True),
+        ("won", 1, 0, "s", 0.0, True),
+    )
+    # Each group has one better and one worse step, one deviation from the mean; in the first it is the penalty's doing.
+    penalised, plain = audit([rows], {"with": recipes.hgpo(), "without": recipes.hgpo(invalid_penalty=0.0)}).recipes
+    assert penalised.unrewarded_share == pytest.approx(0.5, rel=1e-4)
+    assert plain.unrewarded_share == 0.0
+    (told,) = [each for each in audited(rows, "hgpo").findings if "nobody earned" in each]
+    assert told.startswith("50.0 % of the credit of hgpo lies in tasks in which nobody earned anything")
+    scored = table("task attempt index reward outcome", ("q", 0, 0, 0.0, 1.0), ("q", 1, 0, 0.0, 0.0))
+    assert audited(scored).recipes[0].unrewarded_share == 0.0  # an outcome is something earned
+
+
 # Files that come in parts.
 
 

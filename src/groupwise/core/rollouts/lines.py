@@ -105,4 +105,7 @@ class JsonLines:
             )
         at = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        return FileError(f"{where}: not valid JSON{at} ({reason}); repair or drop the line")
+        advice = "repair or drop the line"
+        if number == 1 and not line.lstrip().startswith(b"{"):
+            advice = "this is no rollouts file, which has a JSON object a line (docs/rollouts.md)"
+        return FileError(f"{where}: not valid JSON{at} ({reason}); {advice}")

@@ -80,7 +80,7 @@ def audit(
         credits = {name: algorithm.advantage(table) for name, algorithm in algorithms.items()}
         census.add(table)
         level_tally.add(table, [_comparison(level, table) for level in levels])
-        recipe_tally.add(credits)
+        recipe_tally.add(table, credits)
         movers.add(table, credits[names[0]], credits[names[-1]])
     gains, losses = movers.result()
     result = census.result(), level_tally.result(), recipe_tally.result()

@@ -9,6 +9,8 @@ from groupwise.reports.audit.census import Census
 from groupwise.reports.audit.levels import Level
 from groupwise.reports.audit.recipes_compared import RecipeColumn
 
+MUCH_UNREWARDED = 0.05
+"""Share of credit without reward from which it is worth a sentence."""
 ENOUGH_STEPS = 30
 """Compared steps below which a level is too thin to speak about."""
 
@@ -79,6 +81,13 @@ def _recipes(census: Census, recipes: Sequence[RecipeColumn]) -> Iterator[str]:
         flips, both = after.flips[before.name], after.both_signed[before.name]
         if both:
             yield f"From {before.name} to {after.name}, {_share(flips, both)} of the credited steps change sign."
+    for recipe in recipes:
+        if recipe.unrewarded_share > MUCH_UNREWARDED:
+            yield (
+                f"{100 * recipe.unrewarded_share:.1f} % of the credit of {recipe.name} lies in tasks in which nobody "
+                "earned anything: most likely the penalty for invalid actions is all that differs there. Compare with "
+                "`invalid_penalty=0`."
+            )
     last = recipes[-1]
     if last.compared_steps < census.steps:
         missing = census.steps - last.compared_steps

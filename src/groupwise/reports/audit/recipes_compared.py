@@ -12,6 +12,7 @@ import numpy as np
 
 from groupwise.core.credit import Credit
 from groupwise.core.segments import FloatArray
+from groupwise.core.step_table import StepTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class RecipeColumn:
     """Mean absolute credit over all steps."""
     largest: float
     """Largest absolute credit."""
+    unrewarded_share: float
+    """Share of the absolute credit in tasks in which nobody earned anything, such as that of penalties."""
     flips: dict[str, int]
     """Against each other recipe: steps whose credit has the opposite sign."""
     both_signed: dict[str, int]
@@ -44,11 +47,11 @@ class RecipeTally:
         self._names = list(names)
         self._steps = 0
         self._compared, self._silent = np.zeros(num, dtype=np.int64), np.zeros(num, dtype=np.int64)
-        self._size, self._largest = np.zeros(num), np.zeros(num)
+        self._size, self._largest, self._unrewarded = np.zeros(num), np.zeros(num), np.zeros(num)
         self._flips, self._both = np.zeros((num, num), dtype=np.int64), np.zeros((num, num), dtype=np.int64)
         self._sum, self._product = np.zeros(num), np.zeros((num, num))
 
-    def add(self, credits: Mapping[str, Credit]) -> None:
+    def add(self, table: StepTable, credits: Mapping[str, Credit]) -> None:
         """Add one part's credit, recipe by recipe."""
         traces = [credits[name].trace for name in self._names]
         values_RS = np.stack([trace.values for trace in traces])
@@ -58,6 +61,8 @@ class RecipeTally:
         self._compared += compared_RS.sum(axis=1)
         self._silent += (compared_RS & (values_RS == 0)).sum(axis=1)
         self._size += np.abs(values_RS).sum(axis=1)
+        earned = table.tasks.sum(np.abs(table.reward) + np.abs(table.episode_return))
+        self._unrewarded += np.abs(values_RS[:, (earned == 0)[table.task]]).sum(axis=1)
         self._largest = np.maximum(self._largest, np.abs(values_RS).max(axis=1, initial=0.0))
         agreement = signs_RS @ signs_RS.T
         both = np.abs(signs_RS) @ np.abs(signs_RS).T
@@ -76,6 +81,7 @@ class RecipeTally:
                 silent_steps=int(self._silent[i]),
                 mean_size=float(self._size[i] / max(self._steps, 1)),
                 largest=float(self._largest[i]),
+                unrewarded_share=float(self._unrewarded[i] / self._size[i]) if self._size[i] else 0.0,
                 flips={other: int(self._flips[i, j]) for j, other in enumerate(self._names) if j != i},
                 both_signed={other: int(self._both[i, j]) for j, other in enumerate(self._names) if j != i},
                 correlation={

@@ -107,6 +107,15 @@ def test_corrupt_json_in_the_middle(tmp_path: Path) -> None:
     )
 
 
+def test_another_kind_of_file(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    path.write_text("# A page\n\nof words\n")
+    assert message(path) == (
+        f"{path}, line 1: not valid JSON at column 1 (Expecting value); this is no rollouts file, which has a JSON "
+        "object a line (docs/rollouts.md)"
+    )
+
+
 def test_an_integer_of_too_many_digits(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.jsonl"
     path.write_text(json.dumps(HEADER) + '\n{"task": ' + "9" * 5000 + "}\n")

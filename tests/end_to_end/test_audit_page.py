@@ -1,0 +1,27 @@
+"""docs/audit.md shows what the command that it names prints."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from groupwise.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+
+
+def test_the_page_shows_what_the_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    (command,) = re.findall(r"```sh\ngroupwise (audit .*)\n```", PAGE)
+    printed = CliRunner().invoke(app, shlex.split(command), catch_exceptions=False).stdout
+    lines = {" ".join(line.split()) for line in printed.splitlines()}
+    shown = re.findall(r"<!-- audit: \w+ -->\n```text\n(.*?)```", PAGE, flags=re.DOTALL)
+    assert len(shown) == 2
+    for line in "".join(shown).splitlines():
+        assert " ".join(line.split()) in lines
+    assert "37.9 % of the credit of hgpo lies in tasks in which nobody earned anything" in " ".join(printed.split())
