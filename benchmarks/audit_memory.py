@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.result_file import write_result
+
 NUM_ATTEMPTS = 8
 NUM_STEPS = 12
 TASKS_AT_A_TIME = 64
@@ -151,9 +153,7 @@ def report(options: argparse.Namespace) -> None:
         "peak_megabytes": round(found.peak_megabytes),
     }
     print(json.dumps(result, indent=2))
-    if options.result:
-        options.result.parent.mkdir(parents=True, exist_ok=True)
-        options.result.write_text(json.dumps(result, indent=2) + "\n")
+    write_result(result, options.result)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.result_file import write_result
 from groupwise import StepTable, recipes
 from tests.oracles import clustered_hgpo, history
 
@@ -129,9 +130,7 @@ def main() -> None:
         "peak_memory_mb_1m_steps": peak_memory_mb(),
     }
     print(json.dumps(result, indent=2))
-    if options.write:
-        options.write.parent.mkdir(parents=True, exist_ok=True)
-        options.write.write_text(json.dumps(result, indent=2) + "\n")
+    write_result(result, options.write)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 import transformers
 
+from benchmarks.result_file import write_result
 from groupwise.engines.engine import Request
 from groupwise.engines.open_engine import cast_weights, compile_small_parts
 from groupwise.engines.sampling import draw
@@ -257,9 +258,7 @@ def main() -> None:
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
     print(json.dumps({name: value for name, value in result.items() if name != "cases"}, indent=1))
-    if chosen.write:
-        chosen.write.parent.mkdir(parents=True, exist_ok=True)
-        chosen.write.write_text(json.dumps(result, indent=2) + "\n")
+    write_result(result, chosen.write)
 
 
 if __name__ == "__main__":

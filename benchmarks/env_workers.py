@@ -24,6 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from benchmarks.result_file import write_result
 from groupwise.envs import Household
 from groupwise.rollout.hosts import Host, open_host
 from groupwise.rollout.workers import Workers
@@ -143,9 +144,7 @@ def main() -> None:
         "within_limit": all(host["peak_resident_megabytes"] <= LIMIT_MEGABYTES for host in hosts.values()),
     }
     print(json.dumps(result, indent=2))
-    if options.write:
-        options.write.parent.mkdir(parents=True, exist_ok=True)
-        options.write.write_text(json.dumps(result, indent=2) + "\n")
+    write_result(result, options.write)
 
 
 if __name__ == "__main__":

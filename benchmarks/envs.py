@@ -31,6 +31,7 @@ from random import Random
 from typing import Any
 
 from benchmarks import stock_games as stock
+from benchmarks.result_file import write_result
 from benchmarks.stock_games import Attempts
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import Slot
@@ -284,13 +285,6 @@ def versions() -> Iterator[tuple[str, str]]:
             yield package, "not installed"
 
 
-def write(result: dict[str, Any], path: Path | None) -> None:
-    """Write what there is so far: a run that is cut short keeps what it measured."""
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=2) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=2.0, help="time of each measurement; half where many run")
@@ -307,10 +301,10 @@ def main() -> None:
     }
     for name, make in chosen.items():
         result["environments"][name] = measured_subject(name, make, options.seconds)
-        write(result, options.write)
+        write_result(result, options.write)  # a run that is cut short keeps what it measured
     if not options.only or "openenv" in options.only:
         result["environments"]["openenv, corridor"] = openenv(options.seconds)
-    write(result, options.write)
+    write_result(result, options.write)
     print(json.dumps(result, indent=2))
 
 

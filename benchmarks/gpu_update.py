@@ -22,6 +22,7 @@ import torch
 import transformers
 
 from benchmarks.loop.ours import Clock
+from benchmarks.result_file import write_result
 from groupwise.core.journal import Update
 from groupwise.recipes.run_file import decode_run
 from groupwise.training.loop import train
@@ -139,10 +140,8 @@ def main() -> None:
         "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
-    text = json.dumps(found, indent=1)
-    print(text)
-    if options.write:
-        options.write.write_text(text + "\n")
+    print(json.dumps(found, indent=2))
+    write_result(found, options.write)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.result_file import write_result
 from groupwise import recipes
 from groupwise.core.step_table import StepTable
 from groupwise.integrations.rollouts import open_rollouts
@@ -57,10 +58,8 @@ def main() -> None:
     table, verb = attempts()
     found = {name: measured(table, verb, *recipe) for name, recipe in RECIPES.items()}
     result = {"command": "python -m benchmarks.invalid_penalty", "steps": len(verb), "credit": found}
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.write:
-        options.write.write_text(text + "\n")
+    print(json.dumps(result, indent=2))
+    write_result(result, options.write)
 
 
 if __name__ == "__main__":

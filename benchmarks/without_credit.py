@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.result_file import write_result
 from groupwise.core.journal import Update
 from groupwise.recipes.run_file import load_run
 from groupwise.training.loop import train
@@ -33,12 +34,10 @@ class Turns(Watcher):
     """Lets the learner hear all samples in every other update, and keeps what each update took."""
 
     def __init__(self, learner: Any) -> None:
-        self.learner, self.found = learner, list[dict[str, float]]()
+        self.learner, self.hear, self.found = learner, learner._heard, list[dict[str, float]]()
 
     def stage(self, name: str, number: int) -> None:
-        self.learner.__dict__.pop("_heard", None)
-        if number % 2:
-            self.learner._heard = lambda samples: samples
+        self.learner._heard = (lambda samples: samples) if number % 2 else self.hear
 
     def updated(self, update: Update) -> None:
         names = {"seconds": "seconds/learn", "computed": "learner/computed", "success": "rollout/success"}
@@ -75,10 +74,8 @@ def main() -> None:
         "machine": f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
         **measure(options.updates),
     }
-    text = json.dumps(found, indent=1)
-    print(text)
-    if options.write:
-        options.write.write_text(text + "\n")
+    print(json.dumps(found, indent=2))
+    write_result(found, options.write)
 
 
 if __name__ == "__main__":

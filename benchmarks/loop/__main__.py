@@ -32,6 +32,7 @@ import transformers
 
 from benchmarks.loop.job import ATTEMPTS, Job, asked_file
 from benchmarks.loop.task import ShownLookup
+from benchmarks.result_file import write_result
 from conformance.with_peers import ROOT, interpreter
 from groupwise.engines import TinyModel
 from groupwise.rollout import Window
@@ -196,9 +197,7 @@ def main() -> None:
         },
     }
     print(json.dumps(result["targets"], indent=2))
-    if options.write:
-        options.write.parent.mkdir(parents=True, exist_ok=True)
-        options.write.write_text(json.dumps(result, indent=2) + "\n")
+    write_result(result, options.write)
 
 
 if __name__ == "__main__":

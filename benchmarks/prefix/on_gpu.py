@@ -66,18 +66,18 @@ class Settings:
     """How much is measured."""
 
     data: Path
-    device: str = "cuda"
-    budget: int = 8192
-    raw_tokens: int = 65_536
-    repeats: int = 3
+    device: str
+    budget: int
+    raw_tokens: int
+    repeats: int
+    seconds: float
+    """Seconds of a shape after which no new case begins."""
+    checkpointed: str
+    """Whether layers are checkpointed: `no`, `yes`, or `some`: in two cases that are measured once more."""
+    compiled: bool
+    quick: bool
     allowance: float = 10.0
     """Seconds of a case after which no new round begins."""
-    seconds: float = 150.0
-    """Seconds of a shape after which no new case begins."""
-    checkpointed: str = "some"
-    """Whether layers are checkpointed: `no`, `yes`, or `some`: in two cases that are measured once more."""
-    compiled: bool = False
-    quick: bool = False
 
 
 def cases(settings: Settings) -> list[Case]:

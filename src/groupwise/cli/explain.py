@@ -14,7 +14,7 @@ from rich.tree import Tree
 
 from groupwise.cli.algorithms import algorithm_named
 from groupwise.cli.screen import file_progress, output, shorten
-from groupwise.core.errors import ConfigError, RecordError, nearest
+from groupwise.core.errors import ConfigError, RecordError, listed, nearest
 from groupwise.core.rollouts import Rollouts
 from groupwise.core.step_table import StepTable
 from groupwise.integrations.rollouts import open_rollouts
@@ -23,7 +23,6 @@ from groupwise.reports.explain import explain as run_explain
 
 AGREEMENT = 1e-9
 MOST_MEMBERS = 12
-MOST_LISTED = 20
 
 
 def explain(
@@ -96,8 +95,7 @@ def _find(parts: Iterable[Rollouts], task: str | None, attempt: str, *, batchwid
         place = "" if task is None else f" at task {task!r}"
         raise RecordError(f"there is no attempt {attempt!r}{place}; {nearest(attempt, names)}")
     if len(several) > 1:
-        listed = ", ".join([*sorted(several)[:MOST_LISTED], *(["..."] if len(several) > MOST_LISTED else [])])
-        raise RecordError(f"attempt {attempt!r} exists in {len(several)} tasks; add --task, one of: {listed}")
+        raise RecordError(f"attempt {attempt!r} exists in {len(several)} tasks; add --task, one of: {listed(several)}")
     return found
 
 

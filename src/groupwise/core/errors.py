@@ -62,5 +62,11 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     names = sorted(valid)
     close = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    rest = f", ... ({len(names)} in all)" if len(names) > MOST_NAMES else ""
-    return f"{hint}Valid: {', '.join(names[:MOST_NAMES]) or '(none)'}{rest}"
+    return f"{hint}Valid: {listed(names)}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in order, for an error message; of many the first, and how many there are."""
+    found = sorted(names)
+    rest = f", ... ({len(found)} in all)" if len(found) > MOST_NAMES else ""
+    return f"{', '.join(found[:MOST_NAMES]) or '(none)'}{rest}"
