@@ -103,7 +103,10 @@ def _task(record: Record) -> str | None:
         return None
     named = task.text("key") or task.text("hash")
     if named is None and "data" in task.fields:
-        return digest(task.fields["data"])
+        try:
+            return digest(task.fields["data"])
+        except RecursionError:
+            raise task.error("data", "is nested too deep to be told from others", "give the task a key") from None
     return named
 
 
