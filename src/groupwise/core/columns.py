@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from groupwise.core.errors import RecordError
+from groupwise.core.safe_text import quote_line
 from groupwise.core.segments import NOT_COMPARABLE, BoolArray, FloatArray, IntArray, Segments
 
 Column = Sequence[Any] | npt.NDArray[Any]
@@ -20,6 +21,7 @@ LARGEST_REWARD = 1e100
 """Rewards beyond this leave no room for their squares in float64; no task has them, sentinels such as -1e300 do."""
 
 
+_MAX_SHOWN = 120
 LARGEST_INTEGER = 2**40
 """Beyond this an index, a segment or a token count is a mistake, and products of codes would overflow."""
 
@@ -128,15 +130,20 @@ def key_codes(name: str, column: Column) -> tuple[IntArray, list[Hashable]]:
     listed = column.tolist() if isinstance(column, np.ndarray) else column
     try:
         codes, keys = first_seen_codes(listed)
+        # NaN is how tables of other libraries write None; it differs from itself.
+        known = [key is not None and bool(key == key) for key in keys]
     except TypeError:
-        row = next(i for i, value in enumerate(listed) if not _is_hashable(value))
+        row = next((i for i, value in enumerate(listed) if not _is_hashable(value)), 0)
         raise _at(
             row,
             f"column {name!r}, row {row}: a {type(listed[row]).__name__} cannot be compared by equality; "
             "use text, a number, a tuple of these, or None for 'not comparable'",
         ) from None
-    # NaN is how tables of other libraries write None; it differs from itself.
-    known = [key is not None and key == key for key in keys]
+    except Exception as error:  # somebody's own `__eq__` or `__hash__`
+        raise RecordError(
+            f"column {name!r} holds keys that cannot be compared ({quote_line(f'{type(error).__name__}: {error}')}); "
+            "use text, a number, a tuple of these, or None for 'not comparable'"
+        ) from error
     if all(known):
         return codes, keys
     new_code = np.where(known, np.cumsum(known) - 1, NOT_COMPARABLE)
@@ -156,7 +163,7 @@ def _check_ids(name: str, listed: Sequence[Any]) -> None:
         return
     row = next((i for i, value in enumerate(listed) if type(value) not in (str, int)), None)
     if row is not None:
-        raise _at(row, f"column {name!r}, row {row}: {listed[row]!r} is not an id; use text or integers")
+        raise _at(row, f"column {name!r}, row {row}: {shown(listed[row])} is not an id; use text or integers")
     raise RecordError(f"column {name!r} mixes text and integer ids; use one of the two (1 and '1' would be two ids)")
 
 
@@ -202,5 +209,8 @@ def _plain(value: Any) -> Any:
 
 
 def shown(value: object) -> str:
-    """A value as messages print it."""
-    return repr(_plain(value))
+    """A value as messages print it, cut where it is long."""
+    try:
+        return quote_line(repr(_plain(value)), limit=_MAX_SHOWN)
+    except Exception:  # an integer of thousands of digits, or somebody's own `__repr__`
+        return f"a {type(value).__name__}"

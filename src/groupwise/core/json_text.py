@@ -21,7 +21,8 @@ LARGEST_FLOAT = 1.7976931348623157e308
 
 _MAX_SHOWN_KEY = 60
 _STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False)
-_CANONICAL = json.JSONEncoder(
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_STRICT_CANONICAL = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
 )
 _LEAVES = frozenset({str, int, bool, type(None)})
@@ -53,13 +54,13 @@ def parse_json(text: str) -> Any:
     return value
 
 
-def canonical(value: object) -> str:
-    """The one JSON text of a value: keys sorted, no white space; ValueError for NaN and infinities.
+def canonical(value: object, *, takes_nan: bool = True) -> str:
+    """The one JSON text of a value: keys sorted, no white space; NaN and infinities by name, or else a ValueError.
 
     >>> canonical({"b": 1, "a": [2, 3]})
     '{"a":[2,3],"b":1}'
     """
-    return _CANONICAL.encode(value)
+    return (_CANONICAL if takes_nan else _STRICT_CANONICAL).encode(value)
 
 
 def is_plain(value: Any) -> bool:

@@ -205,7 +205,7 @@ class StepTable:
     def where(self, step: int) -> str:
         """Name a step in words, for messages."""
         task, attempt = self.task_ids[self.task[step]], self.attempt_ids[self.attempt[step]]
-        return f"task {task!r}, attempt {attempt!r}, index {self.index[step]}"
+        return f"task {check.shown(task)}, attempt {check.shown(attempt)}, index {self.index[step]}"
 
     def _check_outcome(self) -> None:
         if "outcome" not in self.extra:
@@ -299,12 +299,19 @@ def _check_segments(rows: _Rows, given: Mapping[str, Column]) -> None:
     for name in ("outcome", "valid", "cut", "age", "off_policy"):
         for row, step in enumerate(rows.step.tolist()) if name in given else ():
             first = int(rows.first[step])
-            if given[name][row] != given[name][first]:
+            if _differ(given[name][row], given[name][first]):
                 raise RecordError(
                     f"rows {first} and {row} are segments of one step, but differ in {name!r} "
                     f"({check.shown(given[name][first])} and {check.shown(given[name][row])}); give both the same",
                     row=row,
                 )
+
+
+def _differ(one: Any, other: Any) -> bool:
+    try:
+        return bool(one != other)
+    except Exception:  # an array, say, which no such column takes: its own check tells
+        return False
 
 
 def _states(column: Column | None, rows: IntArray) -> tuple[IntArray, list[Hashable]]:

@@ -277,7 +277,7 @@ def test_a_column_of_none_is_an_absent_column() -> None:
     [
         (np.zeros((1, 2)), "column 'reward' holds rows of several entries; give one entry per row"),
         ([[1.0, 2.0]], "column 'reward' holds rows of several entries; give one entry per row"),
-        ([10**400], f"column 'reward', row 0: {10**400} is not a number; give every row a number"),
+        ([10**400], f"column 'reward', row 0: 1{'0' * 118}… is not a number; give every row a number"),
         ([1j], "column 'reward', row 0: 1j is not a number; give every row a number"),
     ],
 )

@@ -54,7 +54,7 @@ def reduce_row(number: int, row: Row) -> Reduced:
 def _written(name: str, value: Any) -> str:
     """The canonical text of a state; NaN, infinities and nesting without end have none."""
     try:
-        text = canonical(value)
+        text = canonical(value, takes_nan=False)
         if is_shallow(text, value):
             return text
     except (TypeError, ValueError, RecursionError):
