@@ -84,7 +84,7 @@ def config(job: Job) -> RunConfig:
             "env": {"kind": "benchmarks.loop.task:ShownLookup", "examples": job.examples},
             "rewards": [{"kind": "benchmarks.loop.ours:Mentioned"}],
             "model": {"kind": "pretrained", "path": job.model},
-            "rollout": {"max_tokens": job.max_tokens, "plan": {"kind": "flat", "attempts": ATTEMPTS}},
+            "rollout": {"max_tokens": job.max_tokens, "plan": {"kind": "flat", "attempts": ATTEMPTS}, "workers": 0},
             "training": {
                 "updates": job.warm + job.updates,
                 "tasks": job.tasks,
