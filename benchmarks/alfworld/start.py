@@ -43,7 +43,8 @@ def make_start(model: str, games: Path, folder: Path, sizes: Sizes) -> dict[str,
         run.engine.load(checkpoint_weights(start_checkpoint(folder)), version=0)
     else:
         record |= _warm_start(run, sizes, clock)
-        save_checkpoint(run.checkpoints, 0, run.learner, run.tokenizer, {"seed": 0, "curriculum": {}})
+        state = {"seed": 0, "curriculum": {}, "journal": run.journal.digest()}
+        save_checkpoint(run.checkpoints, 0, run.learner, run.tokenizer, state)
         clock.lap("save")
         write_record(path, record)
     if "warm_start" not in record:
