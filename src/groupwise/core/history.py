@@ -146,18 +146,25 @@ class History:
         with decoding(self._database.path):
             return [row | {"credit": unpack(row["credit"]), "keeps_credit": bool(row["keeps_credit"])} for row in found]
 
-    def check(self, tasks: Collection[str]) -> None:
-        """Refuse an index that does not hold exactly the attempts of the journal, or holds tasks that are no more."""
-        apart = self._database.execute(
-            "SELECT number, task, attempt FROM trajectories EXCEPT SELECT number, task, attempt FROM history LIMIT 1"
-        ).fetchone()
-        beyond = self._database.execute(
-            "SELECT number, task, attempt FROM history EXCEPT SELECT number, task, attempt FROM trajectories LIMIT 1"
-        ).fetchone()
+    def check(self, tasks: Collection[str], *, last: int | None = None) -> None:
+        """Refuse an index that does not hold exactly the attempts of the journal, or holds tasks that are no more.
+
+        With `last`, only what the updates up to it have left is looked at.
+        """
+        until = {"last": last}
+        held = "SELECT number, task, attempt FROM {} WHERE number <= coalesce(:last, number)"
+        sides = held.format("trajectories"), held.format("history")
+        apart, beyond = (
+            self._database.execute(f"{one} EXCEPT {other} LIMIT 1", until).fetchone()
+            for one, other in (sides, sides[::-1])
+        )
         for found in (apart, beyond):
             if found:
                 raise FileError(self._disagrees(f"attempt {found[2]} at {found[1]!r} in update {found[0]}"))
-        fresh = self._database.execute("SELECT DISTINCT task FROM history WHERE origin = ?", (Origin.FRESH.value,))
+        fresh = self._database.execute(
+            "SELECT DISTINCT task FROM history WHERE number <= coalesce(:last, number) AND origin = :fresh",
+            until | {"fresh": Origin.FRESH.value},
+        )
         for (task,) in fresh:
             if task not in tasks:
                 raise FileError(

@@ -175,7 +175,7 @@ class Journal:
 
     def check_chain(self, last: int | None = None) -> Chain:
         """How far the updates up to one, or all of them, are as they were written."""
-        return check_chain(self._database, self.last() if last is None else last)
+        return check_chain(self._database, last)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:

@@ -59,21 +59,37 @@ def link(database: JournalDatabase, number: int, previous: str) -> str:
     return digest.hexdigest()
 
 
-def check_chain(database: JournalDatabase, last: int) -> Chain:
-    """Derive the chain again from the rows of the updates 1 to `last`, as far as they are sound."""
+def check_chain(database: JournalDatabase, last: int | None = None) -> Chain:
+    """Derive the chain again from the rows of the updates 1 to `last`, or of all, as far as they are sound."""
     digests, fault = [START], None
     try:
-        stored = dict(database.execute("SELECT number, digest FROM updates WHERE number <= ? ORDER BY number", (last,)))
-        for number in range(1, last + 1):
-            if number not in stored:
-                fault = f"update {number} is missing"
-            elif stored[number] is None:
-                fault = f"update {number} was written by a version without digests"
-            elif link(database, number, digests[-1]) != stored[number]:
-                fault = f"update {number} is not as it was written"
-            if fault:
+        while fault is None and (last is None or len(digests) <= last):
+            stored = _stored_digest(database, len(digests))
+            if stored is None and last is None and not _has_after(database, len(digests)):
                 break
-            digests.append(stored[number])
+            fault = _find_fault(database, len(digests), digests[-1], stored)
+            digests += [] if fault or stored is None else [stored]
     except FileError:
         fault = f"update {len(digests)} cannot be read"
     return Chain(digests=tuple(digests), fault=fault)
+
+
+def _find_fault(database: JournalDatabase, number: int, previous: str, stored: str | None) -> str | None:
+    """What is wrong with an update, in words."""
+    if stored is None:
+        return f"update {number} is missing"
+    if not stored:
+        return f"update {number} was written by a version without digests"
+    if link(database, number, previous) != stored:
+        return f"update {number} is not as it was written"
+    return None
+
+
+def _stored_digest(database: JournalDatabase, number: int) -> str | None:
+    """The digest that stands with an update; empty where none does, None where there is no such update."""
+    found = database.execute("SELECT digest FROM updates WHERE number = ?", (number,)).fetchone()
+    return None if found is None else str(found[0] or "")
+
+
+def _has_after(database: JournalDatabase, number: int) -> bool:
+    return database.execute("SELECT 1 FROM updates WHERE number > ? LIMIT 1", (number,)).fetchone() is not None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -136,8 +136,7 @@ def connect(path: Path) -> JournalDatabase:
     """Open a journal to write; what a new one needs is made."""
     database = _open(str(path), path, uri=False)
     try:
-        if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
-            check_schema(database, path)  # before a file of another schema is touched
+        check_schema(database, path)  # before a file of another schema is touched
         database.execute("PRAGMA journal_mode = WAL")
         database.executescript(TABLES)
         database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
@@ -151,7 +150,9 @@ def connect(path: Path) -> JournalDatabase:
 
 
 def check_schema(database: JournalDatabase, path: Path) -> None:
-    """Refuse a journal that another version wrote in another way."""
+    """Refuse a journal that another version wrote in another way; one that was never begun says nothing yet."""
+    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
+        return
     found = database.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()
     if found is not None and found[0] != str(SCHEMA):
         raise FileError(
@@ -215,11 +216,15 @@ def write_anew(database: JournalDatabase, number: int) -> JournalDatabase:
     with copy:
         copy.execute("BEGIN IMMEDIATE")
         copy.execute("DELETE FROM about")
-        _copy(database.execute("SELECT * FROM about"), copy, "about")
+        _copy(copy, "about", database.execute("SELECT * FROM about").fetchall())
         for table in BY_UPDATE:
-            rows = database.execute(f"SELECT * FROM {table} WHERE number <= ?", (number,))
-            with suppress(FileError) if table == "evaluations" else nullcontext():
-                _copy(rows, copy, table)
+            if table != "evaluations":
+                for each in range(1, number + 1):  # one by one, as they were found to be sound
+                    rows = database.execute(f"SELECT * FROM {table} WHERE number = ?", (each,)).fetchall()
+                    _copy(copy, table, rows)
+        with suppress(FileError):
+            rows = database.execute("SELECT * FROM evaluations WHERE number <= ?", (number,)).fetchall()
+            _copy(copy, "evaluations", rows)
     copy.close()
     with suppress(sqlite3.Error):
         database.close()
@@ -237,8 +242,7 @@ def _logs(path: Path) -> tuple[Path, Path]:
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 
-def _copy(rows: sqlite3.Cursor, target: JournalDatabase, table: str) -> None:
+def _copy(target: JournalDatabase, table: str, rows: Sequence[Sequence[Any]]) -> None:
     """Write rows of one file into a table of another."""
-    marks = ", ".join("?" * len(rows.description))
-    some = rows.fetchall() if table == "evaluations" else rows  # of an evaluation all or nothing
-    target.executemany(f"INSERT INTO {table} VALUES ({marks})", some)
+    if rows:
+        target.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)

@@ -34,11 +34,15 @@ _live: weakref.WeakSet[RunLock] = weakref.WeakSet()
 
 
 class RunLock:
-    """The right to write into a folder, from `acquire` to `release`, or to the end of the process."""
+    """The right to write into a folder, from `acquire` to `release`, or to the end of the process.
 
-    def __init__(self, folder: Path) -> None:
+    A draft is a folder that only its writer needs: it is emptied when it is locked, and goes where its writer fails.
+    """
+
+    def __init__(self, folder: Path, *, is_draft: bool = False) -> None:
         self.folder = folder
         """What is locked."""
+        self._is_draft = is_draft
         self._made_folder = False
         self._let_go: weakref.finalize[[int, Path], RunLock] | None = None
         self._descriptor = -1
@@ -70,6 +74,8 @@ class RunLock:
         self._descriptor, self._made_folder = descriptor, made_folder
         self._let_go = weakref.finalize(self, _remove_and_close, descriptor, path)
         _live.add(self)
+        if self._is_draft:
+            _empty(self.folder)
 
     def release(self) -> None:
         """Give the lock back; nothing happens where this object does not have it."""
@@ -95,7 +101,8 @@ class RunLock:
         try:
             yield
         except BaseException:
-            if self.is_held and self._made_folder:  # only the holder may: it could be somebody else's by now
+            # Only the holder may: it could be somebody else's by now.
+            if self.is_held and (self._made_folder or self._is_draft):
                 shutil.rmtree(self.folder, ignore_errors=True)
             self.release()
             raise
@@ -118,6 +125,15 @@ def _make(folder: Path) -> bool:
             raise
         return False
     return True
+
+
+def _empty(folder: Path) -> None:
+    """Remove what a writer that was killed has left behind."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != LOCK:
+            path.unlink()
 
 
 def _lock(path: Path) -> int:

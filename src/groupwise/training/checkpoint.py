@@ -26,6 +26,8 @@ MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 """Which of several files a weight is in, where a model is too large for one."""
 OPTIMISER = "optimiser.safetensors"
+UNREADABLE = (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError)
+"""What reading a file raises that is not what its name says."""
 
 logging.disable_progress_bar()  # a bar per checkpoint would break up the run's own display
 
@@ -77,7 +79,7 @@ def load_checkpoint(path: Path, learner: Learner) -> dict[str, Any]:
     state = read_state(path)
     try:
         weights, tensors = _stored_weights(path), load_file(path / OPTIMISER)
-    except (OSError, SafetensorError, ValueError, KeyError) as error:
+    except UNREADABLE as error:
         raise damaged(path, str(error)) from error
     difference = _find_other_weight(learner.model, weights) or _find_other_moment(learner.model, tensors)
     if difference:
@@ -94,11 +96,13 @@ def load_checkpoint(path: Path, learner: Learner) -> dict[str, Any]:
 def checkpoint_weights(path: Path) -> dict[str, torch.Tensor]:
     """The weights of a checkpoint by the model's own names; of a model with an adapter, the adapter's."""
     try:
+        if (path / INDEX).exists():
+            check_files(path, [INDEX])  # before it is asked which files there are
         check_files(path, _weight_files(path))
         return _stored_weights(path)
-    except (OSError, SafetensorError, ValueError, KeyError) as error:
-        if isinstance(error, TrainingError):
-            raise
+    except TrainingError:
+        raise
+    except UNREADABLE as error:
         raise damaged(path, str(error)) from error
 
 

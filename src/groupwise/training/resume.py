@@ -57,5 +57,5 @@ def _go_back(run: Run, number: int, digest: str) -> None:
             number,
         )
     if run.config.algorithm.reads_history:
-        journal.history.check({task.id for task in run.tasks})
+        journal.history.check({task.id for task in run.tasks}, last=number)
     journal.forget_after(number)
