@@ -93,7 +93,8 @@ class Journal:
             self._database = connect_to_read(path) if read_only else connect(path)
         except sqlite3.DatabaseError as error:  # what damage is, the database says itself
             raise FileError(
-                f"{path}: the journal cannot be opened ({error}); see that it may be read, and written to go on"
+                f"{path}: the journal cannot be opened ({error}); see that it may be read and, to go on, written, on a "
+                "disk with space"
             ) from None
         if read_only:
             try:

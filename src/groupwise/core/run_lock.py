@@ -142,13 +142,18 @@ def _lock(path: Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             _flock(descriptor, path)
-            if _is_at(descriptor, path):
-                _write_holder(descriptor)
-                return descriptor
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # whoever held it has removed it in the meantime: that file locks nothing
+        if not _is_at(descriptor, path):  # whoever held it has removed it in the meantime: that file locks nothing
+            os.close(descriptor)
+            continue
+        try:
+            _write_holder(descriptor)
+        except OSError:
+            _remove_and_close(descriptor, path)
+            raise
+        return descriptor
 
 
 def _flock(descriptor: int, path: Path) -> None:
@@ -196,8 +201,10 @@ def _write_holder(descriptor: int) -> None:
         "since": datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
         "command": command or "python",
     }
+    content = json.dumps(holder).encode()
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+    if os.pwrite(descriptor, content, 0) < len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _name_holder(descriptor: int) -> str:
