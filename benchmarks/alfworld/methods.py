@@ -110,11 +110,12 @@ def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, A
 
 
 def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
-    from groupwise.training.loop import make_update, resumed
+    from groupwise.training.loop import make_update
+    from groupwise.training.resume import resume
     from groupwise.training.watcher import Watchers
 
     curve, marks, sizes = record["curve"], record["marks"], job["arm"].sizes
-    done = resumed(run) or 0
+    done = resume(run) or 0
     del curve[done:]
     marks[:] = [mark for mark in marks if mark["update"] <= done]
     last = time.time()
@@ -159,7 +160,7 @@ def _keep_mark(run: Any, curve: Sequence[Mapping[str, float]], marks: list[dict[
     from groupwise.training.checkpoint import save_checkpoint
 
     before = [run.checkpoints / f"{mark['update']:04d}" for mark in marks]
-    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict()}
+    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
     save_checkpoint(run.checkpoints, len(curve), run.learner, run.tokenizer, state)
     point = curve[-1]
     marks.append({"mark": _mark_of(point, sizes), "update": len(curve), "total_steps": point["total_steps"]})

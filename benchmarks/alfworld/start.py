@@ -44,7 +44,8 @@ def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bo
         run.engine.load(checkpoint_weights(start_checkpoint(folder)), version=0)
     else:
         record |= _warm_start(run, sizes, clock)
-        save_checkpoint(run.checkpoints, 0, run.learner, run.tokenizer, {"seed": arm.seed, "curriculum": {}})
+        state = {"seed": arm.seed, "curriculum": {}, "journal": run.journal.digest()}
+        save_checkpoint(run.checkpoints, 0, run.learner, run.tokenizer, state)
         clock.lap("save")
         write_record(path, record)
     if "warm_start" not in record:

@@ -33,7 +33,7 @@ def evaluate(
     temperature: Annotated[float | None, typer.Option(min=0, help="0 = always the likeliest token.")] = None,
     per_task: Annotated[bool, typer.Option("--per-task", help="Show every task.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    dry: Annotated[bool, typer.Option("--dry", help="Leave the run's journal as it is.")] = False,
+    dry: Annotated[bool, typer.Option("--dry", help="Leave the run's folder as it is; the run may go on.")] = False,
 ) -> None:
     """Evaluate a run: success over several seeds with its 95 % interval, pass@k, by family and by task."""
     need_trainer()
@@ -46,7 +46,8 @@ def evaluate(
     with _status(f"playing {settings.tasks} tasks of split {settings.split} with {seeds} seeds"):
         # Of an update and a split the journal keeps one evaluation; one with other settings would pass for it.
         keeps = not dry and settings == config.evaluation.model_copy(update={"split": settings.split})
-        found = play(open_at(config, run, checkpoint), seeds=range(seeds), settings=settings, write=keeps)
+        opened = open_at(config, run, checkpoint, read_only=not keeps)
+        found = play(opened, seeds=range(seeds), settings=settings, write=keeps)
     if not keeps and not dry:
         errors().print("not kept in the journal: the settings are not those of the run", highlight=False)
     if as_json:

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.errors import ConfigError, FileError, nearest
 from groupwise.core.journal import Journal
+from groupwise.core.journal_file import JOURNAL
 from groupwise.core.parts import Draw, Loss, name_of
 from groupwise.core.records import Task
+from groupwise.core.run_lock import RunLock
 from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine
 from groupwise.engines.open_engine import check_decoding, open_engine
@@ -26,11 +28,11 @@ from groupwise.rollout.plans import TopUp
 from groupwise.rollout.prompts import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.canary import Canary, allowed_for
+from groupwise.training.checkpoint_state import LATEST
 from groupwise.training.learner import Learner
 from groupwise.training.panels import check_panels
 from groupwise.training.run_config import RunConfig
 
-JOURNAL = "journal.sqlite"
 CANARY_TOKENS = 64
 """Most tokens of the prompt that engine and learner must score alike: enough to run every weight."""
 
@@ -41,6 +43,8 @@ class Run:
 
     config: RunConfig
     folder: Path
+    lock: RunLock
+    """The right to write into the folder."""
     tokenizer: Any
     learner: Learner
     engine: Engine
@@ -63,8 +67,22 @@ class Run:
         return self.folder / "checkpoints"
 
 
-def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any, Any] | None = None) -> Run:
-    """Open everything a run needs; what cannot work is refused before a model loads."""
+def open_run(
+    config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any, Any] | None = None, read_only: bool = False
+) -> Run:
+    """Open everything a run needs; what cannot work is refused before a model loads.
+
+    The folder is locked until `train` returns, or the run is gone. With `read_only` it is not: somebody else may write
+    there meanwhile, this run does not.
+    """
+    lock = RunLock(folder)
+    if not read_only:
+        lock.acquire()
+    with lock.released_if_refused():
+        return _open(config, folder, lock, model_and_tokenizer)
+
+
+def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None) -> Run:
     loss, device = _check_possible(config), _device(config.device)
     check_decoding(config.engine.decoding, device)
     if config.threads:
@@ -84,14 +102,15 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
         memory=config.rollout.memory,
         instruction=config.env.instruction(),
     )
-    folder.mkdir(parents=True, exist_ok=True)
     opening = prompter.opening_ids("")[:CANARY_TOKENS]
     tasks = config.env.panel("train")
-    journal = Journal(folder / JOURNAL)
-    journal.name_panels(panels)
+    journal = Journal(folder / JOURNAL, read_only=not lock.is_held)
+    if lock.is_held:
+        journal.name_panels(panels)
     return Run(
         config=config,
         folder=folder,
+        lock=lock,
         tokenizer=tokenizer,
         learner=learner,
         engine=engine,
@@ -124,8 +143,17 @@ def _check_possible(config: RunConfig) -> Loss:
 
 def _check_journal(folder: Path) -> None:
     """Refuse a journal that this version cannot go on with, before a model loads."""
-    if (folder / JOURNAL).exists():
+    if not (folder / JOURNAL).exists():
+        return
+    try:
         Journal(folder / JOURNAL, read_only=True).close()
+    except FileError as error:
+        if not (folder / "checkpoints" / LATEST).exists():
+            raise
+        raise FileError(
+            f"{error}. To begin again from its first checkpoint, move {JOURNAL} and what begins with its name out of "
+            f"{folder}, write `0000` into {folder / 'checkpoints' / LATEST} and resume"
+        ) from None
 
 
 def _check_rescue(config: RunConfig, tasks: Sequence[Task]) -> None:
