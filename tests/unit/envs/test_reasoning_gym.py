@@ -108,8 +108,8 @@ class TestWithReasoningGym:
         )
 
     def test_a_verifier_that_hangs_is_a_zero_with_a_reason(self) -> None:
-        part = ReasoningGym(family="countdown", num_train=2, num_validation=1, num_test=1, verifier_seconds=0.5)
-        outcome = part.open(part.panel("train")[0]).act("<answer>9**9**9**9</answer>")
+        part = ReasoningGym(family="coin_flip", num_train=2, num_validation=1, num_test=1, verifier_seconds=0.5)
+        outcome = part.open(part.panel("train")[0]).act("<answer>1e99999999</answer>")
         assert (outcome.reward, outcome.success, outcome.valid) == (0.0, False, True)
         assert outcome.note.startswith("the verifier gave no verdict within "), outcome.note
 
