@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.core.errors import FileError, RecordError
+from groupwise.core.json_text import parse_json
 from groupwise.core.parts import Part, Slot
 from groupwise.core.records import Task
+from groupwise.core.safe_text import quote_line
+from groupwise.core.text_files import read_text_file
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.panel import SPLITS, check_disjoint, panel_hash
 
 SCHEMA = 1
+MAX_BYTES = 64 << 20
+"""Of a panel file: half a million tasks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,23 +52,26 @@ class PanelFile:
     def read(cls, path: Path) -> PanelFile:
         """Read a panel file; raise if it is none, or was changed by hand."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(read_text_file(path, max_bytes=MAX_BYTES))
             found = cls(
-                env=content["env"],
-                tasks={split: tuple(content["panels"][split]["tasks"]) for split in SPLITS},
+                env=dict(content["env"]),
+                tasks={split: _ids(content["panels"][split]["tasks"]) for split in SPLITS},
                 hashes={split: str(content["panels"][split]["hash"]) for split in SPLITS},
             )
-            schema, seal = content["schema"], content["seal"]
+            schema, seal, expected = content["schema"], content["seal"], found._seal()
         except FileNotFoundError:
             raise FileError(f"{path}: there is no such file; make it with `groupwise panel ENV --out {path}`") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FileError(
-                f"{path}: this is not a panel file ({type(error).__name__}: {error}); "
+                f"{path}: this is not a panel file ({type(error).__name__}: {quote_line(str(error))}); "
                 "make one with `groupwise panel ENV --out FILE`"
             ) from None
         if schema != SCHEMA:
-            raise FileError(f"{path}: it has schema {schema}, and {SCHEMA} is what this version reads; make it again")
-        if seal != found._seal():
+            raise FileError(
+                f"{path}: it has schema {quote_line(repr(schema), limit=60)}, and {SCHEMA} is what this version reads; "
+                "make it again"
+            )
+        if seal != expected:
             raise FileError(f"{path}: its content is not what its seal says, so it was changed; make it again")
         return found
 
@@ -104,6 +112,12 @@ class PanelFile:
 
     def _seal(self) -> str:
         return sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
+
+
+def _ids(tasks: Any) -> tuple[str, ...]:
+    if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
+        raise TypeError("the tasks of a panel are a list of texts")
+    return tuple(tasks)
 
 
 def panels_of(part: Part) -> dict[str, tuple[Task, ...]]:

@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from groupwise.core.errors import FileError
+from groupwise.core.json_text import LARGEST_FLOAT
 from groupwise.core.rollouts.lines import JsonLines
 from groupwise.core.rollouts.reduced import canonical
 from groupwise.core.rollouts.row import shown
+
+_INTEGERS = frozenset({int})
+_NUMBERS = frozenset({int, float})
+_TRUTHS = frozenset({int, bool})
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Record:
                 return float(value)
             except ValueError:
                 pass
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif type(value) is float or (type(value) is int and -LARGEST_FLOAT <= value <= LARGEST_FLOAT):
             return value
         raise self.error(name, f"is {shown(value)}", "it takes a number")
 
@@ -98,6 +103,28 @@ class Record:
             if value in spellings:
                 return meaning
         raise self.error(name, f"is {shown(value)}", "it takes true or false")
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """True or false, where it is said."""
+        return default if self.fields.get(name) is None else self.truth(name)
+
+    def integers(self, name: str) -> list[int]:
+        """A list of whole numbers; absent = empty."""
+        return self._list(name, _INTEGERS, "a list of integers")
+
+    def numbers(self, name: str) -> list[float]:
+        """A list of numbers that have a float; absent = empty."""
+        values = self._list(name, _NUMBERS, "a list of numbers")
+        if any(type(value) is int and not -LARGEST_FLOAT <= value <= LARGEST_FLOAT for value in values):
+            raise self.error(name, f"is {shown(values)}", "it takes a list of numbers")
+        return values
+
+    def truths(self, name: str) -> list[bool]:
+        """A list of truth values, also as 0 and 1; absent = empty."""
+        values = self._list(name, _TRUTHS, "a list of true and false")
+        if not {0, 1}.issuperset(values):
+            raise self.error(name, f"is {shown(values)}", "it takes a list of true and false")
+        return values
 
     def text(self, name: str | None) -> str | None:
         """A text, or None where there is none."""
@@ -122,6 +149,14 @@ class Record:
             raise self.error(name, f"is {shown(value)}", "it takes a list of objects")
         prefix = f"{self.inside}.{name}" if self.inside else name
         return [Record(self.path, self.line, inner, f"{prefix}[{i}]") for i, inner in enumerate(value)]
+
+    def _list(self, name: str, kinds: frozenset[type], takes: str) -> list[Any]:
+        value = self.fields.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not kinds.issuperset(map(type, value)):
+            raise self.error(name, f"is {shown(value)}", f"it takes {takes}")
+        return value
 
     def _needed(self, name: str) -> Any:
         if self.fields.get(name) is None:

@@ -33,7 +33,7 @@ from typing import Any, cast
 
 from groupwise.core.records import StopReason
 from groupwise.core.rollouts.lines import Progress
-from groupwise.core.rollouts.row import Row
+from groupwise.core.rollouts.row import Row, shown
 from groupwise.integrations.foreign import ForeignLines, Record, digest
 from groupwise.integrations.verifiers_nodes import step_columns
 
@@ -63,9 +63,9 @@ class VerifiersSource(ForeignLines):
 def _rows(episode: Record, trace: Record, left_out: Counter[str]) -> list[Row]:
     version = trace.fields.get("version", TRACE_VERSION)
     if version != TRACE_VERSION:
-        raise trace.error("version", f"is {version}", f"this reader knows version {TRACE_VERSION} of a trace")
+        raise trace.error("version", f"is {shown(version)}", f"this reader knows version {TRACE_VERSION} of a trace")
     agent = trace.record("agent")
-    if agent is not None and agent.fields.get("trainable") is False:
+    if agent is not None and not agent.flag("trainable", default=True):
         left_out[NOT_TRAINABLE] += 1
         return []
     outcome = _outcome(trace)
@@ -103,7 +103,10 @@ def _task(record: Record) -> str | None:
         return None
     named = task.text("key") or task.text("hash")
     if named is None and "data" in task.fields:
-        return digest(task.fields["data"])
+        try:
+            return digest(task.fields["data"])
+        except RecursionError:
+            raise task.error("data", "is nested too deep to be told from others", "give the task a key") from None
     return named
 
 
@@ -116,15 +119,16 @@ def _outcome(trace: Record) -> float | None:
     if not scored:
         return None
     return sum(
-        reward.number("score") * (reward.number("weight") if "weight" in reward.fields else 1.0) for reward in scored
+        reward.number("score") * float(reward.number("weight") if "weight" in reward.fields else 1.0)
+        for reward in scored
     )
 
 
 def _stop(trace: Record) -> StopReason:
-    if trace.fields.get("is_timeout"):
+    if trace.flag("is_timeout"):
         return StopReason.TIMEOUT
     # `errors` also keeps those of attempts that were tried again; `ok` speaks of the last one.
-    if trace.fields.get("ok") is False:
+    if not trace.flag("ok", default=True):
         return StopReason.ERROR
     answered = [call for call in trace.records("calls") if call.fields.get("error") is None]
     is_cut = bool(answered) and answered[-1].fields.get("finish_reason") == "length"

@@ -26,6 +26,9 @@ from groupwise.core.rollouts.lines import Progress
 from groupwise.core.rollouts.row import Row
 from groupwise.integrations.foreign import ForeignLines, Record, digest
 
+MAX_DIGITS = 100
+"""Of the numbers in a `uid`."""
+
 _OUTPUT_UID = re.compile(r"(.+)_(\d+)_(\d+)")
 
 
@@ -56,6 +59,10 @@ def _attempt(numbered: tuple[int, Row]) -> tuple[Any, Any]:
 def _row(record: Record, seen: Counter[str]) -> tuple[int, Row]:
     uid = str(record.id("uid")) if "uid" in record.fields else None
     parts = _OUTPUT_UID.fullmatch(uid) if uid is not None else None
+    if parts is not None and max(len(parts[2]), len(parts[3])) > MAX_DIGITS:
+        raise record.error(
+            "uid", f"ends in a number of more than {MAX_DIGITS} digits", "verl numbers sessions and outputs from 0"
+        )
     prompt = record.text("input") or ""
     task = parts[1] if parts is not None else uid or f"input-{digest(prompt)}"
     group = f"{task}@{record.id('step')}" if "step" in record.fields else task

@@ -30,7 +30,6 @@ Order of truth: a recipe's defaults, then the run file, then `--set a.b.c=value`
 from __future__ import annotations
 
 import copy
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -39,10 +38,15 @@ from typing import Any, TypeVar
 from groupwise import recipes
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.safe_text import quote_line
+from groupwise.core.text_files import MAX_KEY_PARTS, parse_toml, read_text_file
 from groupwise.recipes.catalogue import build
 from groupwise.training.run_config import RunConfig
 
 Decoded = TypeVar("Decoded")
+
+MAX_MESSAGE = 2000
+"""Characters of an error: it may list every valid name, but not repeat a value of a megabyte."""
 
 
 def load_algorithm(path: Path) -> Algorithm:
@@ -56,8 +60,8 @@ def load_run(path: Path, *, overrides: Sequence[str] = ()) -> RunConfig:
     try:
         return decode_run(content, overrides=overrides)
     except ConfigError as error:
-        changed = "".join(f" --set {override}" for override in overrides)
-        raise ConfigError(f"{path}{' with' if changed else ''}{changed}: {error}") from None
+        changed = "".join(f" --set {quote_line(override, limit=200)}" for override in overrides)
+        raise ConfigError(_cut(f"{path}{' with' if changed else ''}{changed}: {error}")) from None
 
 
 def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
@@ -144,33 +148,40 @@ def _check_sections(content: Mapping[str, Any]) -> None:
 def _override(content: dict[str, Any], text: str) -> None:
     path, equals, value = text.partition("=")
     if not equals:
-        raise ConfigError(f"{text!r} has no value; write --set {path}=VALUE")
+        raise ConfigError(f"{quote_line(repr(text))} has no value; write --set {quote_line(path, limit=200)}=VALUE")
     *sections, key = path.split(".")
+    if len(sections) > MAX_KEY_PARTS:
+        raise ConfigError(f"the key of {quote_line(repr(text), limit=60)} has too many parts; no setting is so deep")
     for section in sections:
         content = content.setdefault(section, {})
         if not isinstance(content, dict):
-            raise ConfigError(f"{section!r} is a value, not a section")
+            raise ConfigError(f"{quote_line(repr(section))} is a value, not a section")
     content[key] = parse_value(value)
 
 
 def parse_value(text: str) -> Any:
     """A value as TOML writes it; bare words are text, as in `scale=none`."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        content = parse_toml(f"value = {text}")
+    except ValueError:
         return text
+    return content["value"] if len(content) == 1 else text  # a line break would begin another setting
 
 
 def _read(path: Path, wanted: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = read_text_file(path)
     except FileNotFoundError:
         close = get_close_matches(path.stem, [each.stem for each in path.parent.glob("*.toml")], n=1, cutoff=0.7)
         meant = f"did you mean {path.with_name(close[0] + '.toml')}? Give" if close else "give"
         raise ConfigError(f"there is no such file; {meant} {wanted}") from None
     except OSError as error:
         raise ConfigError(f"cannot be read ({error.strerror}); give {wanted}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
+        raise ConfigError(f"cannot be read ({error}); give {wanted}") from None
+    try:
+        return parse_toml(text)
+    except ValueError as error:
         raise ConfigError(f"not valid TOML: {error}") from None
 
 
@@ -178,4 +189,8 @@ def _named(path: Path, read: Callable[[], Decoded]) -> Decoded:
     try:
         return read()
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(_cut(f"{path}: {error}")) from None
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"

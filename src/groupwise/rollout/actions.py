@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple, Protocol
 
@@ -53,8 +52,8 @@ class Choice(Part, slot="action_rule"):
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         """The action with that number; anything else is sent as it is, and is invalid."""
         listed = admissible or ()
-        number = int(text) if text.isascii() and text.isdigit() else 0
-        if not 1 <= number <= len(listed):
+        number = _number(text, largest=len(listed))
+        if number is None:
             return Action(text=text, valid=False)
         return Action(text=listed[number - 1], valid=stopped)
 
@@ -77,15 +76,35 @@ class Tagged(Part, slot="action_rule"):
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         """What stands between the action tags."""
         said = text.lower()
-        action = re.search(r"<action>(.*?)</action>", said, re.DOTALL)
-        thought = re.search(r"<think>.*?</think>", said, re.DOTALL)
+        action = _between(said, "<action>", "</action>")
+        thought = _between(said, "<think>", "</think>")
         if action is None:
             return Action(text=said[len(said) - min(self.fallback, len(said)) :].strip(), valid=False)
-        return Action(text=action[1].strip(), valid=thought is not None)
+        return Action(text=action.strip(), valid=thought is not None)
 
     def say(self, action: str, *, admissible: Admissible = None) -> str:
         """The action between its tags, after a thought that says nothing."""
         return f"<think></think><action>{action}</action>"
+
+
+def _number(text: str, *, largest: int) -> int | None:
+    """The number from 1 to `largest` that a text says in digits, or None; the text may be thousands of digits long."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    digits = text.lstrip("0")
+    number = int(digits) if 0 < len(digits) <= len(str(largest)) else 0
+    return number if 1 <= number <= largest else None
+
+
+def _between(text: str, opening: str, closing: str) -> str | None:
+    """What stands between the first opening tag and the first closing tag after it, or None.
+
+    If no closing tag follows the first opening tag, none follows a later one: there is nothing to try again, as a
+    regular expression would, at a price that grows with the square of a response that repeats its tag.
+    """
+    begin = text.find(opening)
+    end = text.find(closing, begin + len(opening)) if begin >= 0 else -1
+    return text[begin + len(opening) : end] if end >= 0 else None
 
 
 ActionRuleSlot = Annotated[ActionRule, Slot("action_rule")]

@@ -15,6 +15,8 @@ from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.history import History, PastAttempt, score_of
 from groupwise.core.parts import Draw, Part
 from groupwise.core.records import Origin, Trajectory
+from groupwise.core.safe_text import quote_line
+from groupwise.core.text_files import read_text_file
 from groupwise.envs.words import vocabulary_of
 
 PROMPTS = ("answer", "attempt", "terse")
@@ -117,9 +119,10 @@ def _prompt(name: str) -> str:
     if name in PROMPTS:
         return (files("groupwise.rollout") / "reflection_prompts" / f"{name}.txt").read_text(encoding="utf-8").strip()
     try:
-        return Path(name).read_text(encoding="utf-8").strip()
-    except OSError as error:
+        return read_text_file(Path(name)).strip()
+    except (OSError, ValueError) as error:
+        reason = f"{error.strerror}: {Path(name).absolute()}" if isinstance(error, OSError) else str(error)
         raise ConfigError(
-            f"the reflection prompt {name!r} cannot be read ({error.strerror}: {Path(name).absolute()}); give the path "
+            f"the reflection prompt {quote_line(repr(name))} cannot be read ({quote_line(reason)}); give the path "
             f"of a text file with `$attempt` in it, or a prompt that there is: {nearest(name, PROMPTS)}"
         ) from None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from groupwise.core.errors import RecordError
 from groupwise.core.records import Task
 from groupwise.core.rollouts.row import Row
+from groupwise.core.safe_text import quote_line
 from groupwise.core.sample import Sample
 from groupwise.envs.environment import Observation
 from groupwise.envs.panel import SPLITS
@@ -56,10 +57,11 @@ def _has_tokens(steps: Sequence[Row]) -> bool:
 def _from_tokens(run: Run, steps: Sequence[Row], number: int) -> list[Sample]:
     size = run.learner.model.get_input_embeddings().num_embeddings
     for row in steps:
-        largest = max(*row["prompt_ids"], *row["response_ids"])
-        if largest >= size:
+        ids = (*row["prompt_ids"], *row["response_ids"])
+        strange = next((number for number in (max(ids), min(ids)) if not 0 <= number < size), None)
+        if strange is not None:
             raise RecordError(
-                f"{_place(row)}: token id {largest} is not among the model's {size}; the ids come from another "
+                f"{_place(row)}: token id {strange} is not among the model's {size}; the ids come from another "
                 "tokenizer. Leave `prompt_ids` out of the file, and the prompts are put together from its text"
             )
     return [_sample(row["prompt_ids"], row["response_ids"], number, row) for row in steps]
@@ -105,4 +107,4 @@ def _known_tasks(run: Run) -> dict[str, Task]:
 
 
 def _place(row: Row) -> str:
-    return f"task {row['task']!r}, attempt {row['attempt']!r}, step {row['index']}"
+    return quote_line(f"task {row['task']!r}, attempt {row['attempt']!r}, step {row['index']}")

@@ -116,7 +116,7 @@ def test_a_run_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_algorithm(path)
     assert str(caught.value) == (
-        f"{path}: not valid TOML: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
+        f"{path}: cannot be read (byte 1 is not UTF-8 (0xff)); give a recipe's name or a TOML file"
     )
 
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from groupwise.core.errors import nearest
+from groupwise.core.json_text import strangeness
 from groupwise.core.rollouts.plain import plain
-from groupwise.core.rollouts.row import shown
+from groupwise.core.rollouts.row import KEYS, shown, shown_name
+from groupwise.core.safe_text import escape_surrogates
 
 FORMAT = "groupwise.rollouts"
 VERSION = 1
@@ -28,7 +30,7 @@ def header(meta: Mapping[str, Any] | None, *, json_columns: tuple[str, ...] = ()
     fields: dict[str, Any] = {"format": FORMAT, "version": VERSION, "meta": plain(dict(meta or {}))}
     if json_columns:
         fields["json"] = list(json_columns)
-    return json.dumps(fields, ensure_ascii=False, allow_nan=False)
+    return escape_surrogates(json.dumps(fields, ensure_ascii=False, allow_nan=False))
 
 
 def is_header(found: object) -> TypeGuard[dict[str, Any]]:
@@ -44,7 +46,13 @@ def header_fault(found: Mapping[str, Any]) -> str | None:
         return f"the file is of version {shown(version)} of the format, and this groupwise reads {VERSION}; {advice}"
     for name in found:
         if name not in _KEYS:
-            return f"unknown key {name!r} in the header; {nearest(name, _KEYS)} (notes of your own go into 'meta')"
-    if not isinstance(found.get("meta", {}), dict):
-        return f"'meta' in the header is {shown(found['meta'])}; it takes an object of notes"
+            advice = f"{nearest(name, _KEYS)} (notes of your own go into 'meta')"
+            return f"unknown key {shown_name(name)} in the header; {advice}"
+    meta, coded = found.get("meta", {}), found.get("json", [])
+    if not isinstance(meta, dict):
+        return f"'meta' in the header is {shown(meta)}; it takes an object of notes"
+    if (inside := strangeness(meta)) is not None:
+        return f"'meta' in the header {inside}; it takes text, finite numbers, lists and objects"
+    if not isinstance(coded, list) or not all(isinstance(name, str) and name in KEYS for name in coded):
+        return f"'json' in the header is {shown(coded)}; it takes a list of columns"
     return None

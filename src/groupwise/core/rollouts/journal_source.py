@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from groupwise.core.errors import FileError
 from groupwise.core.journal import Journal
 from groupwise.core.rollouts.lines import Progress
-from groupwise.core.rollouts.row import Row
+from groupwise.core.rollouts.row import Row, shown
 
 
 class JournalSource:
@@ -35,6 +36,11 @@ class JournalSource:
                     if not trajectory["steps"]:
                         left_out["attempts without a step"] += 1
                     rows: list[Row] = trajectory["steps"]
+                    if not isinstance(rows, list) or not all(isinstance(row, dict) and "task" in row for row in rows):
+                        raise FileError(
+                            f"{self._path}: the steps of an attempt in update {update} are {shown(rows)}; the journal "
+                            "is damaged: take a copy of the run from elsewhere"
+                        )
                     for row in rows:
                         number += 1
                         row["group"] = f"{row['task']}@{update}"

@@ -9,16 +9,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from groupwise.core.errors import FileError, RecordError
+from groupwise.core.json_text import parse_json
 from groupwise.core.rollouts.header import FORMAT, NOT_OURS, header, header_fault, is_header
 from groupwise.core.rollouts.lines import Progress
-from groupwise.core.rollouts.row import KEYS, Row
+from groupwise.core.rollouts.row import KEYS, Row, shown_name
+from groupwise.core.safe_text import quote_line
 
 _BATCH_ROWS = 256
+_MAX_ENTRIES = 8 << 20
+"""Entries of a list in one row, on average over a row group: a page of a few bytes can repeat one entry without end."""
 _GROUP_BYTES = 16 << 20
 _GROUP_ROWS = 50_000
 _FREE = ("state", "next_state", "role", "branch", "extra")
@@ -54,8 +59,8 @@ class ParquetSource:
             coded = frozenset(self._header(file).get("json", ()))
             total = max(1, file.metadata.num_rows)
             number = 0
-            for batch in self._batches(file):
-                for row in _rows(batch, coded, self.path, number):
+            for names, columns in self._batches(file):
+                for row in _rows(names, columns, coded, self.path, number):
                     number += 1
                     yield number, row
                 if progress is not None:
@@ -63,28 +68,49 @@ class ParquetSource:
 
     def _open(self) -> Any:
         pyarrow = _pyarrow()
-        try:
+        pyarrow = _pyarrow()
+        with self._sound():
             # Without read-ahead: a row group may be as large as the file.
             return pyarrow.parquet.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
-        except (pyarrow.ArrowException, OSError) as error:
+
+    def _batches(self, file: Any) -> Iterator[tuple[list[str], list[list[Any]]]]:
+        """The columns of some rows at a time: their names and their values."""
+        with self._sound():
+            self._check_entries(file.metadata)
+            batches = file.iter_batches(batch_size=_BATCH_ROWS)
+        while True:
+            with self._sound():
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                found = list(batch.schema.names), [column.to_pylist() for column in batch.columns]
+            yield found
+
+    def _check_entries(self, metadata: Any) -> None:
+        """Refuse lists that no row of a rollouts file has, before they are unfolded."""
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            for column in map(group.column, range(group.num_columns)):
+                if column.num_values > _MAX_ENTRIES * max(1, group.num_rows):
+                    raise FileError(
+                        f"{self.path}: column {shown_name(column.path_in_schema)} holds {column.num_values} entries in "
+                        f"{group.num_rows} rows; a row holds one step: write the file again"
+                    )
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Whatever pyarrow makes of a damaged file (it has many words for it) is told in one sentence."""
+        try:
+            yield
+        except FileError:
+            raise
+        except Exception as error:
             raise self._corrupt(error) from error
 
-    def _batches(self, file: Any) -> Iterator[Any]:
-        pyarrow = _pyarrow()
-        batches = file.iter_batches(batch_size=_BATCH_ROWS)
-        while True:
-            try:
-                batch = next(batches, None)
-            except (pyarrow.ArrowException, OSError) as error:
-                raise self._corrupt(error) from error
-            if batch is None:
-                return
-            yield batch
-
     def _header(self, file: Any) -> dict[str, Any]:
-        text = (file.schema_arrow.metadata or {}).get(FORMAT.encode())
+        with self._sound():
+            text = (file.schema_arrow.metadata or {}).get(FORMAT.encode())
         try:
-            found = json.loads(text) if text is not None else None
+            found = parse_json(text.decode("utf-8")) if text is not None else None
         except ValueError as error:
             raise FileError(
                 f"{self.path}: the header in the file's metadata is not JSON ({error}); write the file again"
@@ -97,16 +123,14 @@ class ParquetSource:
         return found
 
     def _corrupt(self, error: Exception) -> FileError:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+        reason = quote_line(str(error).strip(), limit=200).rstrip(".") or type(error).__name__
         return FileError(
             f"{self.path}: the Parquet file is cut off or corrupt ({reason}); copy it again, or write it again"
         )
 
 
-def _rows(batch: Any, coded: frozenset[str], path: Path, number: int) -> Iterator[Row]:
-    names = batch.schema.names
+def _rows(names: list[str], columns: list[list[Any]], coded: frozenset[str], path: Path, number: int) -> Iterator[Row]:
     takes_null = [name in KEYS and KEYS[name].takes_null for name in names]
-    columns = [column.to_pylist() for column in batch.columns]
     for values in zip(*columns, strict=True):
         number += 1
         row: dict[str, Any] = {}
@@ -123,7 +147,7 @@ def _rows(batch: Any, coded: frozenset[str], path: Path, number: int) -> Iterato
 
 def _decoded(name: str, text: Any, path: Path, number: int) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except (ValueError, TypeError) as error:
         raise FileError(
             f"{path}, row {number}: column {name!r} is declared as JSON text in the header, but is not ({error}); "

@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
+from groupwise.core.errors import RecordError
 from groupwise.core.records import Origin
 from groupwise.core.rollouts.part import Rollouts
 from groupwise.core.rollouts.row import FIRST_OBSERVATION, Id, Row
@@ -63,6 +64,10 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
+MAX_COLUMNS = 1000
+"""Of a file: each costs an entry on every row, so names that are new on every row would grow with their square."""
+
+
 class Names:
     """Every column that some row of the file has, and whether any row has a sampled token.
 
@@ -74,9 +79,14 @@ class Names:
         self.has_tokens = False
 
     def add(self, columns: dict[str, Any]) -> None:
-        """Note one row's columns."""
+        """Note one row's columns; more than a file may have are an error."""
         if not columns.keys() <= self.seen.keys():
             self.seen |= dict.fromkeys(columns)
+            if len(self.seen) > MAX_COLUMNS:
+                raise RecordError(
+                    f"with this row the file has more than {MAX_COLUMNS} columns in 'extra'; keep the names few, and "
+                    "put what differs from row to row into values"
+                )
         if not self.has_tokens and columns.get("tokens"):
             self.has_tokens = True
 

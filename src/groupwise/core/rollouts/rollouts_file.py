@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
-from groupwise.core.errors import FileError
+from groupwise.core.errors import FileError, RecordError
 from groupwise.core.rollouts.jsonl import JsonlSource
 from groupwise.core.rollouts.lines import PARQUET_MAGIC, JsonLines, Progress, first_bytes
 from groupwise.core.rollouts.parquet import ParquetSource
@@ -125,7 +125,10 @@ class RolloutsFile:
             if watch is not None:
                 watch(row)
             reduced = reduce_row(number, row)
-            names.add(reduced.columns)
+            try:
+                names.add(reduced.columns)
+            except RecordError as error:
+                raise FileError(f"{self.path}, {self.source.unit} {number}: {error}", row=number) from None
             yield reduced
 
     def _checked(self, progress: Progress | None) -> Iterator[tuple[int, Row]]:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Required, TypedDict
 
 from groupwise.core.errors import nearest
+from groupwise.core.json_text import LARGEST_FLOAT, strangeness
 from groupwise.core.records import Origin, StopReason
+from groupwise.core.safe_text import escape_controls
 
 Id = str | int
 """Ids of tasks, groups and attempts: all text or all integers within a file."""
 
-LARGEST_FLOAT = 1.7976931348623157e308
 LARGEST_COUNT = 2**53
 """Integers up to here survive every JSON reader, also those that read numbers as doubles."""
 
@@ -121,7 +122,10 @@ def _is_bool(value: object) -> bool:
 
 
 def _is_state(value: Any) -> bool:
-    return type(value) in _STATES and (type(value) is not float or -LARGEST_FLOAT <= value <= LARGEST_FLOAT)
+    kind = type(value)
+    if kind is list or kind is dict:
+        return strangeness(value) is None
+    return kind in _STATES and (kind is not float or -LARGEST_FLOAT <= value <= LARGEST_FLOAT)
 
 
 def _is_ids(value: Any) -> bool:
@@ -129,8 +133,14 @@ def _is_ids(value: Any) -> bool:
 
 
 def _is_floats(value: Any) -> bool:
+    if type(value) is not list or not _NUMBERS.issuperset(map(type, value)):
+        return False
     # One NaN or infinity makes the sum one, at a fraction of the price of looking at each entry.
-    return type(value) is list and _NUMBERS.issuperset(map(type, value)) and _is_finite(sum(value))
+    try:
+        total = sum(value)
+    except OverflowError:  # an integer that has no float
+        return False
+    return (type(total) is float and _is_finite(total)) or all(map(_is_finite, value))
 
 
 def _is_stop(value: Any) -> bool:
@@ -142,17 +152,18 @@ def _is_origin(value: Any) -> bool:
 
 
 def _is_extra(value: Any) -> bool:
-    return type(value) is dict and TAKEN.isdisjoint(value)
+    return type(value) is dict and TAKEN.isdisjoint(value) and strangeness(value) is None
 
 
 _INTEGERS = frozenset({int})
 _NUMBERS = frozenset({int, float})
-_STATES = frozenset({str, int, float, bool, list, dict, type(None)})
+_STATES = frozenset({str, int, float, bool, type(None)})
 _STOPS = frozenset(StopReason)
 _ORIGINS = frozenset(Origin)
 _ID = "text or an integer"
 _COUNT = "an integer from 0 upwards"
 _NUMBER = "a finite number"
+_JSON = "text, finite numbers, true, false, null, and lists and objects of these"
 _STATE = "text, a finite number, true or false, a list, an object, or null for 'not comparable'"
 
 KEYS: Mapping[str, Key] = {
@@ -219,10 +230,13 @@ def row_fault(row: Any) -> str | None:
 
 def _value_fault(name: str, value: Any) -> str:
     if name not in KEYS:
-        return f"unknown key {name!r}; {nearest(name, KEYS)} (further columns go into 'extra')"
-    if name == "extra" and type(value) is dict:
+        return f"unknown key {shown_name(name)}; {nearest(str(name), KEYS)} (further columns go into 'extra')"
+    if name == "extra" and type(value) is dict and not TAKEN.isdisjoint(value):
         taken = next(inner for inner in value if inner in TAKEN)
         return f"'extra' holds {taken!r}, a name that is taken; move it out of 'extra', or rename it"
+    inside = strangeness(value) if type(value) is list or type(value) is dict else None
+    if inside is not None and name in ("state", "next_state", "extra"):
+        return f"key {name!r} {inside}; it takes {_JSON}"
     hint = (
         " (a missing score is not a zero: score the attempt or leave it out)" if name in ("reward", "outcome") else ""
     )
@@ -249,8 +263,23 @@ def shown(value: object, *, width: int = 60) -> str:
     >>> shown(float("nan")), shown(None), shown("up")
     ('NaN', 'null', '"up"')
     """
+    text = ""
     try:
-        text = json.dumps(value, ensure_ascii=False)
+        # Piece by piece: of a value of a hundred megabytes nobody sees more than the beginning.
+        for piece in _ENCODER.iterencode(value):
+            text += piece[: width + 1]
+            if len(text) > width:
+                break
     except (TypeError, ValueError, RecursionError):
         text = f"a {type(value).__name__}"
+    text = escape_controls(text)
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def shown_name(name: object, *, width: int = 60) -> str:
+    """The name of a key for a message, in quotation marks, cut where it is long."""
+    text = escape_controls(repr(name))
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False)

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any, cast
 
 from groupwise.core.errors import FileError, RecordError
+from groupwise.core.json_text import parse_json
 from groupwise.core.records import Trajectory
 from groupwise.core.rollouts.header import header
 from groupwise.core.rollouts.parquet import Shape, write_parquet
@@ -41,7 +42,7 @@ def write_rollouts(
     write = _writer(path)
     try:
         header(meta)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise RecordError(f"meta cannot be written as JSON ({error}); use text, numbers, lists and objects") from None
     with _replacing(path) as target:
         return write(target, _checked(rows), meta)
@@ -96,7 +97,10 @@ def _plain_rows(rows: Iterable[Any]) -> Iterator[tuple[str, Row]]:
 def _in_order(row: Mapping[str, Any]) -> Row:
     """The keys in the order of the format, whatever order they came in; unknown keys last, for the check to find."""
     names = [name for name in KEYS if name in row] + [name for name in row if name not in KEYS]
-    return cast(Row, {name: plain(row[name]) for name in names})
+    try:
+        return cast(Row, {name: plain(row[name]) for name in names})
+    except RecursionError:
+        return cast(Row, dict(row))  # a value that holds itself, say; the check finds it
 
 
 def _write_jsonl(target: Path, rows: Iterator[Row], meta: Mapping[str, Any] | None) -> int:
@@ -122,7 +126,7 @@ def _write_parquet(target: Path, rows: Iterator[Row], meta: Mapping[str, Any] | 
                 num_rows += 1
         with spool.open("rb") as file:
             next(file)
-            write_parquet(target, ((len(line), json.loads(line)) for line in file), shape, meta)
+            write_parquet(target, ((len(line), parse_json(line.decode())) for line in file), shape, meta)
     return num_rows
 
 

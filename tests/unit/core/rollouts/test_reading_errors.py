@@ -119,10 +119,7 @@ def test_another_kind_of_file(tmp_path: Path) -> None:
 def test_an_integer_of_too_many_digits(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.jsonl"
     path.write_text(json.dumps(HEADER) + '\n{"task": ' + "9" * 5000 + "}\n")
-    assert message(path) == (
-        f"{path}, line 2: not valid JSON (Exceeds the limit (4300 digits) for integer string conversion: "
-        "value has 5000 digits; use sys.set_int_max_str_digits() to increase the limit); repair or drop the line"
-    )
+    assert message(path) == (f"{path}, line 2: a number in it has thousands of digits; repair or drop the line")
 
 
 def test_not_utf_8(tmp_path: Path) -> None:

@@ -56,8 +56,10 @@ def test_meta_survives(name: str, tmp_path: Path) -> None:
     assert RolloutsFile.open(tmp_path / name).meta == meta
 
 
-def test_half_a_surrogate_pair_survives_json_lines() -> None:
-    assert written_and_read("rollouts.jsonl", [ROW | {"action": "\ud800"}])[0]["action"] == "\ud800"
+@pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.jsonl.gz", "rollouts.parquet"])
+def test_half_a_surrogate_pair_comes_back_as_the_text_of_its_escape(name: str) -> None:
+    row = written_and_read(name, [ROW | {"action": "go \ud800", "state": ["\udfff", "\ud83d\ude00"]}])[0]
+    assert (row["action"], row["state"]) == ("go \\ud800", ["\\udfff", "😀"])
 
 
 def test_values_of_numpy_enums_and_tuples_are_written_as_what_they_stand_for() -> None:

@@ -37,13 +37,18 @@ CASES: list[tuple[list[Any], str]] = [
     ),
     (
         [ROW | {"extra": {"bad": {1, 2}}}],
-        "row 0: key 'extra' is a dict, which cannot be written as JSON (Object of type set is not JSON serializable); "
-        "use text, finite numbers, lists and objects",
+        "row 0: key 'extra' holds a set; it takes text, finite numbers, true, false, null, and lists and "
+        "objects of these",
+    ),
+    (
+        [ROW | {"extra": {"bad": {(1, 2): 3}}}],
+        "row 0: key 'extra' is a dict, which cannot be written as JSON (keys must be str, int, float, bool or None, "
+        "not tuple); use text, finite numbers, lists and objects",
     ),
     (
         [ROW | {"state": [float("inf")]}],
-        "row 0: key 'state' is [Infinity], which cannot be written as JSON "
-        "(Out of range float values are not JSON compliant: inf); use text, finite numbers, lists and objects",
+        "row 0: key 'state' holds an infinity; it takes text, finite numbers, true, false, null, and lists and objects "
+        "of these",
     ),
     (
         [trajectory(), trajectory(id="second", steps=(Step(index=0, state_key=frozenset("a")),))],
@@ -62,8 +67,7 @@ CASES: list[tuple[list[Any], str]] = [
 def test_bad_rows(tmp_path: Path, name: str, rows: list[Any], expected: str) -> None:
     with pytest.raises(RecordError) as caught:
         write_rollouts(tmp_path / name, rows)
-    # Newer Pythons name the number that is out of range.
-    assert str(caught.value).replace("compliant)", "compliant: inf)") == expected
+    assert str(caught.value) == expected
     assert list(tmp_path.iterdir()) == []
 
 
@@ -107,7 +111,6 @@ def test_bad_arguments(tmp_path: Path, name: str, options: dict[str, Any], expec
     ("row", "reason"),
     [
         (ROW | {"task": 2**70}, "Python int too large to convert to C long"),
-        (ROW | {"action": "\ud800"}, "surrogates not allowed"),
     ],
 )
 def test_what_does_not_fit_into_parquet(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
