@@ -1,1 +1,1 @@
-"""A long campaign of faults: kills, damaged files, wrong run files, unruly environments, full disks, hostile answers."""
+"""A long campaign of faults: kills, damaged files, wrong settings, unruly environments, full disks, hostile answers."""

@@ -4,8 +4,8 @@
 
 Kills at random instants, fuzzed files, fuzzed run files, unruly environments, full disks and hostile answers are put to
 the product in forked processes that are watched over; whatever may never happen is counted, and each failing case is
-listed with its seed and number (`--sections S --case N` plays it again). Sections are merged into the one result file as
-they end. The status is 1 where anything was counted. Linux only.
+listed with its seed and number (`--sections S --case N` plays it again). Sections are merged into the one result file
+as they end. The status is 1 where anything was counted. Linux only.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def _play(name: str, options: argparse.Namespace, folder: Path) -> None:
     status = 1
     try:
         module, _, kind = SECTIONS[name].partition(":")
-        section: Section = getattr(importlib.import_module(module), kind)(seed=options.seed, folder=folder)
-        count = section.count if options.count is None else options.count
-        found = play_section(section, count, processes=options.processes, budget=options.budget, only=options.case)
+        make: type[Section] = getattr(importlib.import_module(module), kind)
+        section = make(seed=options.seed, folder=folder, count=options.count)
+        found = play_section(section, processes=options.processes, budget=options.budget, only=options.case)
         write_result(found, folder / "result.json")
         status = 0
     except BaseException:

@@ -8,6 +8,7 @@ import time
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from benchmarks.faults.endings import ROOT, Ending
@@ -25,6 +26,8 @@ SETTLING_SECONDS = 0.3
 """For what an answer has started to show itself."""
 MAX_SECONDS = 30.0
 """That an answer may take, with a verifier to be started anew."""
+MIN_PAYLOADS = 32
+SUBJECT_SECONDS = 45.0
 SMALL = {"num_train": 1, "num_validation": 1, "num_test": 1, "verifier_seconds": 1.0}
 Say = Callable[[str], list[str]]
 
@@ -60,10 +63,10 @@ class Answers(Section):
             self.subjects.append((content["env"]["kind"], content["env"], say_in_every_way))
         return {"payloads": len(PAYLOADS), "subjects": len(self.subjects)}
 
-    def numbers(self, count: int) -> Sequence[int]:
+    def numbers(self) -> Sequence[int]:
         # The worlds first, so that a short campaign meets one of each kind.
         order = [*range(len(self.subjects))][::-1]
-        return order[: max(count // len(PAYLOADS), 1)]
+        return order[: max(self.count // len(PAYLOADS), 1)]
 
     def describe(self, case: int) -> str:
         return self.subjects[case][0]
@@ -83,7 +86,7 @@ class Answers(Section):
         folder.mkdir()
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.setblocking(False)
-            _try_all(ending, Subject(part, task, say), folder, listener)
+            try_payloads(ending, Subject(part, task, say), folder, listener, self.draws(case))
         return ending
 
     def _problems(self) -> Path:
@@ -131,11 +134,18 @@ class Subject:
         return earned.message if isinstance(earned, Fault) else earned
 
 
-def _try_all(ending: Ending, subject: Subject, folder: Path, listener: socket.socket) -> None:
-    """Put every payload to a subject, and see what honest answers earn before and after."""
+def try_payloads(ending: Ending, subject: Subject, folder: Path, listener: socket.socket, draws: Random) -> None:
+    """Put payloads to a subject in some order, and see what honest answers earn before and after.
+
+    All of them, or as many as there is time for, where each costs a verifier.
+    """
+    until = time.monotonic() + SUBJECT_SECONDS
     before, port = subject.honest(), listener.getsockname()[1]
     could_win = any(isinstance(earned, float) and earned >= 1.0 for earned in before[:-1])
-    for number, payload in enumerate(PAYLOADS):
+    for number in draws.sample(range(len(PAYLOADS)), len(PAYLOADS)):
+        payload = PAYLOADS[number]
+        if time.monotonic() > until and ending.num >= MIN_PAYLOADS:
+            break
         ending.num += 1
         for action in subject.say(fill(payload, file=str(folder / f"ran-{number}"), port=port)):
             began = time.monotonic()

@@ -50,13 +50,7 @@ class Disks(Section):
         import_all(file)
         finish(file, self.folder / "whole")
         self.largest = int(SPARE * sum(_on_disk(path) for path in (self.folder / "whole").rglob("*")))
-        self.num_sizes = self.count
         return {"smallest_kilobytes": SMALLEST // 1024, "largest_kilobytes": self.largest // 1024}
-
-    def numbers(self, count: int) -> range:
-        """As many sizes as asked for, over the same span."""
-        self.num_sizes = count
-        return range(count)
 
     def describe(self, case: int) -> str:
         return f"a disk of {self._size(case) // 1024} kB"
@@ -83,7 +77,7 @@ class Disks(Section):
 
     def _size(self, case: int) -> int:
         """Sizes at equal steps, with a little more or less, so that every campaign meets other instants."""
-        share = (case + self.draws(case).random()) / self.num_sizes
+        share = (case + self.draws(case).random()) / self.count
         return int(SMALLEST + share * (self.largest - SMALLEST)) // PAGE * PAGE
 
 

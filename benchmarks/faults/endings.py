@@ -77,14 +77,13 @@ def summarise(endings: Iterable[Ending], *, seed: int) -> dict[str, Any]:
     """Counts of endings and failures, and the first failing cases, each with all that is needed to repeat it."""
     found = sorted(endings, key=lambda ending: ending.case)
     counts = Counter(failure.kind for ending in found for failure in ending.failures)
-    ended = Counter[str]()
-    for ending in found:
-        ended[ending.ended] += ending.num
+    ended = Counter(ending.ended for ending in found)
     failing = [ending for ending in found if ending.failures]
     return {
         "cases": sum(ending.num for ending in found),
         **{kind: counts[kind] for kind in INTOLERABLE},
         "ended": dict(sorted(ended.items())),
+        "not_played": [ending.what for ending in found if not (ending.num or ending.failures)],
         "failing_cases": len(failing),
         "failures": [
             {"seed": seed, "case": ending.case, "what": ending.what, **asdict(failure)}

@@ -1,4 +1,4 @@
-"""Runs in environments that do something wrong: it costs attempts, and is recorded, or stops the run with a sentence."""
+"""Runs in environments that do something wrong: it costs attempts and is recorded, or stops the run with a sentence."""
 
 from __future__ import annotations
 
@@ -152,7 +152,9 @@ class Environments(Section):
         judge_ended(ending, ended, name="train")
         ending.ended = {0: "went on", 2: "stopped with a sentence"}.get(ended.status or 0, "otherwise")
         if ended.status == 0:
-            _judge_success(ending, trouble, folder)
+            judge_success(ending, trouble, folder)
+            for words in (("inspect", "run", "--update", "1"), ("report", "run", "--out", "report.html")):
+                judge_ended(ending, watch_command(*words, seconds=SECONDS), name=words[0], allowed=(0,))
         os.chdir(self.folder)
         shutil.rmtree(folder)
         return ending
@@ -171,8 +173,8 @@ class Environments(Section):
         return folder / "run.toml"
 
 
-def _judge_success(ending: Ending, trouble: Trouble, folder: Path) -> None:
-    """A run that went on has made its updates, can be looked at, and has recorded what went wrong."""
+def judge_success(ending: Ending, trouble: Trouble, folder: Path) -> None:
+    """A run that went on has made its updates, and has recorded what went wrong."""
     happened = (folder / "trace").stat().st_size if (folder / "trace").exists() else 0
     try:
         with Journal(folder / "run" / "journal.sqlite", read_only=True) as journal:
@@ -186,5 +188,3 @@ def _judge_success(ending: Ending, trouble: Trouble, folder: Path) -> None:
     # In a warm start it costs the expert's attempts, which no journal holds.
     if happened and trouble.must_be_recorded and trouble.phase == "rollout" and not faults:
         ending.fail("silent_successes", f"it happened {happened} times, and no fault is recorded")
-    for words in (("inspect", "run", "--update", "1"), ("report", "run", "--out", "report.html")):
-        judge_ended(ending, watch_command(*words, seconds=SECONDS), name=words[0], allowed=(0,))

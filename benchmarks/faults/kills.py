@@ -28,26 +28,31 @@ class Kills(Section):
 
     def prepare(self) -> dict[str, Any]:
         self.lasted: dict[tuple[str, int], dict[Stage, float]] = {}
-        for recipe, workers in KINDS:
+        for recipe, workers in KINDS[: len(self.numbers())]:
             folder = self._folder(recipe, workers)
             folder.mkdir(parents=True)
             (folder / "run.toml").write_text(with_workers(RUNS[recipe], workers), encoding="utf-8")
             import_all(folder / "run.toml")
             self.lasted[recipe, workers] = finish(folder / "run.toml", folder / "whole")
-        return {"recipes": list(RUNS), "workers": list(WORKERS), "updates": UPDATES, "kills_a_life": KILLS_A_LIFE}
+        return {
+            "recipes": list(RUNS),
+            "workers": list(WORKERS),
+            "updates": UPDATES,
+            "kills_a_life": self._kills_a_life(),
+        }
 
-    def numbers(self, count: int) -> Sequence[int]:
-        return range(-(-count // KILLS_A_LIFE))
+    def numbers(self) -> Sequence[int]:
+        return range(-(-self.count // KILLS_A_LIFE))
 
     def describe(self, case: int) -> str:
         recipe, workers = KINDS[case % len(KINDS)]
-        return f"{recipe} with {workers} workers, killed {KILLS_A_LIFE} times"
+        return f"{recipe} with {workers} workers, killed {self._kills_a_life()} times"
 
     def play(self, case: int) -> Ending:
         ending, kind = Ending(case=case, what=self.describe(case), num=0), KINDS[case % len(KINDS)]
         folder, draws, lasted = self._folder(*kind), self.draws(case), self.lasted[kind]
         life, order = folder / f"life-{case}", list(lasted)
-        for stage in choose_stages(order, KILLS_A_LIFE, draws):
+        for stage in choose_stages(order, self._kills_a_life(), draws):
             seconds = draws.random() * lasted[stage]
             ending.num += kill(folder / "run.toml", life, set(order[order.index(stage) :]), seconds) is not None
             for leftover in end_leftovers():
@@ -64,6 +69,9 @@ class Kills(Section):
         ending.ended = "resumed to the bit" if not ending.failures else "not the same"
         shutil.rmtree(life)
         return ending
+
+    def _kills_a_life(self) -> int:
+        return min(self.count, KILLS_A_LIFE)
 
     def _folder(self, recipe: str, workers: int) -> Path:
         return self.folder / f"{recipe}-{workers}"

@@ -1,4 +1,4 @@
-"""Damage to a run's folder: a file of it spoilt, emptied, taken away or changed for another, or a row of its journal."""
+"""Damage to a run's folder: a file spoilt, emptied, taken away or changed for another, or a row of its journal."""
 
 from __future__ import annotations
 

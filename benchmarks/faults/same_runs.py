@@ -1,4 +1,4 @@
-"""Whether two run folders hold the same run to the bit: weights, updates, attempts, credit, evaluations; not the clock."""
+"""Whether two folders hold the same run to the bit: weights, updates, attempts, credit, evaluations; not the clock."""
 
 from __future__ import annotations
 

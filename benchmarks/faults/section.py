@@ -27,7 +27,7 @@ class Section(ABC):
 
     name: str
     count: int
-    """Cases of the full campaign."""
+    """Cases of the full campaign; of a shorter one, as many as it asks for."""
     case_seconds: float = 60.0
     """How long a case may take before it counts as hanging."""
     memory: int | None = None
@@ -35,8 +35,9 @@ class Section(ABC):
     batch: int = 1
     """Cases that are played in one process, one after the other; a crash or a hang costs only the case it came in."""
 
-    def __init__(self, *, seed: int, folder: Path) -> None:
+    def __init__(self, *, seed: int, folder: Path, count: int | None = None) -> None:
         self.seed, self.folder = seed, folder
+        self.count = type(self).count if count is None else count
 
     def skipped(self) -> str:
         """Why the section cannot be played on this machine; empty where it can."""
@@ -46,9 +47,9 @@ class Section(ABC):
         """Make what all cases need, once; what the result should say of it."""
         return {}
 
-    def numbers(self, count: int) -> Sequence[int]:
-        """The cases to play."""
-        return range(count)
+    def numbers(self) -> Sequence[int]:
+        """The cases to play; asked for when everything is prepared."""
+        return range(self.count)
 
     @abstractmethod
     def describe(self, case: int) -> str:
@@ -63,23 +64,21 @@ class Section(ABC):
         return Random(f"{self.seed}/{self.name}/{case}")
 
 
-def play_section(
-    section: Section, count: int, *, processes: int, budget: float, only: int | None = None
-) -> dict[str, Any]:
+def play_section(section: Section, *, processes: int, budget: float, only: int | None = None) -> dict[str, Any]:
     """Play a section's cases and summarise how they ended; when the time is over, those that are left are left out."""
     began = time.monotonic()
     if reason := section.skipped():
         print(f"{section.name}: skipped, {reason}", flush=True)
-        return {"skipped": reason, "asked": count, **summarise([], seed=section.seed)}
+        return {"skipped": reason, "asked": section.count, **summarise([], seed=section.seed)}
     print(f"{section.name}: preparing", flush=True)
     settings = section.prepare()
-    numbers = list(section.numbers(count)) if only is None else [only]
+    numbers = list(section.numbers()) if only is None else [only]
     endings = _spread(section, numbers, processes=processes, until=began + budget)
     found = summarise(endings, seed=section.seed)
     print(f"{section.name}: {found['cases']} cases, {found['failing_cases']} failing", flush=True)
     return {
         "seed": section.seed,
-        "asked": count,
+        "asked": section.count,
         "settings": settings,
         "seconds": round(time.monotonic() - began, 1),
         "stopped_early": len(endings) < len(numbers),

@@ -54,10 +54,12 @@ def finish(file: Path, folder: Path) -> dict[Stage, float]:
 
 def choose_stages(order: list[Stage], num: int, draws: Random) -> list[Stage]:
     """Where to kill, in the order of a run's life: in every kind of stage, and now and then before the loop goes on."""
-    kinds = dict.fromkeys(name for name, _ in order[1:])
+    kinds = list(dict.fromkeys(name for name, _ in order[1:]))
+    if num - num // 6 < len(kinds):
+        kinds = draws.sample(kinds, num - num // 6)
     chosen = {draws.choice([stage for stage in order if stage[0] == name]) for name in kinds}
     rest = [stage for stage in order[1:] if stage not in chosen]
-    chosen |= set(draws.sample(rest, max(num - num // 6 - len(chosen), 0)))
+    chosen |= set(draws.sample(rest, num - num // 6 - len(chosen)))
     found = sorted(chosen, key=order.index)
     for _ in range(num // 6):
         found.insert(draws.randrange(len(found)), OPENING)
