@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,7 @@ def schema(
 
     text = json.dumps(run_schema(), indent=2, ensure_ascii=False) + "\n"
     if out is None:
-        typer.echo(text, nl=False)
+        sys.stdout.write(text)
         return
     try:
         out.write_text(text, encoding="utf-8")

@@ -2,22 +2,71 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
+from rich.text import Text
+
+from groupwise.core.safe_text import escape_controls
+from groupwise.core.secrets import redact, redact_all, redactor
+
+
+class SafeConsole(Console):
+    """A console that shows control characters, marks of direction and secrets, and never sends them.
+
+    Everything that the commands print passes here: recorded text may hold anything. What rich itself sends to move the
+    cursor and to colour is kept apart from text, as the style or the control code of a segment.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(emoji=False, **options)
+        self._hide = redactor()
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A text as it is laid out: escaped here already, so that tables measure what they will show."""
+        return super().render_str(escape_controls(self._hide(text)), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The pieces of whatever is printed, each escaped."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(escape_controls(segment.text), segment.style)
+
+
+def show(text: str) -> str:
+    """A recorded text as `rich.text.Text` may hold it, which would drop some control characters without a word."""
+    return escape_controls(redact(text))
 
 
 def output() -> Console:
     """The console for results; as wide as the terminal, or wide enough for a pipe."""
-    return Console(width=None if sys.stdout.isatty() else 140, emoji=False)
+    return SafeConsole(width=None if sys.stdout.isatty() else 140)
 
 
 def errors() -> Console:
     """The console for errors and progress."""
-    return Console(stderr=True, emoji=False)
+    return SafeConsole(stderr=True)
+
+
+def print_line(text: str) -> None:
+    """Print one line as it is, however long."""
+    output().print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_error(message: str) -> None:
+    """Say in one line what is wrong."""
+    errors().print(f"[bold red]error[/]: {escape(message)}", highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print plain data as JSON. In ASCII: it says the same in any locale, and sends nothing to a terminal."""
+    sys.stdout.write(json.dumps(redact_all(value), indent=2) + "\n")
 
 
 @contextmanager

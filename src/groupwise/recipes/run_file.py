@@ -39,6 +39,7 @@ from typing import Any, TypeVar
 from groupwise import recipes
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.secrets import check_no_secret
 from groupwise.recipes.catalogue import build
 from groupwise.training.run_config import RunConfig
 
@@ -121,6 +122,7 @@ def decode_run(content: Mapping[str, Any], *, overrides: Sequence[str] = ()) -> 
         _make_room_for_recipe(merged)
     for override in overrides:
         _override(merged, override)
+    check_no_secret(merged)
     algorithm = decode_algorithm(merged)
     return RunConfig(**{**merged, "algorithm": algorithm})
 

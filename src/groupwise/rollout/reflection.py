@@ -15,6 +15,8 @@ from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.history import History, PastAttempt, score_of
 from groupwise.core.parts import Draw, Part
 from groupwise.core.records import Origin, Trajectory
+from groupwise.core.safe_text import quote_line
+from groupwise.core.trust import WITHOUT_TRUST, may_run
 from groupwise.envs.words import vocabulary_of
 
 PROMPTS = ("answer", "attempt", "terse")
@@ -116,6 +118,8 @@ class Reflection(Part, slot="guidance"):
 def _prompt(name: str) -> str:
     if name in PROMPTS:
         return (files("groupwise.rollout") / "reflection_prompts" / f"{name}.txt").read_text(encoding="utf-8").strip()
+    if not may_run():
+        raise ConfigError(f"the reflection prompt {quote_line(name)!r} is a file, {WITHOUT_TRUST}")
     try:
         return Path(name).read_text(encoding="utf-8").strip()
     except OSError as error:
