@@ -22,7 +22,7 @@ from groupwise.cli import (
     train,
     warmup,
 )
-from groupwise.cli.screen import print_error, print_line
+from groupwise.cli.screen import errors, print_error, print_line
 from groupwise.cli.streams import finish_streams, prepare_streams, show_traceback
 from groupwise.cli.trust import RUNNING, move_current_folder_back, start
 from groupwise.core.errors import GroupwiseError
@@ -86,6 +86,7 @@ def _print_usage(error: Any) -> int:
     """Say what is wrong with a command line; where there was none at all, the help has been printed."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ != "NoArgsIsHelpError":
-        hint = f" (see `{context.command_path} --help`)" if context else ""
-        print_error(f"{error.format_message().rstrip('.')}{hint}")
+        if context:
+            print_line(f"{context.get_usage()}\nTry '{context.command_path} --help' for help.", to=errors())
+        print_error(error.format_message())
     return int(error.exit_code)

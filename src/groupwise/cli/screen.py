@@ -54,9 +54,9 @@ def errors() -> Console:
     return SafeConsole(stderr=True)
 
 
-def print_line(text: str) -> None:
-    """Print one line as it is, however long."""
-    output().print(text, highlight=False, markup=False, soft_wrap=True)
+def print_line(text: str, *, to: Console | None = None) -> None:
+    """Print text as it is, however long its lines."""
+    (to or output()).print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_error(message: str) -> None:

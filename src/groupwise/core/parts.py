@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails, core_schema
 from groupwise.core.credit import Credit
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.history import History, PastAttempt, Recalled
+from groupwise.core.part_results import watch
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
 from groupwise.core.step_table import StepTable
@@ -74,6 +75,7 @@ class Part(BaseModel):
         if slot and slot not in CATALOGUES:
             raise ConfigError(f"class {cls.__name__}: there is no slot {slot!r}; {nearest(slot, CATALOGUES)}")
         cls.slot = slot or cls.slot
+        watch(cls, cls.slot)
         cls.stays_inside = stays_inside  # never inherited: what a class adds may reach further
 
     def __init__(self, /, **fields: Any) -> None:

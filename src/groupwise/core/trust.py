@@ -64,10 +64,8 @@ def _reason(error: BaseException, module: str) -> str:
         said = quote_line(redact(str(error)))
     except Exception:
         said = "its message cannot be shown"
-    if isinstance(error, ModuleNotFoundError):
-        return f"{said}; check that the package is installed"
     if isinstance(error, ImportError | AttributeError):
-        return f"{said}; check the name, and that the package is the version you mean"
+        return f"{said}; check that the package is installed"
     if isinstance(error, SystemExit):
         return f"importing the module {module!r} ends the process (SystemExit: {said}); mend the module"
     return f"importing the module {module!r} failed ({type(error).__name__}: {said}); mend the module"
