@@ -70,7 +70,7 @@ def main() -> None:
     prepare_streams()
     move_current_folder_back()
     try:
-        status = app(standalone_mode=False)
+        status = app(prog_name="groupwise", standalone_mode=False)
     except GroupwiseError as error:
         print_error(str(error))
         status = 2

@@ -59,6 +59,8 @@ class Reflection(Part, slot="guidance"):
     @field_validator("prompt")
     @classmethod
     def _there_is_such_a_prompt(cls, value: str) -> str:
+        if "$attempt" not in value and value not in PROMPTS and not may_run():
+            raise ConfigError(f"the reflection prompt {quote_line(value)!r} is a file, {WITHOUT_TRUST}")
         text = value if "$attempt" in value else _prompt(value)
         template = Template(text)
         if not template.is_valid() or template.get_identifiers() != ["attempt"]:
@@ -118,8 +120,6 @@ class Reflection(Part, slot="guidance"):
 def _prompt(name: str) -> str:
     if name in PROMPTS:
         return (files("groupwise.rollout") / "reflection_prompts" / f"{name}.txt").read_text(encoding="utf-8").strip()
-    if not may_run():
-        raise ConfigError(f"the reflection prompt {quote_line(name)!r} is a file, {WITHOUT_TRUST}")
     try:
         return Path(name).read_text(encoding="utf-8").strip()
     except OSError as error:

@@ -19,8 +19,8 @@ class Mlflow(Part, slot="tracker"):
     experiment: str = "groupwise"
     """The experiment it belongs to."""
     uri: str | None = None
-    """Where the store is; None = what MLFLOW_TRACKING_URI says. A password in it is written as `${NAME}`, the name of an
-    environment variable."""
+    """Where the store is; None = what MLFLOW_TRACKING_URI says. A password in it is written as `${NAME}`, the name of
+    an environment variable."""
     name: str | None = None
     """Its name there; None = that of the run's folder."""
 
