@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from groupwise.cli.run_folders import need_trainer
-from groupwise.cli.screen import output
+from groupwise.cli.screen import output, write_text
 from groupwise.core.errors import ConfigError
 
 
@@ -23,7 +22,7 @@ def schema(
 
     text = json.dumps(run_schema(), indent=2, ensure_ascii=False) + "\n"
     if out is None:
-        sys.stdout.write(text)
+        write_text(text)
         return
     try:
         out.write_text(text, encoding="utf-8")

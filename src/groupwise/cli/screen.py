@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -14,8 +14,21 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.segment import Segment
 from rich.text import Text
 
+from groupwise.core.errors import FileError
 from groupwise.core.safe_text import escape_controls
 from groupwise.core.secrets import redact, redact_all, redactor
+
+CANNOT_WRITE = "standard output cannot be written"
+
+
+@contextmanager
+def _full_disk_named() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:  # whoever read has seen enough
+        raise
+    except OSError as error:
+        raise FileError(f"{CANNOT_WRITE} ({error.strerror}); send it elsewhere") from None
 
 
 class SafeConsole(Console):
@@ -28,6 +41,12 @@ class SafeConsole(Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(emoji=False, **options)
         self._hide = redactor()
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; a disk that is full is an error of ours, and a reader who has seen enough ends the command."""
+        # Where standard error fails, there is nowhere left to complain.
+        with suppress(OSError) if self.stderr else _full_disk_named():
+            super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """A text as it is laid out: escaped here already, so that tables measure what they will show."""
@@ -66,7 +85,14 @@ def print_error(message: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print plain data as JSON. In ASCII: it says the same in any locale, and sends nothing to a terminal."""
-    sys.stdout.write(json.dumps(redact_all(value), indent=2) + "\n")
+    write_text(json.dumps(redact_all(value), indent=2) + "\n")
+
+
+def write_text(text: str) -> None:
+    """Write text of ours, which needs no escaping."""
+    with _full_disk_named():
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 @contextmanager

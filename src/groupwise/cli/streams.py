@@ -11,7 +11,7 @@ import warnings
 from types import TracebackType
 from typing import NoReturn, TextIO
 
-from groupwise.cli.screen import errors, print_error
+from groupwise.cli.screen import CANNOT_WRITE, errors, print_error
 from groupwise.core.safe_text import escape_controls
 from groupwise.core.secrets import redact
 
@@ -38,8 +38,9 @@ def finish_streams(status: int) -> NoReturn:
         status = status or 1
     except OSError as error:
         _drop_output()
-        print_error(f"standard output cannot be written ({error.strerror}); send it elsewhere")
-        status = 2
+        if not status:
+            print_error(f"{CANNOT_WRITE} ({error.strerror}); send it elsewhere")
+        status = status or 2
     sys.exit(status)
 
 

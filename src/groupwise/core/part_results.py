@@ -59,7 +59,7 @@ def describe(value: object) -> str:
             found += f" with {value[~np.isfinite(value)].flat[0]} in it"
         return found
     if isinstance(value, bool | int | float):
-        return f"the {type(value).__name__} {value!r}"
+        return f"the {type(value).__name__} {value}"
     size = f" of {len(value)}" if isinstance(value, Sequence | Mapping) and not isinstance(value, str) else ""
     shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
     return f"a {type(value).__name__}{size}{shape}"
