@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from groupwise.cli.screen import file_progress, output
+from groupwise.cli.screen import file_progress, output, print_json
+from groupwise.cli.trust import start
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import name_of, part_class
 from groupwise.envs.checker import NUM_TASKS, RuleResult, check_environment
@@ -23,8 +23,9 @@ app = typer.Typer(no_args_is_help=True, help="Check what you hand in, with expla
 
 
 @app.callback()
-def check() -> None:
+def check(context: typer.Context) -> None:
     """Check what you hand in, with explanations."""
+    start(context, runs=context.invoked_subcommand == "env")
 
 
 @app.command("rollouts")
@@ -43,7 +44,7 @@ def rollouts(
             tally.add(part)
             rows += len(part)
     if as_json:
-        typer.echo(json.dumps(_as_json(tally, rows), indent=2))
+        print_json(_as_json(tally, rows))
     else:
         _print(tally, rows, file)
     if tally.has_errors:
@@ -101,7 +102,7 @@ def env(
     part: Any = part_class("env", kind)(**_fields(settings or []))
     results = check_environment(part, tasks=tasks, seed=seed)
     if as_json:
-        typer.echo(json.dumps({"env": part.config(), "rules": [asdict(result) for result in results]}, indent=2))
+        print_json({"env": part.config(), "rules": [asdict(result) for result in results]})
     else:
         _print_rules(name_of(part), results)
     if any(result.status == "broken" for result in results):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from groupwise.core.errors import ConfigError, EnvironmentFault
+from groupwise.core.secrets import resolve
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -97,12 +98,17 @@ def _connect(held: ExitStack, url: str, timeout: float) -> ClientConnection:
         raise ConfigError(
             "the environment 'openenv' needs a package that is not here; pip install 'groupwise[openenv]'"
         ) from None
+    place = resolve(url)  # messages keep to the address as it was given, which names secrets and does not hold them
     # A proxy is for what lies outside; its settings often forget this machine.
-    proxy: Literal[True] | None = None if _is_here(url) else True
+    proxy: Literal[True] | None = None if _is_here(place) else True
     try:
         return held.enter_context(
             connect(
-                socket_url(url), open_timeout=timeout, close_timeout=FAREWELL_SECONDS, max_size=MOST_BYTES, proxy=proxy
+                socket_url(place),
+                open_timeout=timeout,
+                close_timeout=FAREWELL_SECONDS,
+                max_size=MOST_BYTES,
+                proxy=proxy,
             )
         )
     except TimeoutError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from groupwise.core.errors import EngineFault, EnvironmentFault
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
+from groupwise.core.secrets import redact
 from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine, Generation, Request
 from groupwise.envs.environment import Observation, Outcome
@@ -195,7 +196,7 @@ def _trajectory(live: _Live) -> Trajectory:
         versions=tuple(sorted(live.versions)),
         origin=attempt.origin,
         parent=attempt.parent,
-        error=live.error,
+        error=None if live.error is None else redact(live.error),  # it goes into the journal, and from there anywhere
     )
 
 

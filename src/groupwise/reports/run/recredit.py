@@ -11,7 +11,7 @@ import numpy as np
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit, Mixture, Trace
-from groupwise.core.errors import RecordError
+from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.parts import name_of
 from groupwise.core.rollouts.reduced import canonical
 from groupwise.core.segments import IntArray
@@ -103,7 +103,7 @@ def recredit(
     compared = [one for one in recalled if not one["source"].keeps_credit]
     try:
         found = Recredit.of([*trajectories, *compared], algorithm)
-    except RecordError:
+    except (RecordError, ConfigError):
         return None
     return found if found.agrees else None
 
@@ -121,7 +121,7 @@ def sizes_without_rescue(
         return None
     try:
         values = algorithm.advantage(step_table(rows)).values.tolist()
-    except RecordError:
+    except (RecordError, ConfigError):
         return None
     sizes: dict[str, list[float]] = {}
     for row, value in zip(rows, values, strict=True):
