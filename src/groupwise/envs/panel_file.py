@@ -12,6 +12,7 @@ from typing import Any
 from groupwise.core.errors import FileError, RecordError
 from groupwise.core.parts import Part, Slot
 from groupwise.core.records import Task
+from groupwise.envs.asking import ask_panel
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.panel import SPLITS, check_disjoint, panel_hash
 
@@ -109,7 +110,7 @@ class PanelFile:
 def panels_of(part: Part) -> dict[str, tuple[Task, ...]]:
     """The panels of an environment; raise if two of them share a task."""
     env: EnvironmentPart = part  # type: ignore[assignment]
-    panels = {split: env.panel(split) for split in SPLITS}
+    panels = {split: ask_panel(env, split) for split in SPLITS}
     check_disjoint(panels)
     return panels
 

@@ -71,13 +71,17 @@ class Host(Protocol):
     def __exit__(self, *raised: object) -> None: ...
 
 
-def open_host(env: EnvironmentPart, *, workers: int, timeout: float) -> Host:
-    """The host for so many worker processes, each call within `timeout` seconds; 0 workers = in this process."""
+def open_host(env: EnvironmentPart, *, workers: int, timeout: float, rehearsed: Sequence[str] = ()) -> Host:
+    """The host for so many worker processes, each call within `timeout` seconds; 0 workers = in this process.
+
+    A worker is asked first for the panels of the splits that are `rehearsed`, and for the environment's words: one that
+    ends its process over them is found out there.
+    """
     if workers == 0:
         return InProcess(env)
     from groupwise.rollout.workers import Workers  # which stands on this file
 
-    return Workers(env, num=workers, timeout=timeout)
+    return Workers(env, num=workers, timeout=timeout, rehearsed=rehearsed)
 
 
 class InProcess:
