@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from groupwise.cli.evaluate import in_words
-from groupwise.cli.live import Pace
+from groupwise.cli.live import Pace, warm_fault_lines
 from groupwise.cli.run_folders import need_trainer
 from groupwise.cli.screen import output
 from groupwise.core.errors import ConfigError, FileError
@@ -62,11 +62,15 @@ def _taught(run: Run, source: Path | None, least: float | None, console: Console
     from groupwise.training.run_config import WarmStartConfig
     from groupwise.training.warm_start import expert_samples, imitate
 
+    def warn(causes: Mapping[str, int], attempts: int) -> None:
+        for line in warm_fault_lines(causes, attempts):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
     settings = run.config.warm_start or WarmStartConfig()
     if source is None:
-        samples = expert_samples(run, run.tasks[: settings.tasks], settings)
+        samples = expert_samples(run, run.tasks[: settings.tasks], settings, report=warn)
     else:
-        samples = recorded_samples(run, open_rollouts(source).rows(), least=least)
+        samples = recorded_samples(run, open_rollouts(source).rows(), least=least, report=warn)
     attempts = len({sample.trajectory for sample in samples})
     console.print(f"{len(samples)} steps of {attempts} {'recorded' if source else 'expert'} attempts", highlight=False)
     pace = Pace()

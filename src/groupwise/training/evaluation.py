@@ -10,6 +10,7 @@ from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.journal import Evaluated
 from groupwise.core.records import FAULTS, Task, Trajectory
 from groupwise.core.seeds import seed_of
+from groupwise.envs.asking import ask_panel
 from groupwise.envs.panel import panel_hash
 from groupwise.rewards import rescored
 from groupwise.rollout.collect import Attempt
@@ -39,7 +40,7 @@ def evaluate(
         report: called after each seed with what was played.
     """
     config = settings or run.config.evaluation
-    tasks = run.config.env.panel(config.split)[: config.tasks]
+    tasks = ask_panel(run.config.env, config.split)[: config.tasks]
     if not (tasks and seeds):
         raise ConfigError("an evaluation of no task says nothing; raise evaluation.tasks, and give at least one seed")
     panel, rows, played = panel_hash(tasks), list[Evaluated](), list[Trajectory]()

@@ -93,7 +93,8 @@ def _start(run: Run, watching: Watching) -> int:
         raise TrainingError(f"{run.folder} holds a run already; go on with --resume, or choose another folder")
     if run.config.warm_start is not None:
         watching.stage("warm start", 0)
-        watching.warm_started(warm_start(run, run.config.warm_start, told=watching.warming))
+        losses = warm_start(run, run.config.warm_start, told=watching.warming, report=watching.warn_of_faults)
+        watching.warm_started(losses)
     run.canary.check(run.engine, run.learner.model, version=0)
     _save(run, 0, watching)
     run.learner.hold_reference(run.learner.model.state_dict())
