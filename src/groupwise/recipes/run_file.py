@@ -39,8 +39,8 @@ from groupwise import recipes
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.safe_text import quote_line
-from groupwise.core.text_files import MAX_KEY_PARTS, parse_toml, read_text_file
 from groupwise.core.secrets import check_no_secret
+from groupwise.core.text_files import MAX_KEY_PARTS, parse_toml, read_text_file
 from groupwise.recipes.catalogue import build
 from groupwise.training.run_config import RunConfig
 
