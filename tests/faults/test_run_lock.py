@@ -125,29 +125,17 @@ def test_of_two_that_resume_with_other_seeds_one_goes_on(groupwise: Run, tmp_pat
     assert groupwise("train", small(tmp_path), "--out", "run").status == 0
     env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     code = "import sys; from groupwise.cli.main import main; sys.exit(main())"
-    settings = ("training.updates=400", "training.checkpoint_every=1000")
+    settings = ("training.updates=4000", "training.checkpoint_every=4000")
     resuming = ["train", "--resume", "run", "--plain", *(word for each in settings for word in ("--set", each))]
-    begun = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, *resuming, "--set", f"seed={seed}"],
-            cwd=tmp_path,
-            env=env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for seed in (5, 6)
-    ]
-    until = time.monotonic() + 60
-    while all(process.poll() is None for process in begun) and time.monotonic() < until:
-        time.sleep(0.05)
-    refused = [process for process in begun if process.poll() is not None]
-    assert [process.returncode for process in refused] == [2]
-    for process in begun:
-        process.kill()
-        said = process.communicate()[1]
-        if process in refused:
-            assert " is being written by process " in said.splitlines()[-1]
+    with subprocess.Popen([sys.executable, "-c", code, *resuming, "--set", "seed=5"], cwd=tmp_path, env=env) as first:
+        until = time.monotonic() + 120
+        while not (tmp_path / "run" / LOCK).exists() and first.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        second = groupwise(*resuming, "--set", "seed=6")
+        assert first.poll() is None
+        first.kill()
+    assert second.status == 2
+    assert f"run is being written by process {first.pid} on " in second.err.splitlines()[-1]
     with Journal(tmp_path / "run" / "journal.sqlite", read_only=True) as journal:
         assert journal.check_chain().fault is None, "the updates are of one run"
 
