@@ -51,7 +51,7 @@ def test_what_is_no_place_of_a_class_is_named(kind: str) -> None:
     with pytest.raises(ConfigError) as raised:
         part_class("env", kind)
     said = str(raised.value)
-    assert said.endswith("is no place of a env; write package.module:Class")
+    assert said.endswith("names no env; write package.module:Class")
     said.encode("utf-8")
     assert said.isprintable()
 

@@ -143,9 +143,7 @@ def test_right_results_pass_as_they_are() -> None:
     torch = pytest.importorskip("torch")
     columns = SimpleNamespace(logp=torch.zeros(3))
     assert own("ratio", "__call__", torch.ones(3))(columns).tolist() == [1, 1, 1]
-    with pytest.raises(
-        ConfigError, match=r"gave a Tensor of 2 of shape \(2,\), but|gave a Tensor of shape \(2,\), but"
-    ):
+    with pytest.raises(ConfigError, match=r"gave a Tensor of shape \(2,\), but"):
         own("ratio", "__call__", torch.ones(2))(columns)
 
 
@@ -194,7 +192,7 @@ def test_numpy_numbers_in_fields_become_plain() -> None:
 
 def test_what_came_is_said_in_few_words() -> None:
     assert describe("x" * 10**6) == "a str"
-    assert describe(np.float64(1.0)) == "the float64 1.0" or describe(np.float64(1.0)).startswith("the float64")
+    assert describe(np.float64(1.0)) == "the float64 1.0"
 
 
 def test_a_part_of_another_slot_is_refused_by_name() -> None:

@@ -100,6 +100,8 @@ def test_hiding_takes_time_in_proportion(piece: str) -> None:
         {"env": {"url": "https://me:word@example.org"}},
         {"env": {"url": "https://example.org/?token=abc"}},
         {"env": {"reset_rest": {"api_key": "abc"}}},
+        {"env": {"kwargs": {"hf_token": "abc"}}},
+        {"env": {"kwargs": {"token": "5f0c1b2a99d84e37"}}},
         {"trackers": [{"kind": "mlflow", "uri": "https://abc@example.org"}]},
         {"env": {"about": f"use {SECRET}"}},
         {"env": {"headers": {"x": "Authorization: Bearer abcdef"}}},
@@ -120,6 +122,7 @@ def test_a_run_file_that_holds_a_secret_is_refused(settings: dict[str, Any]) -> 
         {"url": "https://me:${WORD}@example.org"},
         {"reset_rest": {"api_key": "${KEY}"}},
         {"key_field": "state", "token_budget": "4096", "max_tokens": 8, "password": ""},
+        {"end_token": "</s>", "token": "O", "secret": "elephant"},
     ],
     ids=str,
 )

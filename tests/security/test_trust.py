@@ -102,7 +102,8 @@ def test_with_trust_it_is_loaded(case: str, received: Path, groupwise: Run) -> N
 
 
 def test_the_page_and_inspect_say_what_was_left_alone(received: Path, groupwise: Run) -> None:
-    ran = groupwise("inspect", "run")
+    assert groupwise("inspect", "run", "--update", "1").err == ""
+    ran = groupwise(*arguments_of("inspect an attempt", received))
     assert ran.err == (
         "the env 'trap:Env' is not loaded without --trust: it would run code from outside groupwise; add --trust if "
         "you trust whoever wrote this run\n"
@@ -244,3 +245,26 @@ def test_a_damaged_tokenizer_or_a_path_out_of_the_folder_costs_the_words_only(tm
         (folder / "checkpoints" / "latest").write_text(latest)
         (folder / "checkpoints" / "0001" / "tokenizer.json").write_text(content)
         assert groupwise("inspect", "run", "--update", "1").status == 0
+
+
+def test_the_doctor_looks_at_a_run_file_without_loading_it(
+    received: Path, groupwise: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    from groupwise.cli import doctor
+
+    monkeypatch.setattr(doctor, "_self_test", lambda: iter(()))
+    ran = groupwise("doctor", "run/config.toml")
+    assert ran.status == 0
+    assert " note     run/config.toml: " in ran.out
+    assert "the env 'trap:Env' is not loaded without --trust" in ran.out
+    assert not (received / "sprung").exists()
+    groupwise("doctor", "run/config.toml", "--trust")
+    assert (received / "sprung").exists()
+
+
+def test_a_safe_path_leaves_the_current_folder_out_altogether(received: Path) -> None:
+    ran = run_installed("panel", "trap:Env", cwd=received, env={"PYTHONSAFEPATH": "1"})
+    assert ran.returncode == 2
+    assert b"No module named 'trap'" in ran.stderr
+    assert not (received / "sprung").exists()

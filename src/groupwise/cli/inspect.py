@@ -50,11 +50,11 @@ def inspect(
         raise ConfigError("no run is given; write `groupwise inspect RUN`, or `groupwise inspect --diff A B`")
     _check(update, task, attempt, why)
     with RunFolder(run) as folder:
-        for reason in folder.left_alone():
-            errors().print(f"[dim]{escape(reason)}[/]", highlight=False, soft_wrap=True)
         if update is None:
             _overview(folder, as_json=as_json)
             return
+        for reason in folder.left_alone(with_env=task is not None):  # an attempt is shown with its goal
+            errors().print(f"[dim]{escape(reason)}[/]", highlight=False, soft_wrap=True)
         groups = read_groups(folder, update)
         if task is None:
             _groups(folder, update, groups, as_json=as_json)

@@ -74,6 +74,8 @@ def main() -> None:
     except GroupwiseError as error:
         print_error(str(error))
         status = 2
+    except typer.Abort:
+        status = 1
     except Exception as error:
         if not hasattr(error, "format_message"):  # of typer's own, which say what is wrong with the command line
             sys.excepthook = show_traceback  # typer has set its own

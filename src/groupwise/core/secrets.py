@@ -26,12 +26,14 @@ _SECRET_NAME = re.compile(
     r"(?:^|_)(?:API_?KEY|KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?|BEARER)(?:_|$)|_PWD$",
     re.IGNORECASE,
 )
-# A field of a run file: stricter, since `key_field`, `token_budget` and `max_tokens` are settings like others.
+# A field of a run file: stricter, since `key_field`, `token_budget` and `end_token` are settings like others.
 _SECRET_FIELD = re.compile(
-    r"(?:^|_)(?:api_?key|access_key|secret_key|private_key|auth_key|token|secret|password|passwd|passphrase|"
-    r"credentials?|authorization)$",
+    r"(?:^|_)(?:api_?key|access_key|secret_key|private_key|auth_key|password|passwd|passphrase|credentials?|authorization|"
+    r"(?:access|api|auth|bearer|refresh|secret|session|hf|github|wandb)_token|client_secret)$",
     re.IGNORECASE,
 )
+_LONG_SECRET_FIELD = re.compile(rf"{_SECRET_FIELD.pattern}|^(?:token|secret)$", re.IGNORECASE)
+"""A piece of a game, or a word to guess, is called so too: a secret where it is long."""
 _SECRET_PARAMETER = (
     r"(?:[\w-]*(?:token|secret|password|passwd|signature|credential)|[\w-]*api[_-]?key|key|sig|auth|authorization)"
 )
@@ -68,6 +70,8 @@ def redact(text: str) -> str:
     >>> redact("cannot reach https://me:hunter22@example.org/ws?token=abc&n=3")
     'cannot reach https://***@example.org/ws?token=***&n=3'
     """
+    if len(text) < MIN_VALUE_CHARACTERS:  # a page is made of thousands of labels and numbers
+        return text
     return redactor()(text)
 
 
@@ -86,7 +90,8 @@ def check_no_secret(content: Mapping[str, Any]) -> None:
     hide = _redactor(tuple(sorted(_secret_values(MIN_REFUSED_CHARACTERS))))
     for path, name, text in _texts(content, ""):
         given = _REFERENCE.sub("", _NAMED_USER.sub("://", text))  # what is only named is no secret
-        if given and (hide(given) != given or _SECRET_FIELD.search(name)):
+        is_field = _SECRET_FIELD if len(given) < MIN_REFUSED_CHARACTERS else _LONG_SECRET_FIELD
+        if given and (hide(given) != given or is_field.search(name)):
             raise ConfigError(
                 f"{path} holds a secret, which would be kept in the run's folder; put it into an environment variable, "
                 "and write ${NAME} where it stood (docs/security.md says which settings take that)"

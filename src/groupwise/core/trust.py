@@ -44,7 +44,7 @@ def may_run() -> bool:
 def load_outside(slot: str, kind: str) -> object:
     """What `package.module:Class` names, imported; whatever goes wrong is one sentence."""
     if not PLACE.fullmatch(kind):
-        raise ConfigError(f"{quote_line(repr(kind))} is no place of a {slot}; write package.module:Class")
+        raise ConfigError(f"{quote_line(repr(kind))} names no {slot}; write package.module:Class")
     if not may_run():
         raise ConfigError(
             f"the {slot} {quote_line(kind)!r} is {WITHOUT_TRUST}: it would run code from outside groupwise; add "

@@ -77,10 +77,10 @@ class RunFolder:
         except ConfigError:
             return None
 
-    def left_alone(self) -> list[str]:
+    def left_alone(self, *, with_env: bool = True) -> list[str]:
         """What was not loaded because nobody said that the run can be trusted, a sentence each."""
         found = []
-        for load in (self.algorithm, self._open_env):
+        for load in (self.algorithm, self._open_env) if with_env else (self.algorithm,):
             try:
                 load()
             except ConfigError as error:
