@@ -14,6 +14,9 @@ from groupwise.core.errors import ConfigError, FileError
 from groupwise.envs.answers import last_boxed
 
 Format = Literal["auto", "gsm8k", "math", "dapo", "aime", "amc", "minerva", "olympiadbench"]
+_REQUEST = "Solve the following math problem"
+_REMINDER = "\n\nRemember to put your answer"
+"""What stands around a problem that was written as a turn of a chat."""
 SUFFIXES = (".jsonl", ".json", ".parquet")
 SAYS_SPLIT = {
     "train": "train",
@@ -163,10 +166,9 @@ def _chat(row: Row) -> tuple[str, str] | None:
     if not (isinstance(prompt, list) and prompt and isinstance(reward, Mapping) and "ground_truth" in reward):
         return None
     text = str(prompt[-1]["content"])
-    asked = re.fullmatch(
-        r"Solve the following math problem.*?\n\n(.*)\n\nRemember to put your answer.*", text, re.DOTALL
-    )
-    return (asked[1] if asked else text), str(reward["ground_truth"])
+    begin = text.find("\n\n", len(_REQUEST)) + 2 if text.startswith(_REQUEST) else 0
+    end = text.rfind(_REMINDER, begin) if begin > 1 else -1
+    return (text[begin:end] if end >= 0 else text), str(reward["ground_truth"])
 
 
 def _final_answers(row: Row) -> tuple[str, str] | None:

@@ -19,11 +19,29 @@ from groupwise.envs.search_qa_corpus import ENV, Corpus, Document, Question, rea
 from groupwise.envs.search_qa_score import exact_match, f1
 from groupwise.envs.words import vocabulary_of, with_goal
 
-ACTION = re.compile(r"<\s*(search|answer)\s*>(.*?)<\s*/\s*\1\s*>", re.DOTALL | re.IGNORECASE)
-"""A search or an answer; a tokenizer may put spaces around punctuation."""
+OPENING = re.compile(r"<\s*(search|answer)\s*>", re.IGNORECASE)
+CLOSING = re.compile(r"<\s*/\s*(search|answer)\s*>", re.IGNORECASE)
+"""The tags of a search or an answer; a tokenizer may put spaces around punctuation."""
 NOTHING_KNOWN = "Nothing is known yet."
 NOT_UNDERSTOOD = "Nothing happens. Write <search> words </search> or <answer> words </answer>."
 NOTHING_FOUND = "<information>Nothing was found.</information>"
+
+
+def read_tags(text: str) -> tuple[str, str]:
+    """The first tag that is closed by one of its own kind, and what stands between the two; empty where there is none.
+
+    Each kind is looked for once: a response that opens a tag ten thousand times is read as fast as any other.
+
+    >>> read_tags("Let me see. <search> amber sea </search> <answer>x</answer>")
+    ('search', ' amber sea ')
+    """
+    closings = [(found.start(), found[1].lower()) for found in CLOSING.finditer(text)]
+    last = {kind: start for start, kind in closings}
+    for opening in OPENING.finditer(text):
+        kind, begin = opening[1].lower(), opening.end()
+        if last.get(kind, -1) >= begin:
+            return kind, text[begin : next(start for start, other in closings if other == kind and start >= begin)]
+    return "", ""
 
 
 class SearchQa(Part, slot="env"):
@@ -98,13 +116,13 @@ class SearchQaEnvironment:
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        read = ACTION.search(action)
-        if read is None or not read[2].strip():
+        verb, said = read_tags(action)
+        if not said.strip():
             self._observation = self._observe(NOT_UNDERSTOOD)
             return self._progress.outcome(self._observation, valid=False)
-        if read[1].lower() == "answer":
-            return self._answer(read[2])
-        found = self._corpus.search(read[2], self._part.num_results)
+        if verb == "answer":
+            return self._answer(said)
+        found = self._corpus.search(said, self._part.num_results)
         self._found |= {document.title for document in found}
         self._observation = self._observe(self._told(found))
         return self._progress.outcome(self._observation)
