@@ -43,6 +43,8 @@ BUDGET_SECONDS = 900.0
 def main() -> None:
     options = _parse()
     content = _read(options.write)
+    import groupwise.training.loop  # noqa: F401  once, for all the processes that are forked from here
+
     for name in options.sections:
         content["sections"][name] = _in_a_process(name, options)
         _complete(content, options)

@@ -18,7 +18,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts import Slot
 from groupwise.rollout.hosts import Fault, guarded
 
-EXAMPLES = ("countdown", "search_qa", "storefront", "bfcl", "textarena_frozen_lake", "gem_minesweeper")
+EXAMPLES = ("bfcl", "textarena_frozen_lake", "gem_minesweeper", "search_qa", "storefront", "countdown")
 """Run files of the other environments that read what a model says."""
 WRONG = "-987654321"
 """An answer that is wrong, and honest."""

@@ -69,7 +69,7 @@ class Files(Section):
         return ending
 
     def _source(self, case: int) -> Source:
-        return self.long_line if case % LONG_EVERY == 1 else self.draws(case).choice(self.sources)
+        return self.long_line if case % LONG_EVERY == LONG_EVERY - 1 else self.draws(case).choice(self.sources)
 
     def _read_run(self, ending: Ending, draws: Random) -> None:
         run = copy_run(self.run, Path("run"))
