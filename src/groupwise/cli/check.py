@@ -19,6 +19,9 @@ from groupwise.envs.checker import NUM_TASKS, RuleResult, check_environment
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.faults import CHECKS, FaultTally
 
+VERDICTS = {"kept": ("ok", "green"), "broken": ("broken", "red"), "not tested": ("not tested", "dim")}
+"""How each verdict on a rule is called and coloured."""
+
 app = typer.Typer(no_args_is_help=True, help="Check what you hand in, with explanations.")
 
 
@@ -126,11 +129,11 @@ def _fields(settings: Sequence[str]) -> dict[str, Any]:
 def _print_rules(name: str, results: Sequence[RuleResult]) -> None:
     console = output()
     broken = sum(result.status == "broken" for result in results)
-    console.print(f"[bold]{escape(name)}[/]: {len(results)} rules, {broken} broken", highlight=False)
+    untested = sum(result.status == "not tested" for result in results)
+    counts = f"{len(results)} rules, {broken} broken, {untested} not tested"
+    console.print(f"[bold]{escape(name)}[/]: {counts}", highlight=False)
     for result in results:
+        word, colour = VERDICTS[result.status]
+        console.print(f" [{colour}]{word:<10}[/] {result.rule}: {escape(result.found)}", highlight=False)
         if result.status == "broken":
-            console.print(f" [red]broken[/]   {result.rule}: {escape(result.found)}", highlight=False)
-            console.print(f"          [dim]Why it matters: {escape(result.why)}[/]", highlight=False)
-        else:
-            word = "[green]ok[/]     " if result.status == "kept" else "[dim]skipped[/]"
-            console.print(f" {word}  {result.rule}: {escape(result.found)}", highlight=False)
+            console.print(f"{'':<12}[dim]Why it matters: {escape(result.why)}[/]", highlight=False)
