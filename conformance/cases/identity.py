@@ -116,14 +116,6 @@ CASES = [
         trap=8,
     ),
     Case(
-        name="the-same-role-in-two-games-is-not-compared",
-        why="Means are per player and game (agentic 6.4).",
-        method="mars",
-        columns=with_columns(single_step(chess=[1.0, 0.0], poker=[50.0, 10.0]), role=["white"] * 4),
-        expect=Values([0.5, -0.5, 20.0, -20.0], DOUBLE),
-        trap=8,
-    ),
-    Case(
         name="renaming-tasks-and-attempts-changes-nothing",
         why="An id is a name, its spelling and sort order carry no meaning (R1).",
         method="hgpo",

@@ -44,6 +44,14 @@ CASES = [
         expect=Values([0.5, -10.0, -0.5, 10.0], DOUBLE),
     ),
     Case(
+        name="rewards-are-centred-game-by-game-and-credit-over-all-games",
+        why="A player's turn returns of all games are normalised together (agentic 6.4, step 3).",
+        method="mars",
+        columns=with_columns(single_step(chess=[1.0, 0.0, 0.0], poker=[5.0, 1.0]), role=["white"] * 5),
+        # chess: mean 1/3, so 2/3, -1/3, -1/3; poker: mean 3, so 2, -2; the four distinct values have mean 1/12.
+        expect=Values([7 / 12, -5 / 12, -5 / 12, 23 / 12, -25 / 12], 1e-6),
+    ),
+    Case(
         name="equal-turn-returns-count-once",
         why="The mean is over distinct values, so repeats do not pull it (agentic 6.4).",
         method="mars",

@@ -130,7 +130,7 @@ def test_the_buffer_draws_in_proportion_to_the_size_of_the_credit(tmp_path: Path
             return np.arange(size)
 
     with Journal(tmp_path / "journal.sqlite") as journal:
-        past = [answer(i, 1.0) for i in range(4)]
+        past = [answer(i, 1.0, entropy=(0.0,) * (i + 1)) for i in range(4)]  # no two say the same
         sizes = [[2.6458], [-1.0], [0.378], [0.0]]
         journal.write(Update(number=1, version=1, metrics={}, trajectories=past, credit=sizes))
         idle = [answer(i) for i in range(8)]

@@ -213,3 +213,14 @@ def test_mars_centres_on_the_distinct_values_whatever_the_token_counts(tokens: l
         task=["game"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.2, 0.8, -0.5, -0.5], **extra
     )
     assert credit(table, "mars") == near([0.925, 0.725, -1.075, -0.575], 1e-6)
+
+
+def test_mars_centres_rewards_game_by_game_and_credit_over_all_games() -> None:
+    """One player, rewards 1, 0, 0 in one game and 5, 1 in another, one turn an attempt.
+
+    Less the means 1/3 and 3: 2/3, -1/3, -1/3 and 2, -2. The distinct values 2/3, -1/3, 2, -2 have mean 1/12.
+    """
+    table = groupwise.StepTable.from_columns(
+        task=["a"] * 3 + ["b"] * 2, attempt=[0, 1, 2, 0, 1], index=[0] * 5, reward=[1, 0, 0, 5, 1], role=["white"] * 5
+    )
+    assert credit(table, "mars") == near([7 / 12, -5 / 12, -5 / 12, 23 / 12, -25 / 12], 1e-6)

@@ -43,6 +43,11 @@ class Step:
         return bool(self.row.get("valid", True))
 
     @property
+    def trained_tokens(self) -> int:
+        """The tokens that train; none where the table says that the step does not."""
+        return self.tokens if self.row.get("trains", True) else 0
+
+    @property
     def role(self) -> object:
         """The player; None where the table has roles and this step has none."""
         return self.row.get("role", ONE_PLAYER)

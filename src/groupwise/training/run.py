@@ -118,6 +118,8 @@ def _check_possible(config: RunConfig) -> Loss:
         config.env.panel(config.evaluation.split)
     if config.warm_start is not None and not isinstance(config.env.open(tasks[0]), Expert):
         raise ConfigError("the environment has no expert to start from; leave out [warm_start]")
+    for part in config.algorithm.parts():
+        part.check_attempts(config.rollout.plan.attempts)
     _check_rescue(config, tasks)
     return loss
 
