@@ -24,7 +24,7 @@ from tests.oracles.rows import (
 
 
 def reinforce_pp(rows: list[Row], *, gamma: float = 1.0, eps: float = 1e-8) -> Result:
-    """The return-to-go, whitened over all tokens of the table that train (objectives.md 3.4).
+    """The return-to-go, whitened over all tokens of the table that train (numbers, REINFORCE++).
 
     Example: returns 1, 0, 1, 1 with 2, 4, 1, 3 tokens: token mean 0.6, variance 2.4 / 9, so 0.4 / 0.5164 = 0.7746.
     """
@@ -36,7 +36,7 @@ def reinforce_pp(rows: list[Row], *, gamma: float = 1.0, eps: float = 1e-8) -> R
 
 
 def reinforce_pp_baseline(rows: list[Row], *, eps: float = 1e-8) -> Result:
-    """The return minus the mean of the task's attempts, whitened over all tokens that train (objectives.md 3.4).
+    """The return minus the mean of the task's attempts, whitened over all tokens that train (numbers, REINFORCE++).
 
     Example: returns 1, 0 and 1, 1 in two tasks, tokens 2, 4, 1, 3: centred 0.5, -0.5, 0, 0; token mean -0.1, variance
     1.4 / 9, so the first gets 0.6 / 0.39441 = 1.5213 and the two equal ones 0.1 / 0.39441 = 0.2535.
@@ -67,7 +67,7 @@ def whitened(values: list[float], tokens: list[int], eps: float) -> tuple[list[f
 
 
 def dgpo(rows: list[Row], *, temperature: float = 2.0, reference: bool = False) -> Result:
-    """(r - mu) / mean|r - mu|, times the task's weight B_v softmax(-acc / T) (objectives.md 4.6).
+    """(r - mu) / mean|r - mu|, times the task's weight B_v softmax(-acc / T) (numbers, DGPO).
 
     Example: returns 1, 0, 0, 1, 0, 0, 0, 0: mu = 0.25 and mean|r - mu| = 0.375, so 2 and -0.6667; beside a task of
     accuracy 0.75 its weight is 2 / (1 + exp(-0.5 / 2)) = 1.124353.
@@ -117,11 +117,11 @@ def _difficulty_weights(accuracy: dict[object, float], mixed: set[object], tempe
 
 
 def a_grae(rows: list[Row], *, alpha: float = 1.0, reference: bool = False) -> Result:
-    """z w / (2 sqrt(p)) + z (1 - w) / (2 sqrt(1 - p)), positive credit times min(1, w / alpha) (objectives.md 4.1).
+    """z w / (2 sqrt(p)) + z (1 - w) / (2 sqrt(1 - p)), positive credit times min(1, w / alpha) (numbers, A-GRAE).
 
-    The release divides the second term by 1 - sqrt(p) and adds 1e-6 to both denominators; the specification's text
-    has the first, its vectors only come out with both. Example: z = 1.620182, p = 0.25, w = 0.5: 0.810091 + 0.467706
-    = 1.277797, attenuated 0.638899; the release: 0.810089 + 0.810089 = 1.620178, attenuated 0.810089.
+    The release divides the second term by 1 - sqrt(p) and adds 1e-6 to both denominators. Example: z = 1.620182,
+    p = 0.25, w = 0.5: 0.810091 + 0.467706 = 1.277797, attenuated 0.638899; the release: 0.810089 + 0.810089 = 1.620178,
+    attenuated 0.810089.
     """
     steps = steps_of(rows)
     scores, compared = grpo(rows)

@@ -7,7 +7,7 @@ from tests.oracles.rows import Row, episode_returns, number, steps_of
 
 
 def mc_grpo_keep(rows: list[Row]) -> list[bool]:
-    """False on the attempt of lowest id among those whose return is the task's lower median (objectives.md 4.4).
+    """False on the attempt of lowest id among those whose return is the task's lower median (numbers, MC-GRPO).
 
     Example: returns 0.2, 1, 0, 0.9, 0.5 of attempts 0..4 have median 0.5, so attempt 4 is left out.
     """

@@ -121,7 +121,7 @@ def episode_returns(steps: Sequence[Step]) -> dict[Who, float]:
 
 
 def returns_to_go(steps: Sequence[Step], gamma: float) -> dict[Step, float]:
-    """R_t = r_t + gamma R_{t+1} along each attempt, by ascending index (agentic.md 0.1).
+    """R_t = r_t + gamma R_{t+1} along each attempt, by ascending index (numbers, Notation).
 
     Example: rewards 0, 0, 10 and gamma 0.9 give 8.1, 9, 10.
     """
