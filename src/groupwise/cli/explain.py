@@ -45,7 +45,7 @@ def explain(
     with file_progress(rollouts.size, f"reading {file.name}") as progress:
         batchwide = any(inner.mixes_tasks for inner in algorithm.parts())
         part, scope = _find(rollouts.parts(progress=progress), task, attempt, batchwide=batchwide)
-    table = part.table()
+    table = part.table().with_filters(algorithm.filters)
     credit = algorithm.advantage(table)
     found = run_explain(table, credit, task=scope, attempt=attempt, index=step)
     gap = found.largest_gap()

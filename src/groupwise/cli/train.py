@@ -38,6 +38,7 @@ def train(
     config = _config(file, set_ or (), tracker or ())
     from groupwise.cli.live import shown_live
     from groupwise.training.loop import train as run_loop
+    from groupwise.training.notices import notices
     from groupwise.training.run import open_run
     from groupwise.training.trackers import check_trackers, tracked
 
@@ -46,6 +47,8 @@ def train(
         _print_changes(run_config(folder), config)
     if resume and _is_finished(folder, config):
         return
+    for line in notices(config):
+        errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
     try:
         with ExitStack() as stack:
             screen = stack.enter_context(shown_live(str(folder), config.training.updates, plain=plain))

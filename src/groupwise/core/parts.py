@@ -93,6 +93,9 @@ class Part(BaseModel):
                 if isinstance(inner, Part):
                     yield from inner.parts()
 
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse a number of attempts at each task that the part cannot do with; most can do with any."""
+
     def config(self) -> dict[str, Any]:
         """This part as plain data, complete: what a run file would say."""
         fields = {name: self._plain_field(name) for name in type(self).model_fields}
@@ -229,7 +232,7 @@ class Estimator(Protocol):
 
 
 class Filter(Protocol):
-    """Says which steps may train: True a step to keep. Statistics still count the steps it drops."""
+    """Says which steps may train: True a step to keep. Groups still count the steps it drops."""
 
     def __call__(self, table: StepTable) -> BoolArray: ...
 

@@ -84,7 +84,7 @@ def open_run(
 
 
 def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None) -> Run:
-    loss, device = _check_loss(config), _device(config.device)
+    loss, device = _check_algorithm(config), _device(config.device)
     check_decoding(config.engine.decoding, device)
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -127,13 +127,15 @@ def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: t
     )
 
 
-def _check_loss(config: RunConfig) -> Loss:
-    """The loss that there is; one that needs what nothing computes is refused."""
+def _check_algorithm(config: RunConfig) -> Loss:
+    """The loss that there is; an algorithm that needs what nothing computes, or another number of attempts, is refused."""
     loss = config.algorithm.loss
     if loss is None:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
     for need in sorted(loss.needs - COLUMN_OF.keys()):
         raise ConfigError(f"algorithm.loss: it needs {need!r}, which nothing here computes; {nearest(need, COLUMN_OF)}")
+    for part in config.algorithm.parts():
+        part.check_attempts(config.rollout.plan.attempts)
     return loss
 
 
