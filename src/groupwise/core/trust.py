@@ -43,6 +43,11 @@ def may_run() -> bool:
 
 def load_outside(slot: str, kind: str) -> object:
     """What `package.module:Class` names, imported; whatever goes wrong is one sentence."""
+    if "<locals>" in kind:
+        raise ConfigError(
+            f"cannot load the {slot} {quote_line(kind)!r}: it is made within a function; move the class to the top of "
+            "its module"
+        )
     if not PLACE.fullmatch(kind):
         raise ConfigError(f"{quote_line(repr(kind))} names no {slot}; write package.module:Class")
     if not may_run():
