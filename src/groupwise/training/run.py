@@ -128,7 +128,7 @@ def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: t
 
 
 def _check_algorithm(config: RunConfig) -> Loss:
-    """The loss that there is; an algorithm that needs what nothing computes, or another number of attempts, is refused."""
+    """The loss that there is; refuse an algorithm that needs what nothing computes, or another number of attempts."""
     loss = config.algorithm.loss
     if loss is None:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
