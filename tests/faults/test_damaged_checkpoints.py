@@ -238,3 +238,13 @@ def test_a_damaged_part_of_a_model_in_several_files_is_found(tmp_path: Path, how
     for read in (lambda: load_checkpoint(path, learner(tiny()[0])), lambda: checkpoint_weights(path)):
         with pytest.raises(TrainingError, match=r"0001 is damaged \(.*(model-|index\.json)"):
             read()
+
+
+def test_the_policy_that_the_run_started_from_is_needed_where_the_loss_compares_with_it(tmp_path: Path) -> None:
+    make_run(tmp_path, updates=2, recipe="gigpo")
+    flip_bit(tmp_path / "checkpoints" / "0000" / "model.safetensors", 0.9)
+    assert refusal(tmp_path, updates=3, recipe="gigpo") == (
+        f"checkpoint {tmp_path / 'checkpoints' / '0000'} is damaged (model.safetensors is not as it was written), and "
+        "the loss compares with the policy in it, which the run started from; put it back from a copy, or start the "
+        "run again"
+    )

@@ -20,6 +20,7 @@ from groupwise.training.watcher import Watcher  # noqa: E402
 from tests.faults.damaged_runs import copy_run, follow, go_on, make_run, refusal, weights_of  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402
 from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
+from tests.unit.cli.run_files import small  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
 PAGE = 4096
@@ -104,9 +105,13 @@ def test_a_journal_that_is_gone_or_empty_goes_back_to_the_first_checkpoint(folde
 def pages_of(path: Path, query: str) -> list[int]:
     """The numbers of a table's pages, from 1."""
     database = sqlite3.connect(path)
-    found = [int(page) for (page,) in database.execute(f"SELECT pageno FROM dbstat WHERE {query} ORDER BY pageno")]
-    database.close()
-    return found
+    try:
+        rows = database.execute(f"SELECT pageno FROM dbstat WHERE {query} ORDER BY pageno").fetchall()
+    except sqlite3.OperationalError:
+        pytest.skip("this SQLite does not say which pages a table has")
+    finally:
+        database.close()
+    return [int(page) for (page,) in rows]
 
 
 def spoil_page(path: Path, number: int) -> None:
@@ -118,13 +123,7 @@ def spoil_page(path: Path, number: int) -> None:
 @pytest.mark.parametrize("table", ["trajectories", "metrics", "history", "updates", "evaluations"])
 def test_a_damaged_page_is_a_sentence_and_the_advice_works(folder: Path, whole: Run, table: str) -> None:
     path = folder / "journal.sqlite"
-    try:
-        pages = pages_of(path, f"name = '{table}'")
-    except sqlite3.OperationalError:
-        pages = []
-    if not pages:
-        pytest.skip("this SQLite does not say which pages a table has")
-    spoil_page(path, pages[-1])
+    spoil_page(path, pages_of(path, f"name = '{table}'")[-1])
     if table == "evaluations":  # nothing learns from them: they are left out, and the run goes on
         run = go_on(folder, updates=7, recipe=R3)
         assert weights_of(run) == weights_of(whole)
@@ -257,3 +256,19 @@ def test_values_that_are_none_are_a_sentence(folder: Path, statement: str, read:
         read(journal)
     assert str(caught.value).startswith(f"{folder / 'journal.sqlite'}: the journal is damaged (")
     assert "\n" not in str(caught.value)
+
+
+def test_a_finished_run_whose_evaluations_are_damaged_makes_the_last_one_again(
+    groupwise: Command,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    assert groupwise("train", small(tmp_path), "--out", "run").status == 0
+    path = tmp_path / "run" / "journal.sqlite"
+    with Journal(path, read_only=True) as journal:
+        before = journal.evaluations()
+    spoil_page(path, pages_of(path, "name = 'evaluations'")[-1])
+    assert "the journal is damaged" in groupwise("inspect", "run").err
+    ran = groupwise("train", "--resume", "run")
+    assert ran.status == 0, ran.err
+    with Journal(path, read_only=True) as journal:
+        assert journal.evaluations() == [each for each in before if each.number == 2]

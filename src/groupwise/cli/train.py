@@ -12,7 +12,7 @@ import typer
 
 from groupwise.cli.run_folders import CONFIG, differences, holds_run, need_trainer, run_config, write_config
 from groupwise.cli.screen import errors, output
-from groupwise.core.errors import ConfigError
+from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
 from groupwise.core.journal_file import JOURNAL
 from groupwise.training.watcher import Watcher
@@ -53,6 +53,7 @@ def train(
         with ExitStack() as stack:
             screen = stack.enter_context(shown_live(str(folder), config.training.updates, plain=plain))
             run = open_run(config, folder)
+            stack.callback(run.journal.close)  # its log goes into it: one file less that a copy can forget
             with run.lock.released_if_refused():
                 if not resume:
                     _check_unused(run)
@@ -83,8 +84,11 @@ def _is_finished(folder: Path, config: RunConfig) -> bool:
     last, updates, wanted = latest_checkpoint(folder / "checkpoints"), config.training.updates, config.evaluation
     if last is None or int(last.name) < updates:
         return False
-    with Journal(folder / JOURNAL, read_only=True) as journal:
-        played = {(each.number, each.split) for each in journal.evaluations()}
+    try:
+        with Journal(folder / JOURNAL, read_only=True) as journal:
+            played = {(each.number, each.split) for each in journal.evaluations()}
+    except FileError:  # a damaged journal: going on says what can be done about it
+        return False
     if wanted.tasks and (updates, wanted.split) not in played and int(last.name) == updates:
         return False
     output().print(

@@ -61,6 +61,8 @@ UNREADABLE = {
     sqlite3.SQLITE_IOERR_SHORT_READ,
 }
 """What SQLite says of a file whose content it cannot make sense of."""
+UNSOUND = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What may be raised for it; the latter where its message quotes what is no text."""
 
 
 class JournalDatabase(sqlite3.Connection):
@@ -82,13 +84,13 @@ class _Cursor(sqlite3.Cursor):
     def execute(self, sql: str, values: Any = (), /) -> Self:
         try:
             return super().execute(sql, values)
-        except sqlite3.DatabaseError as error:
+        except UNSOUND as error:
             raise self._in_words(error) from None
 
     def executemany(self, sql: str, rows: Iterable[Any], /) -> Self:
         try:
             return super().executemany(sql, rows)
-        except sqlite3.DatabaseError as error:
+        except UNSOUND as error:
             raise self._in_words(error) from None
 
     def fetchone(self) -> Any:
@@ -100,10 +102,10 @@ class _Cursor(sqlite3.Cursor):
     def __next__(self) -> Any:
         try:
             return super().__next__()
-        except sqlite3.DatabaseError as error:
+        except UNSOUND as error:
             raise self._in_words(error) from None
 
-    def _in_words(self, error: sqlite3.DatabaseError) -> Exception:
+    def _in_words(self, error: Exception) -> Exception:
         """What to raise instead: another error than that of a damaged file stays as it is."""
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         is_damage = not isinstance(error, sqlite3.IntegrityError) and {code, code & 0xFF} & UNREADABLE

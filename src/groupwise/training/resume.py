@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import torch
+
 from groupwise.core.errors import TrainingError
 from groupwise.core.safe_text import quote_line
 from groupwise.training.checkpoint import checkpoint_weights, load_checkpoint
@@ -30,10 +32,22 @@ def resume(run: Run) -> int | None:
     _go_back(run, number, str(state["journal"]))
     run.curriculum.load_state_dict(state["curriculum"])
     if run.learner.has_reference:
-        run.learner.hold_reference(checkpoint_weights(run.checkpoints / "0000"))
+        run.learner.hold_reference(_first_weights(run))
     run.engine.load(run.learner.weights(), version=number)
     run.canary.check(run.engine, run.learner.model, version=number)
     return number
+
+
+def _first_weights(run: Run) -> dict[str, torch.Tensor]:
+    """The weights that the run started from, which the loss compares with."""
+    try:
+        return checkpoint_weights(run.checkpoints / "0000")
+    except TrainingError as error:
+        what = str(error).partition("; ")[0]
+        raise TrainingError(
+            f"{what}, and the loss compares with the policy in it, which the run started from; put it back from a "
+            "copy, or start the run again"
+        ) from None
 
 
 def _go_back(run: Run, number: int, digest: str) -> None:
