@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -17,10 +16,11 @@ from groupwise.envs.panel import SPLITS, Panels, check_disjoint, check_env, choo
 from groupwise.envs.progress import Progress
 from groupwise.envs.search_qa_corpus import ENV, Corpus, Document, Question, read_corpus, read_questions
 from groupwise.envs.search_qa_score import exact_match, f1
+from groupwise.envs.tagged import tagged_parts
 from groupwise.envs.words import vocabulary_of, with_goal
 
-ACTION = re.compile(r"<\s*(search|answer)\s*>(.*?)<\s*/\s*\1\s*>", re.DOTALL | re.IGNORECASE)
-"""A search or an answer; a tokenizer may put spaces around punctuation."""
+MAX_CHARACTERS = 100_000
+"""Of a response that is still read."""
 NOTHING_KNOWN = "Nothing is known yet."
 NOT_UNDERSTOOD = "Nothing happens. Write <search> words </search> or <answer> words </answer>."
 NOTHING_FOUND = "<information>Nothing was found.</information>"
@@ -98,13 +98,13 @@ class SearchQaEnvironment:
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        read = ACTION.search(action)
-        if read is None or not read[2].strip():
+        name, said = next(tagged_parts(action[:MAX_CHARACTERS], "search", "answer"), ("", ""))
+        if not said.strip():
             self._observation = self._observe(NOT_UNDERSTOOD)
             return self._progress.outcome(self._observation, valid=False)
-        if read[1].lower() == "answer":
-            return self._answer(read[2])
-        found = self._corpus.search(read[2], self._part.num_results)
+        if name == "answer":
+            return self._answer(said)
+        found = self._corpus.search(said, self._part.num_results)
         self._found |= {document.title for document in found}
         self._observation = self._observe(self._told(found))
         return self._progress.outcome(self._observation)
