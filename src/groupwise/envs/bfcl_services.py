@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
+from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from groupwise.core.errors import EnvironmentFault, RecordError
 from groupwise.envs.bfcl_calls import Call, read_calls
-from groupwise.envs.bfcl_files import MODULES, SIMULATORS, Category, Conversation, conversations
+from groupwise.envs.bfcl_files import ENV, MODULES, SIMULATORS, Category, Conversation, conversations
+from groupwise.envs.evaluation_scan import refuse_evaluation
 
 STATELESS = ("MathAPI",)
 """Services that begin with nothing."""
@@ -143,7 +145,9 @@ def _begun(name: str, conversation: Conversation) -> Any:
 
 @cache
 def _class(name: str) -> Any:
-    return getattr(import_module(f"{SIMULATORS}.{MODULES[name]}"), name)
+    module = import_module(f"{SIMULATORS}.{MODULES[name]}")
+    refuse_evaluation(ENV, name, Path(str(module.__file__)))
+    return getattr(module, name)
 
 
 @cache
