@@ -11,6 +11,10 @@ from typing import Any
 
 LONGEST = 20_000
 """Characters of a response that is still read."""
+MAX_CALLS = 100
+"""Calls in one response."""
+MAX_DEPTH = 20
+"""Levels that the values of an argument may nest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +47,24 @@ def read_calls(text: str) -> tuple[Call, ...] | None:
     if len(text) > LONGEST:
         return None
     found = _from_json(text)
-    return _from_python(text) if found is None else found
+    calls = _from_python(text) if found is None else found
+    if calls is None or len(calls) > MAX_CALLS or any(_is_deep([*call.values, *call.named.values()]) for call in calls):
+        return None
+    return calls
+
+
+def _is_deep(values: list[Any]) -> bool:
+    """Whether values nest deeper than any argument of a service; level by level, so that depth costs no stack."""
+    for _ in range(MAX_DEPTH):
+        inner = [each.values() if isinstance(each, dict) else each for each in values if _holds_others(each)]
+        values = [value for each in inner for value in each]
+        if not values:
+            return False
+    return True
+
+
+def _holds_others(value: Any) -> bool:
+    return isinstance(value, list | tuple | set | frozenset | dict)
 
 
 def _from_json(text: str) -> tuple[Call, ...] | None:

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
+from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from groupwise.core.errors import RecordError
+from groupwise.core.errors import EnvironmentFault, RecordError
 from groupwise.envs.bfcl_calls import Call, read_calls
-from groupwise.envs.bfcl_files import MODULES, SIMULATORS, Category, Conversation, conversations
+from groupwise.envs.bfcl_files import ENV, MODULES, SIMULATORS, Category, Conversation, conversations
+from groupwise.envs.evaluation_scan import refuse_evaluation
 
 STATELESS = ("MathAPI",)
 """Services that begin with nothing."""
@@ -27,6 +29,10 @@ COSTLY = ("exponent", "precision", "decimal_places")
 """Arguments with which a number can grow beyond all bounds."""
 LARGEST = 1_000
 """What they may be at most."""
+MAX_BITS = 4096
+"""Of a whole number that is an argument."""
+MAX_OBJECTS = 20_000
+"""Files and folders, each counted as often as a way leads to it: copies of folders that hold each other multiply."""
 PASSING = ("_last_modified", "_api_description")
 """What a service keeps and no function shows: the time of day, and words about itself."""
 
@@ -60,7 +66,8 @@ class Services:
             return Result(f"Error during execution: name {call.name!r} is not defined", False)
         method = getattr(self.instances[owner], call.name)
         given = _given(owner, call)
-        if given is not None and any(_is_costly(given.get(name)) for name in COSTLY):
+        is_costly = given is not None and any(_is_costly(given.get(name)) for name in COSTLY)
+        if is_costly or any(_is_huge(each) for each in (*call.values, *call.named.values())):
             return Result("Error during execution: the number is too large", True)
         with _own_precision():
             try:
@@ -82,7 +89,13 @@ class Services:
 
     def digest(self) -> str:
         """Fingerprint of everything that a later call may depend on."""
-        return sha256(_plain(self.instances, ()).encode()).hexdigest()[:16]
+        try:
+            written = _Writing().plain(self.instances, ())
+        except RecursionError:
+            raise EnvironmentFault(
+                "bfcl: the services hold folders within folders beyond all bounds; end the attempt"
+            ) from None
+        return sha256(written.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +145,9 @@ def _begun(name: str, conversation: Conversation) -> Any:
 
 @cache
 def _class(name: str) -> Any:
-    return getattr(import_module(f"{SIMULATORS}.{MODULES[name]}"), name)
+    module = import_module(f"{SIMULATORS}.{MODULES[name]}")
+    refuse_evaluation(ENV, name, Path(str(module.__file__)))
+    return getattr(module, name)
 
 
 @cache
@@ -164,6 +179,10 @@ def _is_costly(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) > LARGEST
 
 
+def _is_huge(value: Any) -> bool:
+    return isinstance(value, int) and value.bit_length() > MAX_BITS
+
+
 @contextmanager
 def _own_precision() -> Iterator[None]:
     """For one call alone: the mathematical service sets the precision of the whole process."""
@@ -185,23 +204,37 @@ def _text(result: Any) -> str:
     return str(result)
 
 
-def _plain(value: Any, above: tuple[int, ...]) -> str:
-    """A value as text that is equal for equal values, whatever order and objects they are made of."""
-    kind = type(value)
-    if kind in LEAVES:
+class _Writing:
+    """Writes a state down, as text that is equal for equal values, whatever order and objects they are made of."""
+
+    def __init__(self) -> None:
+        self._objects = 0
+
+    def plain(self, value: Any, above: tuple[int, ...]) -> str:
+        kind = type(value)
+        if kind in LEAVES:
+            return repr(value)
+        if isinstance(value, Random):
+            version, numbers, spare = value.getstate()
+            return f"Random({version}, {sha256(array('Q', numbers)).hexdigest()}, {spare})"
+        if isinstance(value, dict):
+            written = sorted([f"{key!r}:{self.plain(each, above)}" for key, each in value.items()])
+            return f"{{{','.join(written)}}}"
+        if isinstance(value, list | tuple):
+            return f"[{','.join([self.plain(each, above) for each in value])}]"
+        if isinstance(value, set | frozenset):
+            return f"({','.join(sorted([self.plain(each, above) for each in value]))})"
+        if hasattr(value, "__dict__") and not isinstance(value, type):
+            return self._object(value, above)
         return repr(value)
-    if isinstance(value, Random):
-        version, numbers, spare = value.getstate()
-        return f"Random({version}, {sha256(array('Q', numbers)).hexdigest()}, {spare})"
-    if isinstance(value, dict):
-        return f"{{{','.join(sorted([f'{key!r}:{_plain(each, above)}' for key, each in value.items()]))}}}"
-    if isinstance(value, list | tuple):
-        return f"[{','.join([_plain(each, above) for each in value])}]"
-    if isinstance(value, set | frozenset):
-        return f"({','.join(sorted([_plain(each, above) for each in value]))})"
-    if hasattr(value, "__dict__") and not isinstance(value, type):
+
+    def _object(self, value: Any, above: tuple[int, ...]) -> str:
         if id(value) in above:  # a folder knows the folder above it
             return "^"
+        self._objects += 1
+        if self._objects > MAX_OBJECTS:
+            raise EnvironmentFault(
+                f"bfcl: the services hold more than {MAX_OBJECTS} files and folders; end the attempt"
+            )
         kept = {key: each for key, each in vars(value).items() if key not in PASSING}
-        return f"{kind.__name__}{_plain(kept, (*above, id(value)))}"
-    return repr(value)
+        return f"{type(value).__name__}{self.plain(kept, (*above, id(value)))}"

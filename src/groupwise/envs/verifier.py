@@ -78,27 +78,38 @@ class Verifier:
         return Verdict(score=float(told))
 
     def ask(self, request: Mapping[str, Any], *, seconds: float) -> tuple[Kind, Any]:
-        """What the judge made of a request; where it failed, how; where the request was at fault, why."""
+        """What the judge made of a request; where it failed, how; where the request was at fault, why.
+
+        A verifier that breaks its protocol may have been spoilt by an answer before: a fresh one is asked once more.
+        """
         with self._lock:
-            frames = self._ready()
-            self._calls += 1
             try:
-                frames.send(write_request(self._calls, request, seconds), within=PATIENCE * seconds)
-                answer = read_answer_to(self._calls, frames.receive(within=PATIENCE * seconds))
-            except TimeoutError:
+                return self._ask(request, seconds)
+            except ProtocolError:
                 self.close()
-                return "failed", f"gave no verdict within {PATIENCE * seconds:g} s"
+            try:
+                return self._ask(request, seconds)
             except ProtocolError as error:
                 self.close()
                 return "failed", f"broke its protocol with {error}"
-            except (EOFError, OSError):
-                return "failed", self._last_words(seconds)
-            except BaseException:  # ctrl-c, say: the verdict still to come must not be taken for the next one
-                self.close()
-                raise
-            if answer.is_last:
-                self.close()
-            return answer.kind, answer.told
+
+    def _ask(self, request: Mapping[str, Any], seconds: float) -> tuple[Kind, Any]:
+        frames = self._ready()
+        self._calls += 1
+        try:
+            frames.send(write_request(self._calls, request, seconds), within=PATIENCE * seconds)
+            answer = read_answer_to(self._calls, frames.receive(within=PATIENCE * seconds))
+        except TimeoutError:
+            self.close()
+            return "failed", f"gave no verdict within {PATIENCE * seconds:g} s"
+        except (EOFError, OSError):
+            return "failed", self._last_words(seconds)
+        except BaseException:  # ctrl-c, say: the verdict still to come must not be taken for the next one
+            self.close()
+            raise
+        if answer.is_last:
+            self.close()
+        return answer.kind, answer.told
 
     def boundaries(self) -> frozenset[Boundary]:
         """The boundaries that hold around the judge; the process is started to say so."""
