@@ -154,6 +154,14 @@ def test_environments_from_elsewhere_run_in_a_worker_unless_it_is_said(tmp_path:
             assert RunConfig(**run.config.config()) == run.config
 
 
+@pytest.mark.parametrize("workers", [-1, 1.5, True, "two"])
+def test_a_wrong_number_of_workers_is_one_sentence(workers: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RolloutConfig(workers=workers)
+    told = f'workers: found {workers!r}; give a number of processes, 0 or more, or "auto"'
+    assert str(caught.value) == f"RolloutConfig: {told}"
+
+
 WRONG = {
     "panel None": "UnrulyPanel.panel('train') gave None (NoneType); give a tuple of Tasks",
     "panel of text": "UnrulyPanel.panel('train') gave 'a' (str); give Tasks alone",
