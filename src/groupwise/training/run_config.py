@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.parts import Part, Slot, catalogue
@@ -48,6 +48,13 @@ class RolloutConfig(Part):
     environments that come with groupwise, 1 for others."""
     env_timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds an environment in a worker process may take for one action."""
+
+    @field_validator("workers", mode="before")
+    @classmethod
+    def _is_number_or_auto(cls, value: object) -> object:
+        if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise ValueError(f'found {value!r}; give a number of processes, 0 or more, or "auto"')
+        return value
 
     @model_validator(mode="after")
     def _tags_are_asked_for(self) -> RolloutConfig:

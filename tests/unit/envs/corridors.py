@@ -175,11 +175,18 @@ class CountingKey(Corridor):
         return f"{self.at}, step {self.progress.steps}"
 
 
-class CountingExpert(Branching):
-    """With an expert, attempts are short and hardly a situation comes again by itself."""
+class Straight(Branching):
+    """Lists no actions, so that only its expert is followed, and no situation comes again by itself."""
+
+    def listed(self) -> tuple[str, ...]:
+        return None  # type: ignore[return-value]
+
+
+class CountingExpert(Straight):
+    """So a counter in its keys shows only where a step is wasted."""
 
     def key(self) -> object:
-        return f"{self.at}, step {self.progress.steps}"
+        return tuple("abcdefghijklmnop"[number] for number in (self.at, self.progress.steps))
 
 
 class CountingForward(Branching):
