@@ -178,8 +178,8 @@ class StepTable:
     @cached_property
     def trains(self) -> BoolArray:
         """Whether each step may train (S): what the column `trains` says, and every filter."""
-        kept = np.asarray(self.extra.get("trains", np.ones(len(self))), dtype=np.bool_)
-        bare = replace(self, filters=())
+        kept = np.asarray(self.extra.get("trains", np.ones(len(self), dtype=np.bool_)), dtype=np.bool_)
+        bare = replace(self, filters=()) if self.filters else self
         for admits in self.filters:
             kept = kept & admits(bare)
         return kept
