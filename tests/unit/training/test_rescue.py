@@ -13,8 +13,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import ConfigError, Origin, Task, TrainingError, Trajectory, recipes  # noqa: E402
+from groupwise import ConfigError, Origin, Task, Trajectory, recipes  # noqa: E402
 from groupwise.core.algorithm import Algorithm  # noqa: E402
+from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.core.journal import Update  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
