@@ -80,7 +80,9 @@ def test_no_answer_runs_and_each_scores_as_one_that_cannot_be_read(family: str, 
     assert process() == before, "the grammar refused them; nothing had to be ended"
 
 
+SCORER = "__import__('reasoning_gym').algorithmic.spiral_matrix.SpiralMatrixDataset"
 POISON = (
+    f"[setattr({SCORER}, 'score_answer', lambda *_: 1.0)]",
     "[__import__('reasoning_gym').games.countdown.__dict__.update(parse_expr=lambda text: 24)]",
     "__import__('sys').modules['reasoning_gym.dataset'].ProceduralDataset.__class__",
     "[setattr(type(__import__('reasoning_gym')), 'score_answer', 1)]",

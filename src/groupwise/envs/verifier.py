@@ -179,17 +179,18 @@ class Verifier:
         return describe_death(code, seconds)
 
 
-_STARTERS: dict[int, ThreadPoolExecutor] = {}
-"""By process: the thread that starts its verifiers. A fork has none of its parent's threads."""
+_STARTERS: list[ThreadPoolExecutor] = []
+"""The thread that starts this process's verifiers, once there is one. A fork has none of its parent's threads."""
+_STARTING = Lock()
 
 
 def _start_process(code: str, descriptor: int) -> subprocess.Popen[bytes]:
     """Start Python from a thread that lives as long as this process: the kernel ends a child with the thread that
     started it, and any thread may ask for a verdict."""
-    me = os.getpid()
-    if me not in _STARTERS:
-        _STARTERS[me] = ThreadPoolExecutor(1, thread_name_prefix="verifiers")
-    started: Future[subprocess.Popen[bytes]] = _STARTERS[me].submit(
+    with _STARTING:
+        if not _STARTERS:
+            _STARTERS.append(ThreadPoolExecutor(1, thread_name_prefix="verifiers"))
+    started: Future[subprocess.Popen[bytes]] = _STARTERS[0].submit(
         subprocess.Popen,
         [sys.executable, "-P", "-c", code],
         pass_fds=[descriptor],
@@ -203,6 +204,15 @@ def _start_process(code: str, descriptor: int) -> subprocess.Popen[bytes]:
     except BaseException:  # ctrl-c, say: what is started all the same must not stay
         started.add_done_callback(_end)
         raise
+
+
+def _forget_starter() -> None:
+    _STARTERS.clear()
+    _STARTING.release()
+
+
+# Nobody forks while the thread is being made, and a child makes its own.
+os.register_at_fork(before=_STARTING.acquire, after_in_parent=_STARTING.release, after_in_child=_forget_starter)
 
 
 def _end(started: Future[subprocess.Popen[bytes]]) -> None:
