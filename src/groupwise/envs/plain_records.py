@@ -39,53 +39,68 @@ _FLAG = "True or False"
 _SHOWN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, np.generic, type(None))
 
 
-def plain_observation(seen: Observation) -> Observation:
+def plain_observation(seen: object) -> Observation:
     """An observation of plain values; the same one where it was."""
-    text, key, admissible, goal = seen.text, seen.state_key, seen.admissible, seen.goal
-    if (
-        type(text) is type(goal) is str
-        and (type(key) is str or key is None)
-        and (
-            admissible is None
-            or (type(admissible) is tuple and countOf(map(type, admissible), str) == len(admissible) <= MAX_CHARACTERS)
-        )
-        and type(seen) is Observation
-    ):
-        # Every word of every step passes here: one look at all of it together costs the least.
-        whole = "".join((text, goal, key or "", *(admissible or ())))
-        if len(whole) <= MAX_CHARACTERS and (whole.isascii() or is_whole(whole)):
-            return seen
+    if type(seen) is Observation:
+        text, key, admissible, goal = seen.text, seen.state_key, seen.admissible, seen.goal
+        if (
+            type(text) is type(goal) is str
+            and (type(key) is str or key is None)
+            and (
+                admissible is None
+                or (
+                    type(admissible) is tuple
+                    and countOf(map(type, admissible), str) == len(admissible) <= MAX_CHARACTERS
+                )
+            )
+        ):
+            # Every word of every step passes here: one look at all of it together costs the least.
+            whole = "".join((text, goal, key or "", *(admissible or ())))
+            if len(whole) <= MAX_CHARACTERS and (whole.isascii() or is_whole(whole)):
+                return seen
+    return _make_plain_observation(seen)
+
+
+def plain_outcome(outcome: object) -> Outcome:
+    """An outcome of plain values; the same one where it was."""
+    if type(outcome) is Outcome:
+        reward, success, note = outcome.reward, outcome.success, outcome.note
+        if (
+            type(reward) is float
+            and -LARGEST_REWARD <= reward <= LARGEST_REWARD
+            and type(outcome.terminated) is type(outcome.truncated) is type(outcome.valid) is bool
+            and (success is None or type(success) is bool)
+            and type(note) is str
+            and not note
+            and plain_observation(outcome.observation) is outcome.observation
+        ):
+            return outcome
+    return _make_plain_outcome(outcome)
+
+
+def _make_plain_observation(seen: object) -> Observation:
+    if not isinstance(seen, Observation):
+        raise EnvironmentFault(f"observe gave {type(seen).__name__}; return an Observation")
     found = Observation(
-        text=_plain_text("Observation.text", text),
-        state_key=plain_key(key),
-        admissible=_plain_actions(admissible),
-        goal=_plain_text("Observation.goal", goal),
+        text=_plain_text("Observation.text", seen.text),
+        state_key=plain_key(seen.state_key),
+        admissible=_plain_actions(seen.admissible),
+        goal=_plain_text("Observation.goal", seen.goal),
     )
     _check_length(found)
     return found
 
 
-def plain_outcome(outcome: Outcome) -> Outcome:
-    """An outcome of plain values; the same one where it was."""
+def _make_plain_outcome(outcome: object) -> Outcome:
+    if not isinstance(outcome, Outcome):
+        raise EnvironmentFault(f"act gave {type(outcome).__name__}; return an Outcome")
     seen: object = outcome.observation
     if not isinstance(seen, Observation):
         _refuse("Outcome.observation", seen, "an Observation")
-    observation = plain_observation(seen)
-    reward, success = outcome.reward, outcome.success
-    if (
-        observation is seen
-        and type(reward) is float
-        and -LARGEST_REWARD <= reward <= LARGEST_REWARD
-        and type(outcome.terminated) is type(outcome.truncated) is type(outcome.valid) is bool
-        and (success is None or type(success) is bool)
-        and type(outcome.note) is str
-        and not outcome.note
-        and type(outcome) is Outcome
-    ):
-        return outcome
+    success = outcome.success
     return Outcome(
-        observation=observation,
-        reward=plain_reward(reward),
+        observation=plain_observation(seen),
+        reward=plain_reward(outcome.reward),
         terminated=_plain_flag("Outcome.terminated", outcome.terminated),
         truncated=_plain_flag("Outcome.truncated", outcome.truncated),
         valid=_plain_flag("Outcome.valid", outcome.valid),
