@@ -34,7 +34,7 @@ def parse_json(text: str) -> Any:
     """
     try:
         value = _decode(text)
-        if "\\u" in text and _WRITTEN_SURROGATE.search(text):
+        if "\\" in text and _WRITTEN_SURROGATE.search(text):
             return _without_surrogates(value)
     except RecursionError:
         raise ValueError("its lists and objects are nested too deep") from None
@@ -82,7 +82,17 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_object).decode
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+_raw_decode = _DECODER.raw_decode
+
+
+def _decode(text: str) -> Any:
+    """As the decoder's own `decode`; an object that begins with the text, as every row does, takes a shorter way."""
+    if text[:1] == "{":
+        value, end = _raw_decode(text)
+        if not text[end:].strip(" \t\r\n"):
+            return value
+    return _DECODER.decode(text)
 
 
 def _without_surrogates(value: Any) -> Any:

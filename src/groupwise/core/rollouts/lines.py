@@ -7,6 +7,7 @@ few kilobytes unfolds into, and only a file is read, never a pipe or a device th
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from groupwise.core.errors import FileError
 from groupwise.core.json_text import parse_json
@@ -38,6 +39,8 @@ _OTHER_MAGIC = {
 }
 """How files begin that were compressed by another program than gzip."""
 _PROGRESS_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 18
+"""Lines are a few kilobytes long: with Python's 8 KiB, half of them would be put together from two pieces."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -90,7 +93,7 @@ class JsonLines:
     def _lines(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
         number = done = reported = 0
         try:
-            with self.path.open("rb") as file, self._content(file) as content:
+            with self.path.open("rb", buffering=_BUFFER_BYTES) as file, self._content(file) as content:
                 for line in iter(partial(content.readline, MAX_LINE_BYTES + 1), b""):
                     number += 1
                     if len(line) > MAX_LINE_BYTES:
@@ -116,7 +119,9 @@ class JsonLines:
             ) from error
 
     def _content(self, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
-        return cast(AbstractContextManager[BinaryIO], gzip.open(file)) if self.is_gzip else nullcontext(file)
+        if not self.is_gzip:
+            return nullcontext(file)
+        return io.BufferedReader(gzip.GzipFile(fileobj=file), _BUFFER_BYTES)
 
     def _too_long(self, number: int) -> FileError:
         return FileError(
