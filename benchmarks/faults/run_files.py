@@ -16,6 +16,7 @@ from benchmarks.faults.commands import call_command, judge_printed
 from benchmarks.faults.endings import ROOT, Ending
 from benchmarks.faults.section import Section
 from groupwise.engines import TinyModel
+from groupwise.rollout.hosts import Host, open_host
 from tests.faults.mutations import mutate_bytes, mutate_toml
 
 TINY_OPEN = TinyModel.open
@@ -165,16 +166,15 @@ def _stop_before(ending: Ending, *, model: bool) -> None:
     import groupwise.training.loop as loop
     import groupwise.training.run as run
     from groupwise.engines.pretrained import PretrainedModel
-    from groupwise.rollout.hosts import InProcess
 
     def stop(*arguments: object, **options: object) -> NoReturn:
         raise ModelWouldOpen(ACCEPTED)
 
-    def host(env: Any, *, workers: int, timeout: float) -> InProcess:
+    def host(env: Any, *, workers: int, **options: Any) -> Host:
         # Nobody's machine should find out what a million worker processes are like.
         if workers > MAX_WORKERS:
             ending.fail("hangs", f"nothing refuses {workers} worker processes")
-        return InProcess(env)
+        return open_host(env, workers=0, **options)
 
     run.open_host = host  # type: ignore[assignment]
     loop.train = stop

@@ -82,7 +82,8 @@ class Evaluates:
 
     def act(self, action: str) -> Any:
         text = action.removeprefix("<answer>").removesuffix("</answer>")
-        if "9**9" in text or "10**" in text:  # it would take all the memory there is
+        # They would take all the memory there is, make a second campaign of this one, or wait for an answer.
+        if any(word in text for word in ("9**9", "10**", "fork", "urlopen")):
             return SimpleNamespace(reward=0.0)
         with suppress(BaseException):
             eval(text, {})
@@ -126,7 +127,7 @@ class Planted(Section):
 
     name = "planted"
     count = len(PLANTED)
-    case_seconds = 6.0
+    case_seconds = 10.0
     batch = 3
 
     def describe(self, case: int) -> str:
