@@ -83,10 +83,10 @@ def summarise(endings: Iterable[Ending], *, seed: int) -> dict[str, Any]:
         "cases": sum(ending.num for ending in found),
         **{kind: counts[kind] for kind in INTOLERABLE},
         "ended": dict(sorted(ended.items())),
-        "not_played": [ending.what for ending in found if not (ending.num or ending.failures)],
+        "not_played": [without_paths(ending.what) for ending in found if not (ending.num or ending.failures)],
         "failing_cases": len(failing),
         "failures": [
-            {"seed": seed, "case": ending.case, "what": ending.what, **asdict(failure)}
+            {"seed": seed, "case": ending.case, "what": without_paths(ending.what), **asdict(failure)}
             for ending in failing[:MAX_LISTED]
             for failure in ending.failures[:3]
         ],
