@@ -13,7 +13,7 @@ def response_decoder(folder: Path) -> Callable[[Sequence[int]], str] | None:
     checkpoints = folder / "checkpoints"
     try:
         latest = (checkpoints / "latest").read_text(encoding="utf-8").strip()
-    except OSError:
+    except (OSError, UnicodeDecodeError):  # a page is worth showing without it; `train --resume` says what is wrong
         return None
     path = checkpoints / Path(latest).name / "tokenizer.json"
     if not path.is_file() or importlib.util.find_spec("tokenizers") is None:
