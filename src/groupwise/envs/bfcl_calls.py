@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ MAX_CALLS = 100
 """Calls in one response."""
 MAX_DEPTH = 20
 """Levels that the values of an argument may nest."""
+MAX_BITS = 4096
+"""Of a whole number that is an argument, or in one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,23 +50,27 @@ def read_calls(text: str) -> tuple[Call, ...] | None:
         return None
     found = _from_json(text)
     calls = _from_python(text) if found is None else found
-    if calls is None or len(calls) > MAX_CALLS or any(_is_deep([*call.values, *call.named.values()]) for call in calls):
+    if calls is None or len(calls) > MAX_CALLS:
         return None
-    return calls
+    return calls if all(_is_bounded((*call.values, *call.named.values())) for call in calls) else None
 
 
-def _is_deep(values: list[Any]) -> bool:
-    """Whether values nest deeper than any argument of a service; level by level, so that depth costs no stack."""
+def _is_bounded(values: Iterable[Any]) -> bool:
+    """Whether values are such as a service's function takes; level by level, so that depth costs no stack."""
     for _ in range(MAX_DEPTH):
-        inner = [each.values() if isinstance(each, dict) else each for each in values if _holds_others(each)]
-        values = [value for each in inner for value in each]
-        if not values:
-            return False
-    return True
-
-
-def _holds_others(value: Any) -> bool:
-    return isinstance(value, list | tuple | set | frozenset | dict)
+        inner: list[Any] = []
+        for value in values:
+            kind = type(value)
+            if kind is int and value.bit_length() > MAX_BITS:
+                return False
+            if kind in (list, tuple, set):
+                inner += value
+            elif kind is dict:
+                inner += value.values()
+        if not inner:
+            return True
+        values = inner
+    return False
 
 
 def _from_json(text: str) -> tuple[Call, ...] | None:

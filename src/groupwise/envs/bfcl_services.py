@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -29,8 +30,6 @@ COSTLY = ("exponent", "precision", "decimal_places")
 """Arguments with which a number can grow beyond all bounds."""
 LARGEST = 1_000
 """What they may be at most."""
-MAX_BITS = 4096
-"""Of a whole number that is an argument."""
 MAX_OBJECTS = 20_000
 """Files and folders, each counted as often as a way leads to it: copies of folders that hold each other multiply."""
 PASSING = ("_last_modified", "_api_description")
@@ -66,8 +65,7 @@ class Services:
             return Result(f"Error during execution: name {call.name!r} is not defined", False)
         method = getattr(self.instances[owner], call.name)
         given = _given(owner, call)
-        is_costly = given is not None and any(_is_costly(given.get(name)) for name in COSTLY)
-        if is_costly or any(_is_huge(each) for each in (*call.values, *call.named.values())):
+        if given is not None and any(_is_costly(given.get(name)) for name in COSTLY):
             return Result("Error during execution: the number is too large", True)
         with _own_precision():
             try:
@@ -90,7 +88,7 @@ class Services:
     def digest(self) -> str:
         """Fingerprint of everything that a later call may depend on."""
         try:
-            written = _Writing().plain(self.instances, ())
+            written = _plain(self.instances, (), count())
         except RecursionError:
             raise EnvironmentFault(
                 "bfcl: the services hold folders within folders beyond all bounds; end the attempt"
@@ -179,10 +177,6 @@ def _is_costly(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) > LARGEST
 
 
-def _is_huge(value: Any) -> bool:
-    return isinstance(value, int) and value.bit_length() > MAX_BITS
-
-
 @contextmanager
 def _own_precision() -> Iterator[None]:
     """For one call alone: the mathematical service sets the precision of the whole process."""
@@ -204,37 +198,32 @@ def _text(result: Any) -> str:
     return str(result)
 
 
-class _Writing:
-    """Writes a state down, as text that is equal for equal values, whatever order and objects they are made of."""
-
-    def __init__(self) -> None:
-        self._objects = 0
-
-    def plain(self, value: Any, above: tuple[int, ...]) -> str:
-        kind = type(value)
-        if kind in LEAVES:
-            return repr(value)
-        if isinstance(value, Random):
-            version, numbers, spare = value.getstate()
-            return f"Random({version}, {sha256(array('Q', numbers)).hexdigest()}, {spare})"
-        if isinstance(value, dict):
-            written = sorted([f"{key!r}:{self.plain(each, above)}" for key, each in value.items()])
-            return f"{{{','.join(written)}}}"
-        if isinstance(value, list | tuple):
-            return f"[{','.join([self.plain(each, above) for each in value])}]"
-        if isinstance(value, set | frozenset):
-            return f"({','.join(sorted([self.plain(each, above) for each in value]))})"
-        if hasattr(value, "__dict__") and not isinstance(value, type):
-            return self._object(value, above)
+def _plain(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> str:
+    """A value as text that is equal for equal values, whatever order and objects they are made of."""
+    kind = type(value)
+    if kind in LEAVES:
         return repr(value)
-
-    def _object(self, value: Any, above: tuple[int, ...]) -> str:
+    if kind is dict or isinstance(value, dict):
+        # Most are leaves, and a call for each of them would be most of the work.
+        written = [
+            f"{key!r}:{each!r}" if type(each) in LEAVES else f"{key!r}:{_plain(each, above, counted)}"
+            for key, each in value.items()
+        ]
+        return f"{{{','.join(sorted(written))}}}"
+    if kind is list or isinstance(value, list | tuple):
+        return f"[{','.join([_plain(each, above, counted) for each in value])}]"
+    if isinstance(value, set | frozenset):
+        return f"({','.join(sorted([_plain(each, above, counted) for each in value]))})"
+    if isinstance(value, Random):
+        version, numbers, spare = value.getstate()
+        return f"Random({version}, {sha256(array('Q', numbers)).hexdigest()}, {spare})"
+    if hasattr(value, "__dict__") and not isinstance(value, type):
         if id(value) in above:  # a folder knows the folder above it
             return "^"
-        self._objects += 1
-        if self._objects > MAX_OBJECTS:
+        if next(counted) == MAX_OBJECTS:
             raise EnvironmentFault(
                 f"bfcl: the services hold more than {MAX_OBJECTS} files and folders; end the attempt"
             )
         kept = {key: each for key, each in vars(value).items() if key not in PASSING}
-        return f"{type(value).__name__}{self.plain(kept, (*above, id(value)))}"
+        return f"{kind.__name__}{_plain(kept, (*above, id(value)), counted)}"
+    return repr(value)

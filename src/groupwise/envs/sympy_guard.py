@@ -1,6 +1,6 @@
 """sympy without evaluation: where it would run text as Python, the text is read by a grammar.
 
-Inside a verifier's process three places are replaced. `parse_expr` (and `sympify`, and `Number("...")`, which call it)
+Inside a verifier's process these places are replaced. `parse_expr` (and `sympify`, and `Number("...")`, which call it)
 evaluates what its transformations wrote: that is walked by `answer_grammars.read_tree`. With `evaluate=False` it
 compiles a tree first: the tree itself is kept, and walked. `lambdify` compiles a function whose text has the names of
 symbols in it, which LaTeX lets a model choose: its text must be arithmetic.
@@ -17,6 +17,8 @@ from groupwise.core.errors import ConfigError
 from groupwise.envs.answer_grammars import MAX_CHARACTERS, GrammarError, read_tree
 
 PARSER, LAMBDIFY = "sympy.parsing.sympy_parser", "sympy.utilities.lambdify"
+IMPORT = "from sympy import *"
+"""What `parse_expr` runs for the names that it knows; here they are lent to it."""
 _HARMLESS = frozenset(("abs", "min", "max", "sum", "pow", "round", "int", "float", "complex", "bool", "range", "len"))
 _DANGEROUS = frozenset(dir(builtins)) - _HARMLESS
 _PARTS_OF_A_FUNCTION = (
@@ -30,23 +32,25 @@ _CANARIES = ("().__class__", "print(1)", "x.is_zero", "[1][0]", "Symbol('a b')",
 
 def guard_sympy() -> None:
     """Replace sympy's evaluation in this process, and see that it is gone; an unknown sympy is refused."""
-    parser: Any = import_module(PARSER)
-    lambdify: Any = import_module(LAMBDIFY)
-    stringify = parser.stringify_expr
+    sympy, parser, lambdify = (import_module(name) for name in ("sympy", PARSER, LAMBDIFY))
+    names, stringify = {name: getattr(sympy, name) for name in sympy.__all__}, parser.stringify_expr
 
     def bounded_stringify(text: str, *rest: Any) -> str:
         if len(text) > MAX_CHARACTERS:
             raise GrammarError(f"longer than {MAX_CHARACTERS} characters")
         return str(stringify(text, *rest))
 
-    parser.stringify_expr = bounded_stringify
-    parser.eval_expr = _read
-    parser.compile = _keep_tree
-    lambdify.compile = _compile_arithmetic
+    def lend_names(statement: str, place: dict[str, Any]) -> None:
+        if statement != IMPORT:
+            raise GrammarError("a statement")
+        place.update(names)
+
+    parser.__dict__.update(stringify_expr=bounded_stringify, eval_expr=_read, compile=_keep_tree, exec=lend_names)
+    lambdify.__dict__["compile"] = _compile_arithmetic
     for text in _CANARIES:
         for evaluate in (True, False):
             _expect_refusal(parser, text, evaluate=evaluate)
-    hostile = import_module("sympy").Symbol("print('x')")
+    hostile = sympy.Symbol("print('x')")
     try:
         lambdify.lambdify((), hostile)
     except GrammarError:
