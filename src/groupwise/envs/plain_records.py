@@ -55,7 +55,7 @@ def plain_observation(seen: object) -> Observation:
             )
         ):
             # Every word of every step passes here: one look at all of it together costs the least.
-            whole = "".join((text, goal, key or "", *(admissible or ())))
+            whole = f"{text}{goal}{key or ''}{''.join(admissible or ())}"
             if len(whole) <= MAX_CHARACTERS and (whole.isascii() or is_whole(whole)):
                 return seen
     return _make_plain_observation(seen)

@@ -96,8 +96,10 @@ class InProcess:
 
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
         """Act in some environments and return what came of it."""
-        chosen = {number: self._environments[number] for number in actions}
-        return self._let_go({number: _act(chosen[number], text) for number, text in actions.items()})
+        environments = self._environments
+        if not actions.keys() <= environments.keys():  # before any of them acts
+            raise KeyError(min(actions.keys() - environments.keys()))
+        return self._let_go({number: _act(environments[number], text) for number, text in actions.items()})
 
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
         """Ask the experts of some environments what they would do next."""
