@@ -72,6 +72,7 @@ def plain_outcome(outcome: object) -> Outcome:
             and (success is None or type(success) is bool)
             and type(note) is str
             and not note
+            and type(outcome.observation) is Observation
             and plain_observation(outcome.observation) is outcome.observation
         ):
             return outcome
