@@ -20,7 +20,13 @@ MAX_NESTING = 100
 LARGEST_FLOAT = 1.7976931348623157e308
 
 _MAX_SHOWN_KEY = 60
+_STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False)
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
+)
 _LEAVES = frozenset({str, int, bool, type(None)})
+_KEYS = _LEAVES | {float}
+"""What can be the key of an object: JSON writes numbers as text."""
 _WRITTEN_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -47,6 +53,28 @@ def parse_json(text: str) -> Any:
     return value
 
 
+def canonical(value: object) -> str:
+    """The one JSON text of a value: keys sorted, no white space; ValueError for NaN and infinities.
+
+    >>> canonical({"b": 1, "a": [2, 3]})
+    '{"a":[2,3],"b":1}'
+    """
+    return _CANONICAL.encode(value)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a list or an object can be written as JSON and is not nested deeper than anything that is meant."""
+    try:
+        return is_shallow(_STRICT.encode(value), value)  # many times as fast as to walk through it
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def is_shallow(text: str, value: Any) -> bool:
+    """Whether a value, of this JSON text, is not nested too deep; few brackets say so at once."""
+    return text.count("[") + text.count("{") <= MAX_NESTING or strangeness(value) is None
+
+
 def strangeness(value: Any) -> str | None:
     """What in a value is no JSON, in words, or None: NaN, an infinity, another kind of value, nesting without end.
 
@@ -59,6 +87,8 @@ def strangeness(value: Any) -> str | None:
         if depth > MAX_NESTING:
             return f"is nested more than {MAX_NESTING} deep"
         entries = holder.values() if type(holder) is dict else holder
+        if type(holder) is dict and not _KEYS.issuperset(map(type, holder)):
+            return "has a key that is no text"
         kinds = set(map(type, entries))
         if kinds <= _LEAVES:
             continue

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from groupwise.core.errors import FileError
-from groupwise.core.json_text import LARGEST_FLOAT
+from groupwise.core.json_text import LARGEST_FLOAT, canonical
 from groupwise.core.rollouts.lines import JsonLines
-from groupwise.core.rollouts.reduced import canonical
 from groupwise.core.rollouts.row import shown
 
 _INTEGERS = frozenset({int})

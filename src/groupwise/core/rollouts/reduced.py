@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any, NamedTuple
 
 from groupwise.core.errors import RecordError
+from groupwise.core.json_text import canonical, is_shallow
 from groupwise.core.records import Origin
 from groupwise.core.rollouts.part import Rollouts
-from groupwise.core.rollouts.row import FIRST_OBSERVATION, Id, Row
+from groupwise.core.rollouts.row import FIRST_OBSERVATION, Id, Row, value_fault
 
 _DROPPED = ("prompt_ids", "logp_behaviour", "entropy")
 _ABSENT: dict[str, Any] = {"segment": 0, "origin": Origin.FRESH.value}
@@ -28,7 +28,7 @@ class Reduced(NamedTuple):
 
 
 def reduce_row(number: int, row: Row) -> Reduced:
-    """Strip a checked row down to what credit reads; the row itself is used up."""
+    """Strip a row, checked but for what its states hold, down to what credit reads; the row itself is used up."""
     columns: dict[str, Any] = row  # type: ignore[assignment]  # a TypedDict cannot be emptied key by key
     task = columns["task"]
     if "group" in columns:
@@ -45,19 +45,21 @@ def reduce_row(number: int, row: Row) -> Reduced:
             columns[FIRST_OBSERVATION] = _digest(text)
     for name in ("state", "next_state"):
         if type(columns.get(name)) in (list, dict):
-            columns[name] = canonical(columns[name])
+            columns[name] = _written(name, columns[name])
     if "extra" in columns:
         columns |= columns.pop("extra")
     return Reduced(number, task, columns)
 
 
-def canonical(value: object) -> str:
-    """The one JSON text of a value: keys sorted, no white space.
-
-    >>> canonical({"b": 1, "a": [2, 3]})
-    '{"a":[2,3],"b":1}'
-    """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def _written(name: str, value: Any) -> str:
+    """The canonical text of a state; NaN, infinities and nesting without end have none."""
+    try:
+        text = canonical(value)
+        if is_shallow(text, value):
+            return text
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise RecordError(value_fault(name, value))
 
 
 def _digest(text: str) -> str:

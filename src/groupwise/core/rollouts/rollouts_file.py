@@ -80,7 +80,7 @@ class RolloutsFile:
         Args:
             progress: called now and then with the bytes of the file that are done.
         """
-        return (row for _, row in self._checked(progress))
+        return (row for _, row in self._checked(progress, looks_inside=True))
 
     def parts(
         self,
@@ -121,22 +121,22 @@ class RolloutsFile:
     def _reduced(
         self, progress: Progress | None, names: Names, watch: Callable[[Row], None] | None
     ) -> Iterator[Reduced]:
-        for number, row in self._checked(progress):
+        for number, row in self._checked(progress, looks_inside=False):
             if watch is not None:
                 watch(row)
-            reduced = reduce_row(number, row)
             try:
+                reduced = reduce_row(number, row)
                 names.add(reduced.columns)
             except RecordError as error:
                 raise FileError(f"{self.path}, {self.source.unit} {number}: {error}", row=number) from None
             yield reduced
 
-    def _checked(self, progress: Progress | None) -> Iterator[tuple[int, Row]]:
+    def _checked(self, progress: Progress | None, *, looks_inside: bool) -> Iterator[tuple[int, Row]]:
         self.left_out.clear()
         uniformity = Uniformity(self.source.unit)
         number = 0
         for number, row in self.source.numbered_rows(progress, self.left_out):
-            fault = row_fault(row) or uniformity.fault(number, row)
+            fault = row_fault(row, looks_inside=looks_inside) or uniformity.fault(number, row)
             if fault is not None:
                 raise FileError(f"{self.path}, {self.source.unit} {number}: {fault}", row=number)
             yield number, row

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Required, TypedDict
 
 from groupwise.core.errors import nearest
-from groupwise.core.json_text import LARGEST_FLOAT, strangeness
+from groupwise.core.json_text import LARGEST_FLOAT, is_plain, strangeness
 from groupwise.core.records import Origin, StopReason
 from groupwise.core.safe_text import escape_controls
 
@@ -121,11 +121,12 @@ def _is_bool(value: object) -> bool:
     return value is True or value is False
 
 
+def _may_be_state(value: Any) -> bool:
+    return type(value) in _STATES and (type(value) is not float or -LARGEST_FLOAT <= value <= LARGEST_FLOAT)
+
+
 def _is_state(value: Any) -> bool:
-    kind = type(value)
-    if kind is list or kind is dict:
-        return strangeness(value) is None
-    return kind in _STATES and (kind is not float or -LARGEST_FLOAT <= value <= LARGEST_FLOAT)
+    return _may_be_state(value) and (type(value) not in (list, dict) or is_plain(value))
 
 
 def _is_ids(value: Any) -> bool:
@@ -152,12 +153,12 @@ def _is_origin(value: Any) -> bool:
 
 
 def _is_extra(value: Any) -> bool:
-    return type(value) is dict and TAKEN.isdisjoint(value) and strangeness(value) is None
+    return type(value) is dict and TAKEN.isdisjoint(value) and is_plain(value)
 
 
 _INTEGERS = frozenset({int})
 _NUMBERS = frozenset({int, float})
-_STATES = frozenset({str, int, float, bool, type(None)})
+_STATES = frozenset({str, int, float, bool, list, dict, type(None)})
 _STOPS = frozenset(StopReason)
 _ORIGINS = frozenset(Origin)
 _ID = "text or an integer"
@@ -207,16 +208,23 @@ ONE_PER_TOKEN = ("logp_behaviour", "entropy")
 
 _SCORES = ("reward", "outcome")
 _ACCEPTS = {name: key.accepts for name, key in KEYS.items()}
+_ACCEPTS_OUTSIDE = _ACCEPTS | {"state": _may_be_state, "next_state": _may_be_state}
 
 
-def row_fault(row: Any) -> str | None:
-    """What is wrong with one row and what to do about it, or None where nothing is."""
+def row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
+    """What is wrong with one row and what to do about it, or None where nothing is.
+
+    Args:
+        row: what was found.
+        looks_inside: whether also at what states hold; whoever writes them as text next finds the same.
+    """
+    accepted = _ACCEPTS if looks_inside else _ACCEPTS_OUTSIDE
     if type(row) is not dict:
         return f"found {shown(row)}, but a row is a JSON object with {_listed(REQUIRED)}"
     for name, value in row.items():
-        accepts = _ACCEPTS.get(name)
+        accepts = accepted.get(name)
         if accepts is None or not accepts(value):
-            return _value_fault(name, value)
+            return value_fault(name, value)
     if "task" not in row or "attempt" not in row or "index" not in row or "reward" not in row:
         missing = next(name for name in REQUIRED if name not in row)
         return f"no key {missing!r}; every row needs {_listed(REQUIRED)}"
@@ -228,7 +236,8 @@ def row_fault(row: Any) -> str | None:
     return None
 
 
-def _value_fault(name: str, value: Any) -> str:
+def value_fault(name: str, value: Any) -> str:
+    """What is wrong with a value that its key does not take."""
     if name not in KEYS:
         return f"unknown key {shown_name(name)}; {nearest(str(name), KEYS)} (further columns go into 'extra')"
     if name == "extra" and type(value) is dict and not TAKEN.isdisjoint(value):

@@ -17,7 +17,7 @@ from groupwise.core.records import Trajectory
 from groupwise.core.rollouts.header import header
 from groupwise.core.rollouts.parquet import Shape, write_parquet
 from groupwise.core.rollouts.plain import plain
-from groupwise.core.rollouts.row import KEYS, Row, row_fault, shown
+from groupwise.core.rollouts.row import KEYS, Row, row_fault
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
 from groupwise.core.rollouts.uniformity import Uniformity
 
@@ -136,31 +136,15 @@ _WRITERS: dict[str, _Write] = {".jsonl": _write_jsonl, ".jsonl.gz": _write_gzip,
 def _write_lines(file: IO[bytes], rows: Iterator[Row], meta: Mapping[str, Any] | None) -> Iterator[Row]:
     """Write the header and the rows, handing each row on once it is written."""
     file.write(header(meta).encode() + b"\n")
-    for number, row in enumerate(rows):
-        file.write(_line(number, row))
+    for row in rows:
+        file.write(_line(row))
         yield row
 
 
-def _line(number: int, row: Row) -> bytes:
-    try:
-        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        name = next(name for name, value in row.items() if not _is_json(value))
-        raise RecordError(
-            f"row {number}: key {name!r} is {shown(row.get(name))}, which cannot be written as JSON ({error}); "
-            "use text, finite numbers, lists and objects",
-            row=number,
-        ) from None
+def _line(row: Row) -> bytes:
+    text = json.dumps(row, ensure_ascii=False, allow_nan=False)
     try:
         return text.encode() + b"\n"
     except UnicodeEncodeError:
         # Half a surrogate pair is no UTF-8, but its escape is JSON.
         return json.dumps(row).encode() + b"\n"
-
-
-def _is_json(value: object) -> bool:
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True

@@ -12,8 +12,8 @@ import numpy as np
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit, Mixture, Trace
 from groupwise.core.errors import ConfigError, RecordError
+from groupwise.core.json_text import canonical
 from groupwise.core.parts import name_of
-from groupwise.core.rollouts.reduced import canonical
 from groupwise.core.segments import IntArray
 from groupwise.core.step_table import StepTable
 from groupwise.groups import ByHistory, ByState, ByTask

@@ -42,8 +42,8 @@ CASES: list[tuple[list[Any], str]] = [
     ),
     (
         [ROW | {"extra": {"bad": {(1, 2): 3}}}],
-        "row 0: key 'extra' is a dict, which cannot be written as JSON (keys must be str, int, float, bool or None, "
-        "not tuple); use text, finite numbers, lists and objects",
+        "row 0: key 'extra' has a key that is no text; it takes text, finite numbers, true, false, null, and lists and "
+        "objects of these",
     ),
     (
         [ROW | {"state": [float("inf")]}],
