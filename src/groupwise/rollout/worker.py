@@ -56,6 +56,8 @@ class Worker(Generic[Seat]):
         """Its process id, once it is ready."""
         self.failure: str | None = None
         """Why it could not start."""
+        self.start_timeout = start_timeout
+        """Seconds that it may take to be ready."""
         self._timeout = timeout
         self._deadline = monotonic() + start_timeout
         self._unsent: list[tuple[int, int, Written]] = []

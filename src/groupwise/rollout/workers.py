@@ -96,7 +96,8 @@ class Workers:
     Choices: opening is a call like any other. A worker that died between two calls is replaced and nobody is blamed;
     one that dies in a call costs the environment that was being worked on, and so does every further death while the
     others are brought back: there are at most as many as there are environments. A new worker that does not start
-    costs all its environments, and is started again with the next call.
+    costs all its environments, and is started again with the next call. The first worker makes the panels of the splits
+    that are `rehearsed`, and says the environment's words, before it is ready.
     """
 
     def __init__(
@@ -223,7 +224,7 @@ class Workers:
 
     def _lateness(self, worker: Worker[_Seat]) -> str:
         if not worker.is_ready:
-            return f"no sign of life within {self._start_timeout:g} seconds"
+            return f"no sign of life within {worker.start_timeout:g} seconds"
         return f"no answer within {self._timeout:g} seconds; raise rollout.env_timeout if it is only slow"
 
     def _lose(self, place: int, reason: StopReason, what: str) -> None:
