@@ -7,7 +7,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
-.PHONY: demo demo-credit test test-all check fix bench bench-loop bench-gpu bench-learning conformance mutation clean help
+.PHONY: demo demo-credit test test-all check fix bench bench-loop bench-gpu bench-learning faults conformance mutation clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -59,6 +59,9 @@ bench-gpu: $(READY)  ## on a CUDA device: its tests, layouts of training, decodi
 
 bench-learning: $(READY)  ## GRPO, GiGPO and HGPO from one start, five seeds, two environments (about 15 minutes)
 	$(BIN)/python -m benchmarks.learning
+
+faults: $(READY)  ## the long campaign: kills, spoilt files, wrong run files, unruly environments, full disks, hostile answers (about 25 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults
 
 conformance: $(READY)  ## regenerate docs/conformance.md against installed peers (downloads them into .peers)
 	$(BIN)/python -m conformance.with_peers

@@ -244,6 +244,16 @@ def measured(name: str, measure: Callable[[], Any]) -> Any:
         return {"left_out": str(error)}
 
 
+def open_subject(make: Callable[[], Subject]) -> Subject | None:
+    """A subject, or None where its package or data are missing."""
+    try:
+        subject = make()
+        tasks_of(subject.part)
+    except (ConfigError, ImportError):
+        return None
+    return subject
+
+
 def measured_subject(name: str, make: Callable[[], Subject], seconds: float) -> dict[str, Any]:
     try:
         subject = make()

@@ -25,8 +25,8 @@ sentence that says why, and its source.
 - A **convention** is a choice on which published practice differs; the case states ours. Failing one is no fault.
 - A case that cannot be put to a library is counted apart, with the reason, and is not a failure.
 
-Sources: a thread is named as repository#number; *objectives* and *agentic* are the project's specifications
-of the methods, R1 to R24 its requirements, and traps are numbered as in its survey of peers.
+Sources: a thread is named as repository#number; *numbers* is the page of [numbers worked by hand](methods/numbers.md),
+which also lists the requirements (R1, R2, ...) and the numbered traps.
 
 One command runs everything and writes this page. It builds an environment for each peer under `.peers/`, or takes one
 that is there already:

@@ -58,7 +58,8 @@ def index() -> str:
     )
     return (
         "# Methods\n\n<!-- Written by docs/build_methods.py. Do not edit by hand. -->\n\n"
-        f"| recipe | what it does | source |\n|---|---|---|\n{rows}\n"
+        f"| recipe | what it does | source |\n|---|---|---|\n{rows}\n\n"
+        "[Numbers worked by hand](numbers.md): the arithmetic that the tests hold these to.\n"
     )
 
 

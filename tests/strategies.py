@@ -73,6 +73,7 @@ def random_rows(
 
 def _optional_columns(rng: random.Random) -> set[str]:
     chances = {"valid": 0.5, "role": 0.5, "tokens": 0.6, "accuracy": 0.5, "outcome": 0.25, "next_state": 0.2}
+    chances["trains"] = 0.3
     return {"action"} | {name for name, chance in chances.items() if rng.random() < chance}
 
 
@@ -121,6 +122,8 @@ def _step_columns(rng: random.Random, columns: set[str], regime: str) -> Row:
         told["role"] = rng.choice(("planner", "planner", "solver", None))
     if "tokens" in columns:
         told["tokens"] = rng.randint(1, 9)
+    if "trains" in columns:
+        told["trains"] = rng.random() > 0.3
     if "next_state" in columns:
         told["next_state"] = rng.choice(("s0", "s1", None))
     return told
@@ -190,7 +193,7 @@ def step_rows(
     rows: list[Row] = []
     names = st.sampled_from(("s0", "s1", "s2", None))
     actions = st.sampled_from(("look", "go left", "Go  left", None))
-    extra = draw(st.sets(st.sampled_from(("valid", "role", "tokens")))) if optional else set()
+    extra = draw(st.sets(st.sampled_from(("valid", "role", "tokens", "trains")))) if optional else set()
     for task in range(draw(st.integers(1, max_tasks))):
         for attempt in range(draw(st.integers(min_attempts, max_attempts))):
             length = draw(st.integers(1, max_steps))
@@ -211,6 +214,8 @@ def step_rows(
                     row["role"] = draw(st.sampled_from(("planner", "solver", None)))
                 if "tokens" in extra:
                     row["tokens"] = draw(st.integers(1, 9))
+                if "trains" in extra:
+                    row["trains"] = draw(st.booleans())
                 rows.append(row)
     return draw(st.permutations(rows))
 

@@ -1,17 +1,19 @@
 """A pretrained model on ALFWorld's real games: as it comes, after imitation, after GRPO, GiGPO and HGPO.
 
     python -m benchmarks.alfworld --model PATH --games PATH --out FOLDER [--stage start|methods|report|all]
-                                  [--minutes 9] [--methods grpo,gigpo,hgpo] [--updates N] [--set NAME=VALUE ...]
+                                  [--seed 0] [--key observation|situation] [--minutes 9] [--updates N]
+                                  [--methods grpo,gigpo,hgpo] [--skip-base] [--set NAME=VALUE ...]
                                   [--results FOLDER] [--picture FILE] [--notes FILE] [--name NAME]
     python -m benchmarks.alfworld --games PATH --pack FILE.tar.xz
 
 `--stage start` evaluates the model on valid_seen (140 games) and valid_unseen (134), lets it imitate a teacher that
 searches (`teacher.py`), and evaluates it again. `--stage methods` goes on from there with each method in a process of
-its own on the same device until `--minutes` are over, and evaluates each at the last mark of environment steps that
-all have reached. `--stage report` writes alfworld.json, alfworld.svg, rollouts of each method and their audit, some
-10 MB in all, into `--results`; the other stages end with it. A stage that is called again goes on where it was cut off;
-with `--updates 0`, methods are only evaluated. `--model tiny --small` tries all this in a minute. What was chosen, and
-why, stands in `settings.py`; `--set` changes a size.
+its own on the same device until each has made the steps at which methods are compared (75,000) or `--minutes` are over,
+and evaluates each there and, as time allows, at earlier marks. `--stage report` writes alfworld.json, alfworld.svg,
+rollouts of each method and their audit, some 10 MB in all, into `--results`; the other stages end with it. A stage that
+is called again goes on where it was cut off; with `--updates 0`, methods are only evaluated. `--model tiny --small`
+tries all this in a minute. What was chosen, and why, stands in `settings.py`; `--set` changes a size. Seeds may be
+pooled where the `settings` of their records are equal.
 
 `--games` is the folder that `alfworld-download` filled, or an archive of it, such as `--pack` writes.
 """
@@ -22,16 +24,17 @@ import argparse
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from benchmarks.alfworld.games import pack_games, unpacked_games
 from benchmarks.alfworld.methods import jobs_of, run_methods
 from benchmarks.alfworld.plot import picture
 from benchmarks.alfworld.recurrence import HEADING, SEE, audited, table, write_attempts
-from benchmarks.alfworld.settings import FULL, METHODS, SMALL, changed
+from benchmarks.alfworld.settings import FULL, METHODS, SMALL, Arm, Key, changed
 from benchmarks.alfworld.start import make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
 from groupwise.core.errors import ConfigError
@@ -67,19 +70,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.pack:
         print(f"{pack_games(unpacked_games(options.games), options.pack)} games in {options.pack}")
         return
-    sizes = changed(SMALL if options.small else FULL, options.changes)
+    arm = Arm(changed(SMALL if options.small else FULL, options.changes), seed=options.seed, key=options.key)
     options.out.mkdir(parents=True, exist_ok=True)
     if options.stage in ("start", "all"):
-        make_start(options.model, unpacked_games(options.games), options.out, sizes)
+        make_start(options.model, unpacked_games(options.games), options.out, arm, skip_base=options.skip_base)
     if options.stage in ("methods", "all"):
         if not start_checkpoint(options.out).is_dir():
             sys.exit(f"{options.out}: there is no start yet; run --stage start first")
-        run_methods(jobs_of(options, unpacked_games(options.games), sizes))
+        run_methods(jobs_of(options, unpacked_games(options.games), arm))
     given = sys.argv[1:] if arguments is None else arguments
     command = " ".join(["python -m benchmarks.alfworld", *(Path(word).name for word in given)])
-    found = summarise(options.out, sizes, name=options.name or Path(options.model).name, command=command)
+    name = options.name or Path(options.model).name
+    found = summarise(options.out, arm, name=name, command=command, commit=options.commit or _commit())
     print(sentences(found))
     report(options, found)
+
+
+def _commit() -> str:
+    """The commit of this code; empty where it is no git checkout."""
+    here = Path(__file__).parent
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
+    return asked.stdout.strip()
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -89,6 +100,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--games", type=Path, default=Path(os.environ.get("ALFWORLD_DATA", "")))
     parser.add_argument("--out", type=Path, default=Path("runs/alfworld"), help="checkpoints and journals, many GB")
     parser.add_argument("--results", type=Path, help="what is found; otherwise beside the runs")
+    parser.add_argument("--seed", type=int, default=0, help="of the start and of every method")
+    parser.add_argument("--key", choices=get_args(Key), default="observation", help="what makes two steps comparable")
+    parser.add_argument("--skip-base", action="store_true", help="do not evaluate the model as it comes")
+    parser.add_argument("--commit", default="", help="of this code, where it is no git checkout")
     parser.add_argument("--stage", choices=("start", "methods", "report", "all"), default="all")
     parser.add_argument("--minutes", type=float, default=9.0, help="of the stage methods, evaluation included")
     parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))

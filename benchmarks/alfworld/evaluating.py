@@ -36,20 +36,26 @@ def play_panels(run: Any, sizes: Sizes, seed: int, temperature: float) -> list[d
     return rows
 
 
-def repeated(run: Any, sizes: Sizes, before: Rows, *, until: float, keep: Callable[[Rows], None]) -> Rows:
-    """Play both panels at both temperatures, with one seed after another while time allows; the first always."""
+def play_in_turn(
+    run: Any,
+    sizes: Sizes,
+    before: Rows,
+    *,
+    settings: Sequence[tuple[int, float]],
+    until: float,
+    keep: Callable[[Rows], None],
+) -> None:
+    """Play both panels with each seed and temperature that was not played before, while time allows; once always."""
     rows, seconds = list(before), 0.0
-    for seed in range(sizes.evaluation_seeds):
-        for temperature in TEMPERATURES:
-            if any((row["seed"], row["temperature"]) == (seed, temperature) for row in rows):
-                continue
-            if rows and time.time() + 1.2 * seconds > until:
-                return rows
-            began = time.time()
-            rows += play_panels(run, sizes, seed, temperature)
-            seconds = time.time() - began
-            keep(rows)
-    return rows
+    for seed, temperature in settings:
+        if any((row["seed"], row["temperature"]) == (seed, temperature) for row in rows):
+            continue
+        if rows and time.time() + 1.2 * seconds > until:
+            return
+        began = time.time()
+        rows += play_panels(run, sizes, seed, temperature)
+        seconds = time.time() - began
+        keep(rows)
 
 
 def at_temperature(rows: Rows, temperature: float) -> Rows:

@@ -9,12 +9,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alfworld.evaluating import repeated, told_briefly
+from benchmarks.alfworld.evaluating import play_in_turn, told_briefly
 from benchmarks.alfworld.records import method_record, read_record, write_record
-from benchmarks.alfworld.settings import Sizes, run_settings
+from benchmarks.alfworld.settings import TEMPERATURES, Arm, Sizes, run_settings
 from benchmarks.alfworld.start import Clock, has_gpu, start_checkpoint
 
-RESERVE = 0.2
+RESERVE = 0.15
 """Share of the time that is left for the last evaluations."""
 KEPT = ("success", "steps", "valid", "zero_spread")
 """Metrics of the rollout that a curve keeps."""
@@ -42,7 +42,7 @@ def _nothing_yet(method: str) -> dict[str, Any]:
     return {"method": method, "seconds": {}, "curve": [], "marks": [], "evaluations": {}}
 
 
-def jobs_of(options: Any, games: Path, sizes: Sizes) -> list[dict[str, Any]]:
+def jobs_of(options: Any, games: Path, arm: Arm) -> list[dict[str, Any]]:
     """A job for each method; all share one deadline."""
     end = time.time() + 60 * options.minutes
     return [
@@ -51,7 +51,7 @@ def jobs_of(options: Any, games: Path, sizes: Sizes) -> list[dict[str, Any]]:
             "methods": options.methods,
             "folder": str(options.out),
             "games": str(games),
-            "sizes": sizes,
+            "arm": arm,
             "updates": options.updates,
             "train_until": end - RESERVE * 60 * options.minutes,
             "until": end,
@@ -65,11 +65,11 @@ def go_on(job: Mapping[str, Any]) -> None:
     from groupwise.recipes.run_file import decode_run
     from groupwise.training.run import open_run
 
-    folder, sizes, method = Path(job["folder"]), job["sizes"], job["method"]
+    folder, arm, method = Path(job["folder"]), job["arm"], job["method"]
     path = method_record(folder, method)
     record = read_record(path)
     clock = Clock(record["seconds"])
-    content = run_settings(str(start_checkpoint(folder)), job["games"], sizes, method=method, on_gpu=has_gpu())
+    content = run_settings(str(start_checkpoint(folder)), job["games"], arm, method=method, on_gpu=has_gpu())
     run = open_run(decode_run(content), folder / method)
     clock.lap("open")
     try:
@@ -80,28 +80,46 @@ def go_on(job: Mapping[str, Any]) -> None:
         write_record(path, record)
     number = _common_update(folder, job["methods"], method)
     clock.lap("wait")
-    _load(run, number)
-
-    def keep(rows: Any) -> None:
-        record["evaluations"][str(number)] = rows
-        write_record(path, record)
-
-    rows = repeated(run, sizes, record["evaluations"].get(str(number), []), until=job["until"], keep=keep)
+    _evaluate(run, number, job, record, path)
     clock.lap("evaluate")
     write_record(path, record)
+    rows = record["evaluations"][str(number)]
     print(f"{method} after update {number}: {told_briefly(rows)}", file=sys.stderr, flush=True)
 
 
+def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
+    """Play the panels after update `number`, then after earlier marks, then the first again, as long as time allows."""
+    sizes = job["arm"].sizes
+    earlier = [mark["update"] for mark in record["marks"] if mark["update"] < number]
+    every = [(seed, temperature) for seed in range(sizes.evaluation_seeds) for temperature in TEMPERATURES]
+    # From the last mark back, every second one: halves of the way say more than neighbours.
+    turns = [(number, every[:1]), *((update, every[:1]) for update in earlier[::-2]), (number, every)]
+    for update, settings in turns:
+
+        def keep(rows: Any, update: int = update) -> None:
+            record["evaluations"][str(update)] = rows
+            write_record(path, record)
+
+        before = record["evaluations"].get(str(update), [])
+        if update != number and time.time() + 1.2 * record["seconds"].get("panels", 0.0) > job["until"]:
+            continue
+        _load(run, update)
+        began = time.time()
+        play_in_turn(run, sizes, before, settings=settings, until=job["until"], keep=keep)
+        record["seconds"].setdefault("panels", round(time.time() - began, 2))
+
+
 def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
-    from groupwise.training.loop import make_update, resumed
+    from groupwise.training.loop import make_update
+    from groupwise.training.resume import resume
     from groupwise.training.watcher import Watchers
 
-    curve, marks, sizes = record["curve"], record["marks"], job["sizes"]
-    done = resumed(run) or 0
+    curve, marks, sizes = record["curve"], record["marks"], job["arm"].sizes
+    done = resume(run) or 0
     del curve[done:]
     marks[:] = [mark for mark in marks if mark["update"] <= done]
     last = time.time()
-    while time.time() < job["train_until"] and (job["updates"] is None or len(curve) < job["updates"]):
+    while not _is_done(curve, job) and time.time() < job["train_until"]:
         update = make_update(run, len(curve) + 1, Watchers([]))
         curve.append(_point(update.metrics, curve[-1]["total_steps"] if curve else 0))
         if _mark_of(curve[-1], sizes) > (marks[-1]["mark"] if marks else 0):
@@ -113,6 +131,13 @@ def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path)
         last = now
     if curve and (not marks or marks[-1]["update"] < len(curve)):
         _keep_mark(run, curve, marks, sizes)
+
+
+def _is_done(curve: Sequence[Mapping[str, float]], job: Mapping[str, Any]) -> bool:
+    """Whether a method has made its updates, or its steps where no number of updates was asked for."""
+    if job["updates"] is not None:
+        return len(curve) >= job["updates"]
+    return bool(curve) and curve[-1]["total_steps"] >= job["arm"].sizes.compare_at
 
 
 def _point(metrics: Mapping[str, float], steps_before: int) -> dict[str, float]:
@@ -135,7 +160,7 @@ def _keep_mark(run: Any, curve: Sequence[Mapping[str, float]], marks: list[dict[
     from groupwise.training.checkpoint import save_checkpoint
 
     before = [run.checkpoints / f"{mark['update']:04d}" for mark in marks]
-    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict()}
+    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
     save_checkpoint(run.checkpoints, len(curve), run.learner, run.tokenizer, state)
     point = curve[-1]
     marks.append({"mark": _mark_of(point, sizes), "update": len(curve), "total_steps": point["total_steps"]})

@@ -11,17 +11,20 @@ penalty, divided by its own deviation, is all that is left to learn from. With i
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
 
 from groupwise.core.errors import ConfigError, nearest
 
 METHODS = ("grpo", "gigpo", "hgpo")
 SPLITS = {"valid_seen": "validation", "valid_unseen": "test"}
 """ALFWorld's name of each panel that is measured, and ours."""
-SEED = 0
+Key = Literal["observation", "situation"]
+"""What makes two steps comparable: what the game said last, as in GiGPO's and HGPO's releases, or what is visible."""
 
 ENGINE: Mapping[str, Any] = {"precision": "bfloat16", "decoding": "auto", "memory": 0.12}
 """The section [engine], on a GPU: three methods share its memory, 140 attempts of some 3,000 tokens each."""
@@ -79,12 +82,15 @@ class Sizes:
     """Most distinct tokens in a micro-batch; a megabyte each, and three methods share a device."""
     mark: int = 15_000
     """Environment steps between marks, at which weights are kept, so that methods can be compared at equal steps."""
+    compare_at: int = 75_000
+    """Environment steps after which a method stops and is evaluated: the same for every seed, so that seeds can be
+    pooled. A run that time cuts off before is evaluated at the last mark that all its methods have reached."""
     evaluation_tasks: int = 1000
     """Most games of each panel; all of them, 140 and 134."""
     evaluation_steps: int = 50
     """Steps of an attempt in evaluation, as everybody has it."""
-    evaluation_seeds: int = 3
-    """Most repetitions of the last evaluations, as time allows."""
+    evaluation_seeds: int = 1
+    """Most repetitions of the last evaluation, as time allows. One, since seeds of training differ far more."""
 
 
 FULL = Sizes()
@@ -100,6 +106,7 @@ SMALL = Sizes(
     minibatches=1,
     token_budget=4096,
     mark=12,
+    compare_at=32,
     evaluation_tasks=2,
     evaluation_steps=4,
     evaluation_seeds=1,
@@ -116,8 +123,30 @@ def changed(sizes: Sizes, changes: Sequence[str]) -> Sizes:
     return replace(sizes, **{name: type(getattr(sizes, name))(value) for name, value in values.items()})
 
 
-def run_settings(model: str, games: str, sizes: Sizes, *, method: str, on_gpu: bool) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Arm:
+    """One measurement: all methods from one start."""
+
+    sizes: Sizes
+    """How much of everything."""
+    seed: int = 0
+    """Seed of the start, of the teacher's detours and of every run."""
+    key: Key = "observation"
+    """What makes two steps comparable."""
+
+
+def settings_hash(arm: Arm, *, methods: Sequence[str], on_gpu: bool) -> str:
+    """Digest of everything that a measurement's numbers follow from, but the seed: only equal ones may be pooled."""
+    runs = {method: run_settings("", "", replace(arm, seed=0), method=method, on_gpu=on_gpu) for method in methods}
+    for content in runs.values():
+        del content["threads"]  # of the machine, not of the measurement
+    written = json.dumps([asdict(arm.sizes), runs, TEMPERATURES], sort_keys=True)
+    return hashlib.sha256(written.encode()).hexdigest()[:16]
+
+
+def run_settings(model: str, games: str, arm: Arm, *, method: str, on_gpu: bool) -> dict[str, Any]:
     """The run of a method, as a run file would say it; the model is a folder, a hub's name, or `tiny`."""
+    sizes = arm.sizes
     learner = {
         "learning_rate": sizes.learning_rate,
         "minibatches": sizes.minibatches,
@@ -126,10 +155,10 @@ def run_settings(model: str, games: str, sizes: Sizes, *, method: str, on_gpu: b
         **(LEARNER if on_gpu else {}),
     }
     content: dict[str, Any] = {
-        "seed": SEED,
+        "seed": arm.seed,
         "threads": max((os.cpu_count() or 1) // 4, 1),
         "algorithm": {"recipe": method, **CREDIT.get(method, {}), "loss": dict(LOSS)},
-        "env": {"kind": "alfworld", "path": games, "max_steps": sizes.max_steps},
+        "env": {"kind": "alfworld", "path": games, "max_steps": sizes.max_steps, "key": arm.key},
         "model": dict(TINY) if model == "tiny" else {"kind": "pretrained", "path": model},
         "rollout": {
             "max_tokens": 20,

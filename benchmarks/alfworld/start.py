@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.alfworld.evaluating import Rows, play_panels, told_briefly
 from benchmarks.alfworld.records import read_record, start_record, write_record
-from benchmarks.alfworld.settings import TEMPERATURES, Sizes, run_settings
+from benchmarks.alfworld.settings import TEMPERATURES, Arm, Sizes, run_settings
 from benchmarks.alfworld.teacher import teach
 
 START = "start"
@@ -21,7 +21,7 @@ def start_checkpoint(folder: Path) -> Path:
     return folder / START / "checkpoints" / "0000"
 
 
-def make_start(model: str, games: Path, folder: Path, sizes: Sizes) -> dict[str, Any]:
+def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bool = False) -> dict[str, Any]:
     """Evaluate the model, let it imitate the teacher, evaluate it again; what was done before is not done again."""
     from groupwise.recipes.run_file import decode_run
     from groupwise.training.checkpoint import checkpoint_weights, save_checkpoint
@@ -30,11 +30,12 @@ def make_start(model: str, games: Path, folder: Path, sizes: Sizes) -> dict[str,
     path = start_record(folder)
     record = read_record(path) or {"seconds": {}}
     clock = Clock(record["seconds"])
-    content = run_settings(model, str(games), sizes, method="grpo", on_gpu=has_gpu())
+    sizes = arm.sizes
+    content = run_settings(model, str(games), arm, method="grpo", on_gpu=has_gpu())
     run = open_run(decode_run(content), folder / START)
     clock.lap("open")
     record["engine"] = type(run.engine).__name__
-    if "base" not in record:
+    if "base" not in record and not skip_base:
         record["base"] = _played(run, sizes)
         clock.lap("evaluate_base")
         write_record(path, record)
@@ -43,7 +44,8 @@ def make_start(model: str, games: Path, folder: Path, sizes: Sizes) -> dict[str,
         run.engine.load(checkpoint_weights(start_checkpoint(folder)), version=0)
     else:
         record |= _warm_start(run, sizes, clock)
-        save_checkpoint(run.checkpoints, 0, run.learner, run.tokenizer, {"seed": 0, "curriculum": {}})
+        state = {"seed": arm.seed, "curriculum": {}, "journal": run.journal.digest()}
+        save_checkpoint(run.checkpoints, 0, run.learner, run.tokenizer, state)
         clock.lap("save")
         write_record(path, record)
     if "warm_start" not in record:
@@ -78,7 +80,7 @@ def _warm_start(run: Any, sizes: Sizes, clock: Clock) -> dict[str, Any]:
 
 
 def _played(run: Any, sizes: Sizes) -> list[dict[str, Any]]:
-    return [row for temperature in TEMPERATURES for row in play_panels(run, sizes, 0, temperature)]
+    return play_panels(run, sizes, 0, TEMPERATURES[0])
 
 
 def _tell(when: str, rows: Rows) -> None:

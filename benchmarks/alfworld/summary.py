@@ -12,13 +12,13 @@ from typing import Any
 from benchmarks.alfworld.evaluating import at_temperature, paired, summed_up
 from benchmarks.alfworld.methods import common_updates
 from benchmarks.alfworld.records import method_record, read_record, start_record
-from benchmarks.alfworld.settings import LOSS, METHODS, PAPERS, SPLITS, TEMPERATURES, Sizes, run_settings
+from benchmarks.alfworld.settings import LOSS, METHODS, PAPERS, SPLITS, TEMPERATURES, Arm, run_settings, settings_hash
 from benchmarks.alfworld.start import has_gpu
 
 STARTS = {"base": "as it comes", "warm_start": "after imitation"}
 
 
-def summarise(folder: Path, sizes: Sizes, *, name: str, command: str) -> dict[str, Any]:
+def summarise(folder: Path, arm: Arm, *, name: str, command: str, commit: str) -> dict[str, Any]:
     """What the records in a folder amount to, whether or not all stages are there."""
     start = read_record(start_record(folder))
     records = {method: read_record(method_record(folder, method)) for method in METHODS}
@@ -30,12 +30,16 @@ def summarise(folder: Path, sizes: Sizes, *, name: str, command: str) -> dict[st
         **{m: found for m, found in rows.items() if found},
     }
     usual, sampled = TEMPERATURES
-    content = run_settings(name, "", sizes, method="hgpo", on_gpu=has_gpu())
+    content = run_settings(name, "", arm, method="hgpo", on_gpu=has_gpu())
     return {
         "command": command,
         "model": name,
+        "commit": commit,
+        "seed": arm.seed,
+        "key": arm.key,
+        "settings": settings_hash(arm, methods=METHODS, on_gpu=has_gpu()),
         **_machine(),
-        "sizes": asdict(sizes),
+        "sizes": asdict(arm.sizes),
         **{section: content.get(section) for section in ("engine", "rollout", "training")},
         "loss": dict(LOSS),
         "start": {name: start.get(name) for name in ("imitated", "seconds")},
@@ -50,6 +54,7 @@ def summarise(folder: Path, sizes: Sizes, *, name: str, command: str) -> dict[st
                 "made": {"updates": len(record["curve"]), "total_steps": record["curve"][-1]["total_steps"]},
                 "seconds": record["seconds"],
                 "curve": record["curve"],
+                "by_mark": _by_mark(record),
             }
             for method, record in records.items()
         },
@@ -66,6 +71,16 @@ def summarise(folder: Path, sizes: Sizes, *, name: str, command: str) -> dict[st
         "papers": {"model": "Qwen2.5-1.5B-Instruct", "source": "arXiv:2602.22817", "success": PAPERS},
         "solved": {name: _solved(at_temperature(found, usual)) for name, found in rows.items()},
     }
+
+
+def _by_mark(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Success on both panels at each mark that was played, with the tasks that were solved."""
+    rows_at = {mark["update"]: record["evaluations"].get(str(mark["update"]), []) for mark in record["marks"]}
+    return [
+        {**mark, "success": summed_up(at_temperature(rows_at[mark["update"]], TEMPERATURES[0]))}
+        for mark in record["marks"]
+        if rows_at[mark["update"]]
+    ]
 
 
 def _compared(names: Sequence[str]) -> list[tuple[str, str]]:

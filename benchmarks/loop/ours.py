@@ -84,7 +84,8 @@ def config(job: Job) -> RunConfig:
             "env": {"kind": "benchmarks.loop.task:ShownLookup", "examples": job.examples},
             "rewards": [{"kind": "benchmarks.loop.ours:Mentioned"}],
             "model": {"kind": "pretrained", "path": job.model},
-            "rollout": {"max_tokens": job.max_tokens, "plan": {"kind": "flat", "attempts": ATTEMPTS}},
+            # Its task is none of the catalogue's, and would run in a worker; the other trainer's runs in its process.
+            "rollout": {"max_tokens": job.max_tokens, "plan": {"kind": "flat", "attempts": ATTEMPTS}, "workers": 0},
             "training": {
                 "updates": job.warm + job.updates,
                 "tasks": job.tasks,

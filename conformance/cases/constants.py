@@ -51,7 +51,7 @@ CASES = [
     ),
     Case(
         name="all-correct-and-all-wrong-groups-get-zero",
-        why="The plain 0/1 form of a constant group (objectives 1.2 and 3.1, vectors T0 and TF).",
+        why="The plain 0/1 form of a constant group (numbers, Edges and GRPO, vectors T0 and TF).",
         method="grpo",
         columns=single_step(wrong=[0.0] * 8, correct=[1.0] * 8),
         expect=Zero(NOTICEABLE),
@@ -141,7 +141,7 @@ CASES = [
     ),
     Case(
         name="eight-identical-attempts-get-zero-under-salt",
-        why="Constant rewards leave no base credit, so merging edges leaves none either (agentic 4.1).",
+        why="Constant rewards leave no base credit, so merging edges leaves none either (numbers, SALT).",
         method="salt",
         columns=with_columns(HALLWAY, action=["go"] * 32),
         expect=Zero(),
@@ -149,7 +149,7 @@ CASES = [
     ),
     Case(
         name="equal-step-rewards-in-one-state-get-zero",
-        why=f"{_R2}; the group is the state, not the task (agentic 5.6).",
+        why=f"{_R2}; the group is the state, not the task (numbers, Step-GRPO).",
         method="step_grpo",
         columns=walk(**{f"a{i}": [("door", 0.7)] for i in range(8)}),
         expect=Zero(),
@@ -157,7 +157,7 @@ CASES = [
     ),
     Case(
         name="equal-turn-rewards-of-one-role-get-zero",
-        why="One distinct value only gives 0 (agentic 6.4, edge cases).",
+        why="One distinct value only gives 0 (numbers, MARS).",
         method="mars",
         columns=single_step(q=[SHAPED] * 14),
         expect=Zero(),
@@ -173,10 +173,10 @@ CASES = [
         trap=4,
     )
     for method, constant, source in [
-        ("mc_grpo", SHAPED, "std = 0 gives A = 0 (objectives 4.4)"),
-        ("ngrpo", 1.0, "all at the best reward, as the virtual member is (objectives 4.3, vector TF)"),
-        ("dgpo", 0.7, "zero-std groups have A = 0 (objectives 4.6)"),
-        ("a_grae", 0.7, "a modulator of GRPO keeps its zeros (objectives 4.1)"),
-        ("flow_grpo", SHAPED, "outcomes are compared as in GRPO (agentic 6.3)"),
+        ("mc_grpo", SHAPED, "std = 0 gives A = 0 (numbers, MC-GRPO)"),
+        ("ngrpo", 1.0, "all at the best reward, as the virtual member is (numbers, NGRPO, vector TF)"),
+        ("dgpo", 0.7, "zero-std groups have A = 0 (numbers, DGPO)"),
+        ("a_grae", 0.7, "a modulator of GRPO keeps its zeros (numbers, A-GRAE)"),
+        ("flow_grpo", SHAPED, "outcomes are compared as in GRPO (numbers, Flow-GRPO)"),
     ]
 ]

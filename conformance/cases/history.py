@@ -27,7 +27,7 @@ PLAIN = {"gamma": 1.0, "scale": "none"}
 CASES = [
     Case(
         name="each-level-asks-for-one-more-equal-state",
-        why="C_k = (s_{t-k}, ..., s_t), nested groups (agentic 2.3).",
+        why="C_k = (s_{t-k}, ..., s_t), nested groups (numbers, HGPO).",
         method="hgpo",
         options=PLAIN,
         columns=SHARED_PAST,
@@ -39,7 +39,7 @@ CASES = [
     ),
     Case(
         name="depth-bounds-the-levels",
-        why="Levels run from 0 to K (agentic 2.3); here K = 1.",
+        why="Levels run from 0 to K (numbers, HGPO); here K = 1.",
         method="hgpo",
         options={**PLAIN, "depth": 1},
         columns=SHARED_PAST,
@@ -49,7 +49,7 @@ CASES = [
     ),
     Case(
         name="alpha-zero-weighs-all-levels-alike",
-        why="w_k = (k + 1)^alpha (agentic 2.3) on the vector of 2.9.",
+        why="w_k = (k + 1)^alpha (numbers, HGPO) on the numbers of Routes.",
         method="hgpo",
         options={"gamma": 0.9, "scale": "none", "alpha": 0.0},
         columns=THREE_ROUTES,
@@ -59,7 +59,7 @@ CASES = [
     ),
     Case(
         name="alpha-two-leans-to-the-deeper-level",
-        why="w_k = (k + 1)^alpha (agentic 2.3) on the vector of 2.9.",
+        why="w_k = (k + 1)^alpha (numbers, HGPO) on the numbers of Routes.",
         method="hgpo",
         options={"gamma": 0.9, "scale": "none", "alpha": 2.0},
         columns=THREE_ROUTES,
@@ -69,7 +69,7 @@ CASES = [
     ),
     Case(
         name="a-level-of-equal-returns-counts-as-zero",
-        why="Average is not absent: the paper's sum keeps the level, the release drops it (agentic 2.4, point 4).",
+        why="Average is not absent: the paper keeps the level, the release drops it (numbers, HGPO released, point 4).",
         method="hgpo",
         options=PLAIN,
         columns=CONSTANT_LEVEL,
@@ -80,7 +80,7 @@ CASES = [
     ),
     Case(
         name="a-level-of-equal-returns-is-dropped-in-released-hgpo",
-        why="The release drops entries that are exactly 0 and renormalises (agentic 2.4, point 4).",
+        why="The release drops entries that are exactly 0 and renormalises (numbers, HGPO released, point 4).",
         method="hgpo",
         options={**PLAIN, "reference": True},
         columns=CONSTANT_LEVEL,
@@ -91,7 +91,7 @@ CASES = [
     ),
     Case(
         name="repeat-visits-of-one-attempt-are-members",
-        why="Any time index, also of the same attempt (agentic 2.3); one could count each attempt once.",
+        why="Any time index, also of the same attempt (numbers, HGPO); one could count each attempt once.",
         method="hgpo",
         options={"gamma": 0.5, "scale": "none", "depth": 0},
         columns=walk(A=[("s", 0), ("s", 1)], B=[("s", 0)]),
@@ -102,7 +102,7 @@ CASES = [
     ),
     Case(
         name="actions-are-no-part-of-the-history",
-        why="Levels compare states only (agentic 2.3).",
+        why="Levels compare states only (numbers, HGPO).",
         method="hgpo",
         columns=with_columns(SHARED_PAST, action=[f"act {i}" for i in range(12)]),
         expect=Agrees(columns=SHARED_PAST, tolerance=DOUBLE),
@@ -110,7 +110,7 @@ CASES = [
     ),
     Case(
         name="a-level-of-two-has-z-scores-of-one",
-        why="The recipe's deviation divides by n, GiGPO's by n - 1 (agentic 2.4, point 10).",
+        why="The recipe's deviation divides by n, GiGPO's by n - 1 (numbers, HGPO released, point 10).",
         method="hgpo",
         options={"gamma": 1.0},
         columns=walk(A=[("s", 1)], B=[("s", 0)]),
@@ -139,7 +139,7 @@ CASES = [
     ),
     Case(
         name="a-return-reaches-over-a-missing-step",
-        why="The return-to-go runs over the recorded steps in order of their index (agentic 0.1).",
+        why="The return-to-go runs over the recorded steps in order of their index (numbers, Notation).",
         method="hgpo",
         options={"gamma": 0.5, "scale": "none", "depth": 0},
         columns=rows(

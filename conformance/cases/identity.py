@@ -93,7 +93,7 @@ CASES = [
     ),
     Case(
         name="equal-states-of-two-tasks-are-not-compared-under-hgpo",
-        why="Groups of every level belong to one task (agentic 2.3; R5).",
+        why="Groups of every level belong to one task (numbers, HGPO; R5).",
         method="hgpo",
         columns=join(THREE_ROUTES, OTHER_ROUTES),
         expect=Agrees(columns=THREE_ROUTES, pairs=NINE, tolerance=DOUBLE),
@@ -109,18 +109,10 @@ CASES = [
     ),
     Case(
         name="equal-edges-of-two-tasks-are-not-merged",
-        why="One graph per prompt (agentic 4.1).",
+        why="One graph per prompt (numbers, SALT).",
         method="salt",
         columns=join(SHARED_EDGES, with_columns(SHARED_EDGES, task=["r"] * 11, reward=[0] * 10 + [7])),
         expect=Agrees(columns=SHARED_EDGES, pairs=[(i, i) for i in range(11)], tolerance=DOUBLE),
-        trap=8,
-    ),
-    Case(
-        name="the-same-role-in-two-games-is-not-compared",
-        why="Means are per player and game (agentic 6.4).",
-        method="mars",
-        columns=with_columns(single_step(chess=[1.0, 0.0], poker=[50.0, 10.0]), role=["white"] * 4),
-        expect=Values([0.5, -0.5, 20.0, -20.0], DOUBLE),
         trap=8,
     ),
     Case(
@@ -135,7 +127,7 @@ CASES = [
     ),
     Case(
         name="the-episode-return-is-the-sum-of-the-rewards",
-        why="Without an outcome column R(tau) is the sum of the step rewards (agentic 0.1).",
+        why="Without an outcome column R(tau) is the sum of the step rewards (numbers, Notation).",
         method="dr_grpo",
         columns=walk(A=[("x", 1), ("y", 2)], B=[("x", 0), ("y", 1)]),
         # 3 and 1: mean 2.
@@ -143,7 +135,7 @@ CASES = [
     ),
     Case(
         name="an-outcome-column-takes-the-place-of-the-sum",
-        why="Where the outcome is recorded it is the episode score, whatever the step rewards add up to (agentic 0.3).",
+        why="A recorded outcome is the episode score, whatever the step rewards add up to (numbers, Notation).",
         method="dr_grpo",
         columns=with_columns(walk(A=[("x", 1), ("y", 2)], B=[("x", 0), ("y", 1)]), outcome=[0, 0, 1, 1]),
         expect=Values([-0.5, -0.5, 0.5, 0.5], SINGLE),

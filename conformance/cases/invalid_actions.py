@@ -13,7 +13,7 @@ STUMBLE = with_columns(walk(A=[("s0", 0), ("s1", 1)], B=[("s0", 0), ("s1", 0)]),
 CASES = [
     Case(
         name="a-penalty-is-not-discounted-back-under-hgpo",
-        why="The penalty is subtracted after discounting, from the invalid step alone (agentic 2.4, point 9).",
+        why="The penalty is taken off after discounting, from its step alone (numbers, HGPO released, point 9).",
         method="hgpo",
         options={"gamma": 0.9, "scale": "none", "depth": 0},
         columns=STUMBLE,
@@ -23,7 +23,7 @@ CASES = [
     ),
     Case(
         name="a-penalty-lowers-the-step-return-alone-under-gigpo",
-        why="We leave the episode score as it is, the release lowers it in the same row (agentic 3.3).",
+        why="We leave the episode score as it is, the release lowers it in the same row (numbers, GiGPO released).",
         method="gigpo",
         options={"gamma": 0.9, "scale": "none"},
         columns=STUMBLE,
@@ -34,7 +34,7 @@ CASES = [
     ),
     Case(
         name="a-penalty-lowers-the-episode-score-of-its-row-in-released-gigpo",
-        why="So rows of one attempt can have different episode scores (agentic 3.3, order of penalties).",
+        why="So rows of one attempt can have different episode scores (numbers, GiGPO released).",
         method="gigpo",
         options={"gamma": 0.9, "scale": "none", "reference": True},
         columns=STUMBLE,
@@ -45,7 +45,7 @@ CASES = [
     ),
     Case(
         name="the-size-of-the-penalty-is-an-option",
-        why="0.1 by default, 0.01 for search (agentic 3.3).",
+        why="0.1 by default, 0.01 for search (numbers, GiGPO released).",
         method="hgpo",
         options={"gamma": 0.9, "scale": "none", "depth": 0, "invalid_penalty": 0.4},
         columns=STUMBLE,
@@ -55,7 +55,7 @@ CASES = [
     ),
     Case(
         name="without-a-penalty-validity-changes-nothing",
-        why="A penalty of 0 is no penalty (agentic 3.3).",
+        why="A penalty of 0 is no penalty (numbers, GiGPO released).",
         method="gigpo",
         options={"invalid_penalty": 0.0},
         columns=with_columns(THREE_ROUTES, valid=[True, False, True, False, False, True, True, False, True]),
@@ -64,7 +64,7 @@ CASES = [
     ),
     Case(
         name="all-valid-actions-are-as-good-as-no-column",
-        why="Without the column every action is valid (agentic 3.3).",
+        why="Without the column every action is valid (numbers, GiGPO released).",
         method="hgpo",
         columns=with_columns(THREE_ROUTES, valid=[True] * 9),
         expect=Agrees(columns=THREE_ROUTES, tolerance=DOUBLE),

@@ -7,7 +7,7 @@ from conformance.expectations import ANY_EPS, DOUBLE, SINGLE, SIX_DECIMALS, Agre
 from conformance.tables import rows, single_step, walk
 
 PAIR_AND_LONE = single_step(p=[1.0, 0.0], q=[0.7])
-_RAW = "verl, SkyRL and Trinity pass the raw reward, TRL refuses the set-up, we give 0 (R3; objectives 1.2)"
+_RAW = "verl, SkyRL and Trinity pass the raw reward, TRL refuses the set-up, we give 0 (R3; numbers, Edges)"
 
 FORK = walk(A=[("door", 0), ("hall", 1)], B=[("door", 0), ("roof", 0)])
 """Two attempts that share their first state and part ways."""
@@ -44,7 +44,7 @@ CASES = [
     ),
     Case(
         name="a-lone-attempt-has-no-others-to-average",
-        why=f"{_RAW}; leave-one-out has an empty mean (objectives 3.3: G = 1 gives 0).",
+        why=f"{_RAW}; leave-one-out has an empty mean (numbers, RLOO: G = 1 gives 0).",
         method="rloo",
         columns=PAIR_AND_LONE,
         expect=Values([1.0, -1.0, 0.0], SINGLE),
@@ -61,7 +61,7 @@ CASES = [
     ),
     Case(
         name="a-lone-attempt-is-held-against-the-virtual-best",
-        why="The release passes the raw reward for G = 1, we use the two-element virtual group (objectives 4.3).",
+        why="The release passes the raw reward for G = 1, we use the two-element virtual group (numbers, NGRPO).",
         method="ngrpo",
         columns=single_step(q=[0.0]),
         # {0, 1}: mean 0.5, sample std 0.707107: -0.5 / 0.707108.
@@ -71,7 +71,7 @@ CASES = [
     ),
     Case(
         name="a-lone-attempt-keeps-its-reward-in-released-ngrpo",
-        why="reference=True reproduces the release: mean 0 and std 1 for G = 1 (objectives 4.3).",
+        why="reference=True reproduces the release: mean 0 and std 1 for G = 1 (numbers, NGRPO).",
         method="ngrpo",
         options={"reference": True},
         columns=single_step(q=[0.4]),
@@ -81,7 +81,7 @@ CASES = [
     ),
     Case(
         name="lone-attempts-still-learn-from-the-batch",
-        why="REINFORCE++ whitens over the batch and needs no group, so G = 1 has a signal (objectives 3.4).",
+        why="REINFORCE++ whitens over the batch and needs no group, so G = 1 has a signal (numbers, REINFORCE++).",
         method="reinforce_pp",
         columns=single_step(p=[1.0], q=[0.0]),
         # mean 0.5, sample variance 0.5: +-0.5 / sqrt(0.5).
@@ -90,7 +90,7 @@ CASES = [
     ),
     Case(
         name="a-batch-of-one-token-gets-zero",
-        why="One token has no variance; others raise here, we give 0 (objectives 3.4: at least 2 tokens).",
+        why="One token has no variance; others raise here, we give 0 (numbers, REINFORCE++: at least 2 tokens).",
         method="reinforce_pp",
         columns=single_step(p=[1.0]),
         expect=Zero(),
@@ -99,7 +99,7 @@ CASES = [
     ),
     Case(
         name="a-state-seen-once-gets-zero-under-hgpo",
-        why="Clusters with one member are skipped, and no level left gives 0 (agentic 2.4, points 2 and 5).",
+        why="Clusters with one member are skipped, and no level left gives 0 (numbers, HGPO released, points 2 and 5).",
         method="hgpo",
         columns=FORK,
         expect=Zero(rows=[1, 3]),
@@ -107,7 +107,7 @@ CASES = [
     ),
     Case(
         name="all-distinct-states-get-zero-under-hgpo",
-        why="With no state in common there is nothing to compare (agentic 9, invariants).",
+        why="With no state in common there is nothing to compare (numbers, Relations).",
         method="hgpo",
         columns=walk(A=[("a", 0), ("b", 3)], B=[("c", 1), ("d", 0)], C=[("e", 7)]),
         expect=Zero(),
@@ -115,7 +115,7 @@ CASES = [
     ),
     Case(
         name="a-state-seen-once-keeps-the-episode-part-under-gigpo",
-        why="One member of a step group gives 0, the episode term stays (agentic 3.3 and 3.9, step C1).",
+        why="One member of a step group gives 0, the episode term stays (numbers, GiGPO released and Routes, step C1).",
         method="gigpo",
         options={"gamma": 1.0, "scale": "none"},
         columns=FORK,
@@ -125,7 +125,7 @@ CASES = [
     ),
     Case(
         name="a-state-seen-once-gets-zero-under-step-grpo",
-        why="The group of a step is its prompt; one sample of it is no group (agentic 5.6 with 0.2).",
+        why="The group of a step is its prompt; one sample of it is no group (numbers, Step-GRPO and Edges).",
         method="step_grpo",
         columns=FORK,
         expect=Zero(rows=[1, 3]),
@@ -133,7 +133,7 @@ CASES = [
     ),
     Case(
         name="a-role-with-one-turn-gets-zero",
-        why="One distinct value only gives 0 (agentic 6.4, edge cases).",
+        why="One distinct value only gives 0 (numbers, MARS).",
         method="mars",
         columns=rows(
             "task attempt index reward role",

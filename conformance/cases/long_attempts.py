@@ -33,7 +33,7 @@ CASES = [
     ),
     Case(
         name="leaving-one-out-leaves-out-the-attempt-not-the-row",
-        why="The baseline is the mean of the other attempts (objectives 3.3); over rows a win is held against itself.",
+        why="The baseline is the mean of the other attempts (numbers, RLOO); over rows a win is held against itself.",
         method="rloo",
         columns=LONG_WIN,
         # win: 1 - 0; lose: 0 - 1. Over rows: 1 - 2/3 and 0 - 1.
@@ -42,7 +42,7 @@ CASES = [
     ),
     Case(
         name="the-group-baseline-before-whitening-is-over-attempts",
-        why=f"{_R4}: REINFORCE++-baseline first subtracts the mean of the group's responses (objectives 3.4).",
+        why=f"{_R4}: REINFORCE++-baseline first subtracts the mean of the group's responses (numbers, REINFORCE++).",
         method="reinforce_pp_baseline",
         columns=LONG_WIN_AND_PAIR,
         # values 0.5 x3, -0.5; 0.5, -0.5: mean 1/6, sample variance 0.266667. Over rows the second group would get +-1.
@@ -51,7 +51,7 @@ CASES = [
     ),
     Case(
         name="statistics-over-rows-can-be-asked-for",
-        why="verl-agent and AgentFlow average over rows by default, we on request (agentic 6.3): 1.2910 and -0.6455.",
+        why="verl-agent and AgentFlow average over rows, we on request (numbers, Flow-GRPO): 1.2910 and -0.6455.",
         method="grpo",
         options={"average": "step"},
         columns=finished({("q", "win"): (2, 1.0), ("q", "lose"): (4, 0.0)}),
@@ -62,7 +62,7 @@ CASES = [
     ),
     Case(
         name="a-mean-over-rows-can-be-asked-for",
-        why="verl-agent averages over rows by default, we on request (agentic 3.3).",
+        why="verl-agent averages over rows by default, we on request (numbers, GiGPO released).",
         method="dr_grpo",
         options={"average": "step"},
         columns=LONG_WIN,

@@ -12,7 +12,7 @@ _F64 = "Our statistics are in double precision, those of most trainers in single
 CASES = [
     Case(
         name="a-thousand-added-to-every-reward-changes-nothing",
-        why="Adding a constant to a group leaves its z-scores (agentic 9, invariants).",
+        why="Adding a constant to a group leaves its z-scores (numbers, Relations).",
         method="grpo",
         columns=single_step(q=[1000.0 + reward for reward in T1]),
         expect=Values(by_reward(T1, 1.620182, -0.540061), ANY_EPS),
@@ -20,7 +20,7 @@ CASES = [
     ),
     Case(
         name="ten-million-added-to-every-reward-changes-nothing",
-        why=f"{_F64}, where the mean of 1e7 + 0.25 is 1e7 (agentic 9, invariants).",
+        why=f"{_F64}, where the mean of 1e7 + 0.25 is 1e7 (numbers, Relations).",
         method="grpo",
         columns=single_step(q=[1e7 + reward for reward in T1]),
         expect=Values(by_reward(T1, 1.620182, -0.540061), ANY_EPS),

@@ -10,35 +10,35 @@ from conformance.tables import walk, with_columns, without
 CASES = [
     Case(
         name="two-missing-states-are-not-equal-under-gigpo",
-        why="A missing state is not comparable, so only the episode part remains (agentic 0.3, anchor_obs; R5).",
+        why="A missing state is not comparable, so only the episode part remains (numbers, Notation; R5).",
         method="gigpo",
         columns=walk(A=[(None, 1)], B=[(None, 0)]),
         expect=Values([0.7071, -0.7071], FOUR_DECIMALS),
     ),
     Case(
         name="two-missing-states-are-not-equal-under-step-grpo",
-        why="The group is the state; without one there is no group (agentic 5.6).",
+        why="The group is the state; without one there is no group (numbers, Step-GRPO).",
         method="step_grpo",
         columns=walk(A=[(None, 1)], B=[(None, 0)]),
         expect=Zero(),
     ),
     Case(
         name="no-state-column-leaves-grpo-of-gigpo",
-        why="GiGPO without anchor states is its episode term (agentic 3.2).",
+        why="GiGPO without anchor states is its episode term (numbers, GiGPO).",
         method="gigpo",
         columns=without(THREE_ROUTES, "state"),
         expect=Agrees(method="grpo", options={}, tolerance=DOUBLE),
     ),
     Case(
         name="no-state-column-leaves-nothing-of-hgpo",
-        why="With no entry left the credit is 0 (agentic 2.4, point 5).",
+        why="With no entry left the credit is 0 (numbers, HGPO released, point 5).",
         method="hgpo",
         columns=without(THREE_ROUTES, "state"),
         expect=Zero(),
     ),
     Case(
         name="a-missing-state-breaks-the-history-of-later-steps",
-        why="A level with a missing state in its window does not exist (agentic 2.3: defined states only).",
+        why="A level with a missing state in its window does not exist (numbers, HGPO: defined states only).",
         method="hgpo",
         options={"gamma": 1.0, "scale": "none"},
         columns=walk(
@@ -60,7 +60,7 @@ CASES = [
     ),
     Case(
         name="a-step-without-a-state-is-not-merged",
-        why="An edge needs its states; a step without one keeps the base credit (agentic 4.1).",
+        why="An edge needs its states; a step without one keeps the base credit (numbers, SALT).",
         method="salt",
         columns=with_columns(SHARED_EDGES, state=["s0", None, "s2"] * 2 + ["s0", "s1"] + ["s0", None, "s2"]),
         # Every window that holds the missing state keeps +-0.8660. So does edge a, whose next state differs or is

@@ -1,4 +1,4 @@
-"""Published numbers of the step-level methods: HGPO, GiGPO, SALT, Flow-GRPO, MARS, Step-GRPO (agentic)."""
+"""Published numbers of HGPO, GiGPO, SALT, Flow-GRPO, MARS and Step-GRPO (see docs/methods/numbers.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ THREE_ROUTES = walk(
     B=[("s0", 0), ("s1", 0)],
     C=[("s0", 0), ("s3", 0), ("s1", 0), ("s2", 10)],
 )
-"""The data of agentic 2.9 and 3.9. With gamma 0.9 the returns are 8.1, 9, 10; 0, 0; 7.29, 8.1, 9, 10."""
+"""The data of numbers, Routes. With gamma 0.9 the returns are 8.1, 9, 10; 0, 0; 7.29, 8.1, 9, 10."""
 
 SHARED_EDGES = rows(
     "task attempt index state action reward",
@@ -20,7 +20,7 @@ SHARED_EDGES = rows(
     *(("q", "T3", t, s, a, r) for t, (s, a, r) in enumerate([("s0", "a", 0), ("s1", "e", 0)])),
     *(("q", "T4", t, s, a, r) for t, (s, a, r) in enumerate([("s0", "a", 0), ("s1", "b", 0), ("s2", "f", 0)])),
 )
-"""The vector of agentic 4.1: rewards 1, 1, 0, 0; edge a in all four, b in three, the others in one."""
+"""The vector of numbers, SALT: rewards 1, 1, 0, 0; edge a in all four, b in three, the others in one."""
 
 TURNS = rows(
     "task attempt index reward",
@@ -29,12 +29,12 @@ TURNS = rows(
     ("q", "B", 0, -0.5),
     ("q", "B", 1, -0.5),
 )
-"""Rewards of mean 0 whose returns are 1.0, 0.8 and -1.0, -0.5 (agentic 6.4)."""
+"""Rewards of mean 0 whose returns are 1.0, 0.8 and -1.0, -0.5 (numbers, MARS)."""
 
 CASES = [
     Case(
         name="three-routes-under-hgpo-with-z-scores",
-        why="Vector of agentic 2.9, paper weights, population deviation.",
+        why="Vector of numbers, Routes, paper weights, population deviation.",
         method="hgpo",
         options={"gamma": 0.9},
         columns=THREE_ROUTES,
@@ -44,7 +44,7 @@ CASES = [
     ),
     Case(
         name="three-routes-under-hgpo-with-the-mean-alone",
-        why="Vector of agentic 2.9, paper weights, mean only.",
+        why="Vector of numbers, Routes, paper weights, mean only.",
         method="hgpo",
         options={"gamma": 0.9, "scale": "none"},
         columns=THREE_ROUTES,
@@ -54,7 +54,7 @@ CASES = [
     ),
     Case(
         name="three-routes-under-hgpo-with-the-released-weights",
-        why="Vector of agentic 2.9: the release weighs level k with (k + 2)^alpha (2.4, point 3).",
+        why="numbers, Routes: the release weighs level k with (k + 2)^alpha (numbers, HGPO released, point 3).",
         method="hgpo",
         options={"gamma": 0.9, "reference": True},
         columns=THREE_ROUTES,
@@ -65,7 +65,7 @@ CASES = [
     ),
     Case(
         name="three-routes-under-hgpo-with-the-released-weights-and-the-mean-alone",
-        why="Vector of agentic 2.9, released weights, mean only.",
+        why="Vector of numbers, Routes, released weights, mean only.",
         method="hgpo",
         options={"gamma": 0.9, "scale": "none", "reference": True},
         columns=THREE_ROUTES,
@@ -76,7 +76,7 @@ CASES = [
     ),
     Case(
         name="three-routes-under-hgpo-with-the-episode-as-one-more-entry",
-        why="The optional base group weighs 1 and level k then (k + 2)^alpha (agentic 2.4, points 3 and 6).",
+        why="The optional base group weighs 1 and level k then (k + 2)^alpha (numbers, HGPO released, points 3 and 6).",
         method="hgpo",
         options={"gamma": 0.9, "episode": True},
         columns=THREE_ROUTES,
@@ -90,7 +90,7 @@ CASES = [
     ),
     Case(
         name="three-routes-under-gigpo-with-z-scores",
-        why="Vector of agentic 3.9: episode statistics over attempts, sample deviation.",
+        why="Vector of numbers, Routes: episode statistics over attempts, sample deviation.",
         method="gigpo",
         options={"gamma": 0.9},
         columns=THREE_ROUTES,
@@ -99,7 +99,7 @@ CASES = [
     ),
     Case(
         name="three-routes-under-gigpo-with-the-mean-alone",
-        why="Vector of agentic 3.9 with F_norm = 1: episode mean 6.6667.",
+        why="Vector of numbers, Routes with F_norm = 1: episode mean 6.6667.",
         method="gigpo",
         options={"gamma": 0.9, "scale": "none"},
         columns=THREE_ROUTES,
@@ -109,7 +109,7 @@ CASES = [
     ),
     Case(
         name="three-routes-under-released-gigpo-count-an-attempt-once-per-step",
-        why="The release takes episode statistics over rows: mean 7.7778, std 4.4096 (agentic 3.3 and 3.9).",
+        why="The release takes the episode's over rows: mean 7.7778, std 4.4096 (numbers, GiGPO released and Routes).",
         method="gigpo",
         options={"gamma": 0.9, "step_weight": 0.0, "reference": True},
         columns=THREE_ROUTES,
@@ -119,7 +119,7 @@ CASES = [
     ),
     Case(
         name="shared-edges-are-tempered-and-lone-edges-keep-their-credit",
-        why="Vector of agentic 4.1.",
+        why="Vector of numbers, SALT.",
         method="salt",
         columns=SHARED_EDGES,
         # a: the mean of all four; b: (0.8660 + 0.8660 - 0.8660) / 3 = 0.2887.
@@ -127,7 +127,7 @@ CASES = [
     ),
     Case(
         name="two-turns-and-four-turns-count-as-one-attempt-each",
-        why="Vector of agentic 6.3, the paper's form: statistics over attempts.",
+        why="Vector of numbers, Flow-GRPO, the paper's form: statistics over attempts.",
         method="flow_grpo",
         columns=finished({("q", "A"): (2, 1.0), ("q", "B"): (4, 0.0)}),
         expect=Values([0.7071] * 2 + [-0.7071] * 4, FOUR_DECIMALS),
@@ -135,7 +135,7 @@ CASES = [
     ),
     Case(
         name="two-turns-and-four-turns-count-as-six-rows-in-released-flow-grpo",
-        why="The release averages over turns: mean 0.3333, std 0.5164 (agentic 6.3).",
+        why="The release averages over turns: mean 0.3333, std 0.5164 (numbers, Flow-GRPO).",
         method="flow_grpo",
         options={"reference": True},
         columns=finished({("q", "A"): (2, 1.0), ("q", "B"): (4, 0.0)}),
@@ -145,21 +145,21 @@ CASES = [
     ),
     Case(
         name="turn-returns-are-centred-on-their-distinct-values",
-        why="Vector of agentic 6.4: the mean of 1, 0.8, -1, -0.5 is 0.075.",
+        why="Vector of numbers, MARS: the mean of 1, 0.8, -1, -0.5 is 0.075.",
         method="mars",
         columns=TURNS,
         expect=Values([0.925, 0.725, -1.075, -0.575], 1e-6),
     ),
     Case(
         name="step-rewards-are-compared-in-their-own-state",
-        why="Vector of agentic 5.6.",
+        why="Vector of numbers, Step-GRPO.",
         method="step_grpo",
         columns=with_columns(single_step(q=[0.95, 0.40, 0.80, 0.0]), state=["ask"] * 4),
         expect=Values([0.9661, -0.3220, 0.6148, -1.2589], FOUR_DECIMALS),
     ),
     Case(
         name="hgpo-without-history-is-the-state-term-of-gigpo",
-        why="HGPO with K = 0 equals GiGPO's A^S up to the deviation (agentic 9, invariants); outcomes are all equal.",
+        why="HGPO with K = 0 equals GiGPO's A^S up to the deviation (numbers, Relations); outcomes are all equal.",
         method="hgpo",
         options={"depth": 0, "gamma": 0.9, "scale": "none"},
         columns=with_columns(THREE_ROUTES, outcome=[1.0] * 9),

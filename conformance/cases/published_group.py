@@ -1,4 +1,4 @@
-"""Published numbers of the baseline methods: A-GRAE, NGRPO, MC-GRPO, DGPO (objectives, section 4)."""
+"""Published numbers of the baseline methods: A-GRAE, NGRPO, MC-GRPO, DGPO (see docs/methods/numbers.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def n_of_eight(correct: int) -> list[float]:
 CASES = [
     Case(
         name="hard-and-easy-tasks-under-a-grae",
-        why="Vector of objectives 4.1: batch mean 0.5, alpha 1.",
+        why="Vector of numbers, A-GRAE: batch mean 0.5, alpha 1.",
         method="a_grae",
         columns=BOTH,
         # T1: z 1.620182 * (0.25 / 0.5 + 0.25 / 0.866025) = 1.277797; positives times 0.5.
@@ -27,7 +27,7 @@ CASES = [
     ),
     Case(
         name="hard-and-easy-tasks-under-released-a-grae",
-        why="The release divides the easy term by 1 - sqrt(p), the paper by sqrt(1 - p) (objectives 4.1).",
+        why="The release divides the easy term by 1 - sqrt(p), the paper by sqrt(1 - p) (numbers, A-GRAE).",
         method="a_grae",
         options={"reference": True},
         columns=BOTH,
@@ -38,7 +38,7 @@ CASES = [
     ),
     Case(
         name="positive-credit-is-not-attenuated-once-the-batch-does-well",
-        why="Vector of objectives 4.1: batch mean 0.8, alpha 0.5, so min(1, w / alpha) = 1.",
+        why="Vector of numbers, A-GRAE: batch mean 0.8, alpha 0.5, so min(1, w / alpha) = 1.",
         method="a_grae",
         options={"alpha": 0.5},
         # 2 of 8 and 22 of 22 correct: (2 + 22) / 30 = 0.8.
@@ -47,7 +47,7 @@ CASES = [
     ),
     Case(
         name="an-all-wrong-group-is-pushed-down-by-the-virtual-best",
-        why="Vector T0 of objectives 4.3: -1/3 for eight wrong answers.",
+        why="Vector T0 of numbers, NGRPO: -1/3 for eight wrong answers.",
         method="ngrpo",
         columns=single_step(q=[0.0] * 8),
         # nine values, one of them 1: mean 1/9, sample std 1/3.
@@ -55,14 +55,14 @@ CASES = [
     ),
     Case(
         name="mixed-groups-with-a-virtual-best-member",
-        why="Vectors T1 and T2 of objectives 4.3.",
+        why="Vectors T1 and T2 of numbers, NGRPO.",
         method="ngrpo",
         columns=BOTH,
         expect=Values(by_reward(T1, 1.333331, -0.666665) + by_reward(T2, 0.503951, -1.763830), SIX_DECIMALS),
     ),
     Case(
         name="three-wrong-answers-and-two-virtual-members",
-        why="K virtual members join the statistics only (objectives 4.3).",
+        why="K virtual members join the statistics only (numbers, NGRPO).",
         method="ngrpo",
         options={"virtual": 2},
         columns=single_step(q=[0.0, 0.0, 0.0]),
@@ -71,7 +71,7 @@ CASES = [
     ),
     Case(
         name="the-virtual-member-has-the-true-best-reward",
-        why="r_max must be the maximum of the reward (objectives 4.3), here 2.",
+        why="r_max must be the maximum of the reward (numbers, NGRPO), here 2.",
         method="ngrpo",
         options={"best": 2.0},
         columns=single_step(q=[2.0, 0.0, 1.0]),
@@ -80,14 +80,14 @@ CASES = [
     ),
     Case(
         name="five-graded-rewards-around-their-median",
-        why="Vector of objectives 4.4: median 0.5, MAD 0.4.",
+        why="Vector of numbers, MC-GRPO: median 0.5, MAD 0.4.",
         method="mc_grpo",
         columns=single_step(q=MEDIAN_GROUP),
         expect=Values([-0.748130, 1.246883, -1.246883, 0.997506, 0.0], SIX_DECIMALS),
     ),
     Case(
         name="one-of-three-correct-is-scaled-by-the-deviation",
-        why="MAD is 0 for binary rewards; the fallback std 0.577350 is ours (objectives 4.4).",
+        why="MAD is 0 for binary rewards; the fallback std 0.577350 is ours (numbers, MC-GRPO).",
         method="mc_grpo",
         columns=single_step(q=[1.0, 0.0, 0.0]),
         expect=Values([1.732051, 0.0, 0.0], SIX_DECIMALS),
@@ -95,7 +95,7 @@ CASES = [
     ),
     Case(
         name="one-of-three-correct-gets-a-thousand-in-released-mc-grpo",
-        why="MAD + 1e-3 with MAD = 0, as the release has it (objectives 4.4).",
+        why="MAD + 1e-3 with MAD = 0, as the release has it (numbers, MC-GRPO).",
         method="mc_grpo",
         options={"reference": True},
         columns=single_step(q=[1.0, 0.0, 0.0]),
@@ -104,7 +104,7 @@ CASES = [
     ),
     Case(
         name="an-even-group-takes-its-lower-median",
-        why="torch's median, which the release uses, is the lower one; others average the two (objectives 4.4).",
+        why="torch's median, which the release uses, is the lower one; others average the two (numbers, MC-GRPO).",
         method="mc_grpo",
         columns=single_step(q=[0.0, 1.0, 2.0, 3.0]),
         # b = 1; |x - b| = 1, 0, 1, 2, lower median 1; divided by 1.001.
@@ -113,21 +113,21 @@ CASES = [
     ),
     Case(
         name="an-outlier-does-not-move-the-median-credit-of-others",
-        why="A median baseline is there to resist one odd reward (objectives 4.4).",
+        why="A median baseline is there to resist one odd reward (numbers, MC-GRPO).",
         method="mc_grpo",
         columns=single_step(q=[0.2, 60.0, 0.0, 0.9, 0.5]),
         expect=Agrees(columns=single_step(q=MEDIAN_GROUP), pairs=[(i, i) for i in (0, 2, 3, 4)], tolerance=DOUBLE),
     ),
     Case(
         name="a-mixed-group-has-total-credit-equal-to-its-size",
-        why="Vector T1 of objectives 4.6: (r - mean) / MAD_mean with MAD_mean 0.375.",
+        why="Vector T1 of numbers, DGPO: (r - mean) / MAD_mean with MAD_mean 0.375.",
         method="dgpo",
         columns=single_step(q=T1),
         expect=Values(by_reward(T1, 2.0, -2 / 3), DOUBLE),
     ),
     Case(
         name="a-mixed-group-under-released-dgpo",
-        why="The release divides by the sum of deviations + 1e-4 (objectives 4.6).",
+        why="The release divides by the sum of deviations + 1e-4 (numbers, DGPO).",
         method="dgpo",
         options={"reference": True},
         columns=single_step(q=T1),
@@ -137,7 +137,7 @@ CASES = [
     ),
     Case(
         name="harder-tasks-weigh-more-under-dgpo",
-        why="Vector of objectives 4.6: accuracies 0.25 and 0.75 weigh 1.124353 and 0.875647.",
+        why="Vector of numbers, DGPO: accuracies 0.25 and 0.75 weigh 1.124353 and 0.875647.",
         method="dgpo",
         columns=BOTH,
         # 2 * 1.124353 and -2/3 * 1.124353; 2/3 * 0.875647 and -2 * 0.875647.
@@ -145,7 +145,7 @@ CASES = [
     ),
     Case(
         name="three-tasks-of-rising-accuracy-under-dgpo",
-        why="Vector of objectives 4.6: accuracies 1/8, 1/2, 7/8 weigh 1.192218, 0.988383, 0.819399.",
+        why="Vector of numbers, DGPO: accuracies 1/8, 1/2, 7/8 weigh 1.192218, 0.988383, 0.819399.",
         method="dgpo",
         columns=single_step(a=n_of_eight(1), b=n_of_eight(4), c=n_of_eight(7)),
         # The lone correct answer has (1 - 1/8) / (2 * 7/64) = 4 times its weight, the lone wrong one -4 times; the
@@ -162,7 +162,7 @@ CASES = [
     ),
     Case(
         name="a-task-with-accuracy-zero-weighs-like-one-with-accuracy-one",
-        why="All wrong yet of non-zero spread through other rewards counts as accuracy 1 (objectives 4.6).",
+        why="All wrong yet of non-zero spread through other rewards counts as accuracy 1 (numbers, DGPO).",
         method="dgpo",
         columns=with_columns(single_step(styled=[0.1, 0.0], half=[1.0, 0.0]), accuracy=[0.0, 0.0, 1.0, 0.0]),
         # DGAE +-1; softmax over -1/2 and -0.5/2, times 2: 0.875647 and 1.124353.

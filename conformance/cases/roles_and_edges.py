@@ -31,7 +31,7 @@ LOOP = rows(
 CASES = [
     Case(
         name="each-role-is-centred-on-its-own-turns",
-        why="Players have different reward distributions (agentic 6.4).",
+        why="Players have different reward distributions (numbers, MARS).",
         method="mars",
         columns=rows(
             "task attempt index reward role",
@@ -44,8 +44,16 @@ CASES = [
         expect=Values([0.5, -10.0, -0.5, 10.0], DOUBLE),
     ),
     Case(
+        name="rewards-are-centred-game-by-game-and-credit-over-all-games",
+        why="A player's turn returns of all games are normalised together (numbers, MARS, step 3).",
+        method="mars",
+        columns=with_columns(single_step(chess=[1.0, 0.0, 0.0], poker=[5.0, 1.0]), role=["white"] * 5),
+        # chess: mean 1/3, so 2/3, -1/3, -1/3; poker: mean 3, so 2, -2; the four distinct values have mean 1/12.
+        expect=Values([7 / 12, -5 / 12, -5 / 12, 23 / 12, -25 / 12], 1e-6),
+    ),
+    Case(
         name="equal-turn-returns-count-once",
-        why="The mean is over distinct values, so repeats do not pull it (agentic 6.4).",
+        why="The mean is over distinct values, so repeats do not pull it (numbers, MARS).",
         method="mars",
         columns=single_step(q=[3.0, 3.0, 3.0, 0.0]),
         # centred on 2.25: 0.75 x3 and -2.25; distinct mean -0.75.
@@ -53,7 +61,7 @@ CASES = [
     ),
     Case(
         name="turn-returns-that-differ-by-rounding-are-one-value",
-        why="Values are rounded to 1e-6 before they count as distinct, the release compares floats (agentic 6.4).",
+        why="Values are rounded to 1e-6 before they count as distinct, the release compares floats (numbers, MARS).",
         method="mars",
         columns=single_step(q=[0.3, 0.1 + 0.2, 0.3, 0.0]),
         # centred on 0.225: 0.075 x3 and -0.225; two distinct values, their mean -0.075.
@@ -62,7 +70,7 @@ CASES = [
     ),
     Case(
         name="turn-credit-can-be-scaled-by-the-spread-of-distinct-values",
-        why="Mode mean_std divides by their deviation + 1e-6 (agentic 6.4).",
+        why="Mode mean_std divides by their deviation + 1e-6 (numbers, MARS).",
         method="mars",
         options={"scale": "std"},
         columns=TURNS,
@@ -71,14 +79,14 @@ CASES = [
     ),
     Case(
         name="merging-is-off-when-the-past-differs",
-        why="With a window of one previous state the last steps are different edges (agentic 4.1).",
+        why="With a window of one previous state the last steps are different edges (numbers, SALT).",
         method="salt",
         columns=DETOUR,
         expect=Values([0.7071, 0.7071, -0.7071, -0.7071], FOUR_DECIMALS),
     ),
     Case(
         name="merging-by-the-current-state-alone-can-be-asked-for",
-        why="h = 0 is state only (agentic 4.1): the shared last step gets the mean of both.",
+        why="h = 0 is state only (numbers, SALT): the shared last step gets the mean of both.",
         method="salt",
         options={"history": 0},
         columns=DETOUR,
@@ -86,14 +94,14 @@ CASES = [
     ),
     Case(
         name="equal-actions-with-different-effects-are-not-merged",
-        why="The next state is part of the edge; a variant drops it (agentic 4.1).",
+        why="The next state is part of the edge; a variant drops it (numbers, SALT).",
         method="salt",
         columns=with_columns(DETOUR, state=["x", "s", "x", "u"]),
         expect=Values([0.7071, 0.7071, -0.7071, -0.7071], FOUR_DECIMALS),
     ),
     Case(
         name="equal-actions-with-different-effects-are-merged-without-the-next-state",
-        why="The variant without s_{t+1} averages over outcomes (agentic 4.1).",
+        why="The variant without s_{t+1} averages over outcomes (numbers, SALT).",
         method="salt",
         options={"next_state": False},
         columns=with_columns(DETOUR, state=["x", "s", "x", "u"]),
@@ -101,7 +109,7 @@ CASES = [
     ),
     Case(
         name="an-edge-walked-twice-counts-once-per-attempt",
-        why="A loop must not outvote others (agentic 4.1, our choice; the option counts occurrences).",
+        why="A loop must not outvote others (numbers, SALT, our choice; the option counts occurrences).",
         method="salt",
         options={"history": 0},
         columns=LOOP,
@@ -111,7 +119,7 @@ CASES = [
     ),
     Case(
         name="an-edge-walked-twice-counts-twice-when-asked",
-        why="The option counts each occurrence (agentic 4.1): (0.7071 + 0.7071 - 0.7071) / 3.",
+        why="The option counts each occurrence (numbers, SALT): (0.7071 + 0.7071 - 0.7071) / 3.",
         method="salt",
         options={"history": 0, "count": "step"},
         columns=LOOP,
@@ -120,14 +128,14 @@ CASES = [
     ),
     Case(
         name="case-and-white-space-do-not-split-an-edge",
-        why="norm() lower-cases and collapses white space (agentic 4.1).",
+        why="norm() lower-cases and collapses white space (numbers, SALT).",
         method="salt",
         columns=with_columns(SHARED_EDGES, action=["a", "b", "c", " A", "B ", "d", "a", "e", "A", "b", "f"]),
         expect=Agrees(columns=SHARED_EDGES, tolerance=DOUBLE),
     ),
     Case(
         name="merging-works-on-leave-one-out-credit-too",
-        why="SALT stands on GRPO or RLOO (agentic 4.1); RLOO of 1, 1, 0, 0 is +-0.6667.",
+        why="SALT stands on GRPO or RLOO (numbers, SALT); RLOO of 1, 1, 0, 0 is +-0.6667.",
         method="salt",
         options={"base": "rloo"},
         columns=SHARED_EDGES,

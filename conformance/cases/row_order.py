@@ -72,7 +72,7 @@ CASES = (
         ),
         Case(
             name="steps-handed-over-last-first-keep-their-returns-and-history",
-            why="Time is the index column, not the position of the row (agentic 2.9, the same vector reversed).",
+            why="Time is the index column, not the position of the row (numbers, Routes, the same vector reversed).",
             method="hgpo",
             options={"gamma": 0.9, "scale": "none"},
             columns=reorder(THREE_ROUTES, range(8, -1, -1)),
@@ -81,7 +81,7 @@ CASES = (
         ),
         Case(
             name="shuffled-rows-keep-their-clusters-of-similar-states",
-            why="First-match clustering depends on the order of the walk (agentic 3.3); ours walks by id, not by row.",
+            why="First-match clustering depends on the walk (numbers, GiGPO released); ours walks by id, not by row.",
             method="gigpo",
             options={"similarity": 0.5},
             columns=WANDERING,

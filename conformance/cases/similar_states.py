@@ -13,7 +13,7 @@ APART, MERGED = [0.7071, -0.7071], [1.4142, -1.4142]
 CASES = [
     Case(
         name="mug-1-and-mug-2-are-two-states",
-        why="Their texts are 0.975 alike, above the usual 0.95, yet they are two objects (agentic 3.9).",
+        why="Their texts are 0.975 alike, above the usual 0.95, yet they are two objects (numbers, Routes).",
         method="gigpo",
         options={"similarity": 0.95},
         columns=MUGS,
@@ -23,7 +23,7 @@ CASES = [
     ),
     Case(
         name="mug-1-and-mug-2-are-one-state-in-released-gigpo",
-        why="The release merges by the ratio alone (agentic 3.3 and 3.9).",
+        why="The release merges by the ratio alone (numbers, GiGPO released and Routes).",
         method="gigpo",
         options={"similarity": 0.95, "reference": True},
         columns=MUGS,
@@ -33,7 +33,7 @@ CASES = [
     ),
     Case(
         name="texts-alike-above-the-threshold-are-one-state",
-        why="difflib ratio 22/23 = 0.9565 >= 0.95 (agentic 3.3).",
+        why="difflib ratio 22/23 = 0.9565 >= 0.95 (numbers, GiGPO released).",
         method="gigpo",
         options={"similarity": 0.95},
         columns=walk(A=[("You are in the kitchen.", 1)], B=[("You are in the Kitchen.", 0)]),
@@ -41,7 +41,7 @@ CASES = [
     ),
     Case(
         name="texts-alike-below-the-threshold-are-two-states",
-        why="difflib ratio 0.8182 < 0.95 (agentic 3.9).",
+        why="difflib ratio 0.8182 < 0.95 (numbers, Routes).",
         method="gigpo",
         options={"similarity": 0.95},
         columns=walk(A=[("You arrive at desk 1.", 1)], B=[("You arrive at shelf 12.", 0)]),
@@ -49,7 +49,7 @@ CASES = [
     ),
     Case(
         name="without-a-threshold-only-equal-texts-are-one-state",
-        why="Exact equality of the anchor observation is the default (agentic 3.3).",
+        why="Exact equality of the anchor observation is the default (numbers, GiGPO released).",
         method="gigpo",
         columns=walk(A=[("You are in the kitchen.", 1)], B=[("You are in the Kitchen.", 0)]),
         expect=Values(APART, FOUR_DECIMALS),

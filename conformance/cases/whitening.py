@@ -11,21 +11,21 @@ LENGTHS = with_columns(single_step(p=[1.0, 0.0, 0.3], q=[2.0, 1.0, 1.0]), tokens
 CASES = [
     Case(
         name="whitened-credit-has-mean-zero-and-variance-one-over-tokens",
-        why="A = (R - mean_tok) / sqrt(var_tok + 1e-8) with Bessel's correction (objectives 3.4).",
+        why="A = (R - mean_tok) / sqrt(var_tok + 1e-8) with Bessel's correction (numbers, REINFORCE++).",
         method="reinforce_pp",
         columns=LENGTHS,
         expect=Whitened(1e-4),
     ),
     Case(
         name="whitened-credit-after-a-baseline-has-mean-zero-and-variance-one-over-tokens",
-        why="Whitening comes last (objectives 3.4).",
+        why="Whitening comes last (numbers, REINFORCE++).",
         method="reinforce_pp_baseline",
         columns=LENGTHS,
         expect=Whitened(1e-4),
     ),
     Case(
         name="whitening-does-not-look-at-tasks",
-        why="REINFORCE++ has no groups: one task or six, the batch is the same (objectives 3.4).",
+        why="REINFORCE++ has no groups: one task or six, the batch is the same (numbers, REINFORCE++).",
         method="reinforce_pp",
         columns=LENGTHS,
         expect=Agrees(
@@ -34,14 +34,14 @@ CASES = [
     ),
     Case(
         name="rows-without-token-counts-weigh-one-each",
-        why="Without lengths a row is one unit (objectives 3.4 with all L_i = 1).",
+        why="Without lengths a row is one unit (numbers, REINFORCE++ with all L_i = 1).",
         method="reinforce_pp",
         columns=single_step(p=[1.0, 0.0, 0.3], q=[2.0, 1.0, 1.0]),
         expect=Agrees(columns=with_columns(LENGTHS, tokens=[1] * 6), tolerance=SINGLE),
     ),
     Case(
         name="an-early-reward-does-not-count-for-later-steps",
-        why="The return-to-go of a step holds this and later rewards only (objectives 3.4, agentic 0.1).",
+        why="The return-to-go of a step holds this and later rewards only (numbers, REINFORCE++, numbers, Notation).",
         method="reinforce_pp",
         columns=rows("task attempt index reward", ("q", "A", 0, 1.0), ("q", "A", 1, 1.0), ("q", "B", 0, 0.0)),
         # returns 2, 1, 0: mean 1, variance 1.
@@ -49,7 +49,7 @@ CASES = [
     ),
     Case(
         name="later-rewards-are-discounted-by-step",
-        why="gamma acts from step to step; verl discounts from token to token (objectives 3.4).",
+        why="gamma acts from step to step; verl discounts from token to token (numbers, REINFORCE++).",
         method="reinforce_pp",
         options={"gamma": 0.5},
         columns=finished({("q", "A"): (2, 1.0), ("q", "B"): (2, 0.0)}),
@@ -59,7 +59,7 @@ CASES = [
     ),
     Case(
         name="turn-credit-can-be-whitened-over-the-batch",
-        why="Step 4 of MARS is optional whitening (agentic 6.4).",
+        why="Step 4 of MARS is optional whitening (numbers, MARS).",
         method="mars",
         options={"whiten": True},
         columns=with_columns(single_step(p=[1.0, 0.0], q=[5.0, 1.0]), tokens=[1, 1, 1, 1]),
@@ -68,7 +68,7 @@ CASES = [
     ),
     Case(
         name="a-duller-batch-does-not-change-the-order-of-credit",
-        why="Whitening is one increasing map of the returns over the batch (objectives 3.4).",
+        why="Whitening is one increasing map of the returns over the batch (numbers, REINFORCE++).",
         method="reinforce_pp",
         columns=single_step(p=[4.0], q=[2.0], r=[0.0]),
         # mean 2, sample variance 4.

@@ -43,6 +43,38 @@ def test_the_readme_gives_the_numbers_that_come_out() -> None:
     assert [str(flag) for flag in credit.compared.tolist()] == compared[1].split(", ")  # type: ignore[attr-defined]
 
 
+NUMBERS = ROOT / "docs" / "methods" / "numbers.md"
+CITED = re.compile(r"\bnumbers, (?=[A-Z])([^\n]{0,60})")
+NOT_HERE = re.compile(r"\b(?:objectives|agentic)(?:\.md)? (?:section )?\d|\bspecs/|\bshared/specs")
+
+
+def cited_by_tests() -> list[tuple[str, str]]:
+    """Where tests and conformance cases cite the page of numbers, and the words that follow."""
+    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "conformance").rglob("*.py")]
+    own = ROOT / "tests" / "architecture" / "test_documents.py"
+    return [
+        (f"{name_of(path)}: {match[0]}", match[1])
+        for path in sorted(files)
+        if path != own
+        for match in CITED.finditer(path.read_text(encoding="utf-8"))
+    ]
+
+
+def test_what_tests_cite_is_a_section_of_the_page_of_numbers() -> None:
+    sections = re.findall(r"^## (.+)$", NUMBERS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(set(sections)) == len(sections) > 20
+    cited = cited_by_tests()
+    assert len(cited) > 100
+    unknown = [place for place, words in cited if not words.startswith(tuple(sections))]
+    assert unknown == []
+
+
+def test_nothing_cites_a_specification_that_is_not_in_the_repository() -> None:
+    own = "tests/architecture/test_documents.py"
+    found = [f"{name_of(path)}: {match[0]}" for path, text in text_files() if (match := NOT_HERE.search(text))]
+    assert [place for place in found if not place.startswith(own)] == []
+
+
 def test_no_file_points_into_somebodys_home_folder() -> None:
     found = [f"{name_of(path)}: {match[0]}" for path, text in text_files() if (match := HOME.search(text))]
     assert found == []

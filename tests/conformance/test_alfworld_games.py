@@ -20,6 +20,7 @@ from groupwise.envs.words import words
 from groupwise.rollout.hosts import InProcess
 from groupwise.rollout.workers import Workers
 from tests.unit.envs.alfworld_data import all_games, few_games, games
+from tests.unit.rollout.test_workers import has_ended
 
 # Provenance: printed by `panel_hash(Alfworld().panel(split))` for the games that `alfworld-download` of ALFWorld 0.4
 # brings. A changed hash means that old and new results cannot be compared: say so in the changelog.
@@ -114,7 +115,7 @@ def test_a_killed_worker_costs_no_attempt_that_was_not_being_played(part: Alfwor
         for step in range(6):
             if step == 3:
                 os.kill(host.pids[0], signal.SIGKILL)
-                os.waitid(os.P_PID, host.pids[0], os.WEXITED | os.WNOWAIT)
+                assert has_ended(host.pids[0])
             seen = {number: getattr(each, "observation", each) for number, each in shown.items()}
             actions = {number: draw.choice(each.admissible) for number, each in seen.items()}
             shown = dict(host.act(actions))

@@ -99,7 +99,7 @@ WRONG: dict[str, tuple[Subject, list[str], str]] = {
             "equal-states-of-two-tasks-are-not-compared-under-gigpo",
             "equal-states-of-two-tasks-are-not-compared-under-hgpo",
             "equal-states-of-two-tasks-are-not-compared-under-step-grpo",
-            "the-same-role-in-two-games-is-not-compared",
+            "rewards-are-centred-game-by-game-and-credit-over-all-games",
         ],
         "three-routes-under-gigpo-with-z-scores",
     ),

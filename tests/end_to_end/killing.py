@@ -26,18 +26,19 @@ OPENING: Stage = ("open", -1)
 
 def interrupted(file: Path, folder: Path, *, num_kills: int, seed: int) -> list[Stage]:
     """Train once whole and once with interruptions, in two folders; the stages after whose beginning it was killed."""
-    _import_all(file)
-    lasted = _finish(file, folder / "whole")
+    import_all(file)
+    lasted = finish(file, folder / "whole")
     order, draws = list(lasted), Random(seed)
     killed = [
-        _kill(file, folder / "killed", set(order[order.index(stage) :]), draws.random() * lasted[stage])
-        for stage in _chosen(order, num_kills, draws)
+        kill(file, folder / "killed", set(order[order.index(stage) :]), draws.random() * lasted[stage])
+        for stage in choose_stages(order, num_kills, draws)
     ]
-    _finish(file, folder / "killed")
-    return killed
+    finish(file, folder / "killed")
+    assert None not in killed, f"a run ended before it was killed: {killed}"
+    return [stage for stage in killed if stage is not None]
 
 
-def _finish(file: Path, folder: Path) -> dict[Stage, float]:
+def finish(file: Path, folder: Path) -> dict[Stage, float]:
     """Begin or resume a run and let it come to its end; seconds by stage."""
     child, pipe = _fork(file, folder)
     began, stage, lasted = time.monotonic(), OPENING, dict[Stage, float]()
@@ -51,9 +52,11 @@ def _finish(file: Path, folder: Path) -> dict[Stage, float]:
     return lasted
 
 
-def _chosen(order: list[Stage], num: int, draws: Random) -> list[Stage]:
+def choose_stages(order: list[Stage], num: int, draws: Random) -> list[Stage]:
     """Where to kill, in the order of a run's life: in every kind of stage, and now and then before the loop goes on."""
-    kinds = dict.fromkeys(name for name, _ in order[1:])
+    kinds = list(dict.fromkeys(name for name, _ in order[1:]))
+    if num - num // 6 < len(kinds):
+        kinds = draws.sample(kinds, num - num // 6)
     chosen = {draws.choice([stage for stage in order if stage[0] == name]) for name in kinds}
     rest = [stage for stage in order[1:] if stage not in chosen]
     chosen |= set(draws.sample(rest, num - num // 6 - len(chosen)))
@@ -63,16 +66,18 @@ def _chosen(order: list[Stage], num: int, draws: Random) -> list[Stage]:
     return found
 
 
-def _kill(file: Path, folder: Path, stages: set[Stage], seconds: float) -> Stage:
-    """Begin or resume a run, and kill it so long after it came to one of the stages; that stage."""
+def kill(file: Path, folder: Path, stages: set[Stage], seconds: float) -> Stage | None:
+    """Begin or resume a run, and kill it so long after it came to one of the stages.
+
+    That stage; None where the run was at its end before that.
+    """
     child, pipe = _fork(file, folder)
-    reached = OPENING if OPENING in stages else next(stage for stage in _stages(pipe) if stage in stages)
+    reached = OPENING if OPENING in stages else next((stage for stage in _stages(pipe) if stage in stages), None)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     os.close(pipe)
-    assert os.WIFSIGNALED(status), f"the run ended before it was killed in {reached}"
-    return reached
+    return reached if os.WIFSIGNALED(status) else None
 
 
 def _stages(pipe: int) -> Iterator[Stage]:
@@ -126,7 +131,7 @@ def _train(file: Path, folder: Path, pipe: int) -> NoReturn:
     os._exit(1)
 
 
-def _import_all(file: Path) -> None:
+def import_all(file: Path) -> None:
     """Import what a run imports, and draw the panels, which are kept; nothing of it starts a thread."""
     import groupwise.cli.live
     import groupwise.cli.main

@@ -19,7 +19,7 @@ def test_all_stages_leave_what_they_found_and_go_on_from_it(tmp_path: Path, caps
     told = ["--model", "tiny", "--small", "--games", str(games(tmp_path / "games")), "--out", str(out)]
     main([*told, "--stage", "start"])
     start = json.loads((out / "start.json").read_text())
-    assert [len(start[name]) for name in ("base", "warm_start")] == [8, 8]  # 2 games of 2 panels at 2 temperatures
+    assert [len(start[name]) for name in ("base", "warm_start")] == [4, 4]  # 2 games of 2 panels
     checkpoint = out / "start" / "checkpoints" / "0000" / "model.safetensors"
     written = checkpoint.stat().st_mtime_ns
     main([*told, "--stage", "all", "--methods", "grpo,hgpo", "--updates", "1"])

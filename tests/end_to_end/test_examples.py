@@ -72,7 +72,17 @@ def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
     found, first = content(path), content(EXAMPLES / "recipes" / "grpo.toml")
     assert found.pop("algorithm")["recipe"] == path.stem
     del first["algorithm"]
+    first["rollout"] |= OWN_ROLLOUT.get(path.stem, {})
+    if path.stem == "dapo":
+        first["rewards"] = [{"kind": "environment"}, {"kind": "overlong", "limit": 4, "buffer": 2}]
     assert found == first
+
+
+OWN_ROLLOUT: dict[str, dict[str, Any]] = {
+    "mc_grpo": {"plan": {"kind": "flat", "attempts": 9}},
+    "dapo": {"plan": {"kind": "top_up", "attempts": 8, "rounds": 4}, "max_tokens": 4},
+}
+"""What two methods ask of the rollout: an odd number of attempts; dynamic sampling, and room to be overlong in."""
 
 
 def problem_files(folder: Path) -> tuple[str, ...]:
@@ -102,6 +112,7 @@ def test_it_makes_two_updates(path: Path, tmp_path: Path, monkeypatch: pytest.Mo
     files = problem_files(tmp_path) if kind == "math" else shop_files(tmp_path) if kind == "webshop" else ()
     warm = ("warm_start.tasks=4", "warm_start.epochs=1") if "warm_start" in content(path) else ()
     short = ("env.max_steps=3",) if path.parent.name == "recipes" else ()
+    short += ("rollout.plan.attempts=5",) if path.stem == "mc_grpo" else ()  # an odd number
     few = ("env.num_train=2", "env.num_test=2") if kind == "textworld" else ()  # each takes seconds to make
     with server(sessions=64) if kind == "openenv" else nullcontext() as running:
         where = (f"env.url={running.url}",) if running else ()

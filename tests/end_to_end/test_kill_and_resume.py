@@ -18,7 +18,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.journal import Journal
 from groupwise.recipes.run_file import load_run
 from groupwise.reports.run.recredit import Recredit
-from groupwise.training.checkpoint import latest_checkpoint
+from groupwise.training.checkpoint_state import latest_checkpoint
 from groupwise.training.run import parameter_hash
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.training import loop  # noqa: E402
-from groupwise.training.checkpoint import latest_checkpoint, save_checkpoint  # noqa: E402
+from groupwise.training.checkpoint import save_checkpoint  # noqa: E402
+from groupwise.training.checkpoint_state import latest_checkpoint  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import Run, open_run, parameter_hash  # noqa: E402
 from tests.end_to_end.runs import config, finished  # noqa: E402
@@ -145,7 +146,9 @@ def test_a_damaged_checkpoint_names_the_one_before_and_the_advice_works(tmp_path
         finished(folder, config(6), resume=True)
     pointer = folder / "checkpoints" / "latest"
     assert str(caught.value).startswith(f"checkpoint {latest} is damaged (")
-    assert str(caught.value).endswith(f"; the one before it is 0002: write `0002` into {pointer} and resume")
+    assert str(caught.value).endswith(
+        f"; the newest checkpoint that is whole and fits the journal is 0002: write `0002` into {pointer} and resume"
+    )
     pointer.write_text("0002\n", encoding="utf-8")
     resumed = finished(folder, config(6), resume=True)
     whole = finished(tmp_path / "whole", config(6))
@@ -158,4 +161,7 @@ def test_the_first_checkpoint_has_none_before_it(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "0000" / "state.json").unlink()
     with pytest.raises(TrainingError) as caught:
         finished(tmp_path, config(1), resume=True)
-    assert str(caught.value).endswith("; there is no earlier one: start the run again")
+    assert str(caught.value) == (
+        f"checkpoint {tmp_path / 'checkpoints' / '0000'} is damaged (state.json is missing); no other checkpoint is "
+        "whole and fits the journal: start the run again"
+    )

@@ -148,6 +148,11 @@ OPENED = [
         "algorithm.loss: it needs 'reference_logps', which nothing here computes; did you mean 'reference_logp'? "
         "Valid: entropy, old_logp, reference_logp",
     ),
+    (
+        "algorithm.recipe=mc_grpo",
+        "rollout.plan.attempts is 8, but the filter drop_pivot drops the attempt at the median, and only an odd number "
+        "has one; give 9 to train on 8",
+    ),
 ]
 """What is seen when the run is opened: still before a model."""
 

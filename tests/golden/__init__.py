@@ -1,1 +1,4 @@
-"""Numbers with a provenance: what a recipe must give on a small, written-down table."""
+"""Numbers with a provenance: what a recipe must give on a small, written-down table.
+
+"numbers, RLOO" is the section RLOO of docs/methods/numbers.md, where they are worked out.
+"""

@@ -1,4 +1,4 @@
-"""Small tables the specifications compute by hand, as columns."""
+"""Small tables that docs/methods/numbers.md works out by hand, as columns."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T1 = (1, 0, 0, 1, 0, 0, 0, 0)
 T2 = (1, 1, 1, 1, 1, 1, 0, 0)
 T0 = (0,) * 8
 TF = (1,) * 8
-"""The canonical groups of objectives.md section 1."""
+"""The canonical groups of numbers, Notation."""
 
 STEPS = ("A0", "A1", "A2", "B0", "B1", "C0", "C1", "C2", "C3")
-"""The steps of agentic.md 2.9, in the order of its table."""
+"""The steps of numbers, Routes, in the order of its table."""
 
 
 def attempts(*returns: Sequence[float], **extra: Sequence[object]) -> groupwise.StepTable:
@@ -32,7 +32,7 @@ def attempts(*returns: Sequence[float], **extra: Sequence[object]) -> groupwise.
 
 
 def three_attempts() -> groupwise.StepTable:
-    """agentic.md 2.9: A: s0,s1,s2 reward 10 at the end; B: s0,s1 reward 0; C: s0,s3,s1,s2 reward 10."""
+    """numbers, Routes: A: s0,s1,s2 reward 10 at the end; B: s0,s1 reward 0; C: s0,s3,s1,s2 reward 10."""
     return groupwise.StepTable.from_columns(
         task=["q"] * 9,
         attempt=[name[0] for name in STEPS],

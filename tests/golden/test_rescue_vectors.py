@@ -1,4 +1,4 @@
-"""Every numeric vector of R^3 and of its neighbours: agentic.md 1.3 and 1.7, objectives.md 7.1, sampling 2.10."""
+"""Every numeric vector of R^3 and of its neighbours: numbers, R^3, Unlikeliness, Buffer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABLE = (
     (0.5, 0.4, 0.5, 0.4, 1.2, 0.5, 0.4, 0.5, 0.4, 1.0),
     (0.2,) * 8 + (1.4, 1.4),
 )
-"""The entropies of agentic.md 1.7."""
+"""The entropies of numbers, R^3."""
 
 
 def near(expected: Sequence[float]) -> object:
@@ -51,7 +51,7 @@ def paid(group: Sequence[Trajectory], ranking: EntropyRanking) -> list[float]:
 
 
 def test_four_cut_off_answers_are_paid_by_their_entropies() -> None:
-    """agentic.md 1.7: p 0.2, R_max 0.5; 0 and 3 tie, for their global entropies are equal."""
+    """numbers, R^3: p 0.2, R_max 0.5; 0 and 3 tie, for their global entropies are equal."""
     group = [answer(i, entropy=entropies) for i, entropies in enumerate(TABLE)]
     assert paid(group, EntropyRanking()) == near([0.4167, 0.0, 0.1667, 0.4167])
 
@@ -68,13 +68,13 @@ def test_four_cut_off_answers_are_paid_by_their_entropies() -> None:
 def test_the_order_of_dominance_is_paid_with_shared_ranks(
     peak: list[float], overall: list[float], expected: list[float]
 ) -> None:
-    """agentic.md 1.7: S = [2,0,0,1] and S = [0,0,0,0] with R_max 0.5."""
+    """numbers, R^3: S = [2,0,0,1] and S = [0,0,0,0] with R_max 0.5."""
     assert ranking_rewards(np.array(peak, float), np.array(overall, float), best=0.5).tolist() == near(expected)
 
 
 @pytest.mark.parametrize(("alpha", "expected"), [(1.0, [-0.7071, 1.4142]), (2.0, [-0.3536, 0.7071])])
 def test_four_failures_and_two_recalled_successes(alpha: float, expected: list[float]) -> None:
-    """agentic.md 1.7, CCR: R = [0,0,0,0,1,1]."""
+    """numbers, R^3, CCR: R = [0,0,0,0,1,1]."""
     table = attempts((0, 0, 0, 0, 1, 1), off_policy=[False] * 4 + [True] * 2)
     assert credit(table, "r3", alpha=alpha) == near([expected[0]] * 4 + [expected[1]] * 2)
 
@@ -92,10 +92,10 @@ RANKED = [0.4009, -0.9354, -0.9354, -0.2673, 1.7372]
     ],
 )
 def test_ranking_and_replay_together(alpha: float, recalled: bool, expected: list[float]) -> None:
-    """agentic.md 1.7: flags [T,T,F,T], SERR [0.5, 0, -, 0.25], one replayed correct; and without it."""
+    """numbers, R^3: flags [T,T,F,T], SERR [0.5, 0, -, 0.25], one replayed correct; and without it."""
     # By global entropy alone (all peaks higher the lower it is): 0 beats 3 beats 1.
     entropies = ((3.0,) + (0.0,) * 9, (0.6,) * 10, (9.0,) * 10, (1.0,) + (0.3,) * 9)
-    zero = EntropyRanking(finished="zero")  # the specification's; the default pays the mean of the ranked
+    zero = EntropyRanking(finished="zero")  # as the paper has it; the default pays the mean of the ranked
     algorithm = recipes.r3(alpha=alpha).model_copy(update={"shapers": (zero,)})
     group = [answer(i, entropy=entropies[i], cut=i != 2) for i in range(4)]
     chosen = shaped(group, algorithm.shapers)
@@ -106,7 +106,7 @@ def test_ranking_and_replay_together(alpha: float, recalled: bool, expected: lis
 
 
 def test_unlikely_right_answers_are_worth_more() -> None:
-    """objectives.md 7.1: r = [1,1,0,1], mean log-probs [-.2,-.9,-.5,-.4]; k = [3,0,1,2]."""
+    """numbers, Unlikeliness: r = [1,1,0,1], mean log-probs [-.2,-.9,-.5,-.4]; k = [3,0,1,2]."""
     logps = (-0.2, -0.9, -0.5, -0.4)
     group = [answer(i, reward, entropy=(0.0, 0.0)) for i, reward in enumerate((1.0, 1.0, 0.0, 1.0))]
     group = [
@@ -121,7 +121,7 @@ def test_unlikely_right_answers_are_worth_more() -> None:
 
 
 def test_the_buffer_draws_in_proportion_to_the_size_of_the_credit(tmp_path: Path) -> None:
-    """sampling 2.10: |A| = (2.6458, 1, .378) have the probabilities (.6575, .2485, .0939)."""
+    """numbers, Buffer: |A| = (2.6458, 1, .378) have the probabilities (.6575, .2485, .0939)."""
     expected, seen = (0.6575, 0.2485, 0.0939), list[list[float]]()
 
     class Dice:
@@ -130,7 +130,7 @@ def test_the_buffer_draws_in_proportion_to_the_size_of_the_credit(tmp_path: Path
             return np.arange(size)
 
     with Journal(tmp_path / "journal.sqlite") as journal:
-        past = [answer(i, 1.0) for i in range(4)]
+        past = [answer(i, 1.0, entropy=(0.0,) * (i + 1)) for i in range(4)]  # no two say the same
         sizes = [[2.6458], [-1.0], [0.378], [0.0]]
         journal.write(Update(number=1, version=1, metrics={}, trajectories=past, credit=sizes))
         idle = [answer(i) for i in range(8)]

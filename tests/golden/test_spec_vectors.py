@@ -1,6 +1,6 @@
-"""Every numeric vector of specs/agentic.md that a recipe answers for, through the public path.
+"""The numbers of the step-level methods that docs/methods/numbers.md works out, through the public path.
 
-The specification rounds to 4 decimals, hence the tolerance. The vectors of objectives.md are in the file beside this.
+The page rounds to 4 decimals, hence the tolerance. The episode methods are in the file beside this.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def near(expected: float | list[float], tolerance: float = FOUR_DECIMALS) -> obj
     ],
 )
 def test_hgpo_gives_the_paper_columns_of_its_table(hyper: dict[str, object], expected: list[float]) -> None:
-    """agentic.md 2.9, gamma 0.9, K = 2, alpha = 1: the paper weights and the level-0 columns."""
+    """numbers, Routes, gamma 0.9, K = 2, alpha = 1: the paper weights and the level-0 columns."""
     assert credit(three_attempts(), "hgpo", gamma=0.9, **hyper) == near(expected)
 
 
 @pytest.mark.parametrize(("scale", "expected"), [("none", RELEASE_MEAN_ONLY), ("std", RELEASE_Z)])
 def test_hgpo_reference_gives_the_released_columns_of_its_table(scale: str, expected: list[float]) -> None:
-    """agentic.md 2.9, the columns of code weights (n+1)."""
+    """numbers, Routes, the columns of code weights (n+1)."""
     values = credit(three_attempts(), "hgpo", gamma=0.9, scale=scale, reference=True)
     # The release adds 1e-6 to the sum of weights, 2 at the least: half a millionth of 5.13, inside the
     # tolerance.
@@ -51,7 +51,7 @@ def test_hgpo_reference_gives_the_released_columns_of_its_table(scale: str, expe
 
 
 def test_hgpo_compares_every_step_of_its_table_but_the_lone_visit_of_s3() -> None:
-    """agentic.md 2.9: C1 is a singleton at each level; A2 and C3 tie, which is a comparison of value 0."""
+    """numbers, Routes: C1 is a singleton at each level; A2 and C3 tie, which is a comparison of value 0."""
     flags = dict(zip(STEPS, compared(three_attempts(), "hgpo", gamma=0.9), strict=True))
     assert flags == {name: name != "C1" for name in STEPS}
 
@@ -88,14 +88,14 @@ def three_levels(deviations: tuple[float, float, float]) -> groupwise.StepTable:
 def test_hgpo_blends_three_levels_with_the_weights_of_the_paper_and_of_the_release(
     hyper: dict[str, object], expected: float
 ) -> None:
-    """agentic.md 2.9, aggregation only: level credits (0.5, 1.0, -0.2)."""
+    """numbers, Routes, aggregation only: level credits (0.5, 1.0, -0.2)."""
     table = three_levels((0.5, 1.0, -0.2))
     assert credit(table, "hgpo", gamma=1.0, scale="none", **hyper)[0] == near(expected)
 
 
 @pytest.mark.parametrize("reference", [False, True])
 def test_hgpo_puts_the_episode_entry_at_weight_one(reference: bool) -> None:
-    """agentic.md 2.9, base_group on: entries 0.5774, 0.8154, 1.0 with weights 1, 2, 3 give 0.8680."""
+    """numbers, Routes, base_group on: entries 0.5774, 0.8154, 1.0 with weights 1, 2, 3 give 0.8680."""
     # Returns 0, -2, W of T, U, W: in z the mean is -0.8154, in (x, z) it is -1. Outcomes 0.8661, 0, 0: mean
     # 0.2887.
     last = {"T": 0.0, "U": -2.0, "W": 2.0 - 3 * 0.8154}
@@ -130,13 +130,13 @@ TOTAL = [1.2431, 1.1547, 0.5774, -2.3046, -2.3094, 1.0615, 0.5774, 1.1547, 0.577
     ],
 )
 def test_gigpo_gives_the_columns_of_its_table(hyper: dict[str, object], expected: list[float]) -> None:
-    """agentic.md 3.9, gamma 0.9: A (traj E + z), A^E trajectories, A^E rows, and rows E + z, the release."""
+    """numbers, Routes, gamma 0.9: A (traj E + z), A^E trajectories, A^E rows, and rows E + z, the release."""
     assert credit(three_attempts(), "gigpo", gamma=0.9, **hyper) == near(expected, 2 * FOUR_DECIMALS)
 
 
 @pytest.mark.parametrize(("scale", "expected"), [("none", LEVEL_0_MEAN_ONLY), ("std", STATE_Z)])
 def test_the_state_term_of_gigpo_gives_its_column(scale: str, expected: list[float]) -> None:
-    """agentic.md 3.9: A^S mean-only and A^S sample-z, as the difference between step weights 1 and 0."""
+    """numbers, Routes: A^S mean-only and A^S sample-z, as the difference between step weights 1 and 0."""
     hyper = {"gamma": 0.9, "scale": scale}
     whole = credit(three_attempts(), "gigpo", step_weight=1.0, **hyper)
     episode = credit(three_attempts(), "gigpo", step_weight=0.0, **hyper)
@@ -156,7 +156,7 @@ def test_the_state_term_of_gigpo_gives_its_column(scale: str, expected: list[flo
 def test_states_that_differ_by_a_number_are_merged_only_in_the_release(
     states: tuple[str, str], reference: bool, are_merged: bool
 ) -> None:
-    """agentic.md 3.9, difflib at 0.95: mug 1 / mug 2 is 0.975, desk 1 / shelf 12 is 0.8182 (the trap of 3.9)."""
+    """numbers, GiGPO released, difflib at 0.95: mug 1 / mug 2 is 0.975, desk 1 / shelf 12 is 0.8182."""
     table = groupwise.StepTable.from_columns(
         task=["q", "q"], attempt=[0, 1], index=[0, 0], state=list(states), reward=[1.0, 0.0]
     )
@@ -166,7 +166,7 @@ def test_states_that_differ_by_a_number_are_merged_only_in_the_release(
 
 
 def test_grpo_and_rloo_check_of_the_shared_conventions() -> None:
-    """agentic.md 0.2: rewards [1,0,0,1], GRPO with sample std +-0.8660, population std +-1, RLOO +-0.6667."""
+    """numbers, GRPO: rewards [1,0,0,1], GRPO with sample std +-0.8660, population std +-1, RLOO +-0.6667."""
     table, signs = attempts((1, 0, 0, 1)), [1, -1, -1, 1]
     assert credit(table, "grpo") == near([sign * 0.8660 for sign in signs])
     assert credit(table, "grpo", ddof=0) == near([sign * 1.0 for sign in signs])
@@ -174,7 +174,7 @@ def test_grpo_and_rloo_check_of_the_shared_conventions() -> None:
 
 
 def test_salt_tempers_the_edges_that_good_and_bad_attempts_share() -> None:
-    """agentic.md 4.1: edges T1 a,b,c; T2 a,b,d; T3 a,e; T4 a,b,f, rewards [1,1,0,0]."""
+    """numbers, SALT: edges T1 a,b,c; T2 a,b,d; T3 a,e; T4 a,b,f, rewards [1,1,0,0]."""
     paths = {1: "abc", 2: "abd", 3: "ae", 4: "abf"}
     names = [(attempt, index) for attempt, path in paths.items() for index in range(len(path))]
     table = groupwise.StepTable.from_columns(
@@ -192,12 +192,12 @@ def test_salt_tempers_the_edges_that_good_and_bad_attempts_share() -> None:
 
 
 def test_step_grpo_gives_the_vector_of_the_router() -> None:
-    """agentic.md 5.6: r = [0.95, 0.40, 0.80, 0] at one step prompt."""
+    """numbers, Step-GRPO: r = [0.95, 0.40, 0.80, 0] at one step prompt."""
     assert credit(attempts((0.95, 0.40, 0.80, 0)), "step_grpo") == near([0.9661, -0.3220, 0.6148, -1.2589])
 
 
 def test_flow_grpo_compares_attempts_and_the_release_compares_rows() -> None:
-    """agentic.md 6.3: R = [1, 0] with 2 and 4 turns."""
+    """numbers, Flow-GRPO: R = [1, 0] with 2 and 4 turns."""
     table = groupwise.StepTable.from_columns(
         task=["q"] * 6, attempt=[0, 0, 1, 1, 1, 1], index=[0, 1, 0, 1, 2, 3], reward=[0, 1, 0, 0, 0, 0]
     )
@@ -207,9 +207,20 @@ def test_flow_grpo_compares_attempts_and_the_release_compares_rows() -> None:
 
 @pytest.mark.parametrize("tokens", [None, [3, 2, 4, 1]])
 def test_mars_centres_on_the_distinct_values_whatever_the_token_counts(tokens: list[int] | None) -> None:
-    """agentic.md 6.4: turn returns [1.0, 0.8] and [-1.0, -0.5]; their rewards have mean 0, so step 1 is idle."""
+    """numbers, MARS: turn returns [1.0, 0.8] and [-1.0, -0.5]; their rewards have mean 0, so step 1 is idle."""
     extra = {} if tokens is None else {"tokens": tokens}
     table = groupwise.StepTable.from_columns(
         task=["game"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.2, 0.8, -0.5, -0.5], **extra
     )
     assert credit(table, "mars") == near([0.925, 0.725, -1.075, -0.575], 1e-6)
+
+
+def test_mars_centres_rewards_game_by_game_and_credit_over_all_games() -> None:
+    """One player, rewards 1, 0, 0 in one game and 5, 1 in another, one turn an attempt.
+
+    Less the means 1/3 and 3: 2/3, -1/3, -1/3 and 2, -2. The distinct values 2/3, -1/3, 2, -2 have mean 1/12.
+    """
+    table = groupwise.StepTable.from_columns(
+        task=["a"] * 3 + ["b"] * 2, attempt=[0, 1, 2, 0, 1], index=[0] * 5, reward=[1, 0, 0, 5, 1], role=["white"] * 5
+    )
+    assert credit(table, "mars") == near([7 / 12, -5 / 12, -5 / 12, 23 / 12, -25 / 12], 1e-6)

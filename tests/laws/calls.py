@@ -28,7 +28,12 @@ def values(rows: Sequence[Row], recipe: str, **hyper: object) -> np.ndarray:
 def rows_for(
     variant: Variant, *, rewards: st.SearchStrategy[float] = DYADIC, **shape: object
 ) -> st.SearchStrategy[list[Row]]:
-    """Tables the variant accepts: A-GRAE reads a return as a success rate, so its rewards are terminal in [0, 1]."""
+    """Tables the variant accepts.
+
+    A-GRAE reads a return as a success rate, so its rewards are terminal in [0, 1]; NGRPO has a best, so its are losses.
+    """
+    if variant.recipe == "ngrpo":
+        return step_rows(rewards=rewards.map(lambda reward: -abs(reward)), **shape)
     if variant.recipe == "a_grae":
         return step_rows(rewards=UNIT_REWARDS, terminal=True, **shape)
     return step_rows(rewards=rewards, **shape)

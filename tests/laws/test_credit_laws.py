@@ -115,7 +115,7 @@ def test_ngrpo_gives_exactly_zero_to_attempts_that_all_reach_the_best(constant: 
 @given(drawn=st.data())
 @fewer
 def test_the_credit_of_a_task_ignores_the_other_tasks_bit_for_bit(variant: Variant, drawn: st.DataObject) -> None:
-    """Left out, since they look beyond the task by design: Reinforce++ (both), DGPO, A-GRAE, MARS that whitens."""
+    """Left out, since they look beyond the task by design: Reinforce++ (both), DGPO, A-GRAE, MARS."""
     rows = drawn.draw(rows_for(variant, rewards=WILD))
     together = credit(rows, variant.recipe, **variant.hyper)
     for task in {row["task"] for row in rows}:

@@ -84,6 +84,8 @@ UNDISCOUNTED = {name: {"gamma": 1.0} for name in ("gigpo", "hgpo", "r3_hgpo", "r
 SHIFTS = st.integers(-8000, 8000).map(lambda number: number / 8)
 FACTORS = st.integers(0, 10).map(lambda power: 2.0**power)
 plain_rows = step_rows(optional=False)
+BEST = 16.0
+"""The most that four steps of at most 4 can earn."""
 
 
 def of_kind(table: dict[str, str], *kinds: str) -> list[str]:
@@ -119,8 +121,8 @@ def test_adding_a_constant_to_every_reward_changes_nothing(recipe: str, rows: li
 
 @given(rows=plain_rows, shift=SHIFTS)
 def test_ngrpo_moves_with_its_best(rows: list[Row], shift: float) -> None:
-    after = values(with_last_rewards(rows, shift), "ngrpo", best=1.0 + shift)
-    np.testing.assert_allclose(after, values(rows, "ngrpo", best=1.0), rtol=1e-9, atol=1e-9)
+    after = values(with_last_rewards(rows, shift), "ngrpo", best=BEST + shift)
+    np.testing.assert_allclose(after, values(rows, "ngrpo", best=BEST), rtol=1e-9, atol=1e-9)
 
 
 @given(rows=plain_rows.map(with_accuracy), shift=SHIFTS)
@@ -181,8 +183,8 @@ def test_scaling_rewards_and_eps_together_changes_no_bit(recipe: str, eps: float
 
 @given(rows=plain_rows, factor=FACTORS)
 def test_ngrpo_scales_with_its_best(rows: list[Row], factor: float) -> None:
-    after = values(scaled(rows, factor), "ngrpo", best=factor)
-    np.testing.assert_allclose(after, values(rows, "ngrpo", best=1.0), rtol=1e-4, atol=1e-9)
+    after = values(scaled(rows, factor), "ngrpo", best=factor * BEST)
+    np.testing.assert_allclose(after, values(rows, "ngrpo", best=BEST), rtol=1e-4, atol=1e-9)
 
 
 @given(rows=plain_rows.map(with_accuracy), factor=FACTORS)

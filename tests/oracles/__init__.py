@@ -1,1 +1,4 @@
-"""Slow loops written from the papers; they share no code with the library they judge."""
+"""Slow loops written from the papers; they share no code with the library they judge.
+
+"numbers, RLOO" is the section RLOO of docs/methods/numbers.md.
+"""

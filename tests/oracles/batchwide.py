@@ -24,19 +24,19 @@ from tests.oracles.rows import (
 
 
 def reinforce_pp(rows: list[Row], *, gamma: float = 1.0, eps: float = 1e-8) -> Result:
-    """The return-to-go, whitened over all tokens of the table (objectives.md 3.4).
+    """The return-to-go, whitened over all tokens of the table that train (numbers, REINFORCE++).
 
     Example: returns 1, 0, 1, 1 with 2, 4, 1, 3 tokens: token mean 0.6, variance 2.4 / 9, so 0.4 / 0.5164 = 0.7746.
     """
     steps = steps_of(rows)
     ahead = returns_to_go(steps, gamma)
-    white, is_compared = whitened([ahead[step] for step in steps], [step.tokens for step in steps], eps)
+    white, is_compared = whitened([ahead[step] for step in steps], [step.trained_tokens for step in steps], eps)
     credit = dict(zip(steps, white, strict=True))
     return spread(rows, steps, lambda step: (credit[step], is_compared))
 
 
 def reinforce_pp_baseline(rows: list[Row], *, eps: float = 1e-8) -> Result:
-    """The return minus the mean of the task's attempts, whitened over all tokens (objectives.md 3.4).
+    """The return minus the mean of the task's attempts, whitened over all tokens that train (numbers, REINFORCE++).
 
     Example: returns 1, 0 and 1, 1 in two tasks, tokens 2, 4, 1, 3: centred 0.5, -0.5, 0, 0; token mean -0.1, variance
     1.4 / 9, so the first gets 0.6 / 0.39441 = 1.5213 and the two equal ones 0.1 / 0.39441 = 0.2535.
@@ -44,7 +44,7 @@ def reinforce_pp_baseline(rows: list[Row], *, eps: float = 1e-8) -> Result:
     steps = steps_of(rows)
     centred, _ = dr_grpo(rows)
     values = [centred[step.positions[0]] for step in steps]
-    white, is_compared = whitened(values, [step.tokens for step in steps], eps)
+    white, is_compared = whitened(values, [step.trained_tokens for step in steps], eps)
     credit = dict(zip(steps, white, strict=True))
     return spread(rows, steps, lambda step: (credit[step], is_compared))
 
@@ -52,12 +52,13 @@ def reinforce_pp_baseline(rows: list[Row], *, eps: float = 1e-8) -> Result:
 def whitened(values: list[float], tokens: list[int], eps: float) -> tuple[list[float], bool]:
     """(v - token mean) / sqrt(token variance + eps), variance over tokens - 1, in exact fractions.
 
-    Example: values 1 and 0 on one token each: mean 0.5, variance 0.5, so +-0.5 / 0.70711 = +-0.7071.
+    A value on no token is moved and scaled with the others. Example: values 1 and 0 on one token each: mean 0.5,
+    variance 0.5, so +-0.5 / 0.70711 = +-0.7071; a 2 on no token beside them gets 1.5 / 0.70711 = 2.1213.
     """
     total = sum(tokens)
     if total < 2:
         return [0.0] * len(values), False
-    if all_equal(values):
+    if all_equal([value for value, weight in zip(values, tokens, strict=True) if weight]):
         return [0.0] * len(values), True
     centre = sum((Fraction(v) * w for v, w in zip(values, tokens, strict=True)), Fraction(0)) / total
     squares = sum(((Fraction(v) - centre) ** 2 * w for v, w in zip(values, tokens, strict=True)), Fraction(0))
@@ -66,7 +67,7 @@ def whitened(values: list[float], tokens: list[int], eps: float) -> tuple[list[f
 
 
 def dgpo(rows: list[Row], *, temperature: float = 2.0, reference: bool = False) -> Result:
-    """(r - mu) / mean|r - mu|, times the task's weight B_v softmax(-acc / T) (objectives.md 4.6).
+    """(r - mu) / mean|r - mu|, times the task's weight B_v softmax(-acc / T) (numbers, DGPO).
 
     Example: returns 1, 0, 0, 1, 0, 0, 0, 0: mu = 0.25 and mean|r - mu| = 0.375, so 2 and -0.6667; beside a task of
     accuracy 0.75 its weight is 2 / (1 + exp(-0.5 / 2)) = 1.124353.
@@ -78,8 +79,9 @@ def dgpo(rows: list[Row], *, temperature: float = 2.0, reference: bool = False) 
         tasks.setdefault(task, []).append(value)
     mixed = {task for task, numbers in tasks.items() if not all_equal(numbers)}
     weight = _difficulty_weights(_accuracies(steps, returns), mixed, temperature)
-    all_tokens = sum(step.tokens for step in steps)
-    mixed_tokens = sum(step.tokens for step in steps if step.task in mixed)
+    all_tokens = sum(step.trained_tokens for step in steps)
+    mixed_tokens = sum(step.trained_tokens for step in steps if step.task in mixed)
+    idle_factor = all_tokens / mixed_tokens if mixed_tokens else 1.0
 
     def credit(step: Step) -> tuple[float, bool]:
         numbers = tasks[step.task]
@@ -88,7 +90,7 @@ def dgpo(rows: list[Row], *, temperature: float = 2.0, reference: bool = False) 
         size = len(numbers)
         width = math.fsum(abs(deviation(value, numbers)) for value in numbers) + (1e-4 if reference else 1e-9)
         balanced = size * deviation(returns[step.who], numbers) / width
-        return balanced * weight[step.task] * (all_tokens / mixed_tokens), True
+        return balanced * weight[step.task] * idle_factor, True
 
     return spread(rows, steps, credit)
 
@@ -115,11 +117,11 @@ def _difficulty_weights(accuracy: dict[object, float], mixed: set[object], tempe
 
 
 def a_grae(rows: list[Row], *, alpha: float = 1.0, reference: bool = False) -> Result:
-    """z w / (2 sqrt(p)) + z (1 - w) / (2 sqrt(1 - p)), positive credit times min(1, w / alpha) (objectives.md 4.1).
+    """z w / (2 sqrt(p)) + z (1 - w) / (2 sqrt(1 - p)), positive credit times min(1, w / alpha) (numbers, A-GRAE).
 
-    The release divides the second term by 1 - sqrt(p) and adds 1e-6 to both denominators; the specification's text
-    has the first, its vectors only come out with both. Example: z = 1.620182, p = 0.25, w = 0.5: 0.810091 + 0.467706
-    = 1.277797, attenuated 0.638899; the release: 0.810089 + 0.810089 = 1.620178, attenuated 0.810089.
+    The release divides the second term by 1 - sqrt(p) and adds 1e-6 to both denominators. Example: z = 1.620182,
+    p = 0.25, w = 0.5: 0.810091 + 0.467706 = 1.277797, attenuated 0.638899; the release: 0.810089 + 0.810089 = 1.620178,
+    attenuated 0.810089.
     """
     steps = steps_of(rows)
     scores, compared = grpo(rows)

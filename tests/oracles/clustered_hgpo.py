@@ -24,7 +24,7 @@ def clustered_hgpo(
     scale: str = "std",
     invalid_penalty: float = 0.1,
 ) -> Result:
-    """A = sum_k w_k A_k / sum_k w_k with w_k = (k+1)^alpha (agentic.md 2.3), clusters found by hashing.
+    """A = sum_k w_k A_k / sum_k w_k with w_k = (k+1)^alpha (numbers, HGPO), clusters found by hashing.
 
     Example: three steps in state s with returns 9, 0, 9 form one cluster of mean 6 and population std 4.2426; the
     first gets 3 / 4.2426 = 0.7071.

@@ -14,7 +14,7 @@ Edge = tuple[object, ...]
 def salt(
     rows: list[Row], *, history: int = 1, next_state: bool = True, count: str = "attempt", base: str = "grpo"
 ) -> Result:
-    """A_{i,t} = A(e) where at least two attempts carry the edge e of the step, else A_i (agentic.md 4.1).
+    """A_{i,t} = A(e) where at least two attempts carry the edge e of the step, else A_i (numbers, SALT).
 
     Example: credits +-0.8660 of four attempts that all open with edge a: A(a) = 0; two good and one bad attempt go on
     with b: A(b) = (0.8660 + 0.8660 - 0.8660) / 3 = 0.2887.

@@ -20,7 +20,7 @@ from tests.oracles.rows import (
 
 
 def grpo(rows: list[Row], *, ddof: int = 1, eps: float = 1e-6, average: str = "attempt", alone: str = "zero") -> Result:
-    """A_i = (r_i - mu) / (s + eps) over the attempts of the task (objectives.md 3.1).
+    """A_i = (r_i - mu) / (s + eps) over the attempts of the task (numbers, GRPO).
 
     Example: returns 1, 0, 0, 1 have mu = 0.5 and s = sqrt(1/3) = 0.57735, so A = 0.5 / 0.577351 = +-0.8660.
     """
@@ -30,12 +30,12 @@ def grpo(rows: list[Row], *, ddof: int = 1, eps: float = 1e-6, average: str = "a
 
 
 def dr_grpo(rows: list[Row], *, average: str = "attempt", alone: str = "zero") -> Result:
-    """A_i = r_i - mu (objectives.md 3.2); example: returns 1, 0, 0, 1 give +-0.5."""
+    """A_i = r_i - mu (numbers, Dr. GRPO); example: returns 1, 0, 0, 1 give +-0.5."""
     return _against_task(rows, deviation, average=average, alone=alone)
 
 
 def rloo(rows: list[Row], *, average: str = "attempt", alone: str = "zero") -> Result:
-    """A_i = r_i - mean of the others (objectives.md 3.3).
+    """A_i = r_i - mean of the others (numbers, RLOO).
 
     Example: returns 1, 0, 0, 1: the others of the first have mean 1/3, so A = 2/3.
     """
@@ -49,7 +49,7 @@ def rloo(rows: list[Row], *, average: str = "attempt", alone: str = "zero") -> R
 
 
 def flow_grpo(rows: list[Row], *, reference: bool = False) -> Result:
-    """A = (R_i - mean R) / std R over attempts; the release takes the statistics over rows (agentic.md 6.3).
+    """A = (R_i - mean R) / std R over attempts; the release takes the statistics over rows (numbers, Flow-GRPO).
 
     Example: R = 1 with 2 steps and 0 with 4. Attempts: mean 0.5, std 0.7071, A = +-0.7071. Rows: mean 1/3, std sqrt(2
     (2/3)^2 / 5 + 4 (1/3)^2 / 5) = 0.5164, A = 0.6667 / 0.5164 = 1.2910 and -0.6455.
@@ -58,7 +58,7 @@ def flow_grpo(rows: list[Row], *, reference: bool = False) -> Result:
 
 
 def mc_grpo(rows: list[Row], *, eps: float = 1e-3, reference: bool = False) -> Result:
-    """A_i = (r_i - b) / (MAD + eps), b the lower median (objectives.md 4.4).
+    """A_i = (r_i - b) / (MAD + eps), b the lower median (numbers, MC-GRPO).
 
     Where MAD < 1e-3 of the range the scale is the sample std instead (the release keeps MAD + eps).
     Example: 1, 0, 0 has b = 0 and MAD = 0, so the scale is 0.57735 and A = 1.7321, 0, 0; the release: 1000, 0, 0.
@@ -84,7 +84,7 @@ def lower_median(values: Sequence[float]) -> float:
 def ngrpo(
     rows: list[Row], *, best: float = 1.0, virtual: int = 1, eps: float = 1e-6, reference: bool = False
 ) -> Result:
-    """GRPO's z-score with `virtual` members of value `best` added to the statistics (objectives.md 4.3).
+    """GRPO's z-score with `virtual` members of value `best` added to the statistics (numbers, NGRPO).
 
     Example: eight zeros and best = 1: mean 1/9, sample std 1/3, so A = -(1/9) / (1/3) = -1/3.
     """

@@ -28,13 +28,13 @@ def hgpo(
     invalid_penalty: float = 0.1,
     reference: bool = False,
 ) -> Result:
-    """A = sum_k w_k A_k / sum_k w_k over the levels k = 0..depth a step has, w_k = (k+1)^alpha (agentic.md 2.3).
+    """A = sum_k w_k A_k / sum_k w_k over the levels k = 0..depth a step has, w_k = (k+1)^alpha (numbers, HGPO).
 
     Level k compares a step with the steps of its task that share its last k+1 states. With the episode entry (weight
     1) or in the release (`reference`), level k weighs (k+2)^alpha; the release also drops entries that are exactly 0
-    and adds 1e-6 to the denominator (agentic.md 2.4).
+    and adds 1e-6 to the denominator (numbers, HGPO released).
 
-    Example (agentic.md 2.9): A_0 = 0.7071 and A_1 = 1.0 give (1 x 0.7071 + 2 x 1.0) / 3 = 0.9024; the release gives
+    Example (numbers, Routes): A_0 = 0.7071 and A_1 = 1.0 give (1 x 0.7071 + 2 x 1.0) / 3 = 0.9024; the release gives
     (2 x 0.7071 + 3 x 1.0) / 5 = 0.8828.
     """
     steps = steps_of(rows)

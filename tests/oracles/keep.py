@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.oracles.episode import lower_median
-from tests.oracles.rows import Row, episode_returns, steps_of
+from tests.oracles.rows import Row, episode_returns, number, steps_of
 
 
 def mc_grpo_keep(rows: list[Row]) -> list[bool]:
-    """False on the attempt of lowest id among those whose return is the task's lower median (objectives.md 4.4).
+    """False on the attempt of lowest id among those whose return is the task's lower median (numbers, MC-GRPO).
 
     Example: returns 0.2, 1, 0, 0.9, 0.5 of attempts 0..4 have median 0.5, so attempt 4 is left out.
     """
@@ -17,16 +17,22 @@ def mc_grpo_keep(rows: list[Row]) -> list[bool]:
         own = {attempt: value for (owner, attempt), value in returns.items() if owner == task}
         middle = lower_median(list(own.values()))
         pivots.add((task, min((attempt for attempt, value in own.items() if value == middle), key=_order)))
-    return [(row["task"], row["attempt"]) not in pivots for row in rows]
+    return [(row["task"], row["attempt"]) not in pivots and bool(row.get("trains", True)) for row in rows]
 
 
 def ngrpo_keep(rows: list[Row], *, best: float = 1.0) -> list[bool]:
-    """False on tasks where every attempt already reached `best` (objectives.md 4.3).
+    """False on tasks where every attempt already reached `best`, by its accuracy where the table has it.
 
-    Example: returns 1, 1 of one task and 1, 0 of another with best = 1: the first task is left out.
+    Example: returns 1, 1 of one task and 1, 0 of another with best = 1: the first task is left out. Returns 0.8, 0.9 of
+    accuracy 1, 1: left out too.
     """
-    returns = episode_returns(steps_of(rows))
-    return [any(value != best for (task, _), value in returns.items() if task == row["task"]) for row in rows]
+    steps = steps_of(rows)
+    scores = episode_returns(steps)
+    for step in steps:
+        if "accuracy" in step.row:
+            scores[step.who] = number(step.row["accuracy"])
+    unsolved = {task for (task, _), score in scores.items() if score < best}
+    return [row["task"] in unsolved and bool(row.get("trains", True)) for row in rows]
 
 
 def _order(attempt: object) -> tuple[int, str]:

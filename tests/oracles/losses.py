@@ -67,7 +67,7 @@ def mates(tokens: Tokens, token: Token, unit: str) -> list[Token]:
 
 
 def token_ratio(tokens: Tokens, bound: float = 20.0) -> list[Counted]:
-    """rho = exp(logp - old), whose slope is rho, or 0 where the log-ratio is beyond the bound (objectives.md 1)."""
+    """rho = exp(logp - old), whose slope is rho, or 0 where the log-ratio is beyond the bound (numbers, Notation)."""
     ratios = []
     for token in tokens:
         change = token.logp - token.old
@@ -98,7 +98,7 @@ def plain(token: Token, rho: float) -> Surrogated:
 
 
 def clip(token: Token, rho: float, *, low: float, high: float, dual: float | None = None) -> Surrogated:
-    """The four cases of the clipped surrogate, one by one (objectives.md 3.1).
+    """The four cases of the clipped surrogate, one by one (numbers, GRPO).
 
     Example, 0.2/0.28 and dual 3: A = 1: rho 1.5 -> -1.28, 0.5 -> -0.5; A = -1: 0.5 -> 0.8, 1.5 -> 1.5, 5 -> 3.
     """
@@ -128,7 +128,7 @@ def sapo(token: Token, rho: float, *, positive: float, negative: float) -> Surro
 
 
 def log_weight(tokens: Tokens, token: Token, unit: str) -> float:
-    """sum over the unit of old - behaviour (objectives.md 3.8)."""
+    """sum over the unit of old - behaviour (numbers, Corrections)."""
     others = [token] if unit == "token" else mates(tokens, token, unit)
     return math.fsum(other.old - other.behaviour for other in others)
 
@@ -157,7 +157,7 @@ def off_policy_mask(tokens: Tokens, unit: str, most: float) -> list[float]:
 
 
 def kl(token: Token, estimator: str, gradient: str, bound: float = 20.0, cap: float = 10.0) -> Counted:
-    """k1 = -d, k2 = d^2 / 2, k3 = e^d - d - 1 and their slopes 1, -d, 1 - e^d (objectives.md 3.9).
+    """k1 = -d, k2 = d^2 / 2, k3 = e^d - d - 1 and their slopes 1, -d, 1 - e^d (numbers, KL).
 
     Example: d = 0.2: -0.2, 0.02, 0.021403; slopes 1, -0.2, -0.221403.
     """

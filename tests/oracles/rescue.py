@@ -1,4 +1,4 @@
-"""Oracles of R^3, read off specs/agentic.md section 1: the mixed advantage, the ranking, and what is recalled.
+"""Oracles of R^3, worked by hand in numbers, R^3: the mixed advantage, the ranking, and what is recalled.
 
 Rows say by a column `off_policy` whether their attempt was recalled; without it none was. Past attempts are plain
 dictionaries: {"number", "attempt", "version", "score", "states", "rewards"}.
@@ -18,9 +18,9 @@ Past = Mapping[str, Any]
 
 
 def r3(rows: list[Row], *, with_replay: bool = True, alpha: float = 1.0) -> Result:
-    """A_i = (R_i - mean(G_mix)) / (alpha std(G_mix) + lambda), population std, alpha 1 in a pure group (1.3, 1.5).
+    """A_i = (R_i - mean(G_mix)) / (alpha std(G_mix) + lambda), population std, alpha 1 in a pure group.
 
-    Example (1.7): 0, 0, 0, 0 and recalled 1, 1: mean 1/3, std 0.4714; alpha 2 gives -0.3536 and 0.7071.
+    Example: 0, 0, 0, 0 and recalled 1, 1: mean 1/3, std 0.4714; alpha 2 gives -0.3536 and 0.7071.
     """
     steps = steps_of(rows)
     returns = episode_returns(steps)
@@ -66,9 +66,9 @@ def mixed(own: float, numbers: Sequence[float], group: Sequence[Step], alpha: fl
 
 
 def ranking(entropies: Sequence[Sequence[float]], *, p: float, best: float) -> list[float]:
-    """SERR over the ranked responses (1.3, 1.6): dominance counted pair by pair, tied ranks shared, one alone gets 0.
+    """SERR over the ranked responses: dominance counted pair by pair, tied ranks shared, one alone gets 0.
 
-    Example (1.7): S = 2, 0, 1, 2 with R_max 0.5: ranks 0.5, 3, 2, 0.5, so R = 0.4167, 0, 0.1667, 0.4167.
+    Example: S = 2, 0, 1, 2 with R_max 0.5: ranks 0.5, 3, 2, 0.5, so R = 0.4167, 0, 0.1667, 0.4167.
     """
     if len(entropies) == 1:
         return [0.0]
@@ -93,7 +93,7 @@ def ranking(entropies: Sequence[Sequence[float]], *, p: float, best: float) -> l
 
 
 def recallable(scores: Sequence[float], past: Sequence[Past], *, ring: int, since: int) -> list[Past]:
-    """CCR (1.4): past attempts of the outcome that the group lacks, newest update first; none where it has both."""
+    """CCR: past attempts of the outcome that the group lacks, newest update first; none where it has both."""
     right = [score >= 0.5 for score in scores]
     if any(right) and not all(right):
         return []

@@ -68,7 +68,7 @@ def overlong(steps: Steps, solved: bool, *, limit: int, buffer: int, weight: flo
 
 
 def brevity(steps: Steps, solved: bool, *, limit: int, weight: float) -> list[float]:
-    """R^3: r_len = max(0, 1 - l / L_max) for correct responses, l = response length in tokens (agentic.md 1.3)."""
+    """R^3: r_len = max(0, 1 - l / L_max) for correct responses, l = response length in tokens (numbers, R^3)."""
     tokens = 0
     for one in steps:
         tokens += one["length"]

@@ -43,6 +43,11 @@ class Step:
         return bool(self.row.get("valid", True))
 
     @property
+    def trained_tokens(self) -> int:
+        """The tokens that train; none where the table says that the step does not."""
+        return self.tokens if self.row.get("trains", True) else 0
+
+    @property
     def role(self) -> object:
         """The player; None where the table has roles and this step has none."""
         return self.row.get("role", ONE_PLAYER)
@@ -116,7 +121,7 @@ def episode_returns(steps: Sequence[Step]) -> dict[Who, float]:
 
 
 def returns_to_go(steps: Sequence[Step], gamma: float) -> dict[Step, float]:
-    """R_t = r_t + gamma R_{t+1} along each attempt, by ascending index (agentic.md 0.1).
+    """R_t = r_t + gamma R_{t+1} along each attempt, by ascending index (numbers, Notation).
 
     Example: rewards 0, 0, 10 and gamma 0.9 give 8.1, 9, 10.
     """

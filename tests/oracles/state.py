@@ -32,9 +32,9 @@ def gigpo(
     invalid_penalty: float = 0.1,
     reference: bool = False,
 ) -> Result:
-    """A = A_E + step_weight A_S: the attempt among attempts, the step among steps in its state (agentic.md 3.2).
+    """A = A_E + step_weight A_S: the attempt among attempts, the step among steps in its state (numbers, GiGPO).
 
-    Example (agentic.md 3.9, gamma 0.9): attempt A of returns 10, 0, 10 has A_E = 3.3333 / 5.7735 = 0.5774; its first
+    Example (numbers, Routes, gamma 0.9): attempt A of returns 10, 0, 10 has A_E = 3.3333 / 5.7735 = 0.5774; its first
     step has R = 8.1 among 8.1, 0, 7.29 in s0: A_S = 2.97 / 4.4611 = 0.6658; A = 1.2431.
     """
     steps = steps_of(rows)
@@ -53,7 +53,7 @@ def gigpo(
 
 
 def step_grpo(rows: list[Row], *, eps: float = EPS) -> Result:
-    """z-score of the step's reward among the steps with the same state (agentic.md 5.6).
+    """z-score of the step's reward among the steps with the same state (numbers, Step-GRPO).
 
     Example: 0.95, 0.40, 0.80, 0 have mean 0.5375 and sample std 0.42696: the first gets 0.4125 / 0.42696 = 0.9661.
     """
@@ -75,8 +75,9 @@ def episode_term(
     """A_E of each step: its attempt's return against the attempts of the task.
 
     The release takes the statistics over rows, lets a lone row's score through, and takes the invalid penalty off the
-    row's own score (agentic.md 3.3). The recipe's default leaves the score alone: among attempts of equal return, of
-    which each has some invalid steps, the deviation of the attempts' means is 0, and 0.05 / 1e-6 would be 50,000.
+    row's own score (numbers, GiGPO released). The recipe's default leaves the score alone: among attempts of equal
+    return, of which each has some invalid steps, the deviation of the attempts' means is 0, and 0.05 / 1e-6 would be
+    50,000.
     Example: returns 1 and 0 of two steps each, one step of the first invalid, penalty 0.1, mean only: every step of
     the first gets 0.5; in the release the scores are 0.9, 1, 0, 0 and the invalid step gets 0.9 - 0.475 = 0.425.
     """
@@ -97,7 +98,7 @@ def episode_term(
 
 
 def penalised(numbers: dict[Step, float], penalty: float) -> dict[Step, float]:
-    """Each step's number, less the penalty where its action is invalid: after discounting (agentic.md 3.3)."""
+    """Each step's number, less the penalty where its action is invalid: after discounting (numbers, GiGPO released)."""
     return {step: value if step.is_valid else value - penalty for step, value in numbers.items()}
 
 

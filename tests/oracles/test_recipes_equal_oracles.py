@@ -43,8 +43,10 @@ POOLS = {
     # whose means are exact leave no doubt; returns that repeat a constant such as 0.1 are left out.
     "exact mean": tuple(regime for regime in MODERATE + EXTREME if regime not in ("constant", "frozen")),
     "sentence": MODERATE + EXTREME,
+    # NGRPO refuses returns above its best, 1 or more; tables that hold one are turned around zero (`tables`).
+    "at most 1": MODERATE + EXTREME + UNIT,
 }
-POOL_OF = {"dgpo": "moderate", "mars": "mars", "a_grae": "unit"}
+POOL_OF = {"dgpo": "moderate", "mars": "mars", "a_grae": "unit", "ngrpo": "at most 1"}
 
 
 class Table(NamedTuple):
@@ -63,6 +65,11 @@ def tables(pool: str) -> list[Table]:
     drawn: list[list[Row]] = []
     while len(drawn) < NUM_TABLES:
         rows = random_rows(rng, regimes=POOLS[pool], **shape)
+        if pool == "at most 1" and max(episode_returns(steps_of(rows)).values()) > 1:
+            rows = [
+                row | {name: -abs(float(str(row[name]))) for name in ("reward", "outcome") if name in row}
+                for row in rows
+            ]
         if pool != "mars" or not any(is_near_a_rounding_tie(rows, gamma) for gamma in GAMMAS):
             drawn.append(rows)
     return [Table(rows, groupwise.StepTable.from_columns(**columns_of(rows)), largest_returns(rows)) for rows in drawn]
@@ -120,9 +127,10 @@ def test_mc_grpo_leaves_out_the_pivot_attempt_of_each_task() -> None:
         assert [bool(flag) for flag in recipes.mc_grpo().keep(table.steps)] == mc_grpo_keep(table.rows)
 
 
-@pytest.mark.parametrize("best", [1.0, 0.1, -1e100])
-def test_ngrpo_leaves_out_the_tasks_that_are_solved_by_every_attempt(best: float) -> None:
-    for table in tables("any"):
+@pytest.mark.parametrize("pool", ["any", "unit"])
+@pytest.mark.parametrize("best", [1.0, 0.25, 0.1, -1e100])
+def test_ngrpo_leaves_out_the_tasks_that_are_solved_by_every_attempt(pool: str, best: float) -> None:
+    for table in tables(pool):
         kept = recipes.ngrpo(best=best).keep(table.steps)
         assert [bool(flag) for flag in kept] == ngrpo_keep(table.rows, best=best)
 

@@ -42,8 +42,8 @@ ORACLES: dict[str, Callable[..., Result]] = {
 DISCOUNTED = {"gigpo", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
 """Recipes with a gamma."""
 
-BATCH_WIDE = {"reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae"}
-"""Recipes that read other tasks by design; `mars` joins them when it whitens."""
+BATCH_WIDE = {"reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae", "mars"}
+"""Recipes that read other tasks by design."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Variant:
 
     @property
     def is_batch_wide(self) -> bool:
-        return self.recipe in BATCH_WIDE or bool(self.hyper.get("whiten"))
+        return self.recipe in BATCH_WIDE
 
     @property
     def is_value(self) -> bool:

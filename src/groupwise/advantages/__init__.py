@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from groupwise.advantages.baselines import DistinctMean, LeaveOneOut, Mean, Median, NoBaseline
+from groupwise.advantages.bounded import Bounded
 from groupwise.advantages.combine import Blend, Sum, Term
 from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
 from groupwise.advantages.merged import Merged
@@ -25,6 +26,7 @@ SIGNALS: dict[str, type[Part]] = {
     "column": Column,
     "penalised": Penalised,
     "centred": Centred,
+    "bounded": Bounded,
 }
 
 BASELINES: dict[str, type[Part]] = {
@@ -60,6 +62,7 @@ __all__ = [
     "SIGNALS",
     "Asymmetric",
     "Blend",
+    "Bounded",
     "Centred",
     "Column",
     "Deviation",

@@ -22,7 +22,8 @@ class QuestionWeighted(Part, slot="estimator"):
 
         lambda_s = B_v * softmax_s(-accuracy_s / T) * (tokens of all tasks / tokens of informative tasks)
 
-    A task is informative if its attempts' returns differ; B_v counts those. Others have credit 0 and weight 1.
+    A task is informative if its attempts' returns differ; B_v counts those. Others have credit 0 and weight 1. The last
+    factor makes up for idle tokens in the loss, so only tokens that train count in it.
 
     Source: DGPO (MathForge), difficulty-aware question weighting, from the released code. This part mixes tasks by
     design. Choices: accuracy is the mean over attempts of the column `accuracy`, or of the return without it; an
@@ -44,7 +45,7 @@ class QuestionWeighted(Part, slot="estimator"):
             accuracy = _task_mean(table, table.extra.get("accuracy", table.episode_return))[informative]
             logit = -np.where(accuracy == 0, 1.0, accuracy) / self.temperature
             soft = np.exp(logit - logit.max())
-            tokens = table.tasks.sum(table.tokens)
+            tokens = table.tasks.sum(table.trained_tokens)
             useful = tokens[informative].sum()
             factor = tokens.sum() / useful if useful else 1.0
             weight[informative] = len(soft) * soft / soft.sum() * factor

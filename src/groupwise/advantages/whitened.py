@@ -1,4 +1,4 @@
-"""Credit whitened over all tokens of the table."""
+"""Credit whitened over all tokens of the table that train."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from groupwise.core.step_table import StepTable
 
 
 class Whitened(Part, slot="estimator"):
-    """Shift and scale credit to mean 0 and variance 1 over all tokens of the table, across tasks.
+    """Shift and scale credit to mean 0 and variance 1 over all tokens of the table that train, across tasks.
 
         A = (v - mean_tok) / sqrt(var_tok + eps),   var_tok with Bessel's correction
 
-    Every token of a step carries the step's value, so each step counts `tokens` times; without that column, once.
+    Every token of a step carries the step's value, so each step counts `tokens` times; without that column, once. Steps
+    that do not train, by the column `trains` or by the algorithm's filters, are shifted and scaled like the others but
+    do not count.
 
     Source: REINFORCE++, arXiv:2501.03262, as verl computes it. This part mixes tasks by design. Edge behaviour: all
-    values equal gives exactly 0; fewer than two tokens give 0 and no comparison.
+    values that train equal gives exactly 0 to every step; fewer than two tokens that train give 0 and no comparison.
     """
 
     mixes_tasks: ClassVar[bool] = True
@@ -31,15 +33,17 @@ class Whitened(Part, slot="estimator"):
 
     def __call__(self, table: StepTable) -> Credit:
         inner = self.of(table).trace
-        tokens, total = table.tokens, float(table.tokens.sum())
+        tokens, total = table.trained_tokens, float(table.trained_tokens.sum())
         enough = total >= 2
-        anchor = inner.values[0] if len(table) else 0.0
-        distance = inner.values - anchor  # relative to one value, so that equal values give exactly 0
+        # Relative to one value that counts, so that equal values give exactly 0.
+        counts = tokens > 0
+        anchor = inner.values[int(np.argmax(counts))] if len(table) else 0.0
+        distance = inner.values - anchor
         distance = distance - (tokens @ distance / total if enough else distance)
         variance = float(tokens @ distance**2) / (total - 1) if enough else 0.0
         scale = float(np.sqrt(variance + self.eps)) or 1.0
         trace = Comparison(
-            values=distance / scale,
+            values=distance / scale if distance[counts].any() else np.zeros(len(table)),
             compared=np.full(len(table), enough),
             signal=inner.values,
             label=np.zeros(len(table), dtype=np.int64),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.cli.algorithms import algorithm_named, part_named
-from groupwise.cli.run_folders import CONFIG, run_config
-from groupwise.cli.screen import file_progress, output, share, shorten
+from groupwise.cli.run_folders import CONFIG
+from groupwise.cli.screen import errors, file_progress, output, print_json, share, shorten
+from groupwise.cli.trust import Trust
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.errors import ConfigError
 from groupwise.core.parts import kind_of
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.audit import Audit
@@ -48,20 +50,32 @@ def audit(
         str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Audit recorded rollouts: groups, histories, credit under several recipes, tokens under several memories."""
     algorithms = {name: algorithm_named(name) for name in recipe or RECIPES}
     if not recipe and (file / CONFIG).is_file():
-        algorithms[OWN] = run_config(file).algorithm
+        algorithms |= _own_algorithm(file)
     memories = dict(_memory(name) for name in memory or MEMORIES)
     rollouts, tokens = open_rollouts(file, format=format), RecordedTokens()
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:
         tables = (part.table() for part in rollouts.parts(progress=progress, watch=tokens.add))
         found = run_audit(tables, algorithms, depth=depth, gamma=gamma, tokens=tokens, memories=memories)
     if as_json:
-        typer.echo(json.dumps(found.as_json(), indent=2))
+        print_json(found.as_json())
     else:
         _print(found, file)
+
+
+def _own_algorithm(folder: Path) -> dict[str, Algorithm]:
+    """A run's own algorithm; where it cannot be had, the others are compared without it."""
+    from groupwise.recipes.run_file import load_algorithm  # a run's whole schema; not every audit needs it
+
+    try:
+        return {OWN: load_algorithm(folder / CONFIG)}
+    except ConfigError as error:
+        errors().print(f"without {OWN} recipe: {escape(str(error))}", highlight=False, soft_wrap=True)
+        return {}
 
 
 def _memory(text: str) -> tuple[str, Memory]:
@@ -83,13 +97,13 @@ def _print(found: Audit, file: Path) -> None:
     console.print(_recipes(found.recipes, census.steps), "")
     if len(found.recipes) > 1:
         first, last = found.recipes[0].name, found.recipes[-1].name
-        _movers(console, f"Steps that gain most from {first} to {last}", found.gains)
-        _movers(console, f"Steps that lose most from {first} to {last}", found.losses)
+        _movers(console, f"Steps that gain most from {escape(first)} to {escape(last)}", found.gains)
+        _movers(console, f"Steps that lose most from {escape(first)} to {escape(last)}", found.losses)
     if found.memories is not None:
         _memories(console, found.memories, census.tasks)
     console.print("[bold]Findings[/]")
     for number, finding in enumerate(found.findings, start=1):
-        console.print(f" {number}. {finding}", highlight=False)
+        console.print(f" {number}. {escape(finding)}", highlight=False)
 
 
 def _levels(levels: list[Level], steps: int) -> Table:

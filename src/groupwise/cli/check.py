@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,19 +11,24 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from groupwise.cli.screen import file_progress, output
+from groupwise.cli.screen import file_progress, output, print_json
+from groupwise.cli.trust import start
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import name_of, part_class
 from groupwise.envs.checker import NUM_TASKS, RuleResult, check_environment
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.faults import CHECKS, FaultTally
 
+VERDICTS = {"kept": ("ok", "green"), "broken": ("broken", "red"), "not tested": ("not tested", "dim")}
+"""How each verdict on a rule is called and coloured."""
+
 app = typer.Typer(no_args_is_help=True, help="Check what you hand in, with explanations.")
 
 
 @app.callback()
-def check() -> None:
+def check(context: typer.Context) -> None:
     """Check what you hand in, with explanations."""
+    start(context, runs=context.invoked_subcommand == "env")
 
 
 @app.command("rollouts")
@@ -43,7 +47,7 @@ def rollouts(
             tally.add(part)
             rows += len(part)
     if as_json:
-        typer.echo(json.dumps(_as_json(tally, rows), indent=2))
+        print_json(_as_json(tally, rows))
     else:
         _print(tally, rows, file)
     if tally.has_errors:
@@ -101,7 +105,7 @@ def env(
     part: Any = part_class("env", kind)(**_fields(settings or []))
     results = check_environment(part, tasks=tasks, seed=seed)
     if as_json:
-        typer.echo(json.dumps({"env": part.config(), "rules": [asdict(result) for result in results]}, indent=2))
+        print_json({"env": part.config(), "rules": [asdict(result) for result in results]})
     else:
         _print_rules(name_of(part), results)
     if any(result.status == "broken" for result in results):
@@ -125,11 +129,11 @@ def _fields(settings: Sequence[str]) -> dict[str, Any]:
 def _print_rules(name: str, results: Sequence[RuleResult]) -> None:
     console = output()
     broken = sum(result.status == "broken" for result in results)
-    console.print(f"[bold]{escape(name)}[/]: {len(results)} rules, {broken} broken", highlight=False)
+    untested = sum(result.status == "not tested" for result in results)
+    counts = f"{len(results)} rules, {broken} broken, {untested} not tested"
+    console.print(f"[bold]{escape(name)}[/]: {counts}", highlight=False)
     for result in results:
+        word, colour = VERDICTS[result.status]
+        console.print(f" [{colour}]{word:<10}[/] {result.rule}: {escape(result.found)}", highlight=False)
         if result.status == "broken":
-            console.print(f" [red]broken[/]   {result.rule}: {escape(result.found)}", highlight=False)
-            console.print(f"          [dim]Why it matters: {escape(result.why)}[/]", highlight=False)
-        else:
-            word = "[green]ok[/]     " if result.status == "kept" else "[dim]skipped[/]"
-            console.print(f" {word}  {result.rule}: {escape(result.found)}", highlight=False)
+            console.print(f"{'':<12}[dim]Why it matters: {escape(result.why)}[/]", highlight=False)

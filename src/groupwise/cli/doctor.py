@@ -12,7 +12,10 @@ from rich.markup import escape
 
 from groupwise.cli import machine
 from groupwise.cli.screen import in_bytes, output
+from groupwise.cli.trust import Trust
 from groupwise.core.errors import ConfigError
+from groupwise.core.parts import check_may_open
+from groupwise.core.trust import WITHOUT_TRUST
 
 if TYPE_CHECKING:
     from groupwise.training.sizes import Sizes
@@ -38,6 +41,7 @@ class Finding(NamedTuple):
 def doctor(
     file: Annotated[Path | None, typer.Argument(metavar="[RUN.toml]", help="A run file to look at as well.")] = None,
     out: Annotated[Path, typer.Option(help="Where runs will be written.")] = Path("runs"),
+    trust: Trust = False,
 ) -> None:
     """Look at this machine, test the trainer on it, and say what to mend; exit with status 1 if something is broken."""
     console = output()
@@ -130,9 +134,13 @@ def _run_file(file: Path, out: Path) -> Iterator[Finding]:
 
     try:
         config = load_run(file)
+        check_may_open(config.env)
         check_trackers(config.trackers)
         sizes = sizes_of(config)
     except ConfigError as error:
+        if WITHOUT_TRUST in str(error):
+            yield Finding("note", str(file), str(error))
+            return
         yield Finding("broken", str(file), str(error), "mend the run file; `groupwise schema` helps editors to")
         return
     yield Finding("ok", str(file), f"{config.training.updates} updates of {sizes.attempts} attempts")

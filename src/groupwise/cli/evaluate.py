@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -16,7 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.cli.run_folders import need_trainer, run_config
-from groupwise.cli.screen import errors, output, per_cent
+from groupwise.cli.screen import errors, output, per_cent, print_json
+from groupwise.cli.trust import Trust
 
 if TYPE_CHECKING:
     from groupwise.training.evaluation_summary import Evaluation, Line, PassAt
@@ -33,7 +33,8 @@ def evaluate(
     temperature: Annotated[float | None, typer.Option(min=0, help="0 = always the likeliest token.")] = None,
     per_task: Annotated[bool, typer.Option("--per-task", help="Show every task.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    dry: Annotated[bool, typer.Option("--dry", help="Leave the run's journal as it is.")] = False,
+    dry: Annotated[bool, typer.Option("--dry", help="Leave the run's folder as it is; the run may go on.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Evaluate a run: success over several seeds with its 95 % interval, pass@k, by family and by task."""
     need_trainer()
@@ -46,11 +47,13 @@ def evaluate(
     with _status(f"playing {settings.tasks} tasks of split {settings.split} with {seeds} seeds"):
         # Of an update and a split the journal keeps one evaluation; one with other settings would pass for it.
         keeps = not dry and settings == config.evaluation.model_copy(update={"split": settings.split})
-        found = play(open_at(config, run, checkpoint), seeds=range(seeds), settings=settings, write=keeps)
+        opened = open_at(config, run, checkpoint, read_only=not keeps)
+        with opened.journal:
+            found = play(opened, seeds=range(seeds), settings=settings, write=keeps)
     if not keeps and not dry:
         errors().print("not kept in the journal: the settings are not those of the run", highlight=False)
     if as_json:
-        typer.echo(json.dumps(_as_json(found, per_task=per_task), indent=2))
+        print_json(_as_json(found, per_task=per_task))
     else:
         _print(output(), run, found, settings, per_task=per_task)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,8 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from groupwise.cli.algorithms import algorithm_named
-from groupwise.cli.screen import file_progress, output, shorten
+from groupwise.cli.screen import file_progress, output, print_json, shorten
+from groupwise.cli.trust import Trust
 from groupwise.core.errors import ConfigError, RecordError, listed, nearest
 from groupwise.core.rollouts import Rollouts
 from groupwise.core.step_table import StepTable
@@ -37,6 +37,7 @@ def explain(
         str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Show the groups, members, baseline, scale and weights behind one step's credit, and derive it again by hand."""
     algorithm = algorithm_named(recipe)
@@ -44,12 +45,12 @@ def explain(
     with file_progress(rollouts.size, f"reading {file.name}") as progress:
         batchwide = any(inner.mixes_tasks for inner in algorithm.parts())
         part, scope = _find(rollouts.parts(progress=progress), task, attempt, batchwide=batchwide)
-    table = part.table()
+    table = part.table().with_filters(algorithm.filters)
     credit = algorithm.advantage(table)
     found = run_explain(table, credit, task=scope, attempt=attempt, index=step)
     gap = found.largest_gap()
     if as_json:
-        typer.echo(json.dumps(asdict(found) | {"largest_gap": gap}, indent=2))
+        print_json(asdict(found) | {"largest_gap": gap})
     else:
         print_explanation(
             table, found, gap, recipe=recipe, position=find_step(table, task=scope, attempt=attempt, index=step)

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from groupwise.cli import inspect_views as views
 from groupwise.cli.explain import print_explanation
 from groupwise.cli.inspect_rescue import joined
 from groupwise.cli.methods import method_name
+from groupwise.cli.screen import errors
+from groupwise.cli.trust import Trust
 from groupwise.core.errors import ConfigError
 from groupwise.reports.run.differences import compare
 from groupwise.reports.run.goals import Goals
@@ -35,6 +38,7 @@ def inspect(
         tuple[Path, Path] | None, typer.Option(metavar="A B", help="Compare two runs: settings, metrics, success.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what is shown as JSON.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Look into a run: its updates, an update's groups, an attempt as a dialogue with credit per step, and why."""
     if diff is not None:
@@ -49,6 +53,8 @@ def inspect(
         if update is None:
             _overview(folder, as_json=as_json)
             return
+        for reason in folder.left_alone(with_env=task is not None):  # an attempt is shown with its goal
+            errors().print(f"[dim]{escape(reason)}[/]", highlight=False, soft_wrap=True)
         groups = read_groups(folder, update)
         if task is None:
             _groups(folder, update, groups, as_json=as_json)

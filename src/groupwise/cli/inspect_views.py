@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-import typer
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.cli import inspect_rescue
+from groupwise.cli import inspect_rescue, screen
 from groupwise.cli.screen import output, shorten
 from groupwise.reports.run import figures
 from groupwise.reports.run.differences import Differences
@@ -35,7 +33,7 @@ HALF = 8
 
 def print_json(value: Any) -> None:
     """Print a view as JSON; what is no finite number becomes null."""
-    typer.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+    screen.print_json(_plain(value))
 
 
 def overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], verdicts: Sequence[Verdict]) -> None:
@@ -118,7 +116,7 @@ def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: Goal) 
     console.print(dialogue)
     if played.error:
         console.print(f"[bold red]error[/] {escape(played.error)}", highlight=False)
-    console.print(f"{played.stop}; outcome {figures.compact(played.outcome)}", highlight=False)
+    console.print(f"{escape(played.stop)}; outcome {figures.compact(played.outcome)}", highlight=False)
 
 
 def recorded(found: Why) -> None:
@@ -233,7 +231,7 @@ def _attempts(group: PlayedGroup, shown: PlayedAttempt, reach: float) -> Table:
         table.add_row(
             f"[bold]{each.attempt}[/]" if each is shown else str(each.attempt),
             figures.compact(each.outcome),
-            each.stop,
+            escape(each.stop),
             str(len(each.steps)),
             Text.assemble(*(_mark(step.credit, reach) for step in each.steps)),
             *([escape(origin)] if comes_from else []),
@@ -260,9 +258,9 @@ def _step(step: PlayedStep, reach: float) -> Group:
     company = f"  compared with {company_words(step.company)}" if step.company else ""
     credit = (f"credit {figures.signed(step.credit):>7} ", credit_bar(step.credit, reach), (company, "dim"))
     lines = [
-        Text(step.observation, style="dim"),
-        Text(step.response, style="italic"),
-        Text.assemble("> ", (step.action, "bold"), *notes),
+        Text(screen.show(step.observation), style="dim"),
+        Text(screen.show(step.response), style="italic"),
+        Text.assemble("> ", (screen.show(step.action), "bold"), *notes),
         Text.assemble(*credit),
         Text(" "),
     ]

@@ -6,7 +6,7 @@ import statistics
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -83,6 +83,11 @@ class PlainLines(Watcher):
         """The supervised start, from its first epoch's loss to its last."""
         self._print(warm_line(losses))
 
+    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+        """What went wrong in the supervised start."""
+        for line in warm_fault_lines(causes, attempts):
+            self._print(line)
+
     def evaluated(self, evaluation: Evaluation) -> None:
         """Success with its interval."""
         self._print(evaluation_line(evaluation))
@@ -122,6 +127,11 @@ class LivePanel(Watcher):
     def warm_started(self, losses: Sequence[float]) -> None:
         """Keep the line."""
         self._keep(warm_line(losses))
+
+    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+        """Keep the lines."""
+        for line in warm_fault_lines(causes, attempts):
+            self._keep(line)
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """Keep the line."""
@@ -185,8 +195,18 @@ def update_line(update: Update) -> str:
 
 def fault_lines(update: Update) -> list[str]:
     """The faults of an update, equal ones counted together, the commonest first."""
-    causes = Counter(fault.error or fault.stop.value for fault in update.faults).most_common(MOST_FAULTS)
-    return [f"  fault in {count} attempt{'s' * (count > 1)}: {cause}" for cause, count in causes]
+    return _cause_lines(Counter(fault.error or fault.stop.value for fault in update.faults))
+
+
+def warm_fault_lines(causes: Mapping[str, int], attempts: int) -> list[str]:
+    """The faults of a supervised start: how many attempts they ended, then the causes as for an update."""
+    found = Counter(causes)
+    return [f"warm start: faults ended {found.total()} of {attempts} expert attempts", *_cause_lines(found)]
+
+
+def _cause_lines(causes: Counter[str]) -> list[str]:
+    listed = causes.most_common(MOST_FAULTS)
+    return [f"  fault in {count} attempt{'s' * (count > 1)}: {cause}" for cause, count in listed]
 
 
 def warm_line(losses: Sequence[float]) -> str:

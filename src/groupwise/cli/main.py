@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from groupwise import __version__
 from groupwise.cli import (
@@ -24,7 +22,9 @@ from groupwise.cli import (
     train,
     warmup,
 )
-from groupwise.cli.screen import errors
+from groupwise.cli.screen import errors, print_error, print_line
+from groupwise.cli.streams import finish_streams, prepare_streams, show_traceback
+from groupwise.cli.trust import RUNNING, move_current_folder_back, start
 from groupwise.core.errors import GroupwiseError
 
 app = typer.Typer(
@@ -49,26 +49,46 @@ app.add_typer(check.app, name="check")
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"groupwise {__version__}")
+        print_line(f"groupwise {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def groupwise(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
     """Group-based reinforcement learning of language-model agents: credit you can trust and inspect."""
-    # The installed command, unlike `python -m`, does not look where the user stands for `kind = "module:Class"`.
-    sys.path.insert(0, str(Path.cwd()))
+    start(context, runs=context.invoked_subcommand in RUNNING)
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; whatever happens, what it says is one line, and status 2 where we refuse."""
+    prepare_streams()
+    move_current_folder_back()
     try:
-        app()
+        status = app(prog_name="groupwise", standalone_mode=False)
     except GroupwiseError as error:
-        errors().print(f"[bold red]error[/]: {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        print_error(str(error))
+        status = 2
+    except typer.Abort:
+        status = 1
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # of typer's own, which say what is wrong with the command line
+            sys.excepthook = show_traceback  # typer has set its own
+            raise
+        status = _print_usage(error)
+    finish_streams(status if isinstance(status, int) else 0)
+
+
+def _print_usage(error: Any) -> int:
+    """Say what is wrong with a command line; where there was none at all, the help has been printed."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ != "NoArgsIsHelpError":
+        if context:
+            print_line(f"{context.get_usage()}\nTry '{context.command_path} --help' for help.", to=errors())
+        print_error(error.format_message())
+    return int(error.exit_code)

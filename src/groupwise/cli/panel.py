@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
@@ -13,10 +12,11 @@ import typer
 from rich.markup import escape
 
 from groupwise.cli.run_folders import CONFIG
-from groupwise.cli.screen import output
+from groupwise.cli.screen import output, print_json, print_line
+from groupwise.cli.trust import Trust, start
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal import Journal
-from groupwise.core.parts import Part, Slot, name_of, part_class
+from groupwise.core.parts import Part, Slot, check_may_open, name_of, part_class
 from groupwise.core.records import Task
 from groupwise.envs.panel import SPLITS, choose_split, panel_hash
 from groupwise.envs.panel_file import PanelFile, check_evaluated, panels_of
@@ -27,6 +27,7 @@ SHOWN = 16
 
 
 def panel(
+    context: typer.Context,
     what: Annotated[
         str,
         typer.Argument(metavar="ENV|RUN", help="Kind of an environment, MODULE:CLASS, run file, run or panel file."),
@@ -40,8 +41,11 @@ def panel(
     ] = None,
     split: Annotated[str | None, typer.Option("--list", metavar="SPLIT", help="List the tasks of a panel.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Show an environment's panels and their hashes; make a file of them, or check that nothing changed since."""
+    if not _is_file(what):  # the user's own words, and not what a file says
+        start(context, runs=True)
     part, given = _open(what, settings or [])
     panels = panels_of(part)
     if given is not None:
@@ -54,9 +58,7 @@ def panel(
     if split is not None:
         _list(choose_split(panels, split), as_json=as_json)
     elif as_json:
-        typer.echo(
-            json.dumps({"env": part.config(), "panels": {name: _facts(panels[name]) for name in SPLITS}}, indent=2)
-        )
+        print_json({"env": part.config(), "panels": {name: _facts(panels[name]) for name in SPLITS}})
     else:
         _print(name_of(part), panels, [str(each) for each in (given and what, check) if each], out, evaluated)
 
@@ -68,14 +70,24 @@ def _open(what: str, settings: Sequence[str]) -> tuple[Part, PanelFile | None]:
         if settings:
             raise ConfigError(f"{what}: a panel file says its environment's fields itself; leave --set out")
         given = PanelFile.read(path)
-        return given.part(), given
-    if path.suffix == ".toml" or path.is_dir():
-        return _of_run(path / CONFIG if path.is_dir() else path, settings), None
+        return _may_open(given.part()), given
+    if _is_file(what):
+        return _may_open(_of_run(path / CONFIG if path.is_dir() else path, settings)), None
     if "/" in what:
         raise ConfigError(
             f"{what}: there is no such run or file; give one that is there, or the kind of an environment"
         )
     return part_class("env", what)(**_fields(settings)), None
+
+
+def _is_file(what: str) -> bool:
+    return Path(what).suffix in (".json", ".toml") or Path(what).is_dir()
+
+
+def _may_open(part: Part) -> Part:
+    """The environment of a file, which somebody else may have written; one that is named here is the user's own."""
+    check_may_open(part)
+    return part
 
 
 def _of_run(path: Path, settings: Sequence[str]) -> Part:
@@ -129,12 +141,10 @@ def _families(tasks: Sequence[Task]) -> dict[str, int]:
 
 def _list(tasks: Sequence[Task], *, as_json: bool) -> None:
     if as_json:
-        typer.echo(
-            json.dumps([{"id": task.id, "tags": task.tags, "payload": task.payload} for task in tasks], indent=2)
-        )
+        print_json([{"id": task.id, "tags": task.tags, "payload": task.payload} for task in tasks])
         return
     for task in tasks:
-        typer.echo(" ".join((task.id, *task.tags)))
+        print_line(" ".join((task.id, *task.tags)))
 
 
 def _print(

@@ -10,12 +10,14 @@ from rich.markup import escape
 
 from groupwise.cli.methods import method_name
 from groupwise.cli.screen import output
+from groupwise.cli.trust import Trust
 from groupwise.reports.run.run_folder import RunFolder
 
 
 def report(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     out: Annotated[Path | None, typer.Option(help="File to write; default: report.html in the folder.")] = None,
+    trust: Trust = False,
 ) -> None:
     """Write a run as one HTML page that opens offline: verdict, curves, groups, and attempts with their credit."""
     from groupwise.reports.run.page import render, write_page

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from groupwise.core.errors import ConfigError
+from groupwise.core.errors import ConfigError, FileError
+from groupwise.core.journal_file import JOURNAL
 
 if TYPE_CHECKING:
     from groupwise.training.run_config import RunConfig
 
 CONFIG = "config.toml"
-JOURNAL = "journal.sqlite"
 TRAINER = ("torch", "transformers", "tokenizers", "safetensors", "peft")
 """What the extra `train` installs."""
 
@@ -43,10 +44,17 @@ def holds_run(folder: Path) -> bool:
 
 def write_config(config: RunConfig, folder: Path) -> None:
     """Put the resolved run file into a run's folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{CONFIG}.tmp"  # moved into place whole: a run that is killed here must still resume
-    draft.write_text(tomli_w.dumps(config.config()), encoding="utf-8")
-    draft.replace(folder / CONFIG)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        draft.write_text(tomli_w.dumps(config.config()), encoding="utf-8")
+        draft.replace(folder / CONFIG)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise FileError(
+            f"{folder / CONFIG} could not be written ({error.strerror}); free some space, or give another folder"
+        ) from None
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from groupwise.cli.run_folders import need_trainer
-from groupwise.cli.screen import output
+from groupwise.cli.screen import output, write_text
 from groupwise.core.errors import ConfigError
 
 
@@ -22,7 +22,7 @@ def schema(
 
     text = json.dumps(run_schema(), indent=2, ensure_ascii=False) + "\n"
     if out is None:
-        typer.echo(text, nl=False)
+        write_text(text)
         return
     try:
         out.write_text(text, encoding="utf-8")

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.run_folders import CONFIG, JOURNAL, differences, holds_run, need_trainer, run_config, write_config
+from groupwise.cli.run_folders import CONFIG, differences, holds_run, need_trainer, run_config, write_config
 from groupwise.cli.screen import errors, output
-from groupwise.core.errors import ConfigError
+from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
+from groupwise.core.journal_file import JOURNAL
 from groupwise.training.watcher import Watcher
 
 if TYPE_CHECKING:
+    from groupwise.training.run import Run
     from groupwise.training.run_config import RunConfig
 
 
@@ -33,10 +34,11 @@ def train(
     need_trainer()
     folder = out or (file if file.is_dir() else Path("runs") / file.stem)
     if holds_run(folder) and not resume:
-        raise ConfigError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out")
+        raise ConfigError(_holds_run(folder))
     config = _config(file, set_ or (), tracker or ())
     from groupwise.cli.live import shown_live
     from groupwise.training.loop import train as run_loop
+    from groupwise.training.notices import notices
     from groupwise.training.run import open_run
     from groupwise.training.trackers import check_trackers, tracked
 
@@ -45,12 +47,16 @@ def train(
         _print_changes(run_config(folder), config)
     if resume and _is_finished(folder, config):
         return
+    for line in notices(config):
+        errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
     try:
         with ExitStack() as stack:
             screen = stack.enter_context(shown_live(str(folder), config.training.updates, plain=plain))
-            with _taken_back_if_refused(folder):
-                run = open_run(config, folder)
+            run = open_run(config, folder)
+            stack.callback(run.journal.close)  # its log goes into it: one file less that a copy can forget
+            with run.lock.released_if_refused():
                 if not resume:
+                    _check_unused(run)
                     write_config(config, folder)
                 trackers = stack.enter_context(tracked(config.trackers, config.config(), folder))
             _print_other_panels(run.journal.panels(), run.panels)
@@ -61,27 +67,28 @@ def train(
     _print_next(folder)
 
 
-@contextmanager
-def _taken_back_if_refused(folder: Path) -> Iterator[None]:
-    """Leave no folder behind where a run could not be opened."""
-    is_new = not folder.exists()
-    try:
-        yield
-    except Exception:
-        if is_new:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
+def _check_unused(run: Run) -> None:
+    """Refuse a folder in which somebody began a run while this one was waiting for the lock."""
+    if run.journal.last() >= 0 or (run.folder / "checkpoints").exists():
+        raise ConfigError(_holds_run(run.folder))
+
+
+def _holds_run(folder: Path) -> str:
+    return f"{folder} holds a run already; go on with --resume, or choose another folder with --out"
 
 
 def _is_finished(folder: Path, config: RunConfig) -> bool:
     """Whether nothing is left to do, and say so."""
-    from groupwise.training.checkpoint import latest_checkpoint
+    from groupwise.training.checkpoint_state import latest_checkpoint
 
     last, updates, wanted = latest_checkpoint(folder / "checkpoints"), config.training.updates, config.evaluation
     if last is None or int(last.name) < updates:
         return False
-    with Journal(folder / JOURNAL, read_only=True) as journal:
-        played = {(each.number, each.split) for each in journal.evaluations()}
+    try:
+        with Journal(folder / JOURNAL, read_only=True) as journal:
+            played = {(each.number, each.split) for each in journal.evaluations()}
+    except FileError:  # a damaged journal: going on says what can be done about it
+        return False
     if wanted.tasks and (updates, wanted.split) not in played and int(last.name) == updates:
         return False
     output().print(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -11,10 +11,11 @@ import typer
 from rich.console import Console
 
 from groupwise.cli.evaluate import in_words
-from groupwise.cli.live import Pace
+from groupwise.cli.live import Pace, warm_fault_lines
 from groupwise.cli.run_folders import need_trainer
 from groupwise.cli.screen import output
-from groupwise.core.errors import ConfigError
+from groupwise.core.errors import ConfigError, FileError
+from groupwise.core.run_lock import RunLock
 
 if TYPE_CHECKING:
     from groupwise.training.run import Run
@@ -43,14 +44,15 @@ def warmup(
     from groupwise.training.evaluation import evaluate
     from groupwise.training.run import open_run
 
-    console = output()
-    with TemporaryDirectory(prefix="groupwise-") as scratch:
+    console, lock = output(), RunLock(out.with_name(f".{out.name}.tmp"), is_draft=True)
+    lock.acquire()  # the model is written there, and by one process alone
+    with lock.released_if_refused(), TemporaryDirectory(prefix="groupwise-") as scratch:
         run = open_run(config, Path(scratch))
         losses = _taught(run, source, least, console)
         console.print(f"loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs", highlight=False)
         if config.evaluation.tasks:
             console.print(in_words(evaluate(run, write=False)), highlight=False, markup=False)
-        _save(run, out)
+        _save(run, out, lock)
     console.print(f'\nA run begins with it by\n\n[model]\nkind = "pretrained"\npath = "{out}"', markup=False)
 
 
@@ -60,11 +62,15 @@ def _taught(run: Run, source: Path | None, least: float | None, console: Console
     from groupwise.training.run_config import WarmStartConfig
     from groupwise.training.warm_start import expert_samples, imitate
 
+    def warn(causes: Mapping[str, int], attempts: int) -> None:
+        for line in warm_fault_lines(causes, attempts):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
     settings = run.config.warm_start or WarmStartConfig()
     if source is None:
-        samples = expert_samples(run, run.tasks[: settings.tasks], settings)
+        samples = expert_samples(run, run.tasks[: settings.tasks], settings, report=warn)
     else:
-        samples = recorded_samples(run, open_rollouts(source).rows(), least=least)
+        samples = recorded_samples(run, open_rollouts(source).rows(), least=least, report=warn)
     attempts = len({sample.trajectory for sample in samples})
     console.print(f"{len(samples)} steps of {attempts} {'recorded' if source else 'expert'} attempts", highlight=False)
     pace = Pace()
@@ -76,13 +82,21 @@ def _taught(run: Run, source: Path | None, least: float | None, console: Console
     return imitate(run, samples, settings, told=told)
 
 
-def _save(run: Run, out: Path) -> None:
+def _save(run: Run, out: Path, lock: RunLock) -> None:
     """Write model and tokenizer beside the place, then move them there; a LoRA adapter is merged into its model."""
+    from safetensors import SafetensorError
+
+    from groupwise.training.checkpoint import save_tokenizer
+
     model = run.learner.model
     whole = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
-    draft = out.with_name(f".{out.name}.tmp")
-    whole.save_pretrained(draft)
-    run.tokenizer.save_pretrained(draft)
-    if out.is_dir():
-        out.rmdir()
-    draft.rename(out)
+    try:
+        whole.save_pretrained(lock.folder)
+        save_tokenizer(run.tokenizer, lock.folder)
+        if out.is_dir():
+            out.rmdir()
+        lock.release()
+        lock.folder.rename(out)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(f"{out} could not be written ({reason}); free some space, or choose another folder") from None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from groupwise.core.credit import Credit
 from groupwise.core.parts import EstimatorPart, FilterPart, GuidancePart, LossPart, Part, ReplayPart, ShaperPart
 from groupwise.core.segments import BoolArray
 from groupwise.core.step_table import StepTable
@@ -24,7 +23,8 @@ class Algorithm(Part):
     advantage: EstimatorPart
     """Turns a step table into credit."""
     filters: tuple[FilterPart, ...] = ()
-    """Which steps may train; a step must pass all of them. Statistics still count the steps they drop."""
+    """Which steps may train; a step must pass all of them. Groups still count the steps they drop; statistics over the
+    tokens of the batch (`Whitened`) do not."""
     shapers: tuple[ShaperPart, ...] = ()
     """What comparing the attempts of a group adds to what they earned, one after the other."""
     replay: ReplayPart | None = None
@@ -39,9 +39,10 @@ class Algorithm(Part):
         """Whether it needs the attempts of earlier updates."""
         return self.replay is not None or self.guidance is not None
 
+    def credit(self, table: StepTable) -> Credit:
+        """Credit of every step; statistics over the tokens that train leave out what the filters drop."""
+        return self.advantage(table.with_filters(self.filters))
+
     def keep(self, table: StepTable) -> BoolArray:
         """Which rows may train, in the order of the rows handed in (N)."""
-        kept = np.ones(len(table), dtype=np.bool_)
-        for admits in self.filters:
-            kept &= admits(table)
-        return kept[table.step_of_row]
+        return table.with_filters(self.filters).trains[table.step_of_row]

@@ -22,8 +22,11 @@ def pack(value: object) -> bytes:
 
 
 def unpack(blob: bytes) -> Any:
-    """The value of a blob; tuples come back as lists."""
-    return json.loads(zlib.decompress(blob))
+    """The value of a blob; tuples come back as lists. ValueError for what no value was packed into."""
+    try:
+        return json.loads(zlib.decompress(blob))
+    except zlib.error as error:
+        raise ValueError(f"a blob cannot be unpacked: {error}") from None
 
 
 def _check(value: object) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,22 +17,9 @@ import numpy as np
 
 from groupwise.core.blobs import pack, unpack
 from groupwise.core.errors import FileError
+from groupwise.core.journal_file import JournalDatabase, decoding
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
 from groupwise.core.segments import FloatArray, IntArray
-
-HISTORY_TABLES = """
-CREATE TABLE IF NOT EXISTS history (
-    task TEXT NOT NULL, number INTEGER NOT NULL, attempt INTEGER NOT NULL, version INTEGER NOT NULL,
-    origin TEXT NOT NULL, score REAL NOT NULL, credit REAL NOT NULL, states BLOB NOT NULL, rewards BLOB NOT NULL,
-    PRIMARY KEY (task, number, attempt)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS history_by_update ON history (number);
-CREATE TABLE IF NOT EXISTS recalled (
-    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, from_task TEXT NOT NULL,
-    from_number INTEGER NOT NULL, from_attempt INTEGER NOT NULL, why TEXT NOT NULL, log_ratio REAL,
-    keeps_credit INTEGER NOT NULL, credit BLOB NOT NULL, PRIMARY KEY (number, task, attempt)
-) WITHOUT ROWID;
-"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,8 +73,8 @@ class Recalled:
 class History:
     """Past attempts by task, over the database of a journal."""
 
-    def __init__(self, database: sqlite3.Connection, name: str) -> None:
-        self._database, self._name = database, name
+    def __init__(self, database: JournalDatabase) -> None:
+        self._database, self._name = database, str(database.path)
 
     def recent(self, task: str, *, most: int, since: int = 0) -> list[PastAttempt]:
         """The newest attempts at a task, newest update first, sampled by the weights of version `since` or later.
@@ -100,7 +87,7 @@ class History:
             "ORDER BY number DESC, attempt LIMIT ?",
             (task, since, since, Origin.GUIDED.value, most),
         )
-        return [_past(row) for row in rows]
+        return self._pasts(rows)
 
     def newest(self, *, most: int, after: int) -> list[PastAttempt]:
         """The attempts at any task in the updates after one, newest first; of equal updates, by task and attempt."""
@@ -108,11 +95,11 @@ class History:
             "SELECT * FROM history WHERE number > ? AND origin != ? ORDER BY number DESC, task, attempt LIMIT ?",
             (after, Origin.GUIDED.value, most),
         )
-        return [_past(row) for row in rows]
+        return self._pasts(rows)
 
     def find(self, task: str, *, number: int, attempt: int) -> PastAttempt:
         """One attempt at a task; an error where the index does not hold it."""
-        return _past(self._one("history", "*", task, number, attempt))
+        return self._pasts([self._one("history", "*", task, number, attempt)])[0]
 
     def mean_score(self, task: str, *, most: int) -> float | None:
         """Mean score of the newest attempts at a task that had no help; None where there are none."""
@@ -127,24 +114,27 @@ class History:
         """An attempt as it was sampled, whole: tokens, log-probs, entropies, and the rewards it had by itself."""
         columns = "stop, success, outcome, origin, steps"
         stop, success, outcome, origin, blob = self._one("trajectories", columns, past.task, past.number, past.attempt)
-        rows = unpack(blob)
-        scores = {"return": float(outcome)} | ({} if success is None else {"success": float(success)})
-        if rows and "accuracy" in rows[0]:
-            scores["accuracy"] = float(rows[0]["accuracy"])
-        return Trajectory(
-            id=f"{past.number}/{past.task}/{past.attempt}",
-            task=Task(id=past.task),
-            attempt=past.attempt,
-            steps=tuple(_step(each) for each in rows),
-            scores=scores,
-            stop=StopReason(stop),
-            versions=(past.version,),
-            origin=Origin(origin),
-        )
+        with decoding(self._database.path):
+            rows = unpack(blob)
+            scores = {"return": float(outcome)} | ({} if success is None else {"success": float(success)})
+            if rows and "accuracy" in rows[0]:
+                scores["accuracy"] = float(rows[0]["accuracy"])
+            return Trajectory(
+                id=f"{past.number}/{past.task}/{past.attempt}",
+                task=Task(id=past.task),
+                attempt=past.attempt,
+                steps=tuple(_step(each) for each in rows),
+                scores=scores,
+                stop=StopReason(stop),
+                versions=(past.version,),
+                origin=Origin(origin),
+            )
 
     def credit_of(self, past: PastAttempt) -> tuple[float, ...]:
         """The credit that an attempt's steps had in their own update."""
-        return tuple(unpack(self._one("trajectories", "credit", past.task, past.number, past.attempt)[0]))
+        blob = self._one("trajectories", "credit", past.task, past.number, past.attempt)[0]
+        with decoding(self._database.path):
+            return tuple(unpack(blob))
 
     def recalled(self, number: int) -> list[dict[str, Any]]:
         """What an update recalled: into which task's group, from which attempt of which update, why, and its credit."""
@@ -153,26 +143,38 @@ class History:
         cursor = self._database.execute("SELECT * FROM recalled WHERE number = ? ORDER BY task, attempt", (number,))
         names = [column[0] for column in cursor.description]
         found = [dict(zip(names, row, strict=True)) for row in cursor]
-        return [row | {"credit": unpack(row["credit"]), "keeps_credit": bool(row["keeps_credit"])} for row in found]
+        with decoding(self._database.path):
+            return [row | {"credit": unpack(row["credit"]), "keeps_credit": bool(row["keeps_credit"])} for row in found]
 
-    def check(self, tasks: Collection[str]) -> None:
-        """Refuse an index that does not hold exactly the attempts of the journal, or holds tasks that are no more."""
-        apart = self._database.execute(
-            "SELECT number, task, attempt FROM trajectories EXCEPT SELECT number, task, attempt FROM history LIMIT 1"
-        ).fetchone()
-        beyond = self._database.execute(
-            "SELECT number, task, attempt FROM history EXCEPT SELECT number, task, attempt FROM trajectories LIMIT 1"
-        ).fetchone()
+    def check(self, tasks: Collection[str], *, last: int | None = None) -> None:
+        """Refuse an index that does not hold exactly the attempts of the journal, or holds tasks that are no more.
+
+        With `last`, only what the updates up to it have left is looked at.
+        """
+        until = {"last": last}
+        held = "SELECT number, task, attempt FROM {} WHERE number <= coalesce(:last, number)"
+        sides = held.format("trajectories"), held.format("history")
+        apart, beyond = (
+            self._database.execute(f"{one} EXCEPT {other} LIMIT 1", until).fetchone()
+            for one, other in (sides, sides[::-1])
+        )
         for found in (apart, beyond):
             if found:
                 raise FileError(self._disagrees(f"attempt {found[2]} at {found[1]!r} in update {found[0]}"))
-        fresh = self._database.execute("SELECT DISTINCT task FROM history WHERE origin = ?", (Origin.FRESH.value,))
+        fresh = self._database.execute(
+            "SELECT DISTINCT task FROM history WHERE number <= coalesce(:last, number) AND origin = :fresh",
+            until | {"fresh": Origin.FRESH.value},
+        )
         for (task,) in fresh:
             if task not in tasks:
                 raise FileError(
                     f"{self._name}: it remembers attempts at {task!r}, which is not among the environment's training "
                     "tasks; give the environment as it was, with ids that are the same in every run, or start a new run"
                 )
+
+    def _pasts(self, rows: Iterable[Sequence[Any]]) -> list[PastAttempt]:
+        with decoding(self._database.path):
+            return [_past(row) for row in rows]
 
     def _one(self, table: str, columns: str, task: str, number: int, attempt: int) -> tuple[Any, ...]:
         """Columns of one attempt's row; an error where the table does not hold it."""

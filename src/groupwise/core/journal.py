@@ -16,37 +16,22 @@ from typing import Any
 
 from groupwise.core.blobs import pack, unpack
 from groupwise.core.errors import FileError
-from groupwise.core.history import HISTORY_TABLES, History, Recalled, write_history, write_recalled
-from groupwise.core.records import SCHEMA, Trajectory
+from groupwise.core.history import History, Recalled, write_history, write_recalled
+from groupwise.core.journal_chain import START, Chain, check_chain, link
+from groupwise.core.journal_file import (
+    BY_UPDATE,
+    check_schema,
+    connect,
+    connect_to_read,
+    decoding,
+    find_damage,
+    write_anew,
+)
+from groupwise.core.records import Trajectory
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
 
-TABLES = """
-CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS updates (number INTEGER PRIMARY KEY, version INTEGER NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS metrics (
-    number INTEGER NOT NULL, name TEXT NOT NULL, value REAL, PRIMARY KEY (number, name)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS trajectories (
-    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, stop TEXT NOT NULL, outcome REAL NOT NULL,
-    success REAL, origin TEXT NOT NULL, error TEXT, steps BLOB NOT NULL, credit BLOB NOT NULL, parent TEXT,
-    PRIMARY KEY (number, task, attempt)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS faults (
-    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, stop TEXT NOT NULL, steps INTEGER NOT NULL,
-    error TEXT NOT NULL, PRIMARY KEY (number, task, attempt)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS evaluations (
-    number INTEGER NOT NULL, split TEXT NOT NULL, seed INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL,
-    panel TEXT NOT NULL, tags TEXT NOT NULL, stop TEXT NOT NULL, success REAL, outcome REAL NOT NULL,
-    steps INTEGER NOT NULL, tokens INTEGER, PRIMARY KEY (number, split, seed, task, attempt)
-) WITHOUT ROWID;
-"""
-BY_UPDATE = ("updates", "metrics", "trajectories", "faults", "evaluations", "history", "recalled")
-"""The tables whose rows belong to an update."""
 PANEL = "panel "
 """What the names of the panels' hashes begin with, in the table `about`."""
-ADDED = (("evaluations", "tokens", "INTEGER"), ("trajectories", "parent", "TEXT"))
-"""Columns that a journal may lack which was written before there were any; they stand last in their tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +90,18 @@ class Journal:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
         try:
-            self._database = _connect_to_read(path) if read_only else _connect(path)
-            _check_schema(self._database, path)
-        except sqlite3.DatabaseError as error:
-            raise FileError(f"{path}: not a journal: {error}; give the folder of a run") from None
+            self._database = connect_to_read(path) if read_only else connect(path)
+        except sqlite3.DatabaseError as error:  # what damage is, the database says itself
+            raise FileError(
+                f"{path}: the journal cannot be opened ({error}); see that it may be read and, to go on, written, on a "
+                "disk with space"
+            ) from None
+        if read_only:
+            try:
+                check_schema(self._database, path)
+            except FileError:
+                self._database.close()
+                raise
 
     def __enter__(self) -> Journal:
         return self
@@ -125,7 +118,7 @@ class Journal:
     @property
     def history(self) -> History:
         """Past attempts by task."""
-        return History(self._database, str(self._path))
+        return History(self._database)
 
     def name_panels(self, hashes: Mapping[str, str]) -> None:
         """Write down which tasks the run is about: the hash of each split's panel; what was named before stays."""
@@ -145,7 +138,8 @@ class Journal:
         assert len(update.credit) == len(update.trajectories), "every trajectory has its credit"
         with self._writing(f"update {update.number}"), self._database:
             self._database.execute("BEGIN IMMEDIATE")
-            self._database.execute("INSERT INTO updates VALUES (?, ?)", (update.number, update.version))
+            before = self._digest_before(update.number)
+            self._database.execute("INSERT INTO updates VALUES (?, ?, NULL)", (update.number, update.version))
             self._database.executemany(
                 "INSERT INTO metrics VALUES (?, ?, ?)",
                 [(update.number, name, value) for name, value in sorted(update.metrics.items())],
@@ -166,15 +160,34 @@ class Journal:
             )
             write_history(self._database, update.number, update.trajectories, update.credit)
             write_recalled(self._database, update.number, update.recalled)
+            digest = link(self._database, update.number, before)
+            self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, update.number))
+
+    def _digest_before(self, number: int) -> str:
+        """The end of the chain before an update."""
+        found = self._database.execute(
+            "SELECT digest FROM updates WHERE number < ? ORDER BY number DESC LIMIT 1", (number,)
+        ).fetchone()
+        return START if found is None else str(found[0])
+
+    def digest(self) -> str:
+        """The end of the chain of digests: what a checkpoint holds of the updates before it."""
+        return self._digest_before(self.last() + 1)
+
+    def check_chain(self, last: int | None = None) -> Chain:
+        """How far the updates up to one, or all of them, are as they were written."""
+        return check_chain(self._database, last)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as error:
+        except (sqlite3.DatabaseError, OSError) as error:
+            if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):  # our fault, not the disk's
+                raise
             raise FileError(
                 f"{self._path}: {what} could not be written ({error}); what was there is untouched. Free some "
-                "space, or end whoever else writes there, then go on with --resume"
+                "space, see that the folder may be written, or end whoever else writes there, then go on with --resume"
             ) from None
 
     def faults(self, number: int) -> list[dict[str, Any]]:
@@ -189,7 +202,7 @@ class Journal:
         """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
         names = [each.name for each in fields(Evaluated)]
         marks = ", ".join("?" * len(names))
-        with self._database:
+        with self._writing("the evaluation"), self._database:
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany(
                 "DELETE FROM evaluations WHERE number = ? AND split = ?",
@@ -206,7 +219,8 @@ class Journal:
             return []
         cursor = self._database.execute("SELECT * FROM evaluations ORDER BY number, split, seed, task, attempt")
         names = [column[0] for column in cursor.description]
-        return [Evaluated(**dict(zip(names, row, strict=True))) for row in cursor]
+        with decoding(self._path):
+            return [Evaluated(**dict(zip(names, row, strict=True))) for row in cursor]
 
     def _has(self, table: str) -> bool:
         """Whether a journal that is only read was written when there was such a table."""
@@ -214,10 +228,19 @@ class Journal:
 
     def forget_after(self, number: int) -> None:
         """Drop the updates after one: those that a resumed run will make again."""
-        with self._database:
+        with self._writing(f"what came after update {number}"), self._database:
             self._database.execute("BEGIN IMMEDIATE")
             for table in BY_UPDATE:
                 self._database.execute(f"DELETE FROM {table} WHERE number > ?", (number,))
+
+    def find_damage(self) -> str | None:
+        """What SQLite finds wrong with the file, in words; None where it finds nothing."""
+        return find_damage(self._database)
+
+    def write_anew(self, number: int) -> None:
+        """Replace a damaged file by a new one with the updates up to a number, which must be sound."""
+        with self._writing(f"the updates up to {number}"):
+            self._database = write_anew(self._database, number)
 
     def last(self) -> int:
         """Number of the last update; -1 where there is none."""
@@ -231,7 +254,8 @@ class Journal:
     def curve(self, name: str) -> list[tuple[int, float]]:
         """A metric over the updates."""
         rows = self._database.execute("SELECT number, value FROM metrics WHERE name = ? ORDER BY number", (name,))
-        return [(int(number), float(value)) for number, value in rows if value is not None]
+        with decoding(self._path):
+            return [(int(number), float(value)) for number, value in rows if value is not None]
 
     def metric_names(self) -> list[str]:
         """Every metric that some update has."""
@@ -249,56 +273,9 @@ class Journal:
         names = [column[0] for column in cursor.description]
         for row in cursor:
             found = dict(zip(names, row, strict=True))
-            found["steps"], found["credit"] = unpack(found["steps"]), unpack(found["credit"])
+            with decoding(self._path):
+                found["steps"], found["credit"] = unpack(found["steps"]), unpack(found["credit"])
             yield found
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path, isolation_level=None)
-    if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
-        _check_schema(database, path)  # before a file of another schema is touched
-    database.execute("PRAGMA journal_mode = WAL")
-    database.executescript(TABLES + HISTORY_TABLES)
-    database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
-    for table, column, kind in ADDED:
-        if not any(found[1] == column for found in database.execute(f"PRAGMA table_info({table})")):
-            database.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
-    return database
-
-
-def _check_schema(database: sqlite3.Connection, path: Path) -> None:
-    found = database.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()
-    if found is not None and found[0] != str(SCHEMA):
-        raise FileError(
-            f"{path}: the journal has schema {found[0]}, this version reads {SCHEMA}; use the version that wrote it"
-        )
-
-
-def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open within one transaction, so that whatever is asked is answered from the same updates."""
-    try:
-        return _snapshot(f"{path.absolute().as_uri()}?mode=ro")
-    except sqlite3.OperationalError:
-        # To read beside a writer, SQLite needs files of its own next to the journal, which it cannot make in a folder
-        # that is read-only. There a journal without a log is complete, and one with a log is not.
-        log = path.with_name(f"{path.name}-wal")
-        if log.exists() and log.stat().st_size:
-            raise FileError(
-                f"{path}: its last updates stand in {log.name}, which cannot be read in a read-only folder; copy the "
-                "folder to where you may write, and give the copy"
-            ) from None
-        return _snapshot(f"{path.absolute().as_uri()}?mode=ro&immutable=1")
-
-
-def _snapshot(address: str) -> sqlite3.Connection:
-    database = sqlite3.connect(address, uri=True, isolation_level=None)
-    try:
-        database.execute("BEGIN")
-        database.execute("SELECT 1 FROM sqlite_master").fetchone()  # a transaction begins with its first read
-    except sqlite3.DatabaseError:
-        database.close()
-        raise
-    return database
 
 
 def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[float]) -> tuple[Any, ...]:

@@ -19,10 +19,12 @@ from pydantic_core import ErrorDetails, core_schema
 from groupwise.core.credit import Credit
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.history import History, PastAttempt, Recalled
+from groupwise.core.part_results import watch
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
 from groupwise.core.step_table import StepTable
 from groupwise.core.totals import Totals
+from groupwise.core.trust import WITHOUT_TRUST, load_outside, may_run
 
 CATALOGUES = {
     "grouper": "groupwise.groups:GROUPERS",
@@ -64,10 +66,17 @@ class Part(BaseModel):
     slot: ClassVar[str] = ""
     mixes_tasks: ClassVar[bool] = False
     """Whether it compares across tasks; then it needs the whole batch at once."""
+    stays_inside: ClassVar[bool] = False
+    """Whether an environment works from its own fields alone: no other package, no file, no process, no server. Only
+    these are opened to read a run of somebody else's."""
 
-    def __init_subclass__(cls, *, slot: str = "", **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, slot: str = "", stays_inside: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if slot and slot not in CATALOGUES:
+            raise ConfigError(f"class {cls.__name__}: there is no slot {slot!r}; {nearest(slot, CATALOGUES)}")
         cls.slot = slot or cls.slot
+        watch(cls, cls.slot)
+        cls.stays_inside = stays_inside  # never inherited: what a class adds may reach further
 
     def __init__(self, /, **fields: Any) -> None:
         try:
@@ -84,11 +93,24 @@ class Part(BaseModel):
                 if isinstance(inner, Part):
                     yield from inner.parts()
 
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse a number of attempts at each task that the part cannot do with; most can do with any."""
+
     def config(self) -> dict[str, Any]:
         """This part as plain data, complete: what a run file would say."""
-        fields = {name: _plain(getattr(self, name)) for name in type(self).model_fields}
+        fields = {name: self._plain_field(name) for name in type(self).model_fields}
         kind = {"kind": kind_of(type(self))} if self.slot else {}
         return kind | {name: value for name, value in fields.items() if value is not None}
+
+    def _plain_field(self, name: str) -> Any:
+        value = getattr(self, name)
+        try:
+            return None if value is None else _plain(value)
+        except TypeError as error:
+            raise ConfigError(
+                f"{type(self).__name__}: the field {name!r} holds {error}, which a run file cannot say; use text, "
+                "numbers, booleans, other parts, and lists and tables of these"
+            ) from None
 
 
 class Slot:
@@ -108,6 +130,11 @@ class Slot:
             value = self._decode(value)
         if not isinstance(value, Part):
             raise ConfigError(f"found {value!r}; give a {self.name}, or a table with its `kind`")
+        if not value.slot:
+            raise ConfigError(
+                f"{type(value).__name__} has no slot, and a {self.name} is needed here; write "
+                f"class {type(value).__name__}(Part, slot={self.name!r})"
+            )
         if value.slot != self.name:
             raise ConfigError(f"{type(value).__name__} is a {value.slot}, but a {self.name} is needed here")
         return value
@@ -135,14 +162,20 @@ def part_class(slot: str, kind: str) -> type[Part]:
         return known[kind]
     if ":" not in kind:
         raise ConfigError(f"there is no {slot} {kind!r}; {nearest(kind, known)}")
-    module, _, name = kind.partition(":")
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"cannot load the {slot} {kind!r}: {error}; check that the package is installed") from None
+    found = load_outside(slot, kind)
     if not (isinstance(found, type) and issubclass(found, Part)):
         raise ConfigError(f"{kind!r} is not a Part; derive the class from groupwise.Part with slot={slot!r}")
     return found
+
+
+def check_may_open(part: object) -> None:
+    """Refuse an environment that reaches beyond its fields where a run is only read."""
+    assert isinstance(part, Part), "a slot is filled by parts"
+    if not part.stays_inside and not may_run():
+        raise ConfigError(
+            f"the environment {kind_of(type(part))!r} is {WITHOUT_TRUST}: it reaches beyond its own fields, for files, "
+            "packages, processes or servers that this run names; add --trust if you trust whoever wrote it"
+        )
 
 
 def kind_of(part: type[Part]) -> str:
@@ -199,7 +232,7 @@ class Estimator(Protocol):
 
 
 class Filter(Protocol):
-    """Says which steps may train: True a step to keep. Statistics still count the steps it drops."""
+    """Says which steps may train: True a step to keep. Groups still count the steps it drops."""
 
     def __call__(self, table: StepTable) -> BoolArray: ...
 
@@ -274,10 +307,17 @@ LossPart = Annotated[Loss, Slot("loss")]
 
 
 def _plain(value: object) -> Any:
+    """A value as a run file would say it; a TypeError that names the type of what it cannot say."""
     if isinstance(value, Part):
         return value.config()
     if isinstance(value, tuple | list):
         return [_plain(entry) for entry in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if not isinstance(value, str | bool | int | float):
+        raise TypeError("nothing" if value is None else f"a {type(value).__name__}")
     return value
 
 

@@ -51,6 +51,19 @@ def quote_line(text: str, *, limit: int = MAX_QUOTED_CHARACTERS) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
+def quote_error(error: BaseException) -> str:
+    r"""An exception in one line: its class and the first line of what it says, whatever that is.
+
+    >>> quote_error(RuntimeError("half \ud83d\nTraceback ..."))
+    'RuntimeError: half \\ud83d'
+    """
+    try:
+        said = str(error)
+    except Exception:  # somebody else's __str__
+        said = "its message cannot be shown"
+    return quote_line(f"{type(error).__name__}: {said}")
+
+
 def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     if code < 0x100:

@@ -6,7 +6,7 @@ Axes: N rows as handed in, S steps (rows of one step that differ only by segment
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -79,6 +79,8 @@ class StepTable:
     """Further named columns (S): outcome, valid, action, cut, stop, age, off_policy, tokens, ..., or your own."""
     step_of_row: IntArray
     """The step that each row handed in belongs to (N)."""
+    filters: Sequence[Callable[[StepTable], BoolArray]] = ()
+    """What says which steps may train, beside the column `trains`; asked once, and only where a part wants to know."""
     _asked: dict[Any, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -104,8 +106,9 @@ class StepTable:
                 valid), `tokens` (sampled tokens), `segment` (rows of one step that was cut into several training
                 sequences: rewards and tokens are summed, the step counts once), `cut` (was the response cut off),
                 `stop` (why the attempt ended, on its last step), `age` (how many versions old the weights were that
-                sampled it), `off_policy` (did another policy sample it than the one that learns), `action`, `role`,
-                `branch`, `accuracy`, `next_state`, or any other, for `Column(name)`.
+                sampled it), `off_policy` (did another policy sample it than the one that learns), `trains` (may it
+                train; whitening counts only what does), `action`, `role`, `branch`, `accuracy`, `next_state`, or any
+                other, for `Column(name)`.
         """
         given = _present({"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra})
         check.check_lengths(given)
@@ -171,6 +174,24 @@ class StepTable:
     def tokens(self) -> FloatArray:
         """Sampled tokens of each step (S); a table without the column counts each step once."""
         return np.asarray(self.extra.get("tokens", np.ones(len(self))), dtype=np.float64)
+
+    @cached_property
+    def trains(self) -> BoolArray:
+        """Whether each step may train (S): what the column `trains` says, and every filter."""
+        kept = np.asarray(self.extra.get("trains", np.ones(len(self), dtype=np.bool_)), dtype=np.bool_)
+        bare = replace(self, filters=()) if self.filters else self
+        for admits in self.filters:
+            kept = kept & admits(bare)
+        return kept
+
+    @cached_property
+    def trained_tokens(self) -> FloatArray:
+        """Sampled tokens of each step that may train (S); 0 for the steps that may not."""
+        return np.where(self.trains, self.tokens, 0.0)
+
+    def with_filters(self, filters: Sequence[Callable[[StepTable], BoolArray]]) -> StepTable:
+        """The same table, which knows by these filters which of its steps may train."""
+        return replace(self, filters=filters) if filters else self
 
     def once(self, part: Callable[[StepTable], _Answer]) -> _Answer:
         """What a grouper or a signal says of this table; parts that compare equal are asked once."""
@@ -296,7 +317,7 @@ def _begins(*columns: IntArray) -> BoolArray:
 
 def _check_segments(rows: _Rows, given: Mapping[str, Column]) -> None:
     """Rows of one step must agree on what became of it; what it saw and did is taken from the first."""
-    for name in ("outcome", "valid", "cut", "age", "off_policy"):
+    for name in ("outcome", "valid", "cut", "age", "off_policy", "trains"):
         for row, step in enumerate(rows.step.tolist()) if name in given else ():
             first = int(rows.first[step])
             if _differ(given[name][row], given[name][first]):
@@ -323,7 +344,7 @@ def _states(column: Column | None, rows: IntArray) -> tuple[IntArray, list[Hasha
 def _extra_column(name: str, column: Column, rows: _Rows) -> npt.NDArray[Any]:
     if name in ("outcome", "accuracy"):
         return check.number_column(name, column, largest=check.LARGEST_REWARD)[rows.first]
-    if name in ("valid", "cut", "off_policy"):
+    if name in ("valid", "cut", "off_policy", "trains"):
         return check.bool_column(name, column)[rows.first]
     if name == "age":
         return check.integer_column(name, column)[rows.first]

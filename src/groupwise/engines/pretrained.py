@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.errors import ConfigError
 from groupwise.core.parts import Part
+
+if TYPE_CHECKING:
+    from groupwise.engines.model_folder import Adapter
 
 
 class PretrainedModel(Part, slot="model"):
     """A pretrained model and its tokenizer, whole or with a LoRA adapter that alone trains."""
 
     path: str
-    """A folder in the Hugging Face layout, or a name that the hub knows."""
+    """A folder in the Hugging Face layout, such as a checkpoint of a run, or a name that the hub knows."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the loaded weights; those of an adapter are float32 whatever theirs."""
     lora_rank: Annotated[int, Field(ge=0)] = 0
-    """Rank of the adapter; 0 = all weights train."""
+    """Rank of the adapter; 0 = all weights train, or the adapter that the folder holds."""
     lora_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2.0
     """What the adapter's part is multiplied by: LoRA's alpha over its rank."""
 
@@ -33,19 +36,24 @@ class PretrainedModel(Part, slot="model"):
         return self
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[Any, Any]:
-        """Load the model and its tokenizer; the words of the environment are not needed."""
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        """Load the model and its tokenizer; the words of the environment are not needed.
 
-        _check_folder(self.path)
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(_place(self.path))
-            model = AutoModelForCausalLM.from_pretrained(_place(self.path), dtype=getattr(torch, self.dtype))
-        except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise ConfigError(
-                f"model.path: cannot load {self.path!r} ({reason}); give a local folder or a hub name"
-            ) from None
+        A folder that holds an adapter, such as a checkpoint of a run that trained one, goes on with that adapter.
+        """
+        import torch
+
+        from groupwise.engines import model_folder as folders
+
+        dtype = getattr(torch, self.dtype)
+        folders.check_folder(self.path)
+        adapter = folders.find_adapter(self.path)
+        if adapter is not None:
+            self._check_same(adapter)
+            has_tokenizer = (adapter.folder / "tokenizer_config.json").is_file()
+            tokenizer = folders.load_tokenizer(str(adapter.folder) if has_tokenizer else adapter.base)
+            return folders.load_adapter(adapter, folders.load_model(adapter.base, dtype=dtype)), tokenizer
+        place = folders.resolve(self.path)
+        tokenizer, model = folders.load_tokenizer(place), folders.load_model(place, dtype=dtype)
         if not self.lora_rank:
             return model, tokenizer
         from peft import LoraConfig, get_peft_model
@@ -53,22 +61,19 @@ class PretrainedModel(Part, slot="model"):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed % 2**63)
             alpha: Any = self.lora_scale * self.lora_rank  # peft says int and takes any number
-            adapter = LoraConfig(r=self.lora_rank, lora_alpha=alpha, target_modules="all-linear")
-            return get_peft_model(model, adapter), tokenizer
+            lora = LoraConfig(
+                r=self.lora_rank, lora_alpha=alpha, target_modules="all-linear", base_model_name_or_path=place
+            )
+            return get_peft_model(model, lora), tokenizer
 
-
-def _place(path: str) -> str:
-    """The path as transformers takes it, the home folder written out."""
-    return str(Path(path).expanduser()) if path.startswith("~") else path
-
-
-def _check_folder(path: str) -> None:
-    """Refuse at once what can only be meant as a folder and is none: the hub would be asked for it for a minute."""
-    folder = Path(path).expanduser()
-    is_folder = path.startswith((".", "~")) or folder.is_absolute() or path.count("/") > 1
-    is_folder = is_folder or ("/" in path and folder.parent.is_dir())
-    if not is_folder or folder.is_dir():
-        return
-    beside = [str(each) for each in folder.parent.glob("*/")] if folder.parent.is_dir() else []
-    advice = nearest(path, beside) if beside else "give a local folder or a hub name"
-    raise ConfigError(f"model.path: there is no folder {path!r}; {advice}")
+    def _check_same(self, adapter: Adapter) -> None:
+        """Refuse settings of an adapter that are not those of the one in the folder; rank 0 says nothing of it."""
+        for name, asked, found in (
+            ("lora_rank", self.lora_rank, adapter.rank),
+            ("lora_scale", self.lora_scale, adapter.scale),
+        ):
+            if self.lora_rank and not math.isclose(asked, found):
+                raise ConfigError(
+                    f"model.{name}: the adapter in {self.path} has {found:g}, but {asked:g} is asked for; leave "
+                    "lora_rank out to go on with that adapter, or give the folder of a whole model"
+                )

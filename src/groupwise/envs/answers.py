@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from groupwise.envs.tagged import tagged_parts
 from groupwise.envs.words import words
 
 Form = Literal["whole", "last_line", "last_number", "tags", "boxed"]
@@ -20,11 +21,11 @@ ASKED: dict[Form, str] = {
 MOST_CHARACTERS = 2000
 """A longer answer is none, unless the stored one is long too."""
 
-# A word-level tokenizer puts spaces between signs, so they are allowed there.
-_TAGS = re.compile(r"<\s*answer\s*>(.*?)<\s*/\s*answer\s*>", re.DOTALL | re.IGNORECASE)
 # A minus after a digit or a letter is an operation, not a sign.
 _LAST_NUMBER = re.compile(r"(?:(?<![\w.])-)?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
-_BOX = re.compile(r"\\\s*boxed\s*\{")
+# A word-level tokenizer puts spaces between signs, so they are allowed there.
+_BOX = re.compile(r"\\\s*+boxed\s*+\{")
+_BRACE = re.compile(r"[{}]")
 _NUMBER = re.compile(r"[-+]?\s?\$?\d[\d,.]*(?:\s?/\s?\d+)?\s?%?")
 
 
@@ -43,8 +44,8 @@ def read_answer(response: str, form: Form) -> str:
         numbers = _LAST_NUMBER.findall(response)
         return str(numbers[-1]).replace(",", "") if numbers else ""
     if form == "tags":
-        found = _TAGS.findall(response)
-        return str(found[-1]).strip() if found else ""
+        found = [part for _, part in tagged_parts(response, "answer")]
+        return found[-1].strip() if found else ""
     return last_boxed(response)
 
 
@@ -58,10 +59,10 @@ def last_boxed(text: str) -> str:
     if not starts:
         return ""
     depth = 1
-    for end in range(starts[-1], len(text)):
-        depth += {"{": 1, "}": -1}.get(text[end], 0)
+    for brace in _BRACE.finditer(text, starts[-1]):
+        depth += 1 if brace[0] == "{" else -1
         if depth == 0:
-            return text[starts[-1] : end].strip()
+            return text[starts[-1] : brace.start()].strip()
     return ""
 
 

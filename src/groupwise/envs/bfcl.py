@@ -15,6 +15,7 @@ from pydantic import Field
 from groupwise.core.errors import RecordError
 from groupwise.core.parts import Part
 from groupwise.core.records import Task
+from groupwise.core.safe_text import escape_surrogates
 from groupwise.envs.bfcl_calls import Call, read_calls
 from groupwise.envs.bfcl_files import ENV, MODULES, PACKAGE, Category, Conversation, conversations, source
 from groupwise.envs.bfcl_services import Services, answered
@@ -180,7 +181,7 @@ class BfclEnvironment:
 
     def _cut(self, text: str) -> str:
         most = self._part.result_characters
-        return text if len(text) <= most else f"{text[:most]} (cut off)"
+        return escape_surrogates(text if len(text) <= most else f"{text[:most]} (cut off)")
 
     def _observe(self, told: str = "") -> Observation:
         request = self._conversation.requests[self._turn]

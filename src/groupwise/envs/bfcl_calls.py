@@ -5,12 +5,18 @@ from __future__ import annotations
 import ast
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 LONGEST = 20_000
 """Characters of a response that is still read."""
+MAX_CALLS = 100
+"""Calls in one response."""
+MAX_DEPTH = 20
+"""Levels that the values of an argument may nest."""
+MAX_BITS = 4096
+"""Of a whole number that is an argument, or in one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +49,28 @@ def read_calls(text: str) -> tuple[Call, ...] | None:
     if len(text) > LONGEST:
         return None
     found = _from_json(text)
-    return _from_python(text) if found is None else found
+    calls = _from_python(text) if found is None else found
+    if calls is None or len(calls) > MAX_CALLS:
+        return None
+    return calls if all(_is_bounded((*call.values, *call.named.values())) for call in calls) else None
+
+
+def _is_bounded(values: Iterable[Any]) -> bool:
+    """Whether values are such as a service's function takes; level by level, so that depth costs no stack."""
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for value in values:
+            kind = type(value)
+            if kind is int and value.bit_length() > MAX_BITS:
+                return False
+            if kind in (list, tuple, set):
+                inner += value
+            elif kind is dict:
+                inner += value.values()
+        if not inner:
+            return True
+        values = inner
+    return False
 
 
 def _from_json(text: str) -> tuple[Call, ...] | None:

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
+from itertools import count
+from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from groupwise.core.errors import RecordError
+from groupwise.core.errors import EnvironmentFault, RecordError
 from groupwise.envs.bfcl_calls import Call, read_calls
-from groupwise.envs.bfcl_files import MODULES, SIMULATORS, Category, Conversation, conversations
+from groupwise.envs.bfcl_files import ENV, MODULES, SIMULATORS, Category, Conversation, conversations
+from groupwise.envs.evaluation_scan import refuse_evaluation
 
 STATELESS = ("MathAPI",)
 """Services that begin with nothing."""
@@ -27,6 +30,8 @@ COSTLY = ("exponent", "precision", "decimal_places")
 """Arguments with which a number can grow beyond all bounds."""
 LARGEST = 1_000
 """What they may be at most."""
+MAX_OBJECTS = 20_000
+"""Files and folders, each counted as often as a way leads to it: copies of folders that hold each other multiply."""
 PASSING = ("_last_modified", "_api_description")
 """What a service keeps and no function shows: the time of day, and words about itself."""
 
@@ -82,7 +87,13 @@ class Services:
 
     def digest(self) -> str:
         """Fingerprint of everything that a later call may depend on."""
-        return sha256(_plain(self.instances, ()).encode()).hexdigest()[:16]
+        try:
+            written = _plain(self.instances, (), count())
+        except RecursionError:
+            raise EnvironmentFault(
+                "bfcl: the services hold folders within folders beyond all bounds; end the attempt"
+            ) from None
+        return sha256(written.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +143,9 @@ def _begun(name: str, conversation: Conversation) -> Any:
 
 @cache
 def _class(name: str) -> Any:
-    return getattr(import_module(f"{SIMULATORS}.{MODULES[name]}"), name)
+    module = import_module(f"{SIMULATORS}.{MODULES[name]}")
+    refuse_evaluation(ENV, name, Path(str(module.__file__)))
+    return getattr(module, name)
 
 
 @cache
@@ -185,23 +198,32 @@ def _text(result: Any) -> str:
     return str(result)
 
 
-def _plain(value: Any, above: tuple[int, ...]) -> str:
+def _plain(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> str:
     """A value as text that is equal for equal values, whatever order and objects they are made of."""
     kind = type(value)
     if kind in LEAVES:
         return repr(value)
+    if kind is dict or isinstance(value, dict):
+        # Most are leaves, and a call for each of them would be most of the work.
+        written = [
+            f"{key!r}:{each!r}" if type(each) in LEAVES else f"{key!r}:{_plain(each, above, counted)}"
+            for key, each in value.items()
+        ]
+        return f"{{{','.join(sorted(written))}}}"
+    if kind is list or isinstance(value, list | tuple):
+        return f"[{','.join([_plain(each, above, counted) for each in value])}]"
+    if isinstance(value, set | frozenset):
+        return f"({','.join(sorted([_plain(each, above, counted) for each in value]))})"
     if isinstance(value, Random):
         version, numbers, spare = value.getstate()
         return f"Random({version}, {sha256(array('Q', numbers)).hexdigest()}, {spare})"
-    if isinstance(value, dict):
-        return f"{{{','.join(sorted([f'{key!r}:{_plain(each, above)}' for key, each in value.items()]))}}}"
-    if isinstance(value, list | tuple):
-        return f"[{','.join([_plain(each, above) for each in value])}]"
-    if isinstance(value, set | frozenset):
-        return f"({','.join(sorted([_plain(each, above) for each in value]))})"
     if hasattr(value, "__dict__") and not isinstance(value, type):
         if id(value) in above:  # a folder knows the folder above it
             return "^"
+        if next(counted) == MAX_OBJECTS:
+            raise EnvironmentFault(
+                f"bfcl: the services hold more than {MAX_OBJECTS} files and folders; end the attempt"
+            )
         kept = {key: each for key, each in vars(value).items() if key not in PASSING}
-        return f"{kind.__name__}{_plain(kept, (*above, id(value)))}"
+        return f"{kind.__name__}{_plain(kept, (*above, id(value)), counted)}"
     return repr(value)

@@ -12,12 +12,15 @@ from typing import Literal
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.records import Task
+from groupwise.core.safe_text import quote_error
 from groupwise.envs import checker_key_rules as key_rules
 from groupwise.envs import checker_rules as rules
-from groupwise.envs.checker_play import BrokenRuleError, NotApplicableError, Subject
+from groupwise.envs.asking import ask_panel
+from groupwise.envs.checker_play import BrokenRuleError, NotTestedError, Subject
 from groupwise.envs.draws import Draws
 from groupwise.envs.environment import EnvironmentPart
 
+Status = Literal["kept", "broken", "not tested"]
 Rule = Callable[[Subject], str]
 """A named promise of an environment; see `checker_rules` and `checker_key_rules`."""
 NUM_TASKS = 12
@@ -25,6 +28,7 @@ NUM_TASKS = 12
 
 RULES: tuple[Rule, ...] = (
     rules.opens_and_plays,
+    rules.fields_have_their_types,
     rules.is_repeatable,
     rules.observe_has_no_effect,
     rules.is_isolated,
@@ -32,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     rules.success_is_told_at_the_end,
     rules.refuses_to_act_after_the_end,
     key_rules.state_key_is_hashable,
+    key_rules.state_key_can_be_written,
     key_rules.state_key_is_equal_for_equal_situations,
     key_rules.state_key_has_no_counter_or_clock,
     rules.admissible_actions_are_valid,
@@ -55,8 +60,8 @@ class RuleResult:
 
     rule: str
     """The rule's name."""
-    status: Literal["kept", "broken", "skipped"]
-    """Skipped = there was nothing to check."""
+    status: Status
+    """Not tested = the rule could not be tried, or there was nothing to try it on; `found` says why."""
     why: str
     """Why the rule matters."""
     found: str
@@ -77,7 +82,7 @@ def check_environment(
     subject: Subject | None = None
     for rule in RULES:
         if results and results[0].status == "broken":
-            results.append(_result(rule, "skipped", "the environment could not be played"))
+            results.append(_result(rule, "not tested", "the environment could not be played"))
             continue
         try:
             subject = subject or Subject(part=part, tasks=_choose_tasks(part, tasks, seed), seed=seed)
@@ -85,24 +90,26 @@ def check_environment(
         except ConfigError as error:
             if not results:  # a package, data or fields that are not there: there is no environment to check
                 raise
-            results.append(_result(rule, "broken", f"it raised {type(error).__name__}: {error}"))
+            results.append(_result(rule, "broken", f"it raised {quote_error(error)}"))
         except BrokenRuleError as broken:
             results.append(_result(rule, "broken", str(broken)))
-        except NotApplicableError as reason:
-            results.append(_result(rule, "skipped", str(reason)))
-        except Exception as error:  # a user's environment may raise anything, and the report must say what
-            results.append(_result(rule, "broken", f"it raised {type(error).__name__}: {error}"))
+        except NotTestedError as reason:
+            results.append(_result(rule, "not tested", str(reason)))
+        except KeyboardInterrupt:  # the user's
+            raise
+        except BaseException as error:  # an environment may raise anything, an exit too, and the report must say what
+            results.append(_result(rule, "broken", f"it raised {quote_error(error)}"))
     return results
 
 
 def _choose_tasks(part: EnvironmentPart, tasks: Sequence[Task] | int, seed: int) -> tuple[Task, ...]:
     if not isinstance(tasks, int):
         return tuple(tasks)
-    panel = part.panel("train")
+    panel = ask_panel(part, "train")
     if not panel:
         raise BrokenRuleError("the train panel is empty")
     return tuple(Draws("checker", seed).sample(panel, min(tasks, len(panel))))
 
 
-def _result(rule: Rule, status: Literal["kept", "broken", "skipped"], found: str) -> RuleResult:
+def _result(rule: Rule, status: Status, found: str) -> RuleResult:
     return RuleResult(rule=rule.__name__, status=status, why=" ".join((rule.__doc__ or "").split()), found=found)

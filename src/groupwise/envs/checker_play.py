@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
+from groupwise.core.errors import EnvironmentFault
 from groupwise.core.records import Task
 from groupwise.envs.draws import Draws
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Observation, Outcome
+from groupwise.envs.plain_records import plain_key
 
 EXPERT_SHARE = 0.3
 """How often a random attempt does what the expert would, so that it also gets somewhere."""
+
+NONSENSE = ("qwxyz frobnicate", "", "   ", "go to", "ß🙂\n\t", "a" * 10_000)
+"""Actions that no environment understands, or should choke on."""
 
 Record = TypeVar("Record", Observation, Outcome)
 Shown = tuple[object, ...]
@@ -24,8 +29,8 @@ class BrokenRuleError(Exception):
     """A rule is broken; the message says what was found."""
 
 
-class NotApplicableError(Exception):
-    """There is nothing to check; the message says why."""
+class NotTestedError(Exception):
+    """The rule could not be tried, or there is nothing to try it on; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +54,8 @@ class Attempt:
 
     @property
     def keys(self) -> list[Hashable]:
-        """The state keys; as text where they are not hashable, which has a rule of its own."""
-        return [_hashable(observation.state_key) for observation in self.observations]
+        """The state keys, made plain as the loop does."""
+        return [plain_key(observation.state_key) for observation in self.observations]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +89,18 @@ class Subject:
     def require_repeatable(self) -> None:
         """Leave a rule that compares attempts, where attempts cannot be compared."""
         if self.unrepeatable:
-            raise NotApplicableError("the environment is not repeatable, so attempts cannot be compared")
+            raise NotTestedError("the environment is not repeatable, so attempts cannot be compared")
+
+    def require_keys(self) -> None:
+        """Leave a rule about keys where there are none, or none that can be compared."""
+        found = [seen.state_key for _, seen in observations(self)]
+        if all(key is None for key in found):
+            raise NotTestedError("every state_key is None: steps are compared by task alone")
+        try:
+            for key in found:
+                plain_key(key)
+        except EnvironmentFault:
+            raise NotTestedError("there are keys that cannot be written, so they cannot be compared") from None
 
     def play_randomly(self, task: Task, draws: Draws) -> Attempt:
         """Play a task by random actions, and now and then the expert's."""
@@ -131,25 +147,18 @@ class Subject:
 
     def _choose(self, environment: Environment, seen: Observation, draws: Draws) -> str:
         by_expert = draws.below(1000) < 1000 * EXPERT_SHARE
-        if isinstance(environment, Expert) and (by_expert or not seen.admissible):
+        listed = seen.admissible if isinstance(seen.admissible, tuple | list) else ()
+        if isinstance(environment, Expert) and (by_expert or not listed):
             action = environment.expert()
-            if action is not None:
+            if isinstance(action, str):
                 return action
-        return draws.pick(seen.admissible or self.part.vocabulary())
+        return draws.pick(tuple(listed) or self.part.vocabulary())
 
 
 def _of_type(found: object, wanted: type[Record], method: str) -> Record:
     if not isinstance(found, wanted):
         raise BrokenRuleError(f"`{method}` returned a {type(found).__name__}; return an {wanted.__name__}")
     return found
-
-
-def _hashable(key: Hashable) -> Hashable:
-    try:
-        hash(key)
-    except TypeError:
-        return repr(key)
-    return key
 
 
 def observations(subject: Subject) -> Iterator[tuple[Attempt, Observation]]:

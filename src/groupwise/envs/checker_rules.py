@@ -1,24 +1,26 @@
 """The rules of the environment checker. Each one's docstring says why it matters, to whoever breaks it.
 
-A rule returns what it found; it raises `BrokenRuleError` with what is wrong, or `NotApplicableError` where there is
-nothing to check.
+A rule returns what it found; it raises `BrokenRuleError` with what is wrong, or `NotTestedError` where it could not be
+tried, or there is nothing to try it on.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 import random
 import time
+from dataclasses import replace
 
 import numpy as np
 
-from groupwise.core.errors import GroupwiseError
+from groupwise.core.errors import EnvironmentFault, GroupwiseError
 from groupwise.core.records import Task
+from groupwise.envs.asking import ask_instruction, ask_panel, ask_vocabulary
 from groupwise.envs.checker_play import (
+    NONSENSE,
     Attempt,
     BrokenRuleError,
-    NotApplicableError,
+    NotTestedError,
     Shown,
     Subject,
     first_difference,
@@ -26,26 +28,40 @@ from groupwise.envs.checker_play import (
     shown,
     shown_outcome,
 )
-from groupwise.envs.environment import Expert, Forkable
+from groupwise.envs.environment import Expert, Forkable, Observation
 from groupwise.envs.panel import SPLITS, check_disjoint, panel_hash
+from groupwise.envs.plain_records import plain_advice, plain_observation, plain_outcome, plain_reward
 from groupwise.envs.words import words
 
-NONSENSE = ("qwxyz frobnicate", "", "   ", "go to", "ß🙂\n\t", "a" * 10_000)
-"""Actions that no environment understands, or should choke on."""
 MOST_ACTIONS_TRIED = 200
 """How many admissible actions are tried; each needs a replay."""
 FEWEST_STEPS_PER_SECOND = 5
 
 
 def opens_and_plays(subject: Subject) -> str:
-    """The loop relies on `observe` returning an Observation and `act` an Outcome, with text to show."""
-    for attempt, seen in observations(subject):
-        if not isinstance(seen.text, str):
-            raise BrokenRuleError(f"task {attempt.task.id}: a text is a {type(seen.text).__name__}")
+    """The loop relies on `observe` returning an Observation and `act` an Outcome."""
     if not isinstance(subject.part.instruction(), str) or "\n" in subject.part.instruction():
         raise BrokenRuleError("`instruction()` is not one line of text")
     steps = sum(len(attempt.actions) for attempt in subject.attempts)
     return f"{len(subject.attempts)} attempts at {len(subject.tasks)} tasks, {steps} steps"
+
+
+def fields_have_their_types(subject: Subject) -> str:
+    """Everything an environment says is written down and compared: text is text, flags are True or False, listed
+    actions a tuple of texts. What cannot be written ends the attempt as a fault.
+    """
+    for attempt in subject.attempts:
+        try:
+            plain_observation(replace(attempt.first, state_key=None))
+            for outcome in attempt.outcomes:
+                seen = outcome.observation
+                shown_alone = replace(seen, state_key=None) if isinstance(seen, Observation) else seen
+                plain_outcome(replace(outcome, observation=shown_alone, reward=0.0))
+            environment = subject.part.open(attempt.task)
+            plain_advice(environment.expert() if isinstance(environment, Expert) else None)
+        except EnvironmentFault as fault:
+            raise BrokenRuleError(f"task {attempt.task.id}: {fault}") from None
+    return f"{sum(len(attempt.outcomes) for attempt in subject.attempts)} outcomes"
 
 
 def is_repeatable(subject: Subject) -> str:
@@ -156,6 +172,8 @@ def success_is_told_at_the_end(subject: Subject) -> str:
                 raise BrokenRuleError(
                     f"task {attempt.task.id}: `success` is {outcome.success} at step {step}, before the end"
                 )
+    if not any(attempt.outcomes[-1].ended for attempt in subject.attempts):
+        raise NotTestedError("no attempt ended")
     successes = sum(bool(attempt.outcomes[-1].success) for attempt in subject.attempts)
     return f"{successes} of {len(subject.attempts)} random attempts succeeded"
 
@@ -175,7 +193,7 @@ def refuses_to_act_after_the_end(subject: Subject) -> str:
             continue
         raise BrokenRuleError(f"task {attempt.task.id}: it acted after its end without an error")
     if not checked:
-        raise NotApplicableError("no attempt ended")
+        raise NotTestedError("no attempt ended")
     return f"{checked} ended attempts"
 
 
@@ -194,7 +212,7 @@ def admissible_actions_are_valid(subject: Subject) -> str:
                     f"task {attempt.task.id}: {action!r} is listed after {step} steps, but it is not valid"
                 )
     if not tried:
-        raise NotApplicableError("no actions are listed")
+        raise NotTestedError("no actions are listed")
     return f"{tried} listed actions"
 
 
@@ -216,10 +234,13 @@ def nonsense_is_invalid(subject: Subject) -> str:
 def rewards_are_finite(subject: Subject) -> str:
     """One NaN in a group makes the credit of all its members NaN."""
     rewards = [outcome.reward for attempt in subject.attempts for outcome in attempt.outcomes]
-    for reward in rewards:
-        if not (isinstance(reward, float | int) and math.isfinite(reward)):
-            raise BrokenRuleError(f"a reward is {reward!r}")
-    return f"between {min(rewards)} and {max(rewards)}"
+    try:
+        plain = [plain_reward(reward) for reward in rewards]
+    except EnvironmentFault as fault:
+        raise BrokenRuleError(str(fault)) from None
+    if not plain:
+        raise NotTestedError("no step was taken")
+    return f"between {min(plain)} and {max(plain)}"
 
 
 def fork_is_exact(subject: Subject) -> str:
@@ -256,7 +277,7 @@ def fork_is_independent(subject: Subject) -> str:
 
 def _forkable(subject: Subject) -> list[Attempt]:
     if not isinstance(subject.part.open(subject.tasks[0]), Forkable):
-        raise NotApplicableError("the environment has no `fork`")
+        raise NotTestedError("the environment has no `fork`")
     subject.require_repeatable()
     return subject.attempts
 
@@ -264,7 +285,7 @@ def _forkable(subject: Subject) -> list[Attempt]:
 def expert_succeeds(subject: Subject) -> str:
     """Warm starts and demonstrations come from the expert; a failed one teaches failure."""
     if not isinstance(subject.part.open(subject.tasks[0]), Expert):
-        raise NotApplicableError("the environment has no `expert`")
+        raise NotTestedError("the environment has no `expert`")
     lengths = []
     for task in subject.tasks:
         played = list(subject.play_by_expert(task))
@@ -278,7 +299,9 @@ def expert_succeeds(subject: Subject) -> str:
 
 def panels_are_disjoint(subject: Subject) -> str:
     """A task in both training and test panels makes the test measure memory."""
-    panels = {split: subject.part.panel(split) for split in SPLITS}
+    panels = {split: ask_panel(subject.part, split) for split in SPLITS}
+    if sum(map(bool, panels.values())) < 2:
+        raise NotTestedError("only one panel has any tasks")
     try:
         check_disjoint(panels)
     except GroupwiseError as error:
@@ -309,8 +332,8 @@ def task_ids_come_from_content(subject: Subject) -> str:
 
 def vocabulary_covers_every_word(subject: Subject) -> str:
     """The tiny engine's tokenizer is made from the vocabulary; it cannot read or say a word that is not in it."""
-    known = set(subject.part.vocabulary())
-    texts = [subject.part.instruction()]
+    known = set(ask_vocabulary(subject.part))
+    texts = [ask_instruction(subject.part)]
     for _, seen in observations(subject):
         texts += [seen.text, seen.goal, *(seen.admissible or ())]
     texts += [action for task in subject.tasks for action, _ in subject.play_by_expert(task)]

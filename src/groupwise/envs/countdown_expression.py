@@ -10,7 +10,9 @@ from itertools import combinations
 from groupwise.core.errors import GroupwiseError
 
 LONGEST = 200
-"""Characters an answer may have; it also bounds how deep parentheses nest."""
+"""Characters an answer may have."""
+DEEPEST = 50
+"""Parentheses that may be open at a time."""
 TOKEN = re.compile(r"\s*(?:([0-9]{1,9})|([-+*/()]))")
 OPERATIONS = "+-*/"
 
@@ -41,7 +43,7 @@ class _Reader:
     """Reads tokens by the grammar: total = product {(+|-) product}, product = atom {(*|/) atom}."""
 
     def __init__(self, tokens: list[str]) -> None:
-        self._tokens, self._next = tokens, 0
+        self._tokens, self._next, self._open = tokens, 0, 0
         self.numbers: list[int] = []
 
     def peek(self) -> str:
@@ -66,9 +68,13 @@ class _Reader:
             return Fraction(int(token))
         if token != "(":
             raise ExpressionError(f"found {token or 'the end'!r} where a number should be; write numbers and ( )")
+        self._open += 1
+        if self._open > DEEPEST:
+            raise ExpressionError(f"more than {DEEPEST} parentheses are open; use fewer")
         value = self.total()
         if self._take() != ")":
             raise ExpressionError("a parenthesis is not closed; add )")
+        self._open -= 1
         return value
 
     def _take(self) -> str:

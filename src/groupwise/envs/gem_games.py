@@ -14,6 +14,7 @@ from pydantic import field_validator
 
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.records import Task
+from groupwise.envs.evaluation_scan import refuse_evaluation
 from groupwise.envs.java_worlds import package_version
 from groupwise.envs.package_games import (
     GameEnvironment,
@@ -150,6 +151,8 @@ def _made(id: str, kwargs: Mapping[str, Any]) -> Any:
         known = [name for name in registry if name.startswith(GAMES)]
         raise ConfigError(f"gem: there is no game {id!r}; {nearest(id, known)}")
     try:
-        return gem.make(id, **kwargs)
+        game = gem.make(id, **kwargs)
     except Exception as error:  # an option that it does not have, words that it would download
         raise ConfigError(f"gem {id!r}: it cannot be made ({told_by(error)}); look at env.kwargs") from None
+    refuse_evaluation(ENV, id, Path(str(import_module(type(game).__module__).__file__)))
+    return game

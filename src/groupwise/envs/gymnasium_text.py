@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import Part
 from groupwise.core.records import Task
+from groupwise.core.trust import WITHOUT_TRUST, may_run
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.panel import check_env, choose_split
 from groupwise.envs.progress import Progress
@@ -55,6 +56,13 @@ class Gymnasium(Part, slot="env"):
     """Tasks in the test panel."""
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Steps before an attempt is truncated."""
+
+    @model_validator(mode="after")
+    def _names_no_module_where_only_read(self) -> Gymnasium:
+        named = (self.id, *(value for value in self.kwargs.values() if isinstance(value, str)))
+        if any(":" in name for name in named) and not may_run():  # Gymnasium imports the module before the colon
+            raise ValueError(f"the environment {self.id!r} is of a module that the id names, {WITHOUT_TRUST}")
+        return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
         counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}

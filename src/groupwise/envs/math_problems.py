@@ -18,6 +18,7 @@ from groupwise.envs.answers import ASKED, Form, say_answer
 from groupwise.envs.math_files import Format, Problem, read_problems
 from groupwise.envs.panel import SPLITS, Panels, check_disjoint, check_env, choose_split, content_digest, content_split
 from groupwise.envs.question import SENTENCES, Question, QuestionEnvironment, collected_vocabulary, open_question
+from groupwise.envs.sympy_guard import guard_sympy
 from groupwise.envs.verifier import Verdict, verifier
 
 ENV = "math"
@@ -107,6 +108,7 @@ def judge() -> Callable[[Mapping[str, Any]], float]:
     """What judges answers, inside the verifier's process."""
     from math_verify import parse, verify
 
+    guard_sympy()
     # It says at every call that its own limit is off; this process has another one.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
 

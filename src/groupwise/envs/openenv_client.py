@@ -11,6 +11,7 @@ from pydantic import Field
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.parts import Part
 from groupwise.core.records import Task
+from groupwise.core.secrets import resolve
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.openenv_session import RefusedAction, Session, socket_url
 from groupwise.envs.panel import check_env, choose_split
@@ -38,7 +39,8 @@ class Openenv(Part, slot="env"):
     """
 
     url: str
-    """Where the server listens, such as "http://127.0.0.1:8000"."""
+    """Where the server listens, such as "http://127.0.0.1:8000". A token in it, or in the fields below, is written as
+    `${NAME}`, the name of an environment variable: only what is sent holds its value."""
     world: str
     """What the server plays; part of its tasks' identity, as the address is not."""
     action_field: str = "message"
@@ -87,7 +89,7 @@ class Openenv(Part, slot="env"):
 
     def open(self, task: Task) -> OpenenvEnvironment:
         check_env(task, ENV)
-        socket_url(self.url)
+        socket_url(resolve(self.url))
         return OpenenvEnvironment(task, self)
 
     def vocabulary(self) -> tuple[str, ...]:
@@ -106,7 +108,7 @@ class OpenenvEnvironment:
         self._actions: list[str] = []
         self._total = 0.0
         self._session = Session(part.url, timeout=part.timeout)
-        first = self._session.ask("reset", {"seed": task.seed, **task.payload["reset"]})
+        first = self._session.ask("reset", {"seed": task.seed, **resolve(task.payload["reset"])})
         goal = _found(first, part.goal_field)
         self._goal = "" if goal is None else _text(goal)
         self._observation = self._observe(first)
@@ -152,7 +154,7 @@ class OpenenvEnvironment:
         return twin
 
     def _message(self, action: str) -> dict[str, Any]:
-        return {**self._part.action_rest, self._part.action_field: action}
+        return {**resolve(self._part.action_rest), self._part.action_field: action}
 
     def _nothing_happens(self) -> Outcome:
         seen = self._observation

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from groupwise.core.errors import ConfigError, EnvironmentFault
+from groupwise.core.safe_text import quote_line
+from groupwise.core.secrets import resolve
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 MOST_BYTES = 2**24
 """Of an answer; more ends the session."""
+MAX_MESSAGE_CHARACTERS = 2000
+"""Of what a server says is wrong; it may repeat what an action was made of."""
 REFUSED = "VALIDATION_ERROR"
 """What a server says to an action that is not one of its world."""
 FULL = "CAPACITY_REACHED"
@@ -64,13 +68,14 @@ class Session:
         try:
             answer = json.loads(said)
             content = dict(answer["data"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise EnvironmentFault(
-                f"openenv {self._url}: to {kind!r} it said {str(said)[:80]!r}; it does not speak OpenEnv's protocol"
+                f"openenv {self._url}: to {kind!r} it said {said[:80]!r}; it does not speak OpenEnv's protocol"
             ) from None
         if answer.get("type") != "error":
             return content
-        code, message = str(content.get("code")), " ".join(str(content.get("message")).split())
+        code = quote_line(str(content.get("code")), limit=80)
+        message = quote_line(" ".join(str(content.get("message"))[:MAX_MESSAGE_CHARACTERS].split()))
         if code == REFUSED and kind == "step":
             raise RefusedAction(message)
         hint = "; start it with a larger max_concurrent_envs, or play fewer attempts at once" if code == FULL else ""
@@ -97,12 +102,17 @@ def _connect(held: ExitStack, url: str, timeout: float) -> ClientConnection:
         raise ConfigError(
             "the environment 'openenv' needs a package that is not here; pip install 'groupwise[openenv]'"
         ) from None
+    place = resolve(url)  # messages keep to the address as it was given, which names secrets and does not hold them
     # A proxy is for what lies outside; its settings often forget this machine.
-    proxy: Literal[True] | None = None if _is_here(url) else True
+    proxy: Literal[True] | None = None if _is_here(place) else True
     try:
         return held.enter_context(
             connect(
-                socket_url(url), open_timeout=timeout, close_timeout=FAREWELL_SECONDS, max_size=MOST_BYTES, proxy=proxy
+                socket_url(place),
+                open_timeout=timeout,
+                close_timeout=FAREWELL_SECONDS,
+                max_size=MOST_BYTES,
+                proxy=proxy,
             )
         )
     except TimeoutError:

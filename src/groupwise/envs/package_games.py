@@ -36,6 +36,8 @@ from groupwise.envs.words import vocabulary_of
 LARGEST = 100
 """The largest number that a game is taken to say; each is a word, and a small model has to tell them apart."""
 
+MAX_CHARACTERS = 4_000
+"""Of an action that a game is given; its patterns were not made for more, nor Python for numbers of more digits."""
 MOST_KEPT = 64
 """Beginnings that are kept, so that the attempts of a group begin with a copy."""
 
@@ -146,7 +148,7 @@ class GameEnvironment:
     def act(self, action: str) -> Outcome:
         self._progress.step()
         with _lent(self._random):
-            turn = self._game.play(action)
+            turn = self._game.play(action[:MAX_CHARACTERS])
             self._observation = self._shown(turn)
         return self._progress.outcome(self._observation, success=turn.success, reward=turn.reward, valid=turn.valid)
 

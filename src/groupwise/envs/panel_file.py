@@ -15,6 +15,7 @@ from groupwise.core.parts import Part, Slot
 from groupwise.core.records import Task
 from groupwise.core.safe_text import quote_line
 from groupwise.core.text_files import read_text_file
+from groupwise.envs.asking import ask_panel
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.panel import SPLITS, check_disjoint, panel_hash
 
@@ -123,7 +124,7 @@ def _ids(tasks: Any) -> tuple[str, ...]:
 def panels_of(part: Part) -> dict[str, tuple[Task, ...]]:
     """The panels of an environment; raise if two of them share a task."""
     env: EnvironmentPart = part  # type: ignore[assignment]
-    panels = {split: env.panel(split) for split in SPLITS}
+    panels = {split: ask_panel(env, split) for split in SPLITS}
     check_disjoint(panels)
     return panels
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import fields
 from functools import cache, lru_cache, partial
 from importlib.util import find_spec
@@ -18,7 +19,8 @@ from groupwise.core.records import Task
 from groupwise.envs.answers import ASKED, Form, say_answer
 from groupwise.envs.panel import SPLITS, Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.question import SENTENCES, Question, QuestionEnvironment, collected_vocabulary, open_question
-from groupwise.envs.verifier import Verdict, verifier
+from groupwise.envs.reasoning_gym_clearance import WRITING, install_readers, is_cleared, need_boundary
+from groupwise.envs.verifier import Verdict, Verifier, verifier
 
 ENV = "reasoning_gym"
 JUDGE = "groupwise.envs.reasoning_gym:judge"
@@ -40,8 +42,10 @@ class ReasoningGym(Part, slot="env"):
 
     Choices: the reward is the family's score, also where it is partial; `solved_at` says which counts as a success. An
     answer that cannot be found in the response is invalid; where the response itself is the answer, so is one that has
-    not the shape of the stored answer (`answers.is_answer`). The verifier runs in a process of its own: one that raises
-    or does not finish within `verifier_seconds` of computing scores 0, and the record says why. A question's split
+    not the shape of the stored answer (`answers.is_answer`). Nothing evaluates an answer: where a family's scorer
+    would, it is read by a grammar, and what is outside scores as an answer that the family cannot read
+    (`reasoning_gym_clearance`). The verifier runs in a process of its own without rights: one that raises, breaks a
+    rule or does not finish within `verifier_seconds` of computing scores 0, and the record says why. A question's split
     follows from its text. Questions are made in that process too, since a few families draw from the process-wide
     generator or from the order of a set. Panels follow from the version of reasoning-gym and, since it draws with
     Python's own generator, perhaps from Python's: compare `panel_hash`.
@@ -91,6 +95,7 @@ class ReasoningGym(Part, slot="env"):
 
     def open(self, task: Task) -> QuestionEnvironment:
         check_env(task, ENV)
+        need_boundary(self.family)
         stored = task.payload["answer"]
         question = Question(
             text=str(task.payload["question"]),
@@ -124,11 +129,12 @@ class ReasoningGym(Part, slot="env"):
             "question": task.payload["question"],
             "answer": answer,
         }
-        return verifier(JUDGE).verdict(request, seconds=self.verifier_seconds)
+        return _verifier(self.family).verdict(request, seconds=self.verifier_seconds)
 
 
 def judge() -> Callable[[Mapping[str, Any]], Any]:
     """What runs inside the verifier's process: it makes questions, and makes one again to score an answer to it."""
+    install_readers()
 
     def told(request: Mapping[str, Any]) -> Any:
         return score(request) if "answer" in request else make(request)
@@ -148,14 +154,22 @@ def judge() -> Callable[[Mapping[str, Any]], Any]:
                 f"reasoning_gym {request['family']!r}: seed {request['seed']} now gives another question; play a task "
                 "with the options and the version of reasoning-gym that made it"
             )
+        if request["family"] in WRITING:  # what it writes into the question is gone with the copy
+            entry = deepcopy(entry)
         return float(dataset.score_answer(request["answer"], entry))
 
     return told
 
 
+def _verifier(family: str) -> Verifier:
+    """A scorer that was not read judges each answer apart, so that none can change what judges the next."""
+    return verifier(JUDGE, apart=not is_cleared(family))
+
+
 @cache
 def _panels(family: str, options: str, seed: int, sizes: tuple[int, int, int]) -> Panels:
     _need_package()
+    need_boundary(family)
     seen: set[str] = set()
     at_hand: list[tuple[str, str | None]] = []
 
@@ -174,13 +188,13 @@ def _panels(family: str, options: str, seed: int, sizes: tuple[int, int, int]) -
 
 
 def _questions(family: str, options: str, seeds: range) -> list[tuple[str, str | None]]:
-    request = {"family": family, "options": options, "seeds": seeds}
-    kind, told = verifier(JUDGE).ask(request, seconds=MAKING_SECONDS)
+    request = {"family": family, "options": options, "seeds": list(seeds)}
+    kind, told = _verifier(family).ask(request, seconds=MAKING_SECONDS)
     if kind == "fault":
         raise ConfigError(str(told))
     if kind == "failed":
         raise ConfigError(f"reasoning_gym {family!r}: making its questions {told}; change the options or the family")
-    return list(told)
+    return [(str(question), None if stored is None else str(stored)) for question, stored in told]
 
 
 def _make(family: str, options: str, seed: int) -> tuple[Any, dict[str, Any]]:

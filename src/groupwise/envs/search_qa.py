@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -17,31 +16,14 @@ from groupwise.envs.panel import SPLITS, Panels, check_disjoint, check_env, choo
 from groupwise.envs.progress import Progress
 from groupwise.envs.search_qa_corpus import ENV, Corpus, Document, Question, read_corpus, read_questions
 from groupwise.envs.search_qa_score import exact_match, f1
+from groupwise.envs.tagged import tagged_parts
 from groupwise.envs.words import vocabulary_of, with_goal
 
-OPENING = re.compile(r"<\s*(search|answer)\s*>", re.IGNORECASE)
-CLOSING = re.compile(r"<\s*/\s*(search|answer)\s*>", re.IGNORECASE)
-"""The tags of a search or an answer; a tokenizer may put spaces around punctuation."""
+MAX_CHARACTERS = 100_000
+"""Of a response that is still read."""
 NOTHING_KNOWN = "Nothing is known yet."
 NOT_UNDERSTOOD = "Nothing happens. Write <search> words </search> or <answer> words </answer>."
 NOTHING_FOUND = "<information>Nothing was found.</information>"
-
-
-def read_tags(text: str) -> tuple[str, str]:
-    """The first tag that is closed by one of its own kind, and what stands between the two; empty where there is none.
-
-    Each kind is looked for once: a response that opens a tag ten thousand times is read as fast as any other.
-
-    >>> read_tags("Let me see. <search> amber sea </search> <answer>x</answer>")
-    ('search', ' amber sea ')
-    """
-    closings = [(found.start(), found[1].lower()) for found in CLOSING.finditer(text)]
-    last = {kind: start for start, kind in closings}
-    for opening in OPENING.finditer(text):
-        kind, begin = opening[1].lower(), opening.end()
-        if last.get(kind, -1) >= begin:
-            return kind, text[begin : next(start for start, other in closings if other == kind and start >= begin)]
-    return "", ""
 
 
 class SearchQa(Part, slot="env"):
@@ -116,11 +98,11 @@ class SearchQaEnvironment:
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        verb, said = read_tags(action)
+        name, said = next(tagged_parts(action[:MAX_CHARACTERS], "search", "answer"), ("", ""))
         if not said.strip():
             self._observation = self._observe(NOT_UNDERSTOOD)
             return self._progress.outcome(self._observation, valid=False)
-        if verb == "answer":
+        if name == "answer":
             return self._answer(said)
         found = self._corpus.search(said, self._part.num_results)
         self._found |= {document.title for document in found}

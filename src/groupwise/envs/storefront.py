@@ -29,7 +29,7 @@ MOST_VALUES = 4
 """Values that an option has at most."""
 
 
-class Storefront(Part, slot="env"):
+class Storefront(Part, slot="env", stays_inside=True):
     """Shopping with WebShop's pages, actions and score, over a catalogue that is drawn from a seed.
 
     The kinds of products, their departments and attributes are real ones, as they occur in WebShop's instructions; the

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.records import Task
+from groupwise.envs.evaluation_scan import refuse_evaluation
 from groupwise.envs.java_worlds import package_version
 from groupwise.envs.package_games import (
     GameEnvironment,
@@ -159,7 +160,12 @@ def _made(id: str, kwargs: Mapping[str, Any]) -> Any:
         raise ConfigError(f"textarena {id!r}: it cannot be made ({told_by(error)}); look at env.kwargs") from None
     while isinstance(game, textarena.Wrapper):
         game = game.env
+    refuse_evaluation(ENV, id, _folder(type(game).__module__))
     return game
+
+
+def _folder(module: str) -> Path:
+    return Path(str(import_module(module).__file__)).parent
 
 
 def _not_for_one(id: str, reason: str) -> ConfigError:
@@ -168,7 +174,7 @@ def _not_for_one(id: str, reason: str) -> ConfigError:
 
 def _words(module: str) -> tuple[str, ...]:
     """All that a game can say: the texts in its own files, and those of the package that speak of every game."""
-    own = Path(str(import_module(module).__file__)).parent
+    own = _folder(module)
     package = Path(str(import_module(PACKAGE).__file__)).parent
     english = [file for file in (own / "locales" / "en.json", package / "locales" / "en.json") if file.exists()]
     return words_in_files(own, package / "state.py", package / "core.py", *english)

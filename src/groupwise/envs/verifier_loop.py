@@ -1,4 +1,8 @@
-"""What runs inside a verifier's process: requests come in through a pipe and are judged one by one."""
+"""What runs inside a verifier's process: requests come in through a pipe and are judged one by one.
+
+The process imports its judge, gives up its rights (`core.confinement`), says which boundaries hold, and serves. It ends
+with its parent, with its pipe, and after an answer that took more memory than an answer should.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,36 @@ import importlib
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection
 from typing import Any
 
+from groupwise.core.confinement import confine
 from groupwise.core.errors import GroupwiseError
+from groupwise.core.parent_death import die_with_parent
+from groupwise.core.safe_text import quote_line
+from groupwise.core.system_calls import filter_calls
+from groupwise.envs.verifier_frames import MAX_BYTES, Answer, Frames, read_request, write_answer
 
-MOST_MEMORY = 2 * 2**30
+MAX_MEMORY = 2 * 2**30
 """Address space of the process: an answer such as 9^9^9^9 must not take the machine's memory."""
+TIRED_AT = 2**30
+"""Bytes of memory; a process that ever took more is replaced after its answer."""
+MAX_FAULT_CHARACTERS = 3000
+"""Of what is wrong with a request: some list all the names that there are."""
+NOT_HELD = "could not give up its right to make system calls"
 
 Judge = Callable[[Mapping[str, Any]], Any]
 
 
-def serve(descriptor: int, judge: str) -> None:
-    """Judge requests until the pipe closes. The first message says what kept it from starting, or None."""
+def serve(descriptor: int, judge: str, parent: int, *, apart: bool) -> None:
+    """Judge requests until the pipe closes. The first message says what kept it from starting, or the boundaries.
+
+    `apart`: a child judges each answer and ends with it, so that no answer can change what judges the next.
+    """
+    die_with_parent(parent)
     os.set_inheritable(descriptor, False)
-    connection = Connection(descriptor)
+    frames = Frames(descriptor, blocks=True)
     # The default action: the kernel ends the process when the timer below runs out, whatever code is computing.
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's goes to the parent
@@ -29,31 +47,93 @@ def serve(descriptor: int, judge: str) -> None:
         module, _, function = judge.partition(":")
         judged: Judge = getattr(importlib.import_module(module), function)()
     except Exception as error:  # importing somebody's package may raise anything, and the parent should hear of it
-        connection.send(f"{type(error).__name__}: {error}")
+        frames.send(write_answer(0, Answer("failed", quote_line(f"{type(error).__name__}: {error}"))))
         return
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY if hard < 0 else min(MOST_MEMORY, hard), hard))
-    connection.send(None)
+    boundaries = confine(max_memory=MAX_MEMORY, filters_calls=not apart)
+    frames.send(write_answer(0, Answer("told", sorted(boundaries))))
     while True:
         try:
-            request, seconds = connection.recv()
+            frame = frames.receive()
         except EOFError:
             return
-        connection.send(_verdict(judged, request, seconds))
+        frames.send(_judge_apart(judged, frame, frames) if apart else answer_frame(judged, frame))
 
 
-def _verdict(judge: Judge, request: Mapping[str, Any], seconds: float) -> tuple[str, Any]:
+def answer_frame(judge: Judge, frame: bytes) -> bytes:
+    """The answer to a request, as it is sent."""
+    call, seconds, request = read_request(frame)
+    kind, told, is_last = _verdict(judge, request, seconds)
+    is_last = is_last or peak_memory() > TIRED_AT
+    try:
+        return write_answer(call, Answer(kind, told, is_last))
+    except (ValueError, TypeError, RecursionError):  # not a number, or nothing that JSON has
+        return write_answer(call, Answer("failed", quote_line(f"gave the score {_shown(told)}"), is_last))
+
+
+def peak_memory() -> int:
+    """The most memory that this process ever had, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def _verdict(judge: Judge, request: Mapping[str, Any], seconds: float) -> Answer:
     # Seconds of computing, not of the clock: a busy machine must not turn a right answer into a wrong one.
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
-        return "told", judge(request)
+        return Answer("told", judge(request))
     except GroupwiseError as error:
-        return "fault", str(error)
+        return Answer("fault", quote_line(str(error), limit=MAX_FAULT_CHARACTERS))
+    except MemoryError:
+        return Answer("failed", "ran out of memory", is_last=True)
     except Exception as error:  # a verifier may raise anything at what a model says
-        return "failed", f"raised {_first_line(error)}"
+        return Answer("failed", quote_line(f"raised {type(error).__name__}: {error}", limit=300))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(f"{type(error).__name__}: {error}".splitlines()))[:300]
+def _judge_apart(judge: Judge, frame: bytes, frames: Frames) -> bytes:
+    call, seconds, _ = read_request(frame)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _answer_as_child(judge, frame, frames, reader, writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read(MAX_BYTES + 1)
+    os.kill(child, signal.SIGKILL)  # it has said what it had to say
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code == 0 and said:
+        return said
+    return write_answer(call, Answer("failed", describe_death(code, seconds)))
+
+
+def _answer_as_child(judge: Judge, frame: bytes, frames: Frames, reader: int, writer: int) -> None:
+    """Judge one answer and end; whatever it does, it holds nothing but the pipe for its own answer."""
+    try:
+        die_with_parent(os.getppid())
+        frames.close()
+        os.close(reader)
+        if filter_calls():
+            said = answer_frame(judge, frame)
+        else:
+            said = write_answer(read_request(frame)[0], Answer("failed", NOT_HELD))
+        os.write(writer, said)
+    finally:
+        os._exit(0)
+
+
+def describe_death(code: int, seconds: float) -> str:
+    """What the end of a judging process says about the answer that it was judging."""
+    if code == -signal.SIGPROF:
+        return f"gave no verdict within {seconds:g} s of computing"
+    if code == -signal.SIGSYS:
+        return "was ended: the answer made it try to write, connect, or start or stop a process"
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value) if isinstance(value, int | float | str) else type(value).__name__
+    except ValueError:  # a whole number of more digits than Python writes
+        return type(value).__name__

@@ -13,7 +13,9 @@ from groupwise.envs.webshop_product import Catalogue, Goal
 from groupwise.envs.webshop_reward import score_of
 from groupwise.envs.words import words
 
-ACTION = re.compile(r"\s*(search|click)\s*\[(.*)\]\s*", re.DOTALL)
+ACTION = re.compile(r"(search|click)\s*+\[(.*)\]", re.DOTALL)
+MAX_CHARACTERS = 10_000
+"""Of an action that is still read; what is searched for is remembered."""
 
 
 class ShopRules(Protocol):
@@ -107,7 +109,7 @@ class ShopEnvironment:
 
     def _follow(self, action: str) -> Page | None:
         """The page that an action leads to; None where there is no such action here."""
-        read = ACTION.fullmatch(action)
+        read = ACTION.fullmatch(action.strip()) if len(action) <= MAX_CHARACTERS else None
         if read is None:
             return None
         verb, said = read[1], read[2].strip().lower()

@@ -1,6 +1,6 @@
 """Who is compared with whom (groupers), who may train (filters), and which past attempts join in (replay).
 
-Every group lies within one task.
+Every group lies within one task, but for those of `ByPlayer`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from groupwise.core.parts import Part
 from groupwise.groups.by_branch import ByBranch
 from groupwise.groups.by_edge import ByEdge
 from groupwise.groups.by_history import ByHistory
-from groupwise.groups.by_role import ByRole
+from groupwise.groups.by_role import ByPlayer, ByRole
 from groupwise.groups.by_state import ByState
 from groupwise.groups.by_task import ByAttempt, ByTask
 from groupwise.groups.cross_context_replay import CrossContextReplay
-from groupwise.groups.filters import DropPivot, DropSolved, OverlongMask, Staleness, ZeroSpread
+from groupwise.groups.drop_pivot import DropPivot
+from groupwise.groups.filters import DropSolved, OverlongMask, Staleness, ZeroSpread
 from groupwise.groups.history_keyed_replay import HistoryKeyedReplay
 from groupwise.groups.selective_buffer import SelectiveBuffer
 
@@ -23,6 +24,7 @@ GROUPERS: dict[str, type[Part]] = {
     "by_state": ByState,
     "by_history": ByHistory,
     "by_role": ByRole,
+    "by_player": ByPlayer,
     "by_branch": ByBranch,
     "by_edge": ByEdge,
 }
@@ -49,6 +51,7 @@ __all__ = [
     "ByBranch",
     "ByEdge",
     "ByHistory",
+    "ByPlayer",
     "ByRole",
     "ByState",
     "ByTask",

@@ -1,7 +1,8 @@
-"""Filters: which steps may train. They see the whole table; the statistics still count what they drop.
+"""Filters: which steps may train. They see the whole table; groups still count what they drop.
 
 A step that is dropped keeps its place in its groups: it still moves the baselines and scales of the others. It leaves
-the loss with its tokens and every denominator that counts them (`Totals`).
+the loss with its tokens, every denominator that counts them (`Totals`), and the statistics over the tokens of the batch
+(`Whitened`).
 """
 
 from __future__ import annotations
@@ -13,43 +14,24 @@ from pydantic import Field
 
 from groupwise.core.parts import Part
 from groupwise.core.records import StopReason
-from groupwise.core.segments import BoolArray, Segments
+from groupwise.core.segments import BoolArray, FloatArray, Segments
 from groupwise.core.step_table import StepTable
 
 
-class DropPivot(Part, slot="filter"):
-    """Drop, in each task, the one attempt that the median baseline is taken from: its credit is 0 by construction.
-
-    Source: MC-GRPO, which samples one attempt more than it trains on. Choice: of several attempts at the median, the
-    one with the lowest id.
-    """
-
-    def __call__(self, table: StepTable) -> BoolArray:
-        first_step = table.attempts.first
-        returns = table.episode_return[first_step]
-        tasks = Segments.of(table.task[first_step])
-        at_median = returns == tasks.spread(tasks.lower_median(returns), np.nan)
-        pivots = np.flatnonzero(at_median)[::-1]
-        pivot_of_task = np.empty(len(tasks), dtype=np.int64)
-        pivot_of_task[tasks.label[pivots]] = pivots  # written last to first, so the lowest attempt stays
-        kept = np.ones(len(table.attempts), dtype=np.bool_)
-        kept[pivot_of_task] = False
-        return kept[table.attempt]
-
-
 class DropSolved(Part, slot="filter"):
-    """Drop the tasks whose every attempt reached the best return: there is nothing left to learn from them.
+    """Drop the tasks whose every attempt reached the best score: there is nothing left to learn from them.
 
-    Source: NGRPO, which keeps the all-wrong groups and filters the all-correct ones.
+    Source: NGRPO, which keeps the all-wrong groups and filters the all-correct ones. Choice: the score is the column
+    `accuracy` where the table has it, else the return, since a length penalty would keep solved tasks in.
     """
 
     best: float = 1.0
-    """The return that counts as solved."""
+    """The score that counts as solved."""
 
     def __call__(self, table: StepTable) -> BoolArray:
-        # A sum of rewards may miss the best return by its last digit.
-        missed = (np.abs(table.episode_return - self.best) > 1e-9 * max(1.0, abs(self.best))).astype(np.float64)
-        return table.tasks.sum(missed)[table.task] > 0
+        # A sum of rewards may miss the best by its last digit.
+        missed = _scores(table) < self.best - 1e-9 * max(1.0, abs(self.best))
+        return table.tasks.sum(missed.astype(np.float64))[table.task] > 0
 
 
 class ZeroSpread(Part, slot="filter"):
@@ -65,8 +47,7 @@ class ZeroSpread(Part, slot="filter"):
     """What happens to a task with one attempt."""
 
     def __call__(self, table: StepTable) -> BoolArray:
-        scores = np.asarray(table.extra.get("accuracy", table.episode_return), dtype=np.float64)
-        kept = ~table.tasks.is_constant(scores)
+        kept = ~table.tasks.is_constant(_scores(table))
         if self.alone == "keep":
             tasks = Segments.of(table.task[table.attempts.first])
             kept |= tasks.size == 1
@@ -109,3 +90,8 @@ class OverlongMask(Part, slot="filter"):
             limited = (table.column("stop") == StopReason.TRUNCATED).astype(np.float64)
             kept &= table.attempts.sum(limited)[table.attempt] == 0
         return kept
+
+
+def _scores(table: StepTable) -> FloatArray:
+    """What each step's attempt is judged by (S): its accuracy where the table has it, else its return."""
+    return np.asarray(table.extra.get("accuracy", table.episode_return), dtype=np.float64)

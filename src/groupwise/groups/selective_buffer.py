@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from groupwise.core.history import History, Recalled, score_of
+from groupwise.core.history import History, PastAttempt, Recalled, score_of
 from groupwise.core.parts import Draw, Part
 from groupwise.core.records import Trajectory
 from groupwise.groups.cross_context_replay import MaxAge, MostLogRatio
+
+Said = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
+"""A task, and the prompts and answers of an attempt at it."""
 
 
 class SelectiveBuffer(Part, slot="replay"):
@@ -20,8 +24,12 @@ class SelectiveBuffer(Part, slot="replay"):
         p_i = |A_i| / sum_j |A_j|   over the attempts of the last `max_age` versions with |A| > 1e-6
 
     Source: the selective sample buffer of Skywork R1V2 (2025, arXiv:2504.16656), which gives neither sizes nor rates.
-    Choices: as many are recalled as lie in groups without spread, up to `share` of the update's; a past attempt keeps
-    the credit it had and takes part in no comparison; it is measured against the log-probs it was sampled with.
+    Choices: as many are recalled as lie idle, up to `share` of the update's. Idle are the attempts of groups whose
+    scores are all equal, not those whose credit is 0: who joins is asked before credit is given, so under methods that
+    find a difference within such groups (HGPO, or any under a length penalty) it fills up although credit is there. A
+    past attempt keeps the credit it had and takes part in no comparison; it trains whatever the filters say; it is
+    measured against the log-probs it was sampled with. Of attempts at one task with the same prompts and answers, one
+    is recalled; copies show once they are drawn, so that an answer given often is drawn more readily.
     """
 
     share: Annotated[float, Field(gt=0, le=1)] = 0.25
@@ -40,10 +48,27 @@ class SelectiveBuffer(Part, slot="replay"):
         wanted = min(idle, int(self.share * sum(len(group) for group in groups)))
         # Attempts of update n were sampled by version n - 1.
         past = [one for one in history.newest(most=self.size, after=version - self.max_age) if one.credit > 1e-6]
-        if not (wanted and past):
-            return []
-        weight = np.array([one.credit for one in past])
-        chance = weight / weight.sum()
-        taken = draw("buffer").choice(len(past), size=min(wanted, len(past)), replace=False, p=chance)
         why = f"{idle} attempts lay in groups without spread"
-        return [Recalled(past=past[i], task=past[i].task, why=why, keeps_credit=True) for i in sorted(taken.tolist())]
+        return [
+            Recalled(past=past[i], task=past[i].task, why=why, keeps_credit=True)
+            for i in sorted(_drawn(past, history, min(wanted, len(past)), draw))
+        ]
+
+
+def _drawn(past: Sequence[PastAttempt], history: History, wanted: int, draw: Draw) -> list[int]:
+    """Which of the past attempts are drawn; a copy of one that was drawn gives way to another draw."""
+    weight = np.array([one.credit for one in past])
+    found: dict[Said, int] = {}
+    for number in itertools.count():
+        missing = min(wanted - len(found), int(np.count_nonzero(weight)))
+        if not missing:
+            return list(found.values())
+        name = ("buffer", number) if number else ("buffer",)
+        for i in draw(*name).choice(len(past), size=missing, replace=False, p=weight / weight.sum()).tolist():
+            found.setdefault(_said(history.read(past[i])), i)
+            weight[i] = 0.0
+    raise AssertionError("each round draws some")
+
+
+def _said(trajectory: Trajectory) -> Said:
+    return trajectory.task.id, tuple((step.prompt_ids, step.response_ids) for step in trajectory.steps)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from groupwise.advantages import (
+    Bounded,
     Deviation,
     EpisodeReturn,
     LeaveOneOut,
@@ -46,7 +47,8 @@ def grpo(
 
     Choices: sample deviation and eps 1e-6, as verl computes it (TRL: 1e-4). Each attempt counts once, however many
     steps it has; `average="step"` counts it once a step. A task with one attempt gets 0; `alone="raw"` gives it R, as
-    verl does. Clip 0.2; b = 0.001 (DeepSeek-R1), where published recipes range to 0.04 and TRL's default is 0.
+    verl does. Clip 0.2, without the second bound 3 that verl puts on a negative A (`surrogate.dual` of the loss);
+    b = 0.001 (DeepSeek-R1), where published recipes range to 0.04 and TRL's default is 0.
     """
     return Algorithm(
         advantage=Relative(
@@ -76,8 +78,9 @@ def rloo(*, average: Average = "attempt", alone: Alone = "zero") -> Algorithm:
 
     A_i = R_i - mean_{j != i}(R_j) = n / (n - 1) * (R_i - mean(R));   ratio of an answer = product over its tokens
 
-    Choices: a task with one attempt gets 0. The answer is that of a step; its ratio is clipped at 0.2, as in TRL. The
-    KL term belongs to the reward.
+    Choices: a task with one attempt gets 0. The answer is that of a step; its ratio is clipped at 0.2, as in TRL. TRL
+    takes 0.03 times the KL to the reference off the reward: that is left out, since the reference is asked after credit
+    was given. Add the penalty `kl` to the loss instead; with `estimator = "k2"` it has the gradient of the same KL.
     """
     return Algorithm(
         advantage=Relative(
@@ -98,8 +101,10 @@ def reinforce_pp(*, gamma: Share = 1.0, eps: Finite = 1e-8) -> Algorithm:
 
     A_t = (R_t - mean_tok(R)) / sqrt(var_tok(R) + eps)
 
-    Choices: over several steps, R_t is the return-to-go. Tasks mix by design; a lone attempt still gets a signal. The
-    KL term of the reward belongs to the reward. Clip 0.2, mean over tokens.
+    Choices: over several steps, R_t is the return-to-go. Tasks mix by design; a lone attempt still gets a signal.
+    Tokens that filters drop do not count. The KL that the source takes off each token's reward is left out, since the
+    reference is asked after credit was given; add the penalty `kl` with `estimator = "k2"` to the loss instead. Clip
+    0.2, mean over tokens.
     """
     returns = Relative(
         by=ByTask(),
@@ -149,9 +154,10 @@ def mc_grpo(*, eps: Finite = 1e-3, reference: bool = False) -> Algorithm:
 
     A_i = (R_i - median(R)) / (MAD(R) + eps); the attempt at the median is dropped
 
-    Choices: with 0/1 rewards and an odd group the median distance is always 0 and the released credit is +-1000; where
-    it is under a thousandth of the range we divide by the sample deviation. `reference=True` keeps the release. Loss
-    as for GRPO, with the released KL weight 0.04.
+    Choices: the number of attempts must be odd, one more than is trained on; a run with an even number is refused, and
+    where a fault leaves one, the lower of the middle two is the median. With 0/1 rewards and an odd group the median
+    distance is always 0 and the released credit is +-1000; where it is under a thousandth of the range we divide by the
+    sample deviation. `reference=True` keeps the release. Loss as for GRPO, with the released KL weight 0.04.
     """
     scale = MedianAbsoluteDeviation(eps=eps, fallback=0.0 if reference else 1e-3)
     return Algorithm(
@@ -169,12 +175,14 @@ def ngrpo(
 
     A_i = (R_i - mean(R + {best})) / (std(R + {best}) + eps)
 
-    Choices: a single attempt is compared with the made-up one; the release gives it R (`reference=True`). Tasks that
-    every attempt solved are dropped, as released. Clip 0.16 below and 0.24 above, mean over tokens, no KL.
+    Choices: `best` is what a perfect attempt earns; a return above it is an error. A single attempt is compared with
+    the made-up one; the release gives it R (`reference=True`). Tasks that every attempt solved are dropped, as
+    released; solved is a score of `best`, by the column `accuracy` where there is one, since a shaped return would hide
+    it. Clip 0.16 below and 0.24 above, mean over tokens, no KL.
     """
     credit = Relative(
         by=ByTask(),
-        of=EpisodeReturn(),
+        of=Bounded(of=EpisodeReturn(), best=best) if virtual else EpisodeReturn(),
         scale=Deviation(eps=eps),
         alone="raw" if reference else "zero",
         virtual=(best,) * virtual,

@@ -31,11 +31,13 @@ def hgpo(
 
     A = sum_k w_k A_k / sum_k w_k,   w_k = (k+1)^alpha,   A_k over steps with equal (s_{t-k}, ..., s_t), k = 0..depth
 
-    Choices: population deviation. Levels on which the step is alone or has no such history drop out of both sums; a
-    level on which it is exactly average stays in. `episode=True` adds the episode credit at weight 1 and then weighs
-    level k by (k+2)^alpha. `reference=True` is the released code: weights (k+2)^alpha always, levels of exactly 0
-    dropped, 1e-6 added to the denominator, episode statistics over rows, penalty on the row's episode score too.
-    Loss as for GiGPO (clip 0.2, dual clip 3, mean over tokens, KL 0.01 as k3), without an entropy bonus.
+    Choices: population deviation. In the paper `depth` is the number of past steps that prompts show; here the two are
+    set apart (`rollout.memory`), and a run in which they differ says so. Levels on which the step is alone or has no
+    such history drop out of both sums; a level on which it is exactly average stays in. `episode=True` adds the episode
+    credit at weight 1 and then weighs level k by (k+2)^alpha. `reference=True` is the released code: weights
+    (k+2)^alpha always, levels of exactly 0 dropped, 1e-6 added to the denominator, episode statistics over rows,
+    penalty on the row's episode score too. Loss as for GiGPO (clip 0.2, dual clip 3, mean over tokens, KL 0.01 as k3),
+    without an entropy bonus.
     """
     spread = Deviation(ddof=0) if scale == "std" else NoScale()
     returns = Penalised(of=ReturnToGo(gamma=gamma), penalty=invalid_penalty)

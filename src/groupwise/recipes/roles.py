@@ -13,7 +13,7 @@ from groupwise.advantages import (
     Whitened,
 )
 from groupwise.core.algorithm import Algorithm
-from groupwise.groups import ByRole
+from groupwise.groups import ByPlayer, ByRole
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.recipes.recipe import Share, recipe
 from groupwise.recipes.state import ScaleName
@@ -23,16 +23,16 @@ from groupwise.recipes.state import ScaleName
 def mars(*, gamma: Share = 1.0, scale: ScaleName = "none", whiten: bool = False) -> Algorithm:
     """MARS (github.com/thu-nics/MARS): each player's turns against that player's own turns.
 
-    R_t = discounted sum of (r - mean over the player's turns);   A_t = R_t - mean of the distinct values of R
+    R_t = discounted sum of (r - mean over player and game);   A_t = R_t - mean of the player's distinct values of R
 
-    Choices: the game is the task, the player the column `role`. Values are distinct if they differ at six decimals. The
-    released gamma was not found; 1. `scale="std"` divides by the sample deviation of the distinct values; `whiten`
-    whitens over the batch. Clip 0.2 with a dual clip and KL 0.2 as k3, as released; the dual bound 3 is verl's, and the
-    mean over tokens is ours.
+    Choices: the game is the task, the player the column `role`. Rewards are centred game by game, credit over all games
+    of the batch. Values are distinct if they differ at six decimals. The released gamma was not found; 1. `scale="std"`
+    divides by the sample deviation of the distinct values; `whiten` whitens over the batch. Clip 0.2 with a dual clip
+    and KL 0.2 as k3, as released; the dual bound 3 is verl's, and the mean over tokens is ours.
     """
     turns = ReturnToGo(gamma=gamma, of=Centred(of=StepReward(), by=ByRole()), within="role")
     credit = Relative(
-        by=ByRole(),
+        by=ByPlayer(),
         of=turns,
         baseline=DistinctMean(),
         scale=DistinctDeviation() if scale == "std" else NoScale(),

@@ -39,6 +39,7 @@ from groupwise import recipes
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.safe_text import quote_line
+from groupwise.core.secrets import check_no_secret
 from groupwise.core.text_files import MAX_KEY_PARTS, parse_toml, read_text_file
 from groupwise.recipes.catalogue import build
 from groupwise.training.run_config import RunConfig
@@ -125,6 +126,7 @@ def decode_run(content: Mapping[str, Any], *, overrides: Sequence[str] = ()) -> 
         _make_room_for_recipe(merged)
     for override in overrides:
         _override(merged, override)
+    check_no_secret(merged)
     algorithm = decode_algorithm(merged)
     return RunConfig(**{**merged, "algorithm": algorithm})
 

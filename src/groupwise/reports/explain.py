@@ -12,6 +12,7 @@ import numpy as np
 
 from groupwise.advantages import (
     Blend,
+    Bounded,
     DistinctMean,
     EpisodeReturn,
     Merged,
@@ -173,6 +174,8 @@ def _counted(
 
 
 def _all_equal(table: StepTable, part: object, trace: Comparison, steps: IntArray) -> bool:
+    if isinstance(part, Whitened):
+        return len(set(trace.signal[steps[table.trained_tokens[steps] > 0]].tolist())) == 1
     if not isinstance(part, Relative) or isinstance(part.baseline, NoBaseline):
         return False
     values, _ = _counted(table, part, trace, steps, int(steps[0]))
@@ -182,7 +185,7 @@ def _all_equal(table: StepTable, part: object, trace: Comparison, steps: IntArra
 
 
 def _whitening(table: StepTable, part: Whitened, trace: Comparison, steps: IntArray) -> tuple[Fraction, float]:
-    tokens, values = table.tokens[steps].tolist(), trace.signal[steps].tolist()
+    tokens, values = table.trained_tokens[steps].tolist(), trace.signal[steps].tolist()
     level = by_hand.weighted_mean(values, tokens)
     total = sum(map(Fraction, tokens), Fraction(0))
     variance = by_hand.weighted_mean([(Fraction(value) - level) ** 2 for value in values], tokens) * total / (total - 1)
@@ -256,6 +259,8 @@ def _worked_out(table: StepTable, signal: object, step: int, traced: float) -> f
         return by_hand.mean(table.reward[attempt].tolist()) * int(attempt.sum())
     if isinstance(signal, ReturnToGo) and signal.within == "attempt" and isinstance(signal.of, StepReward):
         return by_hand.discounted(table.reward[attempt & (table.index >= table.index[step])].tolist(), signal.gamma)
+    if isinstance(signal, Bounded):
+        return _worked_out(table, signal.of, step, traced)
     if isinstance(signal, Penalised):
         invalid = "valid" in table.extra and not table.column("valid")[step]
         penalty = signal.penalty if invalid else 0.0

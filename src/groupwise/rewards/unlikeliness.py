@@ -5,6 +5,7 @@ Axis: N attempts of a group.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -18,14 +19,15 @@ from groupwise.core.records import Trajectory
 
 
 class Unlikeliness(Part, slot="shaper"):
-    """Scale each attempt's return down by how likely it was among its group.
+    """Scale each positive return down by how likely its attempt was among its group.
 
-        k_i = how many of the group were less likely;   R_i <- R_i * (1 - weight * k_i / N)
+        k_i = how many of the group were less likely;   R_i <- R_i * (1 - weight * k_i / N) where R_i > 0
 
     Source: He et al. 2025 (arXiv:2506.02355) and its release, weight 0.25. Choices: likeliness is the mean log-prob of
     an attempt's tokens, as released; `by="sum"` is the paper's probability of the whole. Equally likely attempts keep
-    their order. A group whose attempts all did equally well is left as it is: there it would only reward the unusual.
-    What is taken off goes off each step's reward in proportion.
+    their order. A return of 0 or less stays as it is: the source scales right answers, wrong ones are worth 0 there,
+    and scaling a punishment down would favour the likely wrong answer. A group whose attempts all did equally well is
+    left as it is: there it would only reward the unusual. What is taken off goes off each step's reward in proportion.
     """
 
     weight: Annotated[float, Field(ge=0, le=1)] = 0.25
@@ -45,9 +47,10 @@ class Unlikeliness(Part, slot="shaper"):
         less_likely = np.empty(len(group))
         less_likely[order] = np.arange(len(group))
         factors = (-self.weight * less_likely / len(group)).tolist()
+        earned = [tuple(step.reward + step.shaped for step in trajectory.steps) for trajectory in group]
         return [
-            tuple(factor * (step.reward + step.shaped) for step in trajectory.steps)
-            for factor, trajectory in zip(factors, group, strict=True)
+            tuple(factor * amount if math.fsum(amounts) > 0 else 0.0 for amount in amounts)
+            for factor, amounts in zip(factors, earned, strict=True)
         ]
 
     def _likeliness(self, trajectory: Trajectory) -> float:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from groupwise.core.errors import EngineFault, EnvironmentFault
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
+from groupwise.core.safe_text import quote_line
+from groupwise.core.secrets import redact
 from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine, Generation, Request
 from groupwise.envs.environment import Observation, Outcome
@@ -195,7 +197,7 @@ def _trajectory(live: _Live) -> Trajectory:
         versions=tuple(sorted(live.versions)),
         origin=attempt.origin,
         parent=attempt.parent,
-        error=live.error,
+        error=None if live.error is None else redact(live.error),  # it goes into the journal, and from there anywhere
     )
 
 
@@ -210,6 +212,10 @@ def _check_same_start(attempts: Sequence[Attempt], first: dict[int, Observation 
         if (before.text, before.state_key) != (shown.text, shown.state_key):
             raise EnvironmentFault(
                 f"task {attempt.task.id!r}: attempts {other} and {attempt.number} start from different observations "
-                f"({before.text!r} and {shown.text!r}); open the environment from the task alone, without global "
-                "random numbers"
+                f"({_in_short(before)} and {_in_short(shown)}); open the environment from the task alone, without "
+                "global random numbers"
             )
+
+
+def _in_short(shown: Observation) -> str:
+    return repr(quote_line(shown.text, limit=100))

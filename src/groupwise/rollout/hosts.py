@@ -2,33 +2,46 @@
 
 `InProcess` runs them here. `groupwise.rollout.workers.Workers` runs them in processes of their own, with a time-out, so
 that one that hangs or dies costs its own attempt only. `open_host` chooses between them.
+
+Everything that comes out of a host is plain (see `groupwise.envs.plain_records`): a field of a wrong type is a fault of
+its environment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar, TypeVarTuple
 
-from groupwise.core.errors import EnvironmentFault
 from groupwise.core.records import StopReason, Task
-from groupwise.envs.environment import Environment, EnvironmentPart, Observation, Outcome
+from groupwise.core.safe_text import quote_error, quote_line
+from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Observation, Outcome
+from groupwise.envs.plain_records import plain_advice, plain_observation, plain_outcome
 
 Answer = TypeVar("Answer")
-MOST_CHARACTERS = 2**18
-"""Of what an environment shows, text and listed actions together. More is a fault: it would fill any model's context,
-and the memory of the whole run before that."""
+Given = TypeVarTuple("Given")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """An environment raised, hung or died."""
+    """An environment raised, hung, died, or handed over what no record can hold."""
 
     reason: StopReason
     """Error or timeout."""
     message: str
-    """What happened, in one line."""
+    """What happened, in one line of at most 500 characters."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", quote_line(self.message))
+
+
+@dataclass(frozen=True)
+class NoExpert:
+    """The environment was asked for its expert and has none."""
+
+
+Advice = str | NoExpert | Fault | None
+"""What came of asking an expert: a good next action, None where it knows none, or why there is no answer."""
 
 
 class Host(Protocol):
@@ -43,6 +56,9 @@ class Host(Protocol):
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
         """Act in some environments and return what came of it."""
 
+    def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
+        """Ask the experts of some environments what they would do next."""
+
     def close(self, numbers: Sequence[int]) -> None:
         """Drop environments whose attempts have ended."""
 
@@ -54,13 +70,17 @@ class Host(Protocol):
     def __exit__(self, *raised: object) -> None: ...
 
 
-def open_host(env: EnvironmentPart, *, workers: int, timeout: float) -> Host:
-    """The host for so many worker processes, each call within `timeout` seconds; 0 workers = in this process."""
+def open_host(env: EnvironmentPart, *, workers: int, timeout: float, rehearsed: Sequence[str] = ()) -> Host:
+    """The host for so many worker processes, each call within `timeout` seconds; 0 workers = in this process.
+
+    A worker is asked first for the panels of the splits that are `rehearsed`, and for the environment's words: one that
+    ends its process over them is found out there.
+    """
     if workers == 0:
         return InProcess(env)
     from groupwise.rollout.workers import Workers  # which stands on this file
 
-    return Workers(env, num=workers, timeout=timeout)
+    return Workers(env, num=workers, timeout=timeout, rehearsed=rehearsed)
 
 
 class InProcess:
@@ -72,12 +92,19 @@ class InProcess:
 
     def open(self, tasks: Mapping[int, Task]) -> dict[int, Observation | Fault]:
         """Open an environment for each task and return what each shows first."""
-        return {number: self._call(number, partial(self._start, number, task)) for number, task in tasks.items()}
+        return self._let_go({number: guarded(self._start, number, task) for number, task in tasks.items()})
 
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
         """Act in some environments and return what came of it."""
-        chosen = {number: self._environments[number] for number in actions}
-        return {number: self._call(number, partial(_act, chosen[number], text)) for number, text in actions.items()}
+        environments = self._environments
+        if not actions.keys() <= environments.keys():  # before any of them acts
+            raise KeyError(min(actions.keys() - environments.keys()))
+        return self._let_go({number: _act(environments[number], text) for number, text in actions.items()})
+
+    def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
+        """Ask the experts of some environments what they would do next."""
+        chosen = {number: self._environments[number] for number in numbers}
+        return self._let_go({number: guarded(_advise, chosen[number]) for number in numbers})
 
     def close(self, numbers: Sequence[int]) -> None:
         """Drop environments whose attempts have ended."""
@@ -96,38 +123,33 @@ class InProcess:
 
     def _start(self, number: int, task: Task) -> Observation:
         environment = self._environments[number] = self._env.open(task)
-        shown: object = environment.observe()
-        if not isinstance(shown, Observation):
-            raise EnvironmentFault(f"observe gave {type(shown).__name__}; return an Observation")
-        return _bounded(shown)
+        return plain_observation(environment.observe())
 
-    def _call(self, number: int, call: Callable[[], Answer]) -> Answer | Fault:
-        answer = guarded(call)
-        if isinstance(answer, Fault):
-            self._environments.pop(number, None)
-        return answer
+    def _let_go(self, answers: dict[int, Answer]) -> dict[int, Answer]:
+        """Drop the environments whose answer is a fault."""
+        if Fault in map(type, answers.values()):
+            self.close([number for number, answer in answers.items() if isinstance(answer, Fault)])
+        return answers
 
 
-def _act(environment: Environment, action: str) -> Outcome:
-    outcome: object = environment.act(action)
-    if not isinstance(outcome, Outcome):
-        raise EnvironmentFault(f"act gave {type(outcome).__name__}; return an Outcome")
-    _bounded(outcome.observation)
-    return outcome
-
-
-def _bounded(shown: Observation) -> Observation:
-    """An observation that a prompt can hold."""
-    found = len(shown.text) + len(shown.goal) + sum(map(len, shown.admissible or ()))
-    if found > MOST_CHARACTERS:
-        raise EnvironmentFault(f"an observation has {found:,} characters, {MOST_CHARACTERS:,} at most; shorten it")
-    return shown
-
-
-def guarded(call: Callable[[], Answer]) -> Answer | Fault:
-    """Call an environment; whatever it raises becomes a fault. The one place where that is done."""
+def _act(environment: Environment, action: str) -> Outcome | Fault:
+    # As `guarded` does, but here: every step of every environment passes, and each further call is felt.
     try:
-        return call()
+        return plain_outcome(environment.act(action))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return fault_of(error)
+
+
+def _advise(environment: Environment) -> str | NoExpert | None:
+    return plain_advice(environment.expert()) if isinstance(environment, Expert) else NoExpert()
+
+
+def guarded(call: Callable[[*Given], Answer], *given: *Given) -> Answer | Fault:
+    """Call an environment; whatever it raises becomes a fault."""
+    try:
+        return call(*given)
     except KeyboardInterrupt:  # the user's, not the environment's
         raise
     except BaseException as error:
@@ -137,8 +159,4 @@ def guarded(call: Callable[[], Answer]) -> Answer | Fault:
 def fault_of(error: BaseException) -> Fault:
     """The fault that an exception stands for: its class and the first line of what it says."""
     reason = StopReason.TIMEOUT if isinstance(error, TimeoutError) else StopReason.ERROR
-    try:
-        said = str(error)
-    except Exception:
-        said = "its message cannot be shown"
-    return Fault(reason=reason, message=f"{type(error).__name__}: {said}".splitlines()[0])
+    return Fault(reason=reason, message=quote_error(error))

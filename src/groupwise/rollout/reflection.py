@@ -17,6 +17,7 @@ from groupwise.core.parts import Draw, Part
 from groupwise.core.records import Origin, Trajectory
 from groupwise.core.safe_text import quote_line
 from groupwise.core.text_files import read_text_file
+from groupwise.core.trust import WITHOUT_TRUST, may_run
 from groupwise.envs.words import vocabulary_of
 
 PROMPTS = ("answer", "attempt", "terse")
@@ -59,6 +60,8 @@ class Reflection(Part, slot="guidance"):
     @field_validator("prompt")
     @classmethod
     def _there_is_such_a_prompt(cls, value: str) -> str:
+        if "$attempt" not in value and value not in PROMPTS and not may_run():
+            raise ConfigError(f"the reflection prompt {quote_line(value)!r} is a file, {WITHOUT_TRUST}")
         text = value if "$attempt" in value else _prompt(value)
         template = Template(text)
         if not template.is_valid() or template.get_identifiers() != ["attempt"]:

@@ -1,23 +1,38 @@
-"""The parent's end of a worker: its process, the pipe to it, and the calls it has not answered yet."""
+"""The run's end of a worker: its process, the connection to it, and the calls it has not answered yet."""
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing import Pipe
+from pathlib import Path
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from groupwise.rollout.worker_loop import Call
+from groupwise.rollout import worker_supervisor
+from groupwise.rollout.worker_messages import (
+    MAX_ANSWER_BYTES,
+    Answer,
+    Ready,
+    Written,
+    read_answer,
+    write_calls,
+    write_line,
+)
 
-START = "import sys; sys.path[:] = {path!r}; from groupwise.rollout.worker_loop import serve; serve({descriptor})"
 LAST_WORDS_SECONDS = 1.0
-"""How long a process whose pipe has closed may take to end by itself, so that its exit code can be told."""
+"""How long a process whose connection has ended may take to end by itself, so that its exit code can be told."""
+ENDING_SECONDS = 2.0
+"""How long the supervisor may take to end all that the worker started, before it is ended too."""
+NUMBER_BITS = 52
+"""Calls are numbered from where nobody can guess, so that no answer can be prepared for one that is yet to come."""
 
 Seat = TypeVar("Seat")
 
@@ -26,37 +41,39 @@ class Worker(Generic[Seat]):
     """A worker process; calls are sent once it is ready and answered in order, one `Seat` a call.
 
     The process is a fresh interpreter. Forking would copy torch with its locks and threads; multiprocessing's spawn
-    would run the parent's main module again, and with it whatever that imports.
+    would run the parent's main module again, and with it whatever that imports. Between it and this process stands a
+    supervisor (see `worker_supervisor`), which ends as the worker ended.
     """
 
-    def __init__(self, config: bytes, *, timeout: float, start_timeout: float) -> None:
-        self.connection, theirs = Pipe()
+    def __init__(
+        self, config: dict[str, Any], *, timeout: float, start_timeout: float, splits: Sequence[str] = ()
+    ) -> None:
+        self.connection, theirs = socket.socketpair()
+        self.connection.settimeout(timeout)  # also for sending: a worker that reads nothing must not hold up the run
         self.waiting: deque[Seat] = deque()
         """Who waits for an answer, in order; the first is being worked on."""
-        self.is_ready = False
+        self.pid: int | None = None
+        """Its process id, once it is ready."""
         self.failure: str | None = None
         """Why it could not start."""
+        self.start_timeout = start_timeout
+        """Seconds that it may take to be ready."""
         self._timeout = timeout
         self._deadline = monotonic() + start_timeout
-        self._unsent: list[tuple[int, Call]] = []
-        code = START.format(path=[str(entry) for entry in sys.path], descriptor=theirs.fileno())
+        self._unsent: list[tuple[int, int, Written]] = []
+        self._numbers: deque[int] = deque([secrets.randbits(NUMBER_BITS)])
+        self._heard = bytearray()
+        reading, self._lifeline = os.pipe()
         with theirs:
-            self._popen = subprocess.Popen(
-                [sys.executable, "-c", code],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # what environments print must not mix with what a command prints
-                # One order of sets in all workers, so that a replay meets the same one.
-                env={"PYTHONHASHSEED": "0"} | os.environ,
-                start_new_session=True,  # a group of its own: ended whole, and not reached by ctrl-c
-            )
+            self._popen = _start(theirs.fileno(), reading)
+        os.close(reading)
         with suppress(OSError):  # a process that died already is noticed when it is read from
-            self.connection.send_bytes(config)
+            self.connection.sendall(write_line([self._numbers[0], config, list(splits)]))
 
     @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._popen.pid
+    def is_ready(self) -> bool:
+        """Whether it has said that it is."""
+        return self.pid is not None
 
     @property
     def is_alive(self) -> bool:
@@ -64,32 +81,52 @@ class Worker(Generic[Seat]):
         return self._popen.poll() is None
 
     @property
-    def is_late(self) -> bool:
-        """Whether the answer that is due has not come in time."""
-        return self.seconds_left == 0 and not self.connection.poll()
-
-    @property
     def seconds_left(self) -> float:
         """Until the next answer is late."""
         return max(self._deadline - monotonic(), 0.0)
 
-    def ask(self, calls: Sequence[tuple[Seat, int, Call]]) -> bool:
+    def ask(self, calls: Sequence[tuple[Seat, int, Written]]) -> bool:
         """Send calls (who waits for the answer, the environment's key, the call); False if the worker is gone."""
-        self.waiting += [seat for seat, _, call in calls if call is not None]
-        self._unsent += [(key, call) for _, key, call in calls]
+        first = secrets.randbits(NUMBER_BITS)
+        numbered = [(first + place, key, call) for place, (_, key, call) in enumerate(calls)]
+        self.waiting += [seat for seat, _, call in calls if call.what != "close"]
+        self._numbers += [number for number, _, call in numbered if call.what != "close"]
+        self._unsent += numbered
         return not self.is_ready or self._send()
 
-    def begin(self) -> None:
+    def begin(self, ready: Ready) -> None:
         """It is ready: send what has been waiting for that."""
-        self.is_ready = True
+        self.pid = ready.pid
         if self._unsent:
             self._send()
 
-    def hear(self) -> bytes:
-        """The next answer, pickled; EOFError or OSError if the worker is gone."""
-        answer = self.connection.recv_bytes()
+    def hear(self) -> list[Answer]:
+        """The answers that have come, in order; EOFError or OSError if the worker is gone.
+
+        What is no answer to the call that is due, such as what a forked copy of the worker says, is left out.
+        """
+        said = self.connection.recv(2**16)
+        if not said:
+            raise EOFError
+        self._heard += said
+        if b"\n" not in said:
+            if len(self._heard) > MAX_ANSWER_BYTES:
+                raise OSError("an answer without end")
+            return []
+        *lines, rest = self._heard.split(b"\n")
+        self._heard = rest
+        return [answer for line in lines for answer in self._due(line)]
+
+    def _due(self, line: bytearray) -> list[Answer]:
+        try:
+            number, answer = read_answer(bytes(line))
+        except ValueError:
+            return []
+        if not self._numbers or number != self._numbers[0]:
+            return []
+        self._numbers.popleft()
         self._deadline = monotonic() + self._timeout
-        return answer
+        return [answer]
 
     def last_words(self) -> str:
         """How the process ended."""
@@ -97,23 +134,26 @@ class Worker(Generic[Seat]):
             self._popen.wait(LAST_WORDS_SECONDS)
         code = self._popen.poll()
         if code is None:
-            return "the worker closed its pipe"
+            return "the worker closed its connection, or said what is no answer"
         return f"the worker was killed by {_signal_name(-code)}" if code < 0 else f"the worker ended with status {code}"
 
     def dismiss(self) -> None:
         """Ask it to end when it has answered."""
         with suppress(OSError):
-            self.connection.send(None)
+            self.connection.sendall(write_line(None))
 
     def end(self, *, within: float = 0.0) -> None:
-        """End the process and its group, at once or after a while; nothing of it is left."""
-        if self.connection.closed:  # ended before; its number may be somebody else's by now
+        """End the process and all that it started, at once or after a while; nothing of it is left."""
+        if self.connection.fileno() < 0:  # ended before; its number may be somebody else's by now
             return
         with suppress(subprocess.TimeoutExpired):
             self._popen.wait(within)
-        # Also after the worker itself is gone: what its environments started may still run.
+        os.close(self._lifeline)  # which tells the supervisor to end everything
+        with suppress(subprocess.TimeoutExpired):
+            self._popen.wait(ENDING_SECONDS)
+        # Also after the supervisor itself is gone: an environment may have killed it and left programs in its group.
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+            os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()
         self.connection.close()
 
@@ -121,10 +161,24 @@ class Worker(Generic[Seat]):
         calls, self._unsent = self._unsent, []
         self._deadline = monotonic() + self._timeout
         try:
-            self.connection.send(calls)
+            self.connection.sendall(write_calls(calls))
         except OSError:
             return False
         return True
+
+
+def _start(connection: int, lifeline: int) -> subprocess.Popen[bytes]:
+    path = [str(entry) for entry in sys.path]
+    given = [str(os.getpid()), str(lifeline), str(connection), json.dumps(path)]
+    return subprocess.Popen(
+        [sys.executable, "-P", str(Path(worker_supervisor.__file__)), *given],
+        pass_fds=[connection, lifeline],
+        stdin=subprocess.DEVNULL,
+        stdout=2,  # what environments print must not mix with what a command prints
+        # One order of sets in all workers, so that a replay meets the same one.
+        env={"PYTHONHASHSEED": "0"} | os.environ,
+        start_new_session=True,  # a group of its own: ended whole, and not reached by ctrl-c
+    )
 
 
 def _signal_name(number: int) -> str:

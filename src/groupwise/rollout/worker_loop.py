@@ -1,83 +1,77 @@
-"""What runs inside a worker: calls come in through a pipe and are answered one by one, in order.
+"""What runs inside a worker: calls come in as lines of JSON and are answered one by one, in order.
 
 This side imports no torch: a worker is an interpreter of its own that holds environments and nothing else.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
-import select
-import signal
-from collections.abc import Mapping
-from multiprocessing.connection import Connection
-from threading import Thread
+import socket
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from groupwise.core.parent_death import die_with_parent
 from groupwise.core.parts import Slot
 from groupwise.core.records import Task
+from groupwise.envs.asking import ask_instruction, ask_panel, ask_vocabulary
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.rollout.hosts import Fault, InProcess, fault_of
-
-Call = Task | str | None
-"""Open an environment for a task, act in it, or drop it (None, which is not answered)."""
+from groupwise.rollout.worker_messages import Answer, Ask, Ready, read_calls, write_answer
 
 
 def serve(descriptor: int) -> None:
-    """Answer calls until told to stop (None) or the pipe closes.
+    """Answer calls until told to stop (null) or the connection ends.
 
-    The first message is the environment's config; its answer, None or a fault, says whether the worker is ready.
+    The first line is `[number, config, splits]`; its answer, ready or a fault, says whether the worker is. Where splits
+    are named, the environment's tasks and words are asked for first: what ends a process then ends this one.
     """
-    os.set_inheritable(descriptor, False)  # programs that an environment starts must not hold the pipe open
-    _go_with_the_parent(descriptor)
-    connection = Connection(descriptor)
-    host = _host(connection.recv())
-    connection.send_bytes(pickle.dumps(host if isinstance(host, Fault) else None))
-    while isinstance(host, InProcess) and (calls := _next(connection)) is not None:
-        for key, call in calls:
-            if call is None:
-                host.close([key])
-            else:
-                # Sent at once, so that the parent knows which environment is being worked on.
-                connection.send_bytes(_answer(host, key, call))
+    os.set_inheritable(descriptor, False)  # programs that an environment starts must not hold the connection open
+    die_with_parent(os.getppid())
+    owner = os.getpid()
+    with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as lines:
+        number, config, splits = json.loads(lines.readline())
+        host = _host(config, splits)
+        _say(connection, owner, write_answer(number, host if isinstance(host, Fault) else Ready(owner)))
+        while isinstance(host, InProcess) and (calls := read_calls(lines.readline() or b"null")) is not None:
+            for number, key, call in calls:
+                if call is None:
+                    host.close([key])
+                else:
+                    # Said at once, so that the run knows which environment is being worked on.
+                    _say(connection, owner, _answer(host, number, key, call))
 
 
-def _next(connection: Connection) -> list[tuple[int, Call]] | None:
+def _say(connection: socket.socket, owner: int, line: bytes) -> None:
+    if os.getpid() != owner:  # a copy of the worker, which an environment forked and let return
+        os._exit(1)
+    connection.sendall(line)
+
+
+def _host(config: Mapping[str, Any], splits: Sequence[str]) -> InProcess | Fault:
+    # Importing somebody's module may raise anything, and the run should hear of it.
     try:
-        calls: list[tuple[int, Call]] | None = connection.recv()
-    except EOFError:
-        return None
-    return calls
-
-
-def _host(config: Mapping[str, Any]) -> InProcess | Fault:
-    # Importing somebody's module may raise anything, and the parent should hear of it.
-    try:
-        return InProcess(cast(EnvironmentPart, Slot("env").fill(config)))
+        env = cast(EnvironmentPart, Slot("env").fill(config))
+        for split in splits:
+            ask_panel(env, split)
+        if splits:
+            ask_vocabulary(env)
+            ask_instruction(env)
+        return InProcess(env)
     except BaseException as error:
         return fault_of(error)
 
 
-def _answer(host: InProcess, key: int, call: Task | str) -> bytes:
-    """What came of a call, pickled here, so that an answer that cannot be is a fault of its environment."""
+def _answer(host: InProcess, number: int, key: int, call: Task | str | Ask) -> bytes:
+    """What came of a call, written here, so that an answer that cannot be is a fault of its environment."""
     try:
-        answer = host.open({key: call})[key] if isinstance(call, Task) else host.act({key: call})[key]
-        return pickle.dumps(answer)
-    except BaseException as error:  # a KeyboardInterrupt too: the user's goes to the parent
+        return write_answer(number, _ask(host, key, call))
+    except BaseException as error:  # a KeyboardInterrupt too: the user's goes to the run
         host.close([key])
-        return pickle.dumps(fault_of(error))
+        return write_answer(number, fault_of(error))
 
 
-def _go_with_the_parent(descriptor: int) -> None:
-    """End this process, and what environments started in its group, when the pipe's other end closes.
-
-    A thread, because an environment that hangs never comes back to read the end of the pipe.
-    """
-
-    def watch() -> None:
-        closed = select.poll()
-        closed.register(descriptor, 0)  # no event but the hang-up, which cannot be left out
-        closed.poll()
-        os.killpg(0, signal.SIGKILL)
-
-    Thread(target=watch, name="parent-watch", daemon=True).start()
+def _ask(host: InProcess, key: int, call: Task | str | Ask) -> Answer:
+    if isinstance(call, str):
+        return host.act({key: call})[key]
+    return host.open({key: call})[key] if isinstance(call, Task) else host.ask_experts([key])[key]

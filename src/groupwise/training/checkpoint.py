@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -13,14 +12,22 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch import nn
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from groupwise.core.errors import TrainingError
+from groupwise.core.safe_text import quote_line
+from groupwise.training.checkpoint_state import check_files, damaged, point_to, read_state, write_state
 from groupwise.training.learner import Learner
 
-LATEST = "latest"
 ADAPTER = "adapter_model.safetensors"
+MODEL = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+"""Which of several files a weight is in, where a model is too large for one."""
+OPTIMISER = "optimiser.safetensors"
+UNREADABLE = (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError)
+"""What reading a file raises that is not what its name says."""
 
 logging.disable_progress_bar()  # a bar per checkpoint would break up the run's own display
 
@@ -30,23 +37,20 @@ def save_checkpoint(
 ) -> Path:
     """Write checkpoint `number`: model and tokenizer as Hugging Face reads them, optimiser, and the run's own state.
 
-    It is written beside its place and moved there when complete; `latest` then names it. A write that fails (a full
-    disk) leaves the earlier checkpoints untouched.
+    It is written beside its place, with the digest of every file, and moved there when complete; `latest` then names
+    it. A write that fails (a full disk) leaves the earlier checkpoints untouched.
     """
     target, draft = folder / f"{number:04d}", folder / f".{number:04d}.tmp"
     shutil.rmtree(draft, ignore_errors=True)
     try:
         draft.mkdir(parents=True)
         learner.model.save_pretrained(draft)
-        tokenizer.save_pretrained(draft)
-        save_file(_optimiser_tensors(learner), draft / "optimiser.safetensors")
-        content = {**state, "update": number, "learner_steps": learner.steps}
-        (draft / "state.json").write_text(json.dumps(content, indent=2))
-        for path in draft.iterdir():
-            _flush(path)
+        save_tokenizer(tokenizer, draft)
+        save_file(_optimiser_tensors(learner), draft / OPTIMISER)
+        write_state(draft, {**state, "update": number, "learner_steps": learner.steps})
         shutil.rmtree(target, ignore_errors=True)
         draft.rename(target)
-        _point(folder, target.name)
+        point_to(folder, target.name)
     except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
         shutil.rmtree(draft, ignore_errors=True)
         reason = getattr(error, "strerror", None) or error
@@ -57,16 +61,34 @@ def save_checkpoint(
     return target
 
 
-def load_checkpoint(path: Path, learner: Learner) -> dict[str, Any]:
-    """Load weights and optimiser into a learner; the run's own state is returned."""
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write a tokenizer; OSError where the disk does not take it."""
     try:
-        weights = _stored_weights(path)
-        tensors = load_file(path / "optimiser.safetensors")
-        state: dict[str, Any] = json.loads((path / "state.json").read_text())
-        _load_weights(learner.model, weights)
-        _load_optimiser(learner, tensors)
-    except (OSError, SafetensorError, ValueError, KeyError, RuntimeError) as error:
-        raise TrainingError(f"checkpoint {path} is damaged ({error}); {_advice(path)}") from error
+        tokenizer.save_pretrained(folder)
+    except OSError:
+        raise
+    except Exception as error:  # what the tokenizers' own library makes of a full disk has no class of its own
+        raise OSError(str(error)) from error
+
+
+def load_checkpoint(path: Path, learner: Learner) -> dict[str, Any]:
+    """Load weights and optimiser into a learner; the run's own state is returned.
+
+    Every file is compared with its digest, and every weight with the learner's, before anything is loaded.
+    """
+    state = read_state(path)
+    try:
+        weights, tensors = _stored_weights(path), load_file(path / OPTIMISER)
+    except UNREADABLE as error:
+        raise damaged(path, str(error)) from error
+    difference = _find_other_weight(learner.model, weights) or _find_other_moment(learner.model, tensors)
+    if difference:
+        raise TrainingError(
+            f"checkpoint {path} is of another model: {difference}; give the section [model] that the run began with, "
+            "which its config.toml has, or start a new run in another folder"
+        )
+    learner.model.load_state_dict(weights, strict=False)
+    _load_optimiser(learner, tensors)
     learner.steps = int(state["learner_steps"])
     return state
 
@@ -74,27 +96,14 @@ def load_checkpoint(path: Path, learner: Learner) -> dict[str, Any]:
 def checkpoint_weights(path: Path) -> dict[str, torch.Tensor]:
     """The weights of a checkpoint by the model's own names; of a model with an adapter, the adapter's."""
     try:
+        if (path / INDEX).exists():
+            check_files(path, [INDEX])  # before it is asked which files there are
+        check_files(path, _weight_files(path))
         return _stored_weights(path)
-    except (OSError, SafetensorError) as error:
-        raise TrainingError(f"checkpoint {path} is damaged ({error}); {_advice(path)}") from error
-
-
-def latest_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint that `latest` names; None where there is none yet."""
-    pointer = folder / LATEST
-    if not pointer.exists():
-        return None
-    found = folder / pointer.read_text().strip()
-    if not found.is_dir():
-        raise TrainingError(f"{pointer} names {found.name}, which is not there; {_advice(found)}")
-    return found
-
-
-def _advice(path: Path) -> str:
-    others = sorted(other.name for other in path.parent.glob("[0-9]*") if other.is_dir() and other.name < path.name)
-    if not others:
-        return "there is no earlier one: start the run again"
-    return f"the one before it is {others[-1]}: write `{others[-1]}` into {path.parent / LATEST} and resume"
+    except TrainingError:
+        raise
+    except UNREADABLE as error:
+        raise damaged(path, str(error)) from error
 
 
 def _optimiser_tensors(learner: Learner) -> dict[str, torch.Tensor]:
@@ -118,35 +127,57 @@ def _load_optimiser(learner: Learner, tensors: Mapping[str, torch.Tensor]) -> No
     learner.optimiser.load_state_dict({**content, "state": state})
 
 
+def _weight_files(path: Path) -> list[str]:
+    """The files that hold the weights, and the index of them where there are several."""
+    if (path / ADAPTER).exists():
+        return [ADAPTER]
+    if not (path / INDEX).exists():
+        return [MODEL]
+    return [INDEX, *_shards(path)]
+
+
+def _shards(path: Path) -> list[str]:
+    found = sorted(set(json.loads((path / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
+    strange = next((name for name in found if Path(name).name != name), None)
+    if strange is not None:
+        raise ValueError(f"{INDEX} names {strange!r}, which is no file of the folder")
+    return found
+
+
 def _stored_weights(path: Path) -> dict[str, torch.Tensor]:
-    if not (path / ADAPTER).exists():
-        return load_file(path / "model.safetensors")
-    # On the disk, peft leaves out the name that an adapter has in the model.
-    stored = load_file(path / ADAPTER)
-    return {re.sub(r"\.(lora_[AB])\.weight$", r".\1.default.weight", name): value for name, value in stored.items()}
+    files = _weight_files(path)
+    if files == [ADAPTER]:
+        # On the disk, peft leaves out the name that an adapter has in the model.
+        stored = load_file(path / ADAPTER)
+        return {re.sub(r"\.(lora_[AB])\.weight$", r".\1.default.weight", name): value for name, value in stored.items()}
+    return {name: value for file in files if file != INDEX for name, value in load_file(path / file).items()}
 
 
-def _load_weights(model: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> None:
-    # Tied weights are stored once; whatever else is missing or unknown is a different model.
-    missing, unknown = model.load_state_dict(weights, strict=False)
-    lacking = set(missing) - set(getattr(model, "_tied_weights_keys", None) or {})
-    if hasattr(model, "peft_config"):  # the model that an adapter sits on is not in the checkpoint
-        lacking &= {name for name, value in model.named_parameters() if value.requires_grad}
-    if unknown or lacking:
-        raise ValueError(f"weights of another model: missing {sorted(lacking)[:3]}, unknown {unknown[:3]}")
+def _find_other_weight(model: nn.Module, weights: Mapping[str, torch.Tensor]) -> str | None:
+    """The first weight in which a checkpoint and a model differ, in words; None where they fit."""
+    own = model.state_dict()
+    for name, value in weights.items():
+        if name not in own:
+            return f"it has {quote_line(name)!r}, which this model has not"
+        if own[name].shape != value.shape:
+            return f"{name!r} has the shape {list(value.shape)} there and {list(own[name].shape)} in this model"
+    # Tied weights are stored once; the model that an adapter sits on is not in the checkpoint.
+    needed = {name for name, value in model.named_parameters() if value.requires_grad}
+    if not hasattr(model, "peft_config"):
+        needed = own.keys() - set(getattr(model, "_tied_weights_keys", None) or {})
+    lacking = sorted(needed - weights.keys())
+    return f"it has no {lacking[0]!r}" if lacking else None
 
 
-def _flush(path: Path) -> None:
-    if path.is_file():
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _point(folder: Path, name: str) -> None:
-    draft = folder / f".{LATEST}.tmp"
-    draft.write_text(name + "\n")
-    _flush(draft)
-    draft.replace(folder / LATEST)
+def _find_other_moment(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> str | None:
+    """The first entry of a stored optimiser that this one cannot go on with, in words."""
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    for key, value in tensors.items():
+        name, _, entry = key.rpartition("/")
+        if name not in trained:
+            return f"its optimiser trained {quote_line(name)!r}, which does not train here"
+        if entry not in ("step", "exp_avg", "exp_avg_sq"):
+            return f"its optimiser remembers {quote_line(entry)!r}, which AdamW does not"
+        if entry != "step" and trained[name].shape != value.shape:
+            return f"its optimiser remembers {name!r} with the shape {list(value.shape)}"
+    return None

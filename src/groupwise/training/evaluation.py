@@ -10,10 +10,12 @@ from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.journal import Evaluated
 from groupwise.core.records import FAULTS, Task, Trajectory
 from groupwise.core.seeds import seed_of
+from groupwise.envs.asking import ask_panel
 from groupwise.envs.panel import panel_hash
 from groupwise.rewards import rescored
 from groupwise.rollout.collect import Attempt
-from groupwise.training.checkpoint import latest_checkpoint, load_checkpoint
+from groupwise.training.checkpoint import load_checkpoint
+from groupwise.training.checkpoint_state import latest_checkpoint
 from groupwise.training.evaluation_summary import Evaluation
 from groupwise.training.gather import play
 from groupwise.training.run import Run, open_run
@@ -38,7 +40,7 @@ def evaluate(
         report: called after each seed with what was played.
     """
     config = settings or run.config.evaluation
-    tasks = run.config.env.panel(config.split)[: config.tasks]
+    tasks = ask_panel(run.config.env, config.split)[: config.tasks]
     if not (tasks and seeds):
         raise ConfigError("an evaluation of no task says nothing; raise evaluation.tasks, and give at least one seed")
     panel, rows, played = panel_hash(tasks), list[Evaluated](), list[Trajectory]()
@@ -49,18 +51,19 @@ def evaluate(
         report(seed, found)
     evaluation = Evaluation.of(rows, played)
     if write:
-        run.journal.write_evaluation(rows)
+        with run.lock.held():
+            run.journal.write_evaluation(rows)
     return evaluation
 
 
-def open_at(config: RunConfig, folder: Path, number: int | None = None) -> Run:
+def open_at(config: RunConfig, folder: Path, number: int | None = None, *, read_only: bool = False) -> Run:
     """Open a run with the weights of one of its checkpoints; None = the latest."""
     path = latest_checkpoint(folder / "checkpoints") if number is None else folder / "checkpoints" / f"{number:04d}"
     if path is None or not path.is_dir():
         known = ", ".join(str(int(each.name)) for each in sorted((folder / "checkpoints").glob("[0-9]*")))
         wanted = "no checkpoint" if number is None else f"no checkpoint {number}"
         raise ConfigError(f"{folder}: there is {wanted}; there are: {known or 'none yet'}")
-    run = open_run(config, folder)
+    run = open_run(config, folder, read_only=read_only)
     version = int(load_checkpoint(path, run.learner)["update"])
     run.engine.load(run.learner.weights(), version=version)
     run.canary.check(run.engine, run.learner.model, version=version)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from groupwise.core.errors import TrainingError
 from groupwise.core.history import Recalled
+from groupwise.core.part_results import check_tasks
 from groupwise.core.records import FAULTS, Origin, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.rewards import rescored, shaped
@@ -57,7 +58,9 @@ def gather(run: Run, number: int) -> Gathered:
     """Play attempts until the plan has enough groups, then let past ones join."""
     plan, wanted, rounds = run.config.rollout.plan, run.config.training.tasks, _Rounds()
     while missing := plan.missing(rounds.bare, wanted):
-        _play_round(run, number, run.curriculum.next(missing), rounds)
+        tasks = run.curriculum.next(missing)
+        check_tasks(run.curriculum, tasks, missing)
+        _play_round(run, number, tasks, rounds)
     groups = [group for groups in rounds.bare for group in groups]
     survivors = [trajectory for group in groups for trajectory in group]
     bare = [trajectory for trajectory in rounds.played if trajectory.origin is Origin.FRESH]

@@ -9,11 +9,13 @@ from dataclasses import replace
 from groupwise.batching import totals as count
 from groupwise.core.errors import TrainingError
 from groupwise.core.journal import Update
-from groupwise.training.checkpoint import checkpoint_weights, latest_checkpoint, load_checkpoint, save_checkpoint
+from groupwise.training.checkpoint import save_checkpoint
+from groupwise.training.checkpoint_state import latest_checkpoint
 from groupwise.training.evaluation import evaluate
 from groupwise.training.gather import gather
 from groupwise.training.metrics import checked
 from groupwise.training.rescue_metrics import rescue_metrics
+from groupwise.training.resume import resume as go_back
 from groupwise.training.rollout_metrics import credit_metrics, rollout_metrics
 from groupwise.training.run import Run
 from groupwise.training.samples import credited, make_samples
@@ -23,9 +25,20 @@ from groupwise.training.watcher import Watchers, Watching
 
 
 def train(run: Run, *, resume: bool = False, watchers: Sequence[Watching] = ()) -> None:
-    """Make the run's updates; a resumed run goes on from its last checkpoint as if it had never stopped."""
-    watching, config = Watchers(watchers), run.config
-    done = resumed(run) if resume else None
+    """Make the run's updates; a resumed run goes on from its last checkpoint as if it had never stopped.
+
+    The folder is the run's alone from `open_run` until this returns.
+    """
+    run.lock.acquire()
+    try:
+        _train(run, Watchers(watchers), resume=resume)
+    finally:
+        run.lock.release()
+
+
+def _train(run: Run, watching: Watching, *, resume: bool) -> None:
+    config = run.config
+    done = go_back(run) if resume else None
     if done is None:
         done = _start(run, watching)
     if done == 0 or _due(done, config.evaluation.every, run):
@@ -74,31 +87,14 @@ def make_update(run: Run, number: int, watching: Watching) -> Update:
     return update
 
 
-def resumed(run: Run) -> int | None:
-    """Go back to the last checkpoint and forget what came after: it will come again, the same. None = there is none."""
-    path = latest_checkpoint(run.checkpoints)
-    if path is None:
-        return None
-    state = load_checkpoint(path, run.learner)
-    number = int(state["update"])
-    run.curriculum.load_state_dict(state["curriculum"])
-    if run.learner.has_reference:
-        run.learner.hold_reference(checkpoint_weights(run.checkpoints / "0000"))
-    if run.config.algorithm.reads_history:
-        run.journal.history.check({task.id for task in run.tasks})
-    run.journal.forget_after(number)
-    run.engine.load(run.learner.weights(), version=number)
-    run.canary.check(run.engine, run.learner.model, version=number)
-    return number
-
-
 def _start(run: Run, watching: Watching) -> int:
     """Begin a run: the checkpoint of update 0 is where it all starts."""
     if run.journal.last() >= 0 or latest_checkpoint(run.checkpoints):
         raise TrainingError(f"{run.folder} holds a run already; go on with --resume, or choose another folder")
     if run.config.warm_start is not None:
         watching.stage("warm start", 0)
-        watching.warm_started(warm_start(run, run.config.warm_start, told=watching.warming))
+        losses = warm_start(run, run.config.warm_start, told=watching.warming, report=watching.warn_of_faults)
+        watching.warm_started(losses)
     run.canary.check(run.engine, run.learner.model, version=0)
     _save(run, 0, watching)
     run.learner.hold_reference(run.learner.model.state_dict())
@@ -112,7 +108,7 @@ def _due(number: int, every: int, run: Run) -> bool:
 
 def _save(run: Run, number: int, watching: Watching) -> None:
     watching.stage("checkpoint", number)
-    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict()}
+    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
     save_checkpoint(run.checkpoints, number, run.learner, run.tokenizer, state)
 
 

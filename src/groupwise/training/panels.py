@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from groupwise.core.parts import Part
+from groupwise.envs.asking import ask_panel
 from groupwise.envs.panel import panel_hash
 from groupwise.envs.panel_file import PanelFile
 from groupwise.training.run_config import RunConfig
@@ -17,4 +18,4 @@ def check_panels(config: RunConfig) -> dict[str, str]:
         assert isinstance(env, Part), "the slot is filled by parts"
         PanelFile.read(Path(config.panel)).check(env, name=config.panel)
     splits = ["train", config.evaluation.split] if config.evaluation.tasks else ["train"]
-    return {split: panel_hash(env.panel(split)) for split in splits}
+    return {split: panel_hash(ask_panel(env, split)) for split in splits}

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 
 from groupwise.core.errors import RecordError
-from groupwise.core.records import Task
 from groupwise.core.rollouts.row import Row
 from groupwise.core.safe_text import quote_line
 from groupwise.core.sample import Sample
+from groupwise.envs.asking import ask_panel
 from groupwise.envs.environment import Observation
 from groupwise.envs.panel import SPLITS
+from groupwise.rollout.hosts import Fault
 from groupwise.rollout.prompts import Exchange
 from groupwise.training.run import Run
+from groupwise.training.warm_start import MAX_AT_ONCE, ToldOfFaults
 
 
-def recorded_samples(run: Run, rows: Iterable[Row], *, least: float | None = None) -> list[Sample]:
+def recorded_samples(
+    run: Run, rows: Iterable[Row], *, least: float | None = None, report: ToldOfFaults | None = None
+) -> list[Sample]:
     """One sample a recorded step, attempt by attempt; only attempts that earned enough.
 
     Where rows hold `prompt_ids` and `response_ids`, these are used as they are: they must come from this model's
     tokenizer. Elsewhere prompts are put together from `observation` and `action`, as a rollout of this run would put
-    them; the goal is the environment's, where it knows the task by its id.
+    them; the goal is the environment's, where it knows the task by its id. Attempts at a task whose environment fails
+    to say its goal are left out.
 
     Args:
         run: whose tokenizer, template and memory put the prompts together.
         rows: the rows of a rollouts file, in any order; all of them are held in memory.
         least: what an attempt must have earned (its outcome, or the sum of its rewards); None = more than 0.
+        report: told of the attempts that were left out for a fault, by cause, and how many attempts there were.
     """
     attempts: dict[tuple[object, object], list[Row]] = {}
     for row in rows:
@@ -34,11 +41,23 @@ def recorded_samples(run: Run, rows: Iterable[Row], *, least: float | None = Non
     if not good:
         bound = "more than 0" if least is None else f"{least:g} or more"
         raise RecordError(f"none of {len(attempts)} recorded attempts earned {bound}; lower the bound with --least")
-    known = _known_tasks(run)
+    goals = _goals(run, {str(steps[0]["task"]) for steps in good if not _has_tokens(steps)})
     found: list[Sample] = []
+    causes: Counter[str] = Counter()
     for number, steps in enumerate(good):
         ordered = sorted(steps, key=lambda row: (row["index"], row.get("segment", 0)))
-        found += _from_tokens(run, ordered, number) if _has_tokens(ordered) else _from_text(run, ordered, number, known)
+        goal = "" if _has_tokens(ordered) else goals.get(str(ordered[0]["task"]), "")
+        if isinstance(goal, Fault):
+            causes[goal.message] += 1
+            continue
+        found += _from_tokens(run, ordered, number) if _has_tokens(ordered) else _from_text(run, ordered, number, goal)
+    if not found:
+        told, count = causes.most_common(1)[0]
+        raise RecordError(
+            f"no goal of {len(good)} recorded attempts can be had ({count} x {told}); mend the environment"
+        )
+    if causes and report is not None:
+        report(causes, len(good))
     return found
 
 
@@ -67,15 +86,13 @@ def _from_tokens(run: Run, steps: Sequence[Row], number: int) -> list[Sample]:
     return [_sample(row["prompt_ids"], row["response_ids"], number, row) for row in steps]
 
 
-def _from_text(run: Run, steps: Sequence[Row], number: int, known: dict[str, Task]) -> list[Sample]:
+def _from_text(run: Run, steps: Sequence[Row], number: int, goal: str) -> list[Sample]:
     prompter = run.prompter
     if getattr(run.config.rollout.template, "show_admissible", "always") != "no":
         raise RecordError(
             f"{_place(steps[0])}: recorded text has no list of possible actions, which this run's prompts show; record "
             'prompt_ids and response_ids, or take the prompt_template with show_admissible = "no"'
         )
-    task = known.get(str(steps[0]["task"]))
-    goal = run.config.env.open(task).observe().goal if task else ""
     opening, past, found = prompter.opening_ids(goal), list[Exchange](), list[Sample]()
     for row in steps:
         observation, action = row.get("observation"), row.get("action")
@@ -102,8 +119,17 @@ def _sample(prompt: Sequence[int], response: Sequence[int], number: int, row: Ro
     )
 
 
-def _known_tasks(run: Run) -> dict[str, Task]:
-    return {task.id: task for split in SPLITS for task in run.config.env.panel(split)}
+def _goals(run: Run, wanted: Set[str]) -> dict[str, str | Fault]:
+    """What the environment says that tasks ask for, by id, where it knows them."""
+    panels = [ask_panel(run.config.env, split) for split in SPLITS] if wanted else []
+    known = list({task.id: task for panel in panels for task in panel if task.id in wanted}.values())
+    goals: dict[str, str | Fault] = {}
+    for first in range(0, len(known), MAX_AT_ONCE):
+        tasks = dict(enumerate(known[first : first + MAX_AT_ONCE]))
+        for number, shown in run.host.open(tasks).items():
+            goals[tasks[number].id] = shown if isinstance(shown, Fault) else shown.goal
+        run.host.close(list(tasks))
+    return goals
 
 
 def _place(row: Row) -> str:

@@ -11,26 +11,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.errors import ConfigError, FileError, nearest
 from groupwise.core.journal import Journal
+from groupwise.core.journal_file import JOURNAL
 from groupwise.core.parts import Draw, Loss, name_of
 from groupwise.core.records import Task
+from groupwise.core.run_lock import RunLock
 from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine
 from groupwise.engines.open_engine import check_decoding, open_engine
 from groupwise.engines.transformers_engine import TransformersEngine
-from groupwise.envs.environment import Expert
+from groupwise.envs.asking import ask_instruction, ask_max_steps, ask_panel
 from groupwise.losses.columns import COLUMN_OF
-from groupwise.rollout.hosts import Host, open_host
+from groupwise.rollout.hosts import Fault, Host, NoExpert, open_host
 from groupwise.rollout.plans import TopUp
 from groupwise.rollout.prompts import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.canary import Canary, allowed_for
+from groupwise.training.checkpoint_state import LATEST
 from groupwise.training.learner import Learner
 from groupwise.training.panels import check_panels
-from groupwise.training.run_config import RunConfig
+from groupwise.training.run_config import RunConfig, is_ours
 
-JOURNAL = "journal.sqlite"
+NO_EXPERT = "the environment has no expert to start from; leave out [warm_start]"
 CANARY_TOKENS = 64
 """Most tokens of the prompt that engine and learner must score alike: enough to run every weight."""
 
@@ -41,6 +44,8 @@ class Run:
 
     config: RunConfig
     folder: Path
+    lock: RunLock
+    """The right to write into the folder."""
     tokenizer: Any
     learner: Learner
     engine: Engine
@@ -63,15 +68,30 @@ class Run:
         return self.folder / "checkpoints"
 
 
-def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any, Any] | None = None) -> Run:
-    """Open everything a run needs; what cannot work is refused before a model loads."""
-    loss, device = _check_possible(config), _device(config.device)
+def open_run(
+    config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any, Any] | None = None, read_only: bool = False
+) -> Run:
+    """Open everything a run needs; what cannot work is refused before a model loads.
+
+    The folder is locked until `train` returns, or the run is gone. With `read_only` it is not: somebody else may write
+    there meanwhile, this run does not.
+    """
+    lock = RunLock(folder)
+    if not read_only:
+        lock.acquire()
+    with lock.released_if_refused():
+        return _open(config, folder, lock, model_and_tokenizer)
+
+
+def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None) -> Run:
+    loss, device = _check_algorithm(config), _device(config.device)
     check_decoding(config.engine.decoding, device)
     if config.threads:
         torch.set_num_threads(config.threads)
     _check_journal(folder)
+    host = _open_host(config)
+    tasks = _check_tasks(config, host)
     panels = check_panels(config)
-    host = open_host(config.env, workers=config.rollout.workers, timeout=config.rollout.env_timeout)
     seed = seed_of(config.seed, "model")
     model, tokenizer = model_and_tokenizer or config.model.open(words=config.words(), seed=seed)
     model = model.to(device)
@@ -82,16 +102,16 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
         tokenizer,
         template=config.rollout.template,
         memory=config.rollout.memory,
-        instruction=config.env.instruction(),
+        instruction=ask_instruction(config.env),
     )
-    folder.mkdir(parents=True, exist_ok=True)
     opening = prompter.opening_ids("")[:CANARY_TOKENS]
-    tasks = config.env.panel("train")
-    journal = Journal(folder / JOURNAL)
-    journal.name_panels(panels)
+    journal = Journal(folder / JOURNAL, read_only=not lock.is_held)
+    if lock.is_held:
+        journal.name_panels(panels)
     return Run(
         config=config,
         folder=folder,
+        lock=lock,
         tokenizer=tokenizer,
         learner=learner,
         engine=engine,
@@ -107,25 +127,62 @@ def open_run(config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any,
     )
 
 
-def _check_possible(config: RunConfig) -> Loss:
-    """Refuse what no part can see alone; the loss that there is."""
-    loss, tasks = config.algorithm.loss, config.env.panel("train")
+def _check_algorithm(config: RunConfig) -> Loss:
+    """The loss that there is; refuse an algorithm that needs what nothing computes, or another number of attempts."""
+    loss = config.algorithm.loss
     if loss is None:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
     for need in sorted(loss.needs - COLUMN_OF.keys()):
         raise ConfigError(f"algorithm.loss: it needs {need!r}, which nothing here computes; {nearest(need, COLUMN_OF)}")
-    if config.evaluation.tasks:
-        config.env.panel(config.evaluation.split)
-    if config.warm_start is not None and not isinstance(config.env.open(tasks[0]), Expert):
-        raise ConfigError("the environment has no expert to start from; leave out [warm_start]")
-    _check_rescue(config, tasks)
+    for part in config.algorithm.parts():
+        part.check_attempts(config.rollout.plan.attempts)
     return loss
+
+
+def _open_host(config: RunConfig) -> Host:
+    """Where the environments run. Those from elsewhere are asked for their tasks and words there first, where an exit
+    costs a worker and not the run."""
+    splits = dict.fromkeys(["train", config.evaluation.split] if config.evaluation.tasks else ["train"])
+    rehearsed = () if is_ours(config.env) else tuple(splits)
+    return open_host(config.env, workers=config.num_workers, timeout=config.rollout.env_timeout, rehearsed=rehearsed)
+
+
+def _check_tasks(config: RunConfig, host: Host) -> tuple[Task, ...]:
+    """The training tasks; environments that cannot do what is asked of them are refused."""
+    tasks = ask_panel(config.env, "train")
+    if not tasks:
+        raise ConfigError(f"env: {name_of(config.env)} has no training tasks; give its train panel some")
+    ask_max_steps(config.env)
+    if config.evaluation.tasks:
+        ask_panel(config.env, config.evaluation.split)
+    if config.warm_start is not None:
+        _check_expert(host, tasks[0])
+    _check_rescue(config, tasks)
+    return tasks
+
+
+def _check_expert(host: Host, task: Task) -> None:
+    """Refuse a warm start without an expert. An environment that fails here says nothing of whether it has one."""
+    if isinstance(host.open({0: task})[0], Fault):
+        return
+    if isinstance(host.ask_experts([0])[0], NoExpert):
+        raise ConfigError(NO_EXPERT)
+    host.close([0])
 
 
 def _check_journal(folder: Path) -> None:
     """Refuse a journal that this version cannot go on with, before a model loads."""
-    if (folder / JOURNAL).exists():
+    if not (folder / JOURNAL).exists():
+        return
+    try:
         Journal(folder / JOURNAL, read_only=True).close()
+    except FileError as error:
+        if not (folder / "checkpoints" / LATEST).exists():
+            raise
+        raise FileError(
+            f"{error}. To begin again from its first checkpoint, move {JOURNAL} and what begins with its name out of "
+            f"{folder}, write `0000` into {folder / 'checkpoints' / LATEST} and resume"
+        ) from None
 
 
 def _check_rescue(config: RunConfig, tasks: Sequence[Task]) -> None:
@@ -141,7 +198,7 @@ def _check_rescue(config: RunConfig, tasks: Sequence[Task]) -> None:
             "rollout.plan: top_up leaves out the groups whose attempts all did equally well, which algorithm.replay is "
             "there for; use the plan flat, or leave out algorithm.replay"
         )
-    again = config.env.panel("train") if config.algorithm.reads_history else tasks
+    again = ask_panel(config.env, "train") if config.algorithm.reads_history else tasks
     for one, other in zip(tasks, again, strict=False):
         if one.id != other.id:
             raise ConfigError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.parts import Part, Slot
+from groupwise.core.parts import Part, Slot, catalogue
+from groupwise.envs.asking import ask_vocabulary
 from groupwise.envs.environment import EnvironmentSlot
 from groupwise.rewards import EnvironmentReward, RewardSlot
 from groupwise.rollout.actions import ActionRuleSlot, Choice, Tagged, WholeResponse
@@ -42,10 +43,18 @@ class RolloutConfig(Part):
     """Most tokens of a response."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divides the logits, in the engine and in the learner."""
-    workers: Annotated[int, Field(ge=0)] = 0
-    """Processes that environments run in; 0 = in this one, without a time limit."""
+    workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Processes that environments run in; 0 = in this one, without a time limit or a wall around them. auto = 0 for the
+    environments that come with groupwise, 1 for others."""
     env_timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds an environment in a worker process may take for one action."""
+
+    @field_validator("workers", mode="before")
+    @classmethod
+    def _is_number_or_auto(cls, value: object) -> object:
+        if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise ValueError(f'found {value!r}; give a number of processes, 0 or more, or "auto"')
+        return value
 
     @model_validator(mode="after")
     def _tags_are_asked_for(self) -> RolloutConfig:
@@ -152,7 +161,18 @@ class RunConfig(Part):
     trackers: tuple[TrackerSlot, ...] = ()
     """Dashboards that get a copy of the metrics."""
 
+    @property
+    def num_workers(self) -> int:
+        """How many processes environments run in, with `auto` settled."""
+        asked = self.rollout.workers
+        return asked if asked != "auto" else 0 if is_ours(self.env) else 1
+
     def words(self) -> tuple[str, ...]:
         """Every word that a prompt or an answer of the run may hold, for a tokenizer made from scratch."""
         guidance = self.algorithm.guidance
-        return (*self.env.vocabulary(), *self.rollout.template.words(), *(guidance.words() if guidance else ()))
+        return (*ask_vocabulary(self.env), *self.rollout.template.words(), *(guidance.words() if guidance else ()))
+
+
+def is_ours(env: object) -> bool:
+    """Whether an environment comes with groupwise: its kind stands in the catalogue."""
+    return isinstance(env, Part) and type(env) in catalogue("env").values()

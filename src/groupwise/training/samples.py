@@ -50,7 +50,7 @@ def credited(
     joined = [one.trajectory for one in recalled if one.trajectory and not one.keeps_credit]
     kept = [(one.trajectory, one.credit) for one in recalled if one.trajectory and one.keeps_credit]
     table = StepTable.from_trajectories([*chosen, *joined], version=version)
-    credit, stored = algorithm.advantage(table), [value for _, values in kept for value in values]
+    credit, stored = algorithm.credit(table), [value for _, values in kept for value in values]
     return Credited(
         trajectories=[*chosen, *joined, *(trajectory for trajectory, _ in kept)],
         values=np.append(credit.values, stored),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from groupwise.core.errors import ConfigError
+from groupwise.core.trust import WITHOUT_TRUST, may_run
 from groupwise.engines.pretrained import PretrainedModel
 from groupwise.losses.columns import REFERENCE_LOGP
 from groupwise.training import hardware
@@ -107,8 +109,10 @@ def _model(config: RunConfig) -> _Model:
 
 
 def _pretrained(part: PretrainedModel) -> _Model:
+    if not may_run() and not Path(part.path).expanduser().is_dir():
+        raise ConfigError(f"model.path: {part.path!r} is a name that the hub would be asked for, {WITHOUT_TRUST}")
     try:
-        config = AutoConfig.from_pretrained(part.path)
+        config = AutoConfig.from_pretrained(part.path, trust_remote_code=False)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError) as error:

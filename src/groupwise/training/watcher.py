@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from groupwise.core.journal import Update
@@ -20,6 +20,9 @@ class Watching(Protocol):
 
     def warm_started(self, losses: Sequence[float]) -> None:
         """The supervised start is over; mean loss of each of its epochs."""
+
+    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+        """Faults ended some of the expert's attempts: how many by cause, and how many attempts there were."""
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """The policy was evaluated."""
@@ -39,6 +42,9 @@ class Watcher:
 
     def warm_started(self, losses: Sequence[float]) -> None:
         """The supervised start is over."""
+
+    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+        """Faults ended some of the expert's attempts."""
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """The policy was evaluated."""
@@ -67,6 +73,11 @@ class Watchers:
         """The supervised start is over."""
         for watcher in self._watchers:
             watcher.warm_started(losses)
+
+    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+        """Faults ended some of the expert's attempts."""
+        for watcher in self._watchers:
+            watcher.warn_of_faults(causes, attempts)
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """The policy was evaluated."""

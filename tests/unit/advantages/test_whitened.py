@@ -9,8 +9,9 @@ import pytest
 
 from groupwise import ConfigError, StepTable
 from groupwise.advantages import EpisodeReturn, NoBaseline, NoScale, Relative, Whitened
+from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison
-from groupwise.groups import ByTask
+from groupwise.groups import ByTask, OverlongMask
 from tests.unit.tables import single_steps, table
 
 # Credit that is the return itself.
@@ -86,6 +87,40 @@ def test_a_step_without_tokens_is_measured_and_does_not_count() -> None:
     # 0 and 2 with a token each: mean 1, variance 2; the 5 has none.
     values = whitened(with_tokens((0, 1), (2, 1), (5, 0))).values
     assert values.tolist() == pytest.approx([-1 / math.sqrt(2), 1 / math.sqrt(2), 4 / math.sqrt(2)], rel=1e-15)
+
+
+def test_only_tokens_that_train_count() -> None:
+    """Three answers of one token, right, right and wrong, beside a wrong one of 100 tokens that was cut off.
+
+    Over the three: mean 2/3, squares 1/9 + 1/9 + 4/9 = 2/3, over 3 - 1: variance 1/3, so (1/3) / 0.57735 = 0.57735 and
+    -(2/3) / 0.57735 = -1.1547. Over all 103 tokens the mean would be 2/103, and they would get +7.07 and -0.14.
+    """
+    rows = [("q", i, 0, reward, tokens, cut) for i, (reward, tokens, cut) in enumerate(ANSWERS)]
+    answers = table("task attempt index reward tokens cut", *rows)
+    third = 1 / math.sqrt(3)
+    algorithm = Algorithm(advantage=Whitened(of=RETURN, eps=0.0), filters=(OverlongMask(),))
+    assert algorithm.credit(answers).values.tolist() == pytest.approx([third, third, -2 * third, -2 * third], rel=1e-15)
+    everything = algorithm.advantage(answers).values.tolist()
+    assert everything == pytest.approx([7.071, 7.071, -0.140, -0.140], abs=1e-3)
+    marked = table("task attempt index reward tokens trains", *((*row[:5], not row[5]) for row in rows))
+    assert algorithm.advantage(marked).values.tolist() == algorithm.credit(answers).values.tolist()
+
+
+ANSWERS = [(1.0, 1, False), (1.0, 1, False), (0.0, 1, False), (0.0, 100, True)]
+"""Reward, tokens, and whether the response was cut off."""
+
+
+def test_where_all_that_trains_is_equal_everybody_gets_exactly_0() -> None:
+    rows = [("q", i, 0, value, trains) for i, (value, trains) in enumerate([(5.0, False), (0.1, True), (0.1, True)])]
+    trace = whitened(table("task attempt index reward trains", *rows), eps=1e-8)
+    assert trace.values.tolist() == [0.0, 0.0, 0.0]
+    assert trace.compared.tolist() == [True] * 3
+
+
+def test_fewer_than_two_tokens_that_train_are_no_comparison() -> None:
+    rows = [("q", i, 0, float(i), trains) for i, trains in enumerate([True, False, False])]
+    trace = whitened(table("task attempt index reward trains", *rows))
+    assert (trace.values.tolist(), trace.compared.tolist()) == ([0.0] * 3, [False] * 3)
 
 
 def test_a_large_common_offset_costs_no_digits() -> None:

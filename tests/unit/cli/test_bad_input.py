@@ -236,5 +236,5 @@ def test_a_wrong_call_shows_the_usage_and_status_2(arguments: tuple[str, ...], g
     ran = groupwise(*arguments)
     assert ran.status == 2
     assert ran.err.startswith("Usage: ")
-    assert "Error" in ran.err
+    assert "\nerror: " in ran.err
     assert "Traceback" not in ran.err

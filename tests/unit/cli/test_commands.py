@@ -260,6 +260,20 @@ def test_explain_json_holds_every_number(small: Path) -> None:
     assert [member["is_self"] for member in found["members"]] == [False, False, True, False]
 
 
+def test_explain_leaves_out_of_whitening_what_the_filters_drop(tmp_path: Path) -> None:
+    """Right, right, wrong on a token each, beside 100 tokens that were cut off: (1 - 2/3) / sqrt(1/3) = 0.57735."""
+    answers = [(1.0, 1, False), (1.0, 1, False), (0.0, 1, False), (0.0, 100, True)]
+    rows = [row("t", str(i), 0, "s", reward, tokens=n, cut=cut) for i, (reward, n, cut) in enumerate(answers)]
+    config = tmp_path / "masked.toml"
+    config.write_text('[algorithm]\nrecipe = "reinforce_pp"\nfilters = ["overlong_mask"]\n', encoding="utf-8")
+    file = write(tmp_path / "answers.jsonl", rows)
+    found = json.loads(
+        invoked("explain", str(file), "--attempt", "0", "--step", "0", "--recipe", str(config), "--json").stdout
+    )
+    assert found["value"] == pytest.approx(0.57735, abs=1e-4)
+    assert found["largest_gap"] <= 1e-12
+
+
 def test_explain_shows_twelve_members_and_counts_the_rest(tmp_path: Path) -> None:
     path = write(tmp_path / "many.jsonl", [row("t", f"a{i:02d}", 0, "s", float(i)) for i in range(15)])
     text = invoked("explain", str(path), "--attempt", "a00", "--step", "0", "--recipe", "grpo").stdout

@@ -50,6 +50,18 @@ def test_a_run_goes_to_runs_under_the_files_name_and_says_what_to_do_next(groupw
         assert [found.number for found in evaluations_of(journal.evaluations())] == [0, 2]
 
 
+def test_a_depth_of_history_beside_another_memory_is_noted_in_one_line(groupwise: Run, tmp_path: Path) -> None:
+    ran = groupwise("train", small(tmp_path), "--set", "algorithm.recipe=hgpo", "--set", "training.updates=0")
+    assert (ran.status, ran.err) == (0, ""), "prompts show two steps unless told otherwise, and the depth is two"
+    other = ("--set", "algorithm.recipe=hgpo", "--set", "algorithm.depth=1", "--set", "training.updates=0")
+    ran = groupwise("train", "small.toml", *other, "--out", "other")
+    assert (ran.status, ran.err) == (
+        0,
+        "note: steps are compared by up to 1 earlier states, while prompts show 2 past steps; the published method "
+        "takes the same number for both (algorithm.depth, rollout.memory)\n",
+    )
+
+
 def test_a_folder_with_a_run_is_refused_before_anything_is_read(groupwise: Run, tmp_path: Path) -> None:
     (tmp_path / "there" / "checkpoints").mkdir(parents=True)
     ran = groupwise("train", "missing.toml", "--out", "there")

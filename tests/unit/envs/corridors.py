@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from itertools import count
 from typing import ClassVar
 
@@ -174,6 +175,38 @@ class CountingKey(Corridor):
         return f"{self.at}, step {self.progress.steps}"
 
 
+class Straight(Branching):
+    """Lists no actions, so that only its expert is followed, and no situation comes again by itself."""
+
+    def listed(self) -> tuple[str, ...]:
+        return None  # type: ignore[return-value]
+
+
+class CountingExpert(Straight):
+    """So a counter in its keys shows only where a step is wasted."""
+
+    def key(self) -> object:
+        return tuple("abcdefghijklmnop"[number] for number in (self.at, self.progress.steps))
+
+
+class CountingForward(Branching):
+    """Its counter stands still at an action that is not understood; it shows in ways there and back."""
+
+    moves = 0
+
+    def act(self, action: str) -> Outcome:
+        self.moves += action in ("left", "right")
+        return super().act(action)
+
+    def fork(self) -> Environment:
+        twin = super().fork()
+        twin.moves = self.moves  # type: ignore[attr-defined]
+        return twin
+
+    def key(self) -> object:
+        return ("at", self.at, "abcdefghijklmnop"[self.moves])
+
+
 class CountingText(Corridor):
     """The counter is in the text too, so no situation ever comes again."""
 
@@ -187,6 +220,39 @@ class CountingText(Corridor):
 class ClockKey(Corridor):
     def key(self) -> object:
         return f"{self.at} at {int(time.time()) // 3600 * 3600}"
+
+
+class SetKey(Corridor):
+    def key(self) -> object:
+        return frozenset({self.at})
+
+
+class TouchyKey(Corridor):
+    """Hashable, and not to be compared."""
+
+    class Key:
+        def __eq__(self, other: object) -> bool:
+            raise RuntimeError("do not compare me")
+
+        def __hash__(self) -> int:
+            return 1
+
+    def key(self) -> object:
+        return self.Key()
+
+
+class RudeHash(Corridor):
+    class Key:
+        def __hash__(self) -> int:
+            raise RuntimeError("do not hash me")
+
+    def key(self) -> object:
+        return self.Key()
+
+
+class TruthyEnd(Corridor):
+    def act(self, action: str) -> Outcome:
+        return replace(super().act(action), valid="yes" if action in ("left", "right") else "")  # type: ignore[arg-type]
 
 
 class FalseList(Corridor):
@@ -320,6 +386,12 @@ BREAKS: dict[type[CorridorPart], str] = {
     part_of(ListKey): "state_key_is_hashable",
     part_of(NewKey): "state_key_is_equal_for_equal_situations",
     part_of(CountingKey): "state_key_has_no_counter_or_clock",
+    part_of(CountingExpert): "state_key_has_no_counter_or_clock",
+    part_of(CountingForward): "state_key_has_no_counter_or_clock",
+    part_of(SetKey): "state_key_can_be_written",
+    part_of(TouchyKey): "state_key_can_be_written",
+    part_of(RudeHash): "state_key_is_hashable",
+    part_of(TruthyEnd): "fields_have_their_types",
     part_of(CountingText): "state_key_has_no_counter_or_clock",
     part_of(ClockKey): "state_key_has_no_counter_or_clock",
     part_of(FalseList): "admissible_actions_are_valid",

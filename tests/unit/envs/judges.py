@@ -15,7 +15,7 @@ Judge = Callable[[Mapping[str, Any]], float]
 
 def by_behaviour() -> Judge:
     """Do what the request asks for, and score it."""
-    behaviours: dict[str, Callable[[], float]] = {
+    behaviours: dict[str, Callable[[], Any]] = {
         "right": lambda: 1.0,
         "half": lambda: 0.5,
         "print": lambda: (sys.stdout.write("noise"), 1.0)[1],
@@ -29,6 +29,9 @@ def by_behaviour() -> Judge:
         "fault": _fault,
         "memory": lambda: float(len(bytearray(2**40))),
         "pid": lambda: float(os.getpid()),
+        "text": lambda: "much",
+        "object": object,
+        "many": lambda: 7.0,
     }
     return lambda request: behaviours[request["answer"]]()
 

@@ -38,9 +38,9 @@ def test_a_built_in_environment_passes() -> None:
     ran = CliRunner().invoke(app, ["check", "env", "household", "--set", 'families=["pick"]', "--set", "num_objects=2"])
     assert ran.exit_code == 0
     lines = ran.stdout.splitlines()
-    assert lines[0] == f"Household(families=('pick',), num_objects=2): {len(RULES)} rules, 0 broken"
+    assert lines[0] == f"Household(families=('pick',), num_objects=2): {len(RULES)} rules, 0 broken, 0 not tested"
     assert len(lines) == 1 + len(RULES)
-    assert all(line.startswith((" ok ", " skipped ")) for line in lines[1:])
+    assert all(line.startswith(" ok ") for line in lines[1:])
     assert lines[-1].endswith("steps a second, opening included")
 
 
@@ -49,8 +49,24 @@ def test_a_broken_one_of_your_own_is_named_with_the_reason(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     ran = CliRunner().invoke(app, ["check", "env", "my_broken_env:MyEnv"])
     assert ran.exit_code == 1
-    assert " broken   rewards_are_finite: a reward is nan" in ran.stdout
+    assert " broken     rewards_are_finite: Outcome.reward is nan (float); give a finite number" in ran.stdout
     assert "Why it matters: One NaN in a group makes the credit of all its members NaN." in ran.stdout
+
+
+def test_what_could_not_be_tried_is_not_called_ok() -> None:
+    ran = CliRunner().invoke(app, ["check", "env", "countdown", "--tasks", "3"])
+    assert ran.exit_code == 0, "not tested is not broken"
+    lines = ran.stdout.splitlines()
+    assert lines[0] == f"Countdown: {len(RULES)} rules, 0 broken, 2 not tested"
+    assert [line for line in lines if line.startswith(" not tested ")] == [
+        " not tested state_key_has_no_counter_or_clock: too few situations came again to tell a counter by: none",
+        " not tested admissible_actions_are_valid: no actions are listed",
+    ]
+    told = json.loads(CliRunner().invoke(app, ["check", "env", "countdown", "--tasks", "3", "--json"]).stdout)
+    assert [rule["rule"] for rule in told["rules"] if rule["status"] == "not tested"] == [
+        "state_key_has_no_counter_or_clock",
+        "admissible_actions_are_valid",
+    ]
 
 
 def test_an_environment_whose_package_is_missing_is_no_broken_rule(monkeypatch: pytest.MonkeyPatch) -> None:

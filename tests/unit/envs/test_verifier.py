@@ -7,13 +7,13 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
 
 import pytest
 
 from groupwise.core.errors import EnvironmentFault
 from groupwise.envs import verifier as module
 from groupwise.envs.verifier import Verdict, Verifier, verifier
+from groupwise.envs.verifier_frames import Frames
 
 PLACE = "tests.unit.envs.judges"
 
@@ -27,6 +27,12 @@ def judged() -> Iterator[Verifier]:
 
 def ask(judged: Verifier, behaviour: str, seconds: float = 5.0) -> Verdict:
     return judged.verdict({"answer": behaviour}, seconds=seconds)
+
+
+def process_of(judged: Verifier) -> float:
+    kind, told = judged.ask({"answer": "pid"}, seconds=5.0)
+    assert kind == "told"
+    return float(told)
 
 
 def test_scores_come_back_as_they_are_and_what_is_printed_does_not_mix_in(judged: Verifier) -> None:
@@ -44,7 +50,10 @@ def test_scores_come_back_as_they_are_and_what_is_printed_does_not_mix_in(judged
         ("die", "the verifier ended with 3"),
         ("crash", "the verifier was killed by SIGABRT"),
         ("nan", "the verifier gave the score nan"),
-        ("memory", "the verifier raised MemoryError: "),
+        ("memory", "the verifier ran out of memory"),
+        ("text", "the verifier gave the score much"),
+        ("object", "the verifier gave the score object"),
+        ("many", "the verifier gave the score 7.0"),
     ],
 )
 def test_whatever_goes_wrong_is_a_zero_with_a_reason_and_the_next_answer_is_judged(
@@ -65,11 +74,13 @@ def test_one_that_waits_instead_of_computing_is_ended_by_the_clock(judged: Verif
 
 
 def test_a_hang_costs_one_process_and_a_raise_none(judged: Verifier) -> None:
-    first = ask(judged, "pid").score
+    first = process_of(judged)
     ask(judged, "raise")
-    assert ask(judged, "pid").score == first != os.getpid()
-    ask(judged, "spin", seconds=0.2)
-    assert ask(judged, "pid").score != first
+    assert process_of(judged) == first != os.getpid()
+    for behaviour in ("spin", "memory"):
+        before = process_of(judged)
+        ask(judged, behaviour, seconds=0.2)
+        assert process_of(judged) != before
 
 
 def test_threads_may_ask_at_the_same_time(judged: Verifier) -> None:
@@ -98,11 +109,11 @@ def test_a_verdict_that_nobody_waited_for_is_not_taken_for_the_next(
 ) -> None:
     ask(judged, "right")
 
-    def interrupted(self: Connection, timeout: float) -> bool:
+    def interrupted(self: Frames, *, within: float) -> bytes:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Connection, "poll", interrupted)
+        patched.setattr(Frames, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ask(judged, "half")
     assert ask(judged, "right") == Verdict(score=1.0)
@@ -114,7 +125,7 @@ def test_one_that_dies_before_it_is_ready_is_told() -> None:
 
 
 def test_after_a_fork_the_child_starts_its_own(judged: Verifier) -> None:
-    ours = ask(judged, "pid").score
+    ours = process_of(judged)
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter(
@@ -122,7 +133,7 @@ def test_after_a_fork_the_child_starts_its_own(judged: Verifier) -> None:
         )  # of forking beside threads: somebody may do it all the same
         child = os.fork()
     if child == 0:
-        theirs = ask(judged, "pid").score
+        theirs = process_of(judged)
         judged.close()
         os.write(writer, str(theirs).encode())
         os._exit(0)
@@ -130,7 +141,7 @@ def test_after_a_fork_the_child_starts_its_own(judged: Verifier) -> None:
     with os.fdopen(reader) as pipe:
         os.close(writer)
         assert float(pipe.read()) != ours
-    assert ask(judged, "pid").score == ours
+    assert process_of(judged) == ours
 
 
 def test_there_is_one_verifier_for_a_judge() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupwise import RecordError
-from groupwise.groups import ByAttempt, ByBranch, ByRole, ByTask
+from groupwise.groups import ByAttempt, ByBranch, ByPlayer, ByRole, ByTask
 from tests.unit.tables import grouped, table
 
 FIVE_ROWS = table(
@@ -38,6 +38,17 @@ def test_by_role_without_the_column_has_one_player() -> None:
 def test_by_role_takes_integer_players() -> None:
     rows = table("task attempt index reward role", ("a", 0, 0, 0.0, 1), ("a", 0, 1, 0.0, 0), ("a", 1, 0, 0.0, 1))
     assert grouped(ByRole(), rows) == [0, 1, 0]
+
+
+def test_by_player_groups_one_players_steps_over_all_tasks() -> None:
+    assert grouped(ByPlayer(), FIVE_ROWS) == [0, 1, 0, 0, -1]
+    assert ByPlayer.mixes_tasks
+    assert not ByRole.mixes_tasks
+
+
+def test_by_player_without_the_column_has_one_player() -> None:
+    rows = table("task attempt index reward", ("a", 0, 0, 0.0), ("b", 0, 0, 0.0), ("a", 1, 0, 0.0))
+    assert grouped(ByPlayer(), rows) == [0, 0, 0]
 
 
 def test_by_branch_groups_steps_of_one_branch_point_within_the_task() -> None:

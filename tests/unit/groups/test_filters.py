@@ -56,9 +56,33 @@ def test_a_task_is_dropped_only_if_every_attempt_reached_the_best() -> None:
     assert DropSolved()(rows).tolist() == [False, False, True, True, True, True]
 
 
-def test_the_best_return_is_a_setting_and_better_is_not_equal() -> None:
+def test_the_best_return_is_a_setting_and_better_is_solved_too() -> None:
     rows = single_steps([1, 1], [5, 5], [6, 5])
-    assert DropSolved(best=5)(rows).tolist() == [True, True, False, False, True, True]
+    assert DropSolved(best=5)(rows).tolist() == [True, True, False, False, False, False]
+
+
+def test_solved_goes_by_accuracy_where_it_is_given() -> None:
+    """Both tasks have a length term: the first is right throughout, the second was wrong once and earned more."""
+    rows = table(
+        "task attempt index reward accuracy",
+        ("p", 0, 0, 0.8, 1.0),
+        ("p", 1, 0, 0.9, 1.0),
+        ("q", 0, 0, 1.0, 0.0),
+        ("q", 1, 0, 1.0, 1.0),
+    )
+    assert DropSolved()(rows).tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize("attempts", [2, 8])
+def test_an_even_number_of_attempts_has_no_pivot(attempts: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        DropPivot().check_attempts(attempts)
+    assert str(caught.value) == (
+        f"rollout.plan.attempts is {attempts}, but the filter drop_pivot drops the attempt at the median, and only an "
+        f"odd number has one; give {attempts + 1} to train on {attempts}"
+    )
+    DropPivot().check_attempts(attempts + 1)
+    ZeroSpread().check_attempts(attempts)
 
 
 def test_solved_goes_by_the_return_of_the_attempt_not_of_the_step() -> None:

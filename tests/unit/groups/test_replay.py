@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from groupwise import Trajectory
 from groupwise.core.history import Recalled
 from groupwise.groups import CrossContextReplay, HistoryKeyedReplay, SelectiveBuffer
 from tests.unit.pasts import attempt, drawing, journal, update
@@ -13,6 +16,11 @@ from tests.unit.pasts import attempt, drawing, journal, update
 
 def sources(recalled: list[Recalled]) -> list[tuple[str, int, int]]:
     return [(one.task, one.past.number, one.past.attempt) for one in recalled]
+
+
+def saying(word: int, made: Trajectory) -> Trajectory:
+    """The attempt with another answer."""
+    return replace(made, steps=tuple(replace(step, response_ids=(word, 3)) for step in made.steps))
 
 
 FAILED = [attempt(i) for i in range(4)]
@@ -112,7 +120,7 @@ def test_a_context_with_a_difference_of_its_own_recalls_nothing(tmp_path: Path) 
 
 
 def test_the_buffer_fills_up_what_lies_idle_to_its_share(tmp_path: Path) -> None:
-    past = [attempt(i, task="past", solved=True) for i in range(6)]
+    past = [saying(i, attempt(i, task="past", solved=True)) for i in range(6)]
     made = journal(tmp_path, update(1, *past, credit=[[1.0], [-2.0], [0.0], [1e-7], [3.0], [0.5]]))
     idle, mixed = [attempt(i, task="u") for i in range(8)], FAILED[:4] + [attempt(i, solved=True) for i in range(4, 8)]
 
@@ -125,3 +133,25 @@ def test_the_buffer_fills_up_what_lies_idle_to_its_share(tmp_path: Path) -> None
     assert all(one.keeps_credit for one in SelectiveBuffer()([idle], made.history, version=1, draw=drawing()))
     assert SelectiveBuffer()([mixed], made.history, version=1, draw=drawing()) == [], "nothing lies idle"
     assert SelectiveBuffer(max_age=1)([idle], made.history, version=2, draw=drawing()) == [], "too old"
+
+
+def test_the_buffer_recalls_an_answer_once_however_often_it_was_given(tmp_path: Path) -> None:
+    """Attempts 0 to 3 say the same, 4 says something else; 5 says the same at another task: another problem."""
+    past = [saying(7, attempt(i, task="past", solved=True)) for i in range(4)]
+    past += [saying(8, attempt(4, task="past", solved=True)), saying(7, attempt(5, task="more", solved=True))]
+    made = journal(tmp_path, update(1, *past, credit=[[9.0], [9.0], [9.0], [9.0], [0.1], [0.1]]))
+    idle = [attempt(i, task="u") for i in range(16)]
+    for seed in range(20):
+        found = SelectiveBuffer()([idle], made.history, version=1, draw=drawing(seed))
+        assert sorted(one.past.attempt for one in found)[1:] == [4, 5], "a quarter of sixteen, and only three to be had"
+        assert min(one.past.attempt for one in found) <= 3
+
+
+def test_the_buffer_draws_as_it_did_where_there_is_no_copy(tmp_path: Path) -> None:
+    past = [saying(i, attempt(i, task="past", solved=True)) for i in range(6)]
+    made = journal(tmp_path, update(1, *past, credit=[[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]]))
+    idle = [attempt(i, task="u") for i in range(8)]
+    found = SelectiveBuffer()([idle], made.history, version=1, draw=drawing())
+    chance = np.arange(1, 7) / 21
+    drawn = drawing()("buffer").choice(6, size=2, replace=False, p=chance)
+    assert [one.past.attempt for one in found] == sorted(drawn.tolist())

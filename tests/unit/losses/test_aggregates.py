@@ -1,4 +1,4 @@
-"""Aggregates: the example of objectives.md 1.1, and attempts of different lengths."""
+"""Aggregates: the example of numbers, Aggregation, and attempts of different lengths."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def aggregated(aggregate: Aggregate, counted: Totals) -> tuple[float, list[float
     ],
     ids=repr,
 )
-def test_the_vector_of_the_specification(aggregate: Aggregate, value: float, short: float, long: float) -> None:
+def test_the_vector_that_was_worked_by_hand(aggregate: Aggregate, value: float, short: float, long: float) -> None:
     """Losses [1, 1] and [2, 2, 2, 2], L_max = 8; here both are steps of one attempt."""
     found, weights = aggregated(aggregate, totals(2, 4, max_tokens=8))
     assert found == pytest.approx(value, abs=1e-6)

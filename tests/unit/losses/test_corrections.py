@@ -12,7 +12,7 @@ from groupwise.losses import Mask, OffPolicyMask, PolicyLoss, Reject, TokenColum
 from tests.unit.losses.token_rows import columns, gradient, number, totals
 
 GAPS = (0.1, 1.2, -0.9)
-"""The gaps of objectives.md 3.8: ratios 1.105171, 3.320117, 0.406570; product 1.491825; geometric mean 1.142631."""
+"""The gaps of numbers, Corrections: ratios 1.105171, 3.320117, 0.406570; product 1.491825; geometric mean 1.142631."""
 
 
 def gapped(*gaps: float, **others: list[int]) -> TokenColumns:

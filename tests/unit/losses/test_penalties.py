@@ -29,8 +29,8 @@ def of_gap(penalty: Kl, d: float, log_ratio: float = 0.0) -> tuple[float, float]
         ("k3", -0.2, 0.018731, 0.181269),
     ],
 )
-def test_the_kl_vectors_of_the_specification(estimator: str, d: float, value: float, slope: float) -> None:
-    """objectives.md 3.9."""
+def test_the_kl_vectors_that_were_worked_by_hand(estimator: str, d: float, value: float, slope: float) -> None:
+    """numbers, KL."""
     assert of_gap(Kl(estimator=estimator), d) == pytest.approx((value, slope), abs=1e-6)
 
 

@@ -26,8 +26,8 @@ def test_a_log_ratio_beyond_the_clamp_is_bounded_and_has_no_gradient() -> None:
     assert TokenRatio(clamp=1.0)(tokens).tolist() == pytest.approx([math.e, 1 / math.e, math.e])
 
 
-def test_the_sequence_ratio_of_the_specification() -> None:
-    """objectives.md 3.6: log-ratios 0.1, -0.3, 0.05 have mean -0.05 and s = 0.951229."""
+def test_the_sequence_ratio_that_was_worked_by_hand() -> None:
+    """numbers, GSPO: log-ratios 0.1, -0.3, 0.05 have mean -0.05 and s = 0.951229."""
     tokens = columns([0.1, -0.3, 0.05], old=[0.0, 0.0, 0.0])
     ratio_T = SequenceRatio()(tokens)
     assert ratio_T.tolist() == pytest.approx([0.951229] * 3, abs=1e-6)

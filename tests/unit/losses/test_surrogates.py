@@ -25,8 +25,8 @@ def of_ratio(surrogate: Surrogate, ratio: float, advantage: float) -> tuple[floa
     ("advantage", "ratio", "loss", "slope"),
     [(1, 1.5, -1.28, 0), (1, 0.5, -0.5, -1), (-1, 0.5, 0.8, 0), (-1, 1.5, 1.5, 1), (-1, 5, 3.0, 0)],
 )
-def test_the_clip_vectors_of_the_specification(advantage: float, ratio: float, loss: float, slope: float) -> None:
-    """objectives.md 3.1: clip 0.2 / 0.28 with dual clip 3."""
+def test_the_clip_vectors_that_were_worked_by_hand(advantage: float, ratio: float, loss: float, slope: float) -> None:
+    """numbers, GRPO: clip 0.2 / 0.28 with dual clip 3."""
     assert of_ratio(SPEC_CLIP, ratio, advantage) == pytest.approx((loss, slope), abs=1e-12)
 
 
@@ -49,8 +49,8 @@ def test_clip_counts_where_each_bound_acted() -> None:
     assert set(Clip()(TokenRatio()(tokens), tokens).clipped) == {"high", "low"}
 
 
-def test_gspo_of_the_specification() -> None:
-    """objectives.md 3.6: s = 0.951229; A = 1 is not clipped, A = -1 is clipped at 1 - 3e-4 and has no gradient."""
+def test_gspo_as_worked_by_hand() -> None:
+    """numbers, GSPO: s = 0.951229; A = 1 is not clipped, A = -1 is clipped at 1 - 3e-4 and has no gradient."""
     surrogate = Clip(low=3e-4, high=4e-4)
     for advantage, loss, slope in ((1.0, -0.951229, -0.951229), (-1.0, 0.999700, 0.0)):
         tokens = columns([0.1, -0.3, 0.05], old=[0.0] * 3, advantage=advantage)
@@ -65,8 +65,8 @@ def cispo(advantage: float, cap: float = 5.0) -> tuple[TokenLoss, float]:
     return found, gradient(found.loss, tokens.logp)[0]
 
 
-def test_the_cispo_vector_of_the_specification() -> None:
-    """objectives.md 3.7: rho = exp(1.8) = 6.049647 is capped at 5; loss 5 x 0.5 x 0.7, slope -5 x 0.5."""
+def test_the_cispo_vector_that_was_worked_by_hand() -> None:
+    """numbers, CISPO: rho = exp(1.8) = 6.049647 is capped at 5; loss 5 x 0.5 x 0.7, slope -5 x 0.5."""
     found, slope = cispo(0.5)
     assert number(found.loss) == pytest.approx(1.75)
     assert slope == pytest.approx(-2.5)
@@ -86,8 +86,8 @@ def test_below_its_cap_cispo_weighs_by_the_ratio_and_has_no_floor() -> None:
     ("ratio", "advantage", "gate", "weight"),
     [(1.0, 1, 2.0, 1.0), (1.5, 1, 2.489837, 0.940015), (3.0, 1, 3.523188, 0.419974), (0.5, -1, 1.415938, 0.934140)],
 )
-def test_the_sapo_vectors_of_the_specification(ratio: float, advantage: int, gate: float, weight: float) -> None:
-    """objectives.md 5.1: tau 1 for praise and 1.05 for blame."""
+def test_the_sapo_vectors_that_were_worked_by_hand(ratio: float, advantage: int, gate: float, weight: float) -> None:
+    """numbers, SAPO: tau 1 for praise and 1.05 for blame."""
     assert of_ratio(Sapo(), ratio, advantage) == pytest.approx((-advantage * gate, -advantage * weight), abs=1e-6)
 
 

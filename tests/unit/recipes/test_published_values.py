@@ -41,6 +41,10 @@ def penalised(of: dict[str, Any], penalty: float) -> dict[str, Any]:
     return {"kind": "penalised", "of": of, "penalty": penalty}
 
 
+def bounded(best: float) -> dict[str, Any]:
+    return {"kind": "bounded", "of": EPISODE, "best": best}
+
+
 def level(depth: int, **fields: Any) -> dict[str, Any]:
     fields = {"scale": deviation(ddof=0), "of": penalised(returns(0.95), 0.1), "average": "step"} | fields
     return relative(by={"kind": "by_history", "depth": depth}, **fields)
@@ -83,7 +87,7 @@ def mars(scale: dict[str, Any], gamma: float = 1.0) -> dict[str, Any]:
         "within": "role",
     }
     mean = {"kind": "distinct_mean", "decimals": 6}
-    return relative(by=role, of=turns, baseline=mean, scale=scale, average="step")
+    return relative(by={"kind": "by_player"}, of=turns, baseline=mean, scale=scale, average="step")
 
 
 def dgpo(eps: float, temperature: float = 2.0) -> dict[str, Any]:
@@ -199,11 +203,12 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             baseline={"kind": "median"}, scale={"kind": "median_absolute_deviation", "eps": 0.5, "fallback": 1e-3}
         ),
     ),
-    ("ngrpo", {}, relative(virtual=[1.0])),
+    ("ngrpo", {}, relative(of=bounded(1.0), virtual=[1.0])),
+    ("ngrpo", {"virtual": 0}, relative()),
     (
         "ngrpo",
         {"best": 5.0, "virtual": 3, "eps": 0.5, "reference": True},
-        relative(virtual=[5.0] * 3, scale=deviation(eps=0.5), alone="raw", virtual_is_company=False),
+        relative(of=bounded(5.0), virtual=[5.0] * 3, scale=deviation(eps=0.5), alone="raw", virtual_is_company=False),
     ),
     ("dgpo", {}, dgpo(eps=1e-9)),
     ("dgpo", {"reference": True, "temperature": 1.0}, dgpo(eps=1e-4, temperature=1.0)),

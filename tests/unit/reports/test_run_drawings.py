@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groupwise.core.safe_text import escape_controls
 from groupwise.reports.run import figures
 from groupwise.reports.run.page.axes import round_step, update_axis, value_axis
 from groupwise.reports.run.page.curves import Curve, card, draw, running_mean, running_window, unbroken
@@ -81,9 +82,8 @@ def test_an_element_has_its_attributes_and_its_content() -> None:
 def test_no_text_becomes_markup(content: str, attribute: str) -> None:
     parsed = Parsed(tag("p", content, tag("b", "end"), title=attribute))
     assert parsed.tags == ["p", "b"]
-    seen = content.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    assert parsed.shown == seen + "end"
-    assert parsed.attributes == [("title", attribute.replace("\0", "\N{REPLACEMENT CHARACTER}"))]
+    assert parsed.shown == escape_controls(content) + "end"
+    assert parsed.attributes == [("title", escape_controls(attribute))]
 
 
 def test_a_long_text_is_cut_and_says_by_how_much() -> None:

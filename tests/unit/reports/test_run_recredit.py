@@ -10,7 +10,9 @@ import pytest
 
 from groupwise import Algorithm, Step, StepTable, Task, Trajectory, recipes
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.reports.explain import explain
 from groupwise.reports.run.recredit import Company, Recredit, company_words, recredit, step_table
+from groupwise.training.samples import credited
 from tests.unit.reports.run_folders import credit_of, played
 
 HOUSEHOLD = played(1, tasks=3, attempts=4, skill=0.4)
@@ -52,6 +54,35 @@ def test_roles_and_states_that_are_tuples_come_back() -> None:
     assert table.extra["role"].tolist() == ["maid", "cook"] * 3
 
 
+def cut_off(attempt: int, reward: float, tokens: int, *, cut: bool = False, version: int = 4) -> Trajectory:
+    step = Step(index=0, reward=reward, response_ids=(3,) * tokens, cut=cut)
+    return Trajectory(id=f"t/{attempt}", task=Task(id="t"), attempt=attempt, steps=(step,), versions=(version,))
+
+
+@pytest.mark.parametrize("filters", [("overlong_mask",), ({"kind": "staleness", "most": 0},)])
+def test_what_the_filters_drop_counts_no_more_than_it_did_in_training(filters: tuple[Any, ...]) -> None:
+    """Right, right, wrong on a token each, and a wrong one of 100 tokens, old and cut off, that does not train.
+
+    Mean 2/3, variance 1/3, so 1/3 and -2/3 over sqrt(1/3): 0.57735 and -1.1547.
+    """
+    trajectories = [
+        cut_off(0, 1.0, 1),
+        cut_off(1, 1.0, 1),
+        cut_off(2, 0.0, 1),
+        cut_off(3, 0.0, 100, cut=True, version=3),
+    ]
+    algorithm = Algorithm(advantage=recipes.reinforce_pp().advantage, filters=filters)
+    trained = credited(algorithm, trajectories, version=4)
+    assert trained.values.tolist() == pytest.approx([0.57735, 0.57735, -1.1547, -1.1547], abs=1e-4)
+    assert trained.keep.tolist() == [True, True, True, False]
+    found = [one | {"number": 5} for one in journalled(trajectories, [[value] for value in trained.values.tolist()])]
+    again = recredit(found, algorithm)
+    assert again is not None
+    assert again.credit.values.tolist() == trained.values.tolist()
+    explained = [explain(again.table, again.credit, task="t", attempt=attempt, index=0) for attempt in range(4)]
+    assert max(each.largest_gap() for each in explained) <= 1e-12
+
+
 def test_company_counts_the_members_of_every_group() -> None:
     # State s begins all three attempts; m follows it in two, n in one; then m again, with other histories.
     trajectories = [walk(0, "s", "m"), walk(1, "s", "m", reward=1.0), walk(2, "s", "n", "m")]
@@ -73,7 +104,7 @@ def test_company_in_words() -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "words"),
-    [(recipes.grpo(), "task"), (recipes.step_grpo(), "state"), (recipes.mars(), "ByRole")],
+    [(recipes.grpo(), "task"), (recipes.step_grpo(), "state"), (recipes.mars(), "ByPlayer")],
 )
 def test_what_a_group_shares_is_said_in_words(algorithm: Algorithm, words: str) -> None:
     trajectories = [walk(0, "s", "m", reward=1.0), walk(1, "s", "m")]

@@ -94,6 +94,19 @@ def test_what_is_taken_off_the_likely_goes_off_each_reward_and_equals_are_left_a
     assert shaped([good, unlikely], [Unlikeliness()]) == [good, unlikely]
 
 
+def test_a_likely_wrong_answer_is_punished_as_much_as_an_unlikely_one() -> None:
+    """A right answer earns 1, two wrong ones -0.5 each; of three, the likeliest is right, then wrong, then wrong."""
+    group = [attempt(0, rewards=[1.0], solved=True), attempt(1, rewards=[-0.5]), attempt(2, rewards=[-0.5])]
+    logps = (-0.1, -0.2, -0.3)
+    group = [
+        replace(one, steps=(replace(one.steps[0], logp_behaviour=(logp, logp)),))
+        for one, logp in zip(group, logps, strict=True)
+    ]
+    # k = 2, 1, 0: the right one becomes 1 - 0.25 x 2 / 3; -0.5 would have become -0.5 x (1 - 0.25 / 3) = -0.4583.
+    found = [one.steps[0].reward + one.steps[0].shaped for one in shaped(group, [Unlikeliness()])]
+    assert found == pytest.approx([1 - 0.5 / 3, -0.5, -0.5], rel=1e-15)
+
+
 def test_by_sum_the_longer_is_the_less_likely() -> None:
     short, long = attempt(0, solved=True), attempt(1, states="ab")
     long = replace(long, steps=tuple(replace(s, logp_behaviour=(-0.7, -0.7)) for s in long.steps))  # means -0.75, -0.7

@@ -28,16 +28,7 @@ class Unspeakable(RuntimeError):
 
 
 class Homebody:
-    """Can be unpickled in the process that made it only."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return arrive, (os.getpid(),)
-
-
-def arrive(home: int) -> Homebody:
-    if os.getpid() != home:
-        raise RuntimeError("far from home")
-    return Homebody()
+    """Nothing that a record could hold."""
 
 
 class Troublesome(Part, slot="env"):

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.losses import Kl, PolicyLoss  # noqa: E402
 from groupwise.training import checkpoint  # noqa: E402
+from groupwise.training.checkpoint_state import latest_checkpoint  # noqa: E402
 from groupwise.training.run import parameter_hash  # noqa: E402
 from tests.unit.training.learners import learner, single_steps, tiny, totals  # noqa: E402
 
@@ -35,7 +36,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_no_draft(
         "untouched. Free some space, then go on with --resume"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0001", "latest"]
-    latest = checkpoint.latest_checkpoint(tmp_path)
+    latest = latest_checkpoint(tmp_path)
     assert latest is not None
     assert latest.name == "0001"
 
@@ -77,8 +78,16 @@ def test_of_an_adapter_only_the_adapter_is_written(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     path = checkpoint.save_checkpoint(tmp_path, 1, learner(tiny(layers=2)[0]), tiny()[1], {})
-    with pytest.raises(TrainingError, match=r"0001 is damaged \(weights of another model: missing \[\], unknown"):
-        checkpoint.load_checkpoint(path, learner())
+    made = learner()
+    before = parameter_hash(made.model)
+    with pytest.raises(TrainingError) as caught:
+        checkpoint.load_checkpoint(path, made)
+    assert str(caught.value) == (
+        f"checkpoint {path} is of another model: it has 'model.layers.1.input_layernorm.weight', which this model has "
+        "not; give the section [model] that the run began with, which its config.toml has, or start a new run in "
+        "another folder"
+    )
+    assert parameter_hash(made.model) == before, "nothing was loaded"
 
 
 def test_a_pointer_to_nothing_names_the_checkpoint_before(tmp_path: Path) -> None:
@@ -87,8 +96,8 @@ def test_a_pointer_to_nothing_names_the_checkpoint_before(tmp_path: Path) -> Non
     checkpoint.save_checkpoint(tmp_path, 3, made, tokenizer, {})
     (tmp_path / "latest").write_text("0009\n")
     with pytest.raises(TrainingError) as caught:
-        checkpoint.latest_checkpoint(tmp_path)
+        latest_checkpoint(tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path / 'latest'} names 0009, which is not there; the one before it is 0003: write `0003` into "
-        f"{tmp_path / 'latest'} and resume"
+        f"{tmp_path / 'latest'} names 0009, which is not there; the newest checkpoint that is whole and fits the "
+        f"journal is 0003: write `0003` into {tmp_path / 'latest'} and resume"
     )

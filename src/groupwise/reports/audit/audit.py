@@ -77,7 +77,7 @@ def audit(
     for number, table in enumerate(tables):
         if number:
             _refuse_batchwide(algorithms)
-        credits = {name: algorithm.advantage(table) for name, algorithm in algorithms.items()}
+        credits = {name: algorithm.credit(table) for name, algorithm in algorithms.items()}
         census.add(table)
         level_tally.add(table, [_comparison(level, table) for level in levels])
         recipe_tally.add(table, credits)

@@ -11,7 +11,7 @@ import numpy as np
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit, Mixture, Trace
-from groupwise.core.errors import RecordError
+from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.json_text import canonical
 from groupwise.core.parts import name_of
 from groupwise.core.segments import IntArray
@@ -54,7 +54,8 @@ class Recredit:
         """Compute the credit of an update's trajectories, as `Journal.trajectories` gives them."""
         rows = [row for found in trajectories for row in found["steps"]]
         recorded = [value for found in trajectories for value in found["credit"]]
-        table = step_table(rows)
+        number = next((found["number"] for found in trajectories if "number" in found), None)
+        table = step_table(rows, version=None if number is None else number - 1).with_filters(algorithm.filters)
         return cls(table=table, rows=rows, credit=algorithm.advantage(table), recorded=recorded)
 
     @property
@@ -103,7 +104,7 @@ def recredit(
     compared = [one for one in recalled if not one["source"].keeps_credit]
     try:
         found = Recredit.of([*trajectories, *compared], algorithm)
-    except RecordError:
+    except (RecordError, ConfigError):
         return None
     return found if found.agrees else None
 
@@ -120,8 +121,8 @@ def sizes_without_rescue(
     if algorithm is None or not rows:
         return None
     try:
-        values = algorithm.advantage(step_table(rows)).values.tolist()
-    except RecordError:
+        values = algorithm.credit(step_table(rows)).values.tolist()
+    except (RecordError, ConfigError):
         return None
     sizes: dict[str, list[float]] = {}
     for row, value in zip(rows, values, strict=True):
@@ -129,14 +130,16 @@ def sizes_without_rescue(
     return {task: math.fsum(found) / len(found) for task, found in sizes.items()}
 
 
-def step_table(rows: Sequence[Mapping[str, Any]]) -> StepTable:
-    """Rows of a journal as the table that their trajectories gave."""
+def step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> StepTable:
+    """Rows of a journal as the table that their trajectories gave; `version` is that of the weights that learnt."""
     known = {name for row in rows for name, value in row.items() if value is not None}
     names = [*ALWAYS, *(name for name in WHERE_KNOWN if name in known)]
     columns = {name: [row.get(name) for row in rows] for name in names}
     columns["state"] = [_hashable(row.get("state")) for row in rows]
     if any(row.get("response_ids") for row in rows):
         columns["tokens"] = [len(row["response_ids"]) for row in rows]
+    if version is not None and all("version" in row for row in rows):
+        columns["age"] = [version - row["version"] for row in rows]
     elsewhere: list[Any] = [row.get("origin") in SAMPLED_ELSEWHERE for row in rows]
     if any(elsewhere):
         columns["off_policy"] = elsewhere

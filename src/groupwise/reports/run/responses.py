@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 
 def response_decoder(folder: Path) -> Callable[[Sequence[int]], str] | None:
@@ -12,12 +13,27 @@ def response_decoder(folder: Path) -> Callable[[Sequence[int]], str] | None:
     checkpoints = folder / "checkpoints"
     try:
         latest = (checkpoints / "latest").read_text(encoding="utf-8").strip()
-    except OSError:
+    except (OSError, UnicodeDecodeError):  # a page is worth showing without it; `train --resume` says what is wrong
         return None
-    path = checkpoints / latest / "tokenizer.json"
+    path = checkpoints / Path(latest).name / "tokenizer.json"
     if not path.is_file() or importlib.util.find_spec("tokenizers") is None:
         return None
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(path))
-    return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+    tokenizer = _attempt(lambda: Tokenizer.from_file(str(path)))
+
+    def decode(ids: Sequence[int]) -> str:
+        found = _attempt(lambda: tokenizer.decode(list(ids), skip_special_tokens=True))
+        return "" if found is None else str(found).strip()
+
+    return None if tokenizer is None else decode
+
+
+def _attempt(call: Callable[[], Any]) -> Any:
+    """What a call gives; None where it fails. A damaged file makes the tokenizer panic, which is no `Exception`."""
+    try:
+        return call()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return None

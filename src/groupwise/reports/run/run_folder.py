@@ -12,7 +12,8 @@ from typing import Any
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
-from groupwise.core.parts import Slot
+from groupwise.core.parts import Slot, check_may_open
+from groupwise.core.trust import WITHOUT_TRUST
 from groupwise.envs.environment import EnvironmentPart
 
 CONFIG = "config.toml"
@@ -70,12 +71,26 @@ class RunFolder:
             return None
 
     def env(self) -> EnvironmentPart | None:
-        """The environment, or None where it cannot be decoded here."""
+        """The environment, or None where it cannot be decoded here, or must not be opened."""
         try:
-            # The slot `env` is filled by parts that follow this protocol.
-            return Slot("env").fill(self.settings.get("env"))  # type: ignore[return-value]
+            return self._open_env()
         except ConfigError:
             return None
+
+    def left_alone(self, *, with_env: bool = True) -> list[str]:
+        """What was not loaded because nobody said that the run can be trusted, a sentence each."""
+        found = []
+        for load in (self.algorithm, self._open_env) if with_env else (self.algorithm,):
+            try:
+                load()
+            except ConfigError as error:
+                found += [str(error)] if WITHOUT_TRUST in str(error) else []
+        return found
+
+    def _open_env(self) -> EnvironmentPart:
+        part = Slot("env").fill(self.settings.get("env"))
+        check_may_open(part)
+        return part  # type: ignore[return-value] # the slot is filled by parts that follow this protocol
 
     @cached_property
     def metrics(self) -> dict[str, dict[int, float]]:

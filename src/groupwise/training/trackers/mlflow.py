@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.core.parts import Part
+from groupwise.core.secrets import resolve
 
 LONGEST_PARAMETER = 500
 """Characters of a parameter that every MLflow store takes."""
@@ -18,7 +19,8 @@ class Mlflow(Part, slot="tracker"):
     experiment: str = "groupwise"
     """The experiment it belongs to."""
     uri: str | None = None
-    """Where the store is; None = what MLFLOW_TRACKING_URI says."""
+    """Where the store is; None = what MLFLOW_TRACKING_URI says. A password in it is written as `${NAME}`, the name of
+    an environment variable."""
     name: str | None = None
     """Its name there; None = that of the run's folder."""
 
@@ -31,7 +33,7 @@ class Mlflow(Part, slot="tracker"):
         """Begin or go on."""
         from mlflow import MlflowClient
 
-        client = MlflowClient(tracking_uri=self.uri)
+        client = MlflowClient(tracking_uri=resolve(self.uri))
         if run_id is not None:
             client.set_terminated(run_id, status="RUNNING")
             return MlflowRun(client, run_id)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import Part, kind_of
+from groupwise.core.secrets import redact_all
 from groupwise.training.trackers.tracker import LiveTracker, Tracker
 from groupwise.training.watcher import Watcher
 
@@ -61,7 +62,7 @@ class Trackers(Watcher):
             kind = _kind(tracker)
             mark = self._marks.setdefault(kind, {})
             try:
-                self._live[kind] = tracker.start(config, folder, run_id=mark.get("run_id"))
+                self._live[kind] = tracker.start(redact_all(config), folder, run_id=mark.get("run_id"))
             except Exception as error:  # whatever a dashboard's client raises, now is the time to say it
                 raise ConfigError(
                     f"the tracker {kind!r} cannot be started ({type(error).__name__}: {error}); mend that, or leave "

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
+from groupwise.core.safe_text import escape_controls
+from groupwise.core.secrets import redact
+
 VOID = frozenset({"meta", "rect", "circle", "line", "path", "polyline", "br"})
 """Elements that hold nothing."""
 
@@ -65,5 +68,5 @@ def _attribute(key: str, value: str | float | bool | None) -> str:
 
 
 def _escaped(value: str) -> str:
-    # A NUL is no character of HTML, whatever stands around it.
-    return escape(value.replace("\0", "\N{REPLACEMENT CHARACTER}"))
+    # No control character is one of HTML, and a mark of direction would show a text in another order than it has.
+    return escape(escape_controls(redact(value)))

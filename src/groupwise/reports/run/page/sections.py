@@ -146,7 +146,8 @@ def attempts(folder: RunFolder, first: Sequence[PlayedGroup], last: Sequence[Pla
         "The best and the worst attempt at a few tasks. The bar of a step is its credit: "
         "blue and to the right makes what was done likelier, orange and to the left less likely."
     )
-    return section("attempts", "Attempts", blocks, lead=lead)
+    notes = [tag("p", f"{why}.", class_="meaning") for why in folder.left_alone()]
+    return section("attempts", "Attempts", join(notes), blocks, lead=lead)
 
 
 def settings(folder: RunFolder) -> Html | None:

@@ -1,0 +1,187 @@
+"""Two checkouts of this project by turns: is the newer one as fast as the older one?
+
+    git worktree add ../before COMMIT
+    python -m benchmarks.against_before ../before [--repeats 5] [--only loop,run,envs] [--write FILE]
+
+What is measured: `loop`, an update of `benchmarks.loop` (its first case: an agent's long prompt, a short action) on one
+thread; `run`, an update of the household example as `groupwise train` makes it, with journal and checkpoints, without
+and with workers; `envs`, steps a second through the host that guards environments, many at once, without and with a
+worker. Each measurement is a process of its own whose product is one checkout's and whose script is this one's; old and
+new by turns, the medians of each side and of the ratios of neighbours are given. Processor seconds stand beside wall
+time: other work on the machine hardly changes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.result_file import write_result
+
+HERE = Path(__file__).parents[1]
+ENVS = ("household", "gridworld", "countdown", "lookup", "alfworld", "reasoning_gym, chain_sum")
+"""Environments of `benchmarks.envs` that are asked; one that cannot run here is left out."""
+UPDATES = 8
+SECONDS = 3.0
+
+Numbers = dict[str, dict[str, float]]
+"""Wall and processor seconds by name of the measurement."""
+
+
+def time_loop() -> Numbers:
+    """An update of `benchmarks.loop`, ours alone."""
+    from benchmarks.loop import __main__ as loop
+    from benchmarks.loop.job import Job
+    from benchmarks.loop.ours import measure
+
+    max_tokens, examples, kl = loop.CASES[0]
+    with tempfile.TemporaryDirectory() as folder:
+        loop.make_model(Path(folder))
+        loop.write_tasks(Path(folder), examples)
+        job = Job(
+            model=folder,
+            folder=f"{folder}/run",
+            threads=1,
+            tasks=loop.TASKS,
+            examples=examples,
+            max_tokens=max_tokens,
+            warm=loop.WARM,
+            updates=loop.UPDATES,
+            kl=kl,
+        )
+        timed = measure(job)
+    return {"loop": {"seconds": timed["seconds"], "core_seconds": timed["core_seconds"]}}
+
+
+def time_run() -> Numbers:
+    """An update of the household example, the first two left out."""
+    import torch
+
+    from groupwise.recipes.run_file import load_run
+    from groupwise.training.loop import train
+    from groupwise.training.run import open_run
+    from groupwise.training.watcher import Watcher
+
+    class Clock(Watcher):
+        def __init__(self) -> None:
+            self.marks: list[tuple[float, float]] = []
+
+        def updated(self, update: Any) -> None:
+            self.marks.append((time.perf_counter(), time.process_time()))
+
+    torch.set_num_threads(1)
+    numbers: Numbers = {}
+    for workers in (0, 2):
+        changes = [f"rollout.workers={workers}", f"training.updates={UPDATES + 2}", "evaluation.tasks=0", "threads=1"]
+        config = load_run(HERE / "examples" / "household.toml", overrides=[*changes, "warm_start.tasks=40"])
+        clock = Clock()
+        with tempfile.TemporaryDirectory() as folder:
+            train(open_run(config, Path(folder) / "run"), watchers=[clock])
+        begin, end = clock.marks[1], clock.marks[-1]
+        seconds, core_seconds = ((b - a) / UPDATES for a, b in zip(begin, end, strict=True))
+        numbers[f"run, {workers} workers"] = {"seconds": seconds, "core_seconds": core_seconds}
+    return numbers
+
+
+def time_envs() -> Numbers:
+    """Seconds of a thousand steps of each environment through its host."""
+    from benchmarks.envs import many, open_subject, subjects, unlisted
+
+    numbers: Numbers = {}
+    for name in ENVS:
+        subject = open_subject(subjects()[name])
+        if subject is None:
+            continue
+        for workers in (0, 1):
+            began = time.process_time()
+            played = many(subject.part, unlisted(subject), workers=workers, instances=32, seconds=SECONDS)
+            used = time.process_time() - began
+            if "left_out" not in played:
+                seconds = 1000 / played["steps_per_second"]
+                # With workers this is the loop's own share; the worker's stands in the wall time.
+                core = 1000 * used / (played["steps_per_second"] * SECONDS)
+                numbers[f"{name}, {workers} workers"] = {"seconds": seconds, "core_seconds": core}
+    return numbers
+
+
+PARTS: Mapping[str, Callable[[], Numbers]] = {"loop": time_loop, "run": time_run, "envs": time_envs}
+
+
+def measure(checkout: Path, part: str) -> Numbers:
+    """One part with one checkout's product, in a process of its own."""
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": os.pathsep.join([str(checkout.resolve() / "src"), str(HERE)]),
+    }
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.against_before", "--probe", part, str(checkout)]
+    answer = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        sys.exit(f"{part} failed with {checkout}:\n{answer.stderr[-3000:]}")
+    numbers: Numbers = json.loads(answer.stdout.splitlines()[-1])
+    return numbers
+
+
+def compare(before: Path, part: str, repeats: int) -> dict[str, Any]:
+    """Old and new by turns; by measurement the medians and the ratio of the old time to the new one."""
+    pairs = [(measure(before, part), measure(HERE, part)) for _ in range(repeats)]
+    compared: dict[str, Any] = {}
+    for name in pairs[0][0]:
+        sides = [(old[name], new[name]) for old, new in pairs]
+        compared[name] = {
+            clock: {
+                "before": statistics.median(old[clock] for old, _ in sides),
+                "now": statistics.median(new[clock] for _, new in sides),
+                "times_as_fast": statistics.median(old[clock] / new[clock] for old, new in sides),
+                "pairs": [[round(old[clock], 5), round(new[clock], 5)] for old, new in sides],
+            }
+            for clock in ("seconds", "core_seconds")
+        }
+        shown = {clock: f"{values['times_as_fast']:.3f}x" for clock, values in compared[name].items()}
+        print(f"{name}: {shown['seconds']} by the clock, {shown['core_seconds']} by the processor", flush=True)
+    return compared
+
+
+def commit_of(checkout: Path) -> str:
+    """The commit of a checkout."""
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True, check=False)
+    return asked.stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", type=Path, help="the older checkout")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS))
+    parser.add_argument("--probe", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--write", type=Path, help="write the result as JSON")
+    options = parser.parse_args()
+    if options.probe:
+        print(json.dumps(PARTS[options.probe]()))
+        return
+    busy = os.getloadavg()[0]
+    result = {
+        "command": f"python -m benchmarks.against_before BEFORE --repeats {options.repeats} --only "
+        + ",".join(options.only),
+        "before": commit_of(options.before),
+        "now": commit_of(HERE),
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}",
+        "load_average_before": round(busy, 1),
+        "measured": {part: compare(options.before, part, options.repeats) for part in options.only},
+    }
+    write_result(result, options.write)
+
+
+if __name__ == "__main__":
+    main()

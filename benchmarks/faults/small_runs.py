@@ -1,0 +1,98 @@
+"""Runs of a second or two, each of another recipe, that the campaign kills, starves of disk and damages."""
+
+from __future__ import annotations
+
+UPDATES = 6
+HGPO = f"""
+seed = 3
+threads = 1
+
+[algorithm]
+recipe = "hgpo"
+
+[env]
+kind = "gridworld"
+size = 3
+num_holes = 1
+max_steps = 6
+
+[model]
+kind = "tiny"
+hidden = 32
+layers = 1
+
+[rollout]
+max_tokens = 2
+memory = {{ kind = "anchored_window", low = 1, high = 3 }}
+plan = {{ kind = "top_up", attempts = 8, rounds = 2 }}
+
+[training]
+updates = {UPDATES}
+tasks = 4
+checkpoint_every = 2
+
+[training.learner]
+minibatches = 2
+schedule = {{ kind = "cosine", steps = 16 }}
+
+[evaluation]
+tasks = 10
+every = 3
+
+[warm_start]
+tasks = 60
+epochs = 2
+learning_rate = 1e-2
+"""
+R3 = (
+    HGPO.replace('recipe = "hgpo"', 'recipe = "r3_hgpo"\ntau = 0.9\nwith_ranking = true')
+    .replace('kind = "top_up", attempts = 8, rounds = 2', 'kind = "flat", attempts = 4')
+    .replace("[training.learner]", 'curriculum = { kind = "shuffled", first = 6 }\n\n[training.learner]')
+)
+"""Tasks that come round at once, few attempts: it recalls, reflects and ranks."""
+DAPO = f"""
+seed = 4
+threads = 1
+
+[algorithm]
+recipe = "dapo"
+
+[env]
+kind = "reasoning_gym"
+family = "gcd"
+options = {{ max_value = 12 }}
+num_train = 24
+num_validation = 4
+num_test = 8
+form = "whole"
+match_words = true
+
+[model]
+kind = "tiny"
+hidden = 32
+layers = 1
+
+[rollout]
+max_tokens = 3
+plan = {{ kind = "top_up", attempts = 8, rounds = 2 }}
+
+[training]
+updates = {UPDATES}
+tasks = 4
+checkpoint_every = 2
+
+[evaluation]
+tasks = 4
+every = 3
+
+[warm_start]
+tasks = 16
+epochs = 2
+"""
+"""One answer an attempt, each judged in a verifier's process."""
+RUNS = {"hgpo": HGPO, "r3_hgpo": R3, "dapo": DAPO}
+
+
+def with_workers(run: str, workers: int) -> str:
+    """The run with so many worker processes."""
+    return run.replace("[rollout]", f"[rollout]\nworkers = {workers}")

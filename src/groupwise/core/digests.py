@@ -1,0 +1,46 @@
+"""Digests of the files of a folder, so that one flipped bit is found before anything is made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+MAX_THREADS = 4
+"""Files that are read at once; a digest is computed outside Python's lock."""
+
+
+def digest_files(folder: Path, names: Iterable[str], *, flush: bool = False) -> dict[str, str]:
+    """The sha256 of each file, by name; with `flush`, each is on the disk when this returns."""
+    listed = sorted(names)
+    with ThreadPoolExecutor(min(MAX_THREADS, max(len(listed), 1))) as threads:
+        return dict(zip(listed, threads.map(lambda name: _digest(folder / name, flush=flush), listed), strict=True))
+
+
+def digest_value(value: object) -> str:
+    """The sha256 of a JSON value, whatever the order of its names."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def find_change(folder: Path, digests: Mapping[str, Any]) -> str | None:
+    """Which file is not as its digest says, in words; None where all are."""
+    for name in digests:
+        if Path(name).name != name:
+            return f"{name!r} is no file of the folder"
+        if not (folder / name).is_file():
+            return f"{name} is missing"
+    found = digest_files(folder, digests)
+    changed = next((name for name, digest in found.items() if digest != digests[name]), None)
+    return None if changed is None else f"{changed} is not as it was written"
+
+
+def _digest(path: Path, *, flush: bool) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if flush:
+            os.fsync(file.fileno())
+    return digest

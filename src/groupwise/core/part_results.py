@@ -1,0 +1,272 @@
+"""What each slot's parts must return, checked where a part of a user's own returns it.
+
+A part that gives a list where an array is needed would fail far away, in somebody else's arithmetic. So each class from
+outside groupwise has its methods watched: what comes out wrong is one sentence that names the part, what came and what
+is needed. Parts that come with groupwise are held to the same by the tests, and are not slowed down.
+
+Axes: S steps of a table, C members of a statistic, M groups, T tokens.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from groupwise.core.credit import Credit
+from groupwise.core.errors import ConfigError
+from groupwise.core.history import PastAttempt, Recalled
+
+Check = Callable[[Any, tuple[Any, ...]], bool]
+"""Whether a result is what is needed, given what the method was called with."""
+
+
+class Needed(NamedTuple):
+    """What a method must return."""
+
+    words: str
+    """In words, after "but"."""
+    fits: Check
+    """Whether a result is that."""
+
+
+def watch(part: type, slot: str) -> None:
+    """See to it that the methods of a class return what its slot needs, unless the class is one of groupwise's own."""
+    if part.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        return
+    for name, needed in NEEDED.get(slot, {}).items():
+        method = vars(part).get(name)
+        if isinstance(method, property) and method.fget is not None:
+            setattr(part, name, property(_watched(method.fget, part, slot, name, needed), doc=method.__doc__))
+        elif callable(method):
+            setattr(part, name, _watched(method, part, slot, name, needed))
+
+
+def describe(value: object) -> str:
+    """What came, in a few words.
+
+    >>> describe([1, 2]), describe(0.5), describe(np.zeros((2, 3)))
+    ('a list of 2', 'the float 0.5', 'an array of 2 x 3 float64')
+    """
+    if value is None:
+        return "nothing"
+    if isinstance(value, np.ndarray):
+        found = f"an array of {' x '.join(map(str, value.shape)) or 'no axis,'} {value.dtype}"
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            found += f" with {value[~np.isfinite(value)].flat[0]} in it"
+        return found
+    if isinstance(value, bool | int | float):
+        return f"the {type(value).__name__} {value}"
+    size = f" of {len(value)}" if isinstance(value, Sequence | Mapping) and not isinstance(value, str) else ""
+    shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+    return f"a {type(value).__name__}{size}{shape}"
+
+
+def check_tasks(curriculum: object, tasks: object, num: int) -> None:
+    """Refuse what a curriculum at work gave for tasks, if it is something else."""
+    if not _list_of(tasks, "Task") or len(tasks) != num:  # type: ignore[arg-type]
+        raise ConfigError(
+            f"the curriculum {type(curriculum).__name__}: next gave {describe(tasks)}, but a list of {num} tasks is "
+            "needed"
+        )
+
+
+def _watched(method: Callable[..., Any], part: type, slot: str, name: str, needed: Needed) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def checked(self: Any, *given: Any, **named: Any) -> Any:
+        result = method(self, *given, **named)
+        if not needed.fits(result, given):
+            where = "" if name == "__call__" else f": {name}"
+            raise ConfigError(
+                f"the {slot} {part.__module__}:{part.__qualname__}{where} gave {describe(result)}, but "
+                f"{needed.words} is needed"
+            )
+        return result
+
+    return checked
+
+
+def _array(result: Any, kinds: str, size: int) -> bool:
+    return isinstance(result, np.ndarray) and result.dtype.kind in kinds and result.shape == (size,)
+
+
+def _numbers(result: Any, size: int) -> bool:
+    return _array(result, "f", size) and bool(np.isfinite(result).all())
+
+
+def _labels(result: Any, given: tuple[Any, ...]) -> bool:
+    return _array(result, "i", len(given[0])) and (not len(result) or int(result.min()) >= -1)
+
+
+def _credit(result: Any, given: tuple[Any, ...]) -> bool:
+    if not isinstance(result, Credit):
+        return False
+    trace, num = result.trace, len(given[0])
+    is_whole = _array(result.step_of_row, "i", len(given[0].step_of_row))
+    return is_whole and _numbers(trace.values, num) and _array(trace.compared, "b", num)
+
+
+def _list_of(result: Any, name: str) -> bool:
+    """Whether a result is a list or tuple of a record; by the name of its class, where core does not know it."""
+    return isinstance(result, list | tuple) and all(type(entry).__name__ == name for entry in result)
+
+
+def _texts(result: Any, given: tuple[Any, ...]) -> bool:
+    return isinstance(result, list | tuple) and all(isinstance(word, str) for word in result)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
+
+
+def _amounts(result: Any) -> bool:
+    return isinstance(result, list | tuple | np.ndarray) and all(_is_number(amount) for amount in result)
+
+
+def _is_text(result: Any, given: tuple[Any, ...]) -> bool:
+    return isinstance(result, str)
+
+
+def _is_action(result: Any, given: tuple[Any, ...]) -> bool:
+    # An `Action` of the rollout, which core does not know: what to do, and whether the form was kept.
+    return isinstance(result, tuple) and [type(entry) for entry in result] == [str, bool]
+
+
+def _has(*names: str) -> Check:
+    return lambda result, given: all(hasattr(result, name) for name in names)
+
+
+def _per_token(result: Any, given: tuple[Any, ...]) -> bool:
+    return _is_tensor(result, tuple(given[-1].logp.shape))
+
+
+def _is_tensor(result: Any, shape: tuple[int, ...]) -> bool:
+    return hasattr(result, "detach") and tuple(result.shape) == shape and bool(result.is_floating_point())
+
+
+_TENSOR = "a tensor of one floating-point number for each token"
+_WORDS = Needed("a tuple of words", _texts)
+_TEXT = Needed("text", _is_text)
+
+NEEDED: Mapping[str, Mapping[str, Needed]] = {
+    "grouper": {
+        "__call__": Needed("a NumPy array of one whole number for each step (-1 = not comparable)", _labels),
+    },
+    "signal": {
+        "__call__": Needed(
+            "a NumPy array of one finite float for each step", lambda result, given: _numbers(result, len(given[0]))
+        ),
+    },
+    "baseline": {
+        "__call__": Needed(
+            "a NumPy array of one finite float for each value, the value less its group's level,",
+            lambda result, given: _numbers(result, len(given[0])),
+        ),
+    },
+    "scale": {
+        "__call__": Needed(
+            "a NumPy array of one finite float for each group", lambda result, given: _numbers(result, len(given[1]))
+        ),
+    },
+    "estimator": {"__call__": Needed("a Credit with one finite value for each step of the table", _credit)},
+    "filter": {
+        "__call__": Needed(
+            "a NumPy array of one boolean for each step (True = it may train)",
+            lambda result, given: _array(result, "b", len(given[0])),
+        ),
+    },
+    "reward": {
+        "__call__": Needed("a tuple of one number for each step", lambda result, given: _amounts(result)),
+    },
+    "shaper": {
+        "__call__": Needed(
+            "a list of one tuple of numbers, a number for each step, for each attempt",
+            lambda result, given: (
+                isinstance(result, list | tuple) and len(result) == len(given[0]) and all(map(_amounts, result))
+            ),
+        ),
+    },
+    "replay": {
+        "__call__": Needed(
+            "a list of Recalled",
+            lambda result, given: isinstance(result, list | tuple) and all(isinstance(r, Recalled) for r in result),
+        ),
+    },
+    "guidance": {
+        "chosen": Needed(
+            "a list of PastAttempt",
+            lambda result, given: isinstance(result, list | tuple) and all(isinstance(r, PastAttempt) for r in result),
+        ),
+        "text": _TEXT,
+        "words": _WORDS,
+        "joins_bare_group": Needed("True or False", lambda result, given: isinstance(result, bool | np.bool_)),
+    },
+    "loss": {
+        "__call__": Needed(
+            "a LossResult with a loss that is a tensor of one number, and metrics",
+            lambda result, given: (
+                _is_tensor(getattr(result, "loss", None), ()) and isinstance(getattr(result, "metrics", None), Mapping)
+            ),
+        ),
+        "needs": Needed("a frozenset of names", lambda result, given: isinstance(result, frozenset)),
+    },
+    "ratio": {"__call__": Needed(_TENSOR, _per_token)},
+    "surrogate": {
+        "__call__": Needed(
+            f"a TokenLoss, whose loss is {_TENSOR},",
+            lambda result, given: hasattr(result, "clipped") and _per_token(result.loss, given),
+        ),
+    },
+    "correction": {"__call__": Needed(_TENSOR, _per_token)},
+    "penalty": {"__call__": Needed(_TENSOR, _per_token)},
+    "aggregate": {"__call__": Needed("a tensor of one number", lambda result, given: _is_tensor(result, ()))},
+    "memory": {
+        "first_shown": Needed(
+            "a whole number between 0 and the number of past steps",
+            lambda result, given: _is_count(result) and result <= given[0],
+        ),
+    },
+    "action_rule": {
+        "read": Needed("an Action of a text and a boolean", _is_action),
+        "say": _TEXT,
+    },
+    "template": {"opening": _TEXT, "observation": _TEXT, "step": _TEXT, "words": _WORDS},
+    "plan": {
+        "missing": Needed("a whole number, not negative,", lambda result, given: _is_count(result)),
+        "chosen": Needed(
+            "a list of groups, each a list of trajectories,",
+            lambda result, given: (
+                isinstance(result, list | tuple) and all(_list_of(group, "Trajectory") for group in result)
+            ),
+        ),
+    },
+    "curriculum": {
+        "start": Needed(
+            "something with next, observe, state_dict and load_state_dict",
+            _has("next", "observe", "state_dict", "load_state_dict"),
+        ),
+    },
+    "schedule": {
+        "__call__": Needed(
+            "a share between 0 and 1",
+            lambda result, given: _is_number(result) and math.isfinite(result) and 0 <= result <= 1,
+        ),
+    },
+    "tracker": {
+        "start": Needed("something with run_id, log and finish", _has("run_id", "log", "finish")),
+        "package": _TEXT,
+    },
+    "model": {
+        "open": Needed(
+            "a pair of a model and a tokenizer", lambda result, given: isinstance(result, tuple) and len(result) == 2
+        ),
+    },
+}
+"""What the methods of each slot's parts return. Environments are checked where they are asked, attempt by attempt."""

@@ -1,0 +1,218 @@
+"""Grammars by which answers are read where a package would evaluate them as Python: literals, and expressions.
+
+Nothing that a model writes is given to `eval`. A literal is read by `ast.literal_eval`. An expression is parsed, and
+its tree is walked by `read_tree`: numbers, symbols, arithmetic, and calls of a list of mathematical functions. Anything
+else (attributes, subscripts, texts, other names, other calls) is outside the grammar, and so is what would grow without
+bounds. What is outside raises `GrammarError`; scorers take it for the unreadable answer that it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+MAX_CHARACTERS = 20_000
+"""A longer text is not read."""
+MAX_DEPTH = 100
+"""Levels that parentheses and calls may nest; a long sum is no deeper than a short one."""
+MAX_EXPONENT = 1000
+"""Of an expression, and the largest number that a function such as the factorial is computed of."""
+MAX_BITS = 2**15
+"""Of a number that a power of numbers makes."""
+
+SYMBOL = re.compile(r"(?!.*__)[^\W\d]\w{0,49}")
+NUMBER = re.compile(r"[0-9]{0,999}\.?[0-9]{0,999}(?:e[-+]?[0-9]{1,4})?", re.IGNORECASE)
+MAKERS = frozenset(("Symbol", "Integer", "Float", "Rational"))
+"""What sympy's transformations write around names and numbers."""
+CONSTANTS = frozenset(("pi", "E", "I", "oo", "zoo", "nan", "EulerGamma", "GoldenRatio", "Catalan", "true", "false"))
+GROWING = frozenset(
+    ("factorial", "factorial2", "subfactorial", "binomial", "gamma", "loggamma", "beta", "rf", "ff", "fibonacci")
+)
+"""Functions whose value at a whole number has very many digits."""
+FUNCTIONS = GROWING | frozenset(
+    (
+        *("Add", "Mul", "Pow", "Mod", "Abs", "Max", "Min", "sign", "floor", "ceiling", "frac", "re", "im", "arg"),
+        *("conjugate", "sqrt", "cbrt", "root", "exp", "log", "ln", "sin", "cos", "tan", "cot", "sec", "csc", "sinc"),
+        *("asin", "acos", "atan", "atan2", "acot", "asec", "acsc", "sinh", "cosh", "tanh", "coth", "sech", "csch"),
+        *("asinh", "acosh", "atanh", "acoth", "asech", "acsch", "erf", "erfc", "erfi", "Ei", "li", "Li", "Si", "Ci"),
+        *("Shi", "Chi", "fresnels", "fresnelc", "uppergamma", "lowergamma", "expint", "zeta", "polylog", "LambertW"),
+        *("Heaviside", "DiracDelta", "hyper", "digamma", "Eq", "Ne", "Lt", "Le", "Gt", "Ge", "And", "Or", "Not"),
+    )
+)
+BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.BitXor: operator.xor,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+}
+UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+}
+COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+class GrammarError(ValueError):
+    """An answer is not in the grammar by which it is read."""
+
+
+def read_literal(text: str, *_: object) -> Any:
+    """The value of a literal: numbers, texts, and lists, tuples, sets and tables of them; in place of `eval`.
+
+    >>> read_literal("[[0, 1], [1, 0]]")
+    [[0, 1], [1, 0]]
+    """
+    if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
+        raise GrammarError(f"not a text of at most {MAX_CHARACTERS} characters")
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise GrammarError(f"not a literal ({type(error).__name__})") from None
+
+
+def read_tree(code: str | ast.Expression, names: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """The value of an expression, walked and never evaluated.
+
+    `names` are the functions and constants of the package that reads it, of which the grammar's own lists say which
+    may be used; `given` are names that have a meaning in this question, and come first.
+    """
+    if isinstance(code, str):
+        code = _parse(code)
+    return _Walk(names, given).value(code.body, MAX_DEPTH)
+
+
+class _Walk:
+    def __init__(self, names: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+        self._names, self._given = names, given
+
+    def value(self, node: ast.AST, depth: int) -> Any:
+        if depth == 0:
+            raise GrammarError(f"nested more than {MAX_DEPTH} levels deep")
+        if isinstance(node, ast.BinOp):
+            return self._binary(node, depth)
+        if isinstance(node, ast.UnaryOp) and type(node.op) in UNARY:
+            return UNARY[type(node.op)](self.value(node.operand, depth - 1))
+        if isinstance(node, ast.Constant) and type(node.value) in (int, bool):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self._name(node.id)
+        if isinstance(node, ast.Call):
+            return self._call(node, depth)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
+            compare = COMPARISONS[type(node.ops[0])]
+            return compare(self.value(node.left, depth - 1), self.value(node.comparators[0], depth - 1))
+        raise GrammarError(f"{type(node).__name__} is not part of an expression")
+
+    def _binary(self, node: ast.BinOp, depth: int) -> Any:
+        # A long sum leans to the left: its terms are taken one after another, not one within another.
+        rest = [node]
+        while isinstance(rest[-1].left, ast.BinOp):
+            rest.append(rest[-1].left)
+        value = self.value(rest[-1].left, depth - 1)
+        for each in reversed(rest):
+            if type(each.op) not in BINARY:
+                raise GrammarError(f"{type(each.op).__name__} is not arithmetic")
+            right = self.value(each.right, depth - 1)
+            if isinstance(each.op, ast.Pow):
+                _check_power(value, right)
+            value = BINARY[type(each.op)](value, right)
+        return value
+
+    def _name(self, name: str) -> Any:
+        if name in self._given:
+            return self._given[name]
+        if name in CONSTANTS:
+            return self._names[name]
+        raise GrammarError(f"the name {name[:50]!r} is not part of an expression")
+
+    def _call(self, node: ast.Call, depth: int) -> Any:
+        if not isinstance(node.func, ast.Name) or node.func.id in self._given:
+            raise GrammarError("a call of something other than a function by name")
+        name, options = node.func.id, self._options(node)
+        if name in MAKERS:
+            return self._names[name](*[self._written(name, each, depth) for each in node.args], **options)
+        if name not in FUNCTIONS:
+            raise GrammarError(f"the function {name[:50]!r} is not part of an expression")
+        arguments = [self.value(each, depth - 1) for each in node.args]
+        if name == "Pow" and len(arguments) == 2:
+            _check_power(*arguments)
+        if name in GROWING and any(_size(each) > MAX_EXPONENT for each in arguments):
+            raise GrammarError(f"{name} of a number above {MAX_EXPONENT}")
+        return self._names[name](*arguments, **options)
+
+    def _options(self, node: ast.Call) -> dict[str, bool]:
+        options: dict[str, bool] = {}
+        for each in node.keywords:
+            if each.arg != "evaluate" or not isinstance(each.value, ast.Constant) or type(each.value.value) is not bool:
+                raise GrammarError("an argument by name")
+            options[each.arg] = each.value.value
+        return options
+
+    def _written(self, maker: str, node: ast.expr, depth: int) -> Any:
+        """What a symbol or a number is made of: a name, digits, or a whole number."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            form = SYMBOL if maker == "Symbol" else NUMBER
+            if not form.fullmatch(node.value):
+                raise GrammarError(f"{node.value[:50]!r} is neither a name nor a number")
+            return node.value
+        if maker == "Symbol":
+            raise GrammarError("a symbol without a name")
+        return self.value(node, depth - 1)
+
+
+def _parse(code: str) -> ast.Expression:
+    if len(code) > 10 * MAX_CHARACTERS:  # sympy writes more around each name and number than was said
+        raise GrammarError(f"longer than {MAX_CHARACTERS} characters")
+    try:
+        return ast.parse(code.strip(), mode="eval")
+    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+        raise GrammarError(f"not an expression ({type(error).__name__})") from None
+
+
+def _check_power(base: Any, exponent: Any) -> None:
+    times, bits = _size(exponent), _bits(base)
+    if times > MAX_EXPONENT and bits is None and _is_number(exponent):
+        raise GrammarError(f"an exponent above {MAX_EXPONENT}")
+    if bits is not None and times * bits > MAX_BITS:
+        raise GrammarError(f"a power with more than {MAX_BITS} binary digits")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) or bool(getattr(value, "is_Rational", False))
+
+
+def _size(value: Any) -> float:
+    """How large a number is; 0 for what is none. Numbers beyond all floats are as large as they get."""
+    if not (_is_number(value) or getattr(value, "is_Float", False)):
+        return 0.0
+    try:
+        return abs(float(value))
+    except (OverflowError, ValueError):
+        return float("inf")
+
+
+def _bits(value: Any) -> int | None:
+    """Binary digits of a whole number or fraction other than 0 and 1; None for anything else."""
+    if not _is_number(value):
+        return None
+    numerator, denominator = (value, 1) if isinstance(value, int) else (int(value.p), int(value.q))
+    if abs(numerator) <= 1 and denominator == 1:
+        return 0
+    return max(abs(numerator).bit_length(), denominator.bit_length())

@@ -1,0 +1,98 @@
+"""Asking an environment part what it is: its tasks, its words, its instruction; wrong answers are one sentence.
+
+A part may come from anywhere. Whatever it raises here, `sys.exit` included, stops the run with the part's name and the
+question, before any work is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from groupwise.core.errors import ConfigError, GroupwiseError
+from groupwise.core.records import Task
+from groupwise.core.safe_text import quote_error
+from groupwise.envs.environment import EnvironmentPart
+from groupwise.envs.plain_records import is_whole, show_value
+
+_NEEDED: Mapping[str, tuple[type[Any], str]] = {
+    "id": (str, "text"),
+    "env": (str, "text"),
+    "split": (str, "text"),
+    "seed": (int, "an integer"),
+    "payload": (Mapping, "a mapping of JSON values"),
+    "tags": (tuple, "a tuple of texts"),
+}
+"""What each field of a task must be."""
+
+
+def ask_panel(env: EnvironmentPart, split: str) -> tuple[Task, ...]:
+    """The tasks of a split."""
+    question = f"panel({split!r})"
+    found = _ask(env, question, lambda: env.panel(split))
+    if not isinstance(found, list | tuple):
+        raise _wrong(env, question, found, "a tuple of Tasks")
+    for task in found:
+        if not isinstance(task, Task):
+            raise _wrong(env, question, task, "Tasks alone")
+        _check_task(env, question, task)
+    return tuple(found)
+
+
+def ask_vocabulary(env: EnvironmentPart) -> tuple[str, ...]:
+    """Every word that the environment may say."""
+    found = _ask(env, "vocabulary()", env.vocabulary)
+    if not isinstance(found, list | tuple):
+        raise _wrong(env, "vocabulary()", found, "a tuple of words")
+    for word in found:
+        if not _is_text(word):
+            raise _wrong(env, "vocabulary()", word, "words that are text")
+    return tuple(found)
+
+
+def ask_instruction(env: EnvironmentPart) -> str:
+    """The line that tells the agent what to do."""
+    found = _ask(env, "instruction()", env.instruction)
+    if not _is_text(found):
+        raise _wrong(env, "instruction()", found, "text")
+    return str(found)
+
+
+def ask_max_steps(env: EnvironmentPart) -> int:
+    """How many steps an attempt may take."""
+    found = _ask(env, "max_steps", lambda: env.max_steps)
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise _wrong(env, "max_steps", found, "an integer of at least 1")
+    return found
+
+
+def _ask(env: EnvironmentPart, question: str, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except (KeyboardInterrupt, GroupwiseError):  # the user's, and sentences already
+        raise
+    except BaseException as error:
+        raise ConfigError(f"env: {_name(env)}.{question} raised {quote_error(error)}; mend the environment") from None
+
+
+def _check_task(env: EnvironmentPart, question: str, task: Task) -> None:
+    for field, (kind, needed) in _NEEDED.items():
+        value = getattr(task, field)
+        if not isinstance(value, kind) or (kind is str and not _is_text(value)):
+            raise _wrong(env, question, value, needed, field=field)
+    if not all(map(_is_text, task.tags)):
+        raise _wrong(env, question, task.tags, _NEEDED["tags"][1], field="tags")
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is text that can be written."""
+    return isinstance(value, str) and is_whole(value)
+
+
+def _wrong(env: EnvironmentPart, question: str, value: object, needed: str, *, field: str = "") -> ConfigError:
+    what = f"has a task whose {field} is" if field else "gave"
+    return ConfigError(f"env: {_name(env)}.{question} {what} {show_value(value)}; give {needed}")
+
+
+def _name(env: object) -> str:
+    return type(env).__name__

@@ -1,0 +1,245 @@
+"""What environments hand over, made plain where it enters: every field of its exact type, or a fault that names it.
+
+Whatever passes here can be shown to a model, compared, written to the journal and sent between processes. numpy's
+scalars, and subclasses of text and numbers, become Python's own; what no record could hold is an `EnvironmentFault`
+that says which field it is, what came and what is needed.
+
+Choices: a reward may be a truth value, as many environments pay `float(solved)` by leaving out the `float`. Flags are
+True or False and nothing else: a text "False" is true, and 0.5 is no verdict. Text with half of a character is refused
+and not repaired: the environment would not know the repaired action again.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Hashable
+from operator import countOf
+from typing import NoReturn
+
+import numpy as np
+
+from groupwise.core.columns import LARGEST_REWARD
+from groupwise.core.errors import EnvironmentFault
+from groupwise.core.safe_text import quote_line
+from groupwise.envs.environment import Observation, Outcome
+
+MAX_CHARACTERS = 2**18
+"""Of what an environment shows, text and listed actions together, and of a state key. More is a fault: it would fill
+any model's context, and the memory of the whole run before that."""
+MAX_INTEGER = 10**300
+"""Integers in keys from here on are refused: JSON readers give up on numbers of a few thousand digits."""
+MAX_DEPTH = 32
+"""How deep tuples in keys may lie within one another."""
+MAX_SHOWN = 80
+"""Characters of a wrong value that its fault shows."""
+
+_KEY = "text, a finite number, True, False, None, or a tuple of these"
+_FLAG = "True or False"
+_SHOWN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, np.generic, type(None))
+
+
+def plain_observation(seen: object) -> Observation:
+    """An observation of plain values; the same one where it was."""
+    if type(seen) is Observation:
+        text, key, admissible, goal = seen.text, seen.state_key, seen.admissible, seen.goal
+        if (
+            type(text) is type(goal) is str
+            and (type(key) is str or key is None)
+            and (
+                admissible is None
+                or (
+                    type(admissible) is tuple
+                    and countOf(map(type, admissible), str) == len(admissible) <= MAX_CHARACTERS
+                )
+            )
+        ):
+            # Every word of every step passes here: one look at all of it together costs the least.
+            whole = f"{text}{goal}{key or ''}{''.join(admissible or ())}"
+            if len(whole) <= MAX_CHARACTERS and (whole.isascii() or is_whole(whole)):
+                return seen
+    return _make_plain_observation(seen)
+
+
+def plain_outcome(outcome: object) -> Outcome:
+    """An outcome of plain values; the same one where it was."""
+    if type(outcome) is Outcome:
+        reward, success, note = outcome.reward, outcome.success, outcome.note
+        if (
+            type(reward) is float
+            and -LARGEST_REWARD <= reward <= LARGEST_REWARD
+            and type(outcome.terminated) is type(outcome.truncated) is type(outcome.valid) is bool
+            and (success is None or type(success) is bool)
+            and type(note) is str
+            and not note
+            and type(outcome.observation) is Observation
+            and plain_observation(outcome.observation) is outcome.observation
+        ):
+            return outcome
+    return _make_plain_outcome(outcome)
+
+
+def _make_plain_observation(seen: object) -> Observation:
+    if not isinstance(seen, Observation):
+        raise EnvironmentFault(f"observe gave {type(seen).__name__}; return an Observation")
+    found = Observation(
+        text=_plain_text("Observation.text", seen.text),
+        state_key=plain_key(seen.state_key),
+        admissible=_plain_actions(seen.admissible),
+        goal=_plain_text("Observation.goal", seen.goal),
+    )
+    _check_length(found)
+    return found
+
+
+def _make_plain_outcome(outcome: object) -> Outcome:
+    if not isinstance(outcome, Outcome):
+        raise EnvironmentFault(f"act gave {type(outcome).__name__}; return an Outcome")
+    seen: object = outcome.observation
+    if not isinstance(seen, Observation):
+        _refuse("Outcome.observation", seen, "an Observation")
+    success = outcome.success
+    return Outcome(
+        observation=plain_observation(seen),
+        reward=plain_reward(outcome.reward),
+        terminated=_plain_flag("Outcome.terminated", outcome.terminated),
+        truncated=_plain_flag("Outcome.truncated", outcome.truncated),
+        valid=_plain_flag("Outcome.valid", outcome.valid),
+        success=None if success is None else _plain_flag("Outcome.success", success, needed="True, False or None"),
+        note=quote_line(_plain_text("Outcome.note", outcome.note)),
+    )
+
+
+def plain_key(key: object) -> Hashable:
+    """A state key of plain values, equal to the key itself.
+
+    >>> plain_key(("room", (np.int64(2), True)))
+    ('room', (2, True))
+    """
+    found = _plain_entry(key, 0)
+    # Text is counted, and so is every entry: a tuple of a million numbers is as long as a book.
+    if _size(found) > MAX_CHARACTERS:
+        raise EnvironmentFault(f"Observation.state_key has more than {MAX_CHARACTERS:,} characters; shorten it")
+    return found
+
+
+def plain_reward(reward: object) -> float:
+    """A reward as a float.
+
+    >>> plain_reward(np.float32(0.5)), plain_reward(True)
+    (0.5, 1.0)
+    """
+    found = _plain_leaf(reward)
+    if isinstance(found, bool | int | float) and -LARGEST_REWARD <= found <= LARGEST_REWARD:
+        return float(found)
+    _refuse("Outcome.reward", reward, f"a finite number of at most {LARGEST_REWARD:g}")
+
+
+def plain_advice(advice: object) -> str | None:
+    """What an expert advises: text, or None."""
+    if advice is None:
+        return None
+    found = _plain_text("expert()", advice, needed="text or None")
+    if len(found) > MAX_CHARACTERS:
+        raise EnvironmentFault(f"expert() gave {len(found):,} characters, {MAX_CHARACTERS:,} at most; shorten it")
+    return found
+
+
+def _plain_text(field: str, value: object, *, needed: str = "text") -> str:
+    found = _plain_leaf(value)
+    if not isinstance(found, str):
+        _refuse(field, value, needed)
+    if not is_whole(found):
+        _refuse(field, value, "text without halves of characters (lone surrogates)")
+    return found
+
+
+def _plain_actions(value: object) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple):
+        _refuse("Observation.admissible", value, "a tuple of texts or None")
+    return tuple(_plain_text("Observation.admissible", action, needed="a tuple of texts") for action in value)
+
+
+def _plain_flag(field: str, value: object, *, needed: str = _FLAG) -> bool:
+    found = _plain_leaf(value)
+    if not isinstance(found, bool):
+        _refuse(field, value, needed)
+    return found
+
+
+def _plain_entry(value: object, depth: int) -> Hashable:
+    """A key, or an entry of one."""
+    found = _plain_leaf(value)
+    if isinstance(found, str):
+        return _plain_text("Observation.state_key", found)
+    if found is None or isinstance(found, bool):
+        return found
+    if isinstance(found, tuple) and depth < MAX_DEPTH:
+        return tuple(_plain_entry(entry, depth + 1) for entry in found)
+    if isinstance(found, int) and -MAX_INTEGER < found < MAX_INTEGER:
+        return found
+    if isinstance(found, float) and math.isfinite(found):
+        return found
+    _refuse("Observation.state_key", value, _KEY)
+
+
+def _plain_leaf(value: object) -> object:
+    """Text, a number or a truth value as Python's own type; what is neither comes back as it is."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int.__index__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    return value
+
+
+def _size(key: Hashable) -> int:
+    if isinstance(key, tuple):
+        return sum(1 + _size(entry) for entry in key)
+    return len(key) if isinstance(key, str) else 0
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text can be written as UTF-8, which half of a character cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_length(seen: Observation) -> None:
+    """Refuse an observation that no prompt can hold."""
+    found = len(seen.text) + len(seen.goal) + sum(map(len, seen.admissible or ()))
+    if len(seen.admissible or ()) > MAX_CHARACTERS:
+        raise EnvironmentFault(f"an observation lists {len(seen.admissible or ()):,} actions; list fewer")
+    if found > MAX_CHARACTERS:
+        raise EnvironmentFault(f"an observation has {found:,} characters, {MAX_CHARACTERS:,} at most; shorten it")
+
+
+def _refuse(field: str, value: object, needed: str) -> NoReturn:
+    raise EnvironmentFault(f"{field} is {show_value(value)}; give {needed}")
+
+
+def show_value(value: object) -> str:
+    """A value of somebody else's in a few words: what it looks like, where that says anything, and its type.
+
+    >>> show_value(b"up"), show_value(10**5000), show_value(object())
+    ("b'up' (bytes)", 'a int', 'a object')
+    """
+    name = quote_line(type(value).__name__, limit=MAX_SHOWN)
+    try:
+        # Of other objects the looks are their address in memory, which differs each time.
+        looks = quote_line(reprlib.repr(value), limit=MAX_SHOWN) if isinstance(value, _SHOWN) else ""
+    except Exception:  # a repr of somebody else's may raise anything, and a number may be too long to write
+        looks = ""
+    return f"{looks} ({name})" if looks else f"a {name}"

@@ -1,0 +1,142 @@
+"""What passes between a verifier and the process that asks it: JSON in frames of bounded length, never objects.
+
+A frame is four bytes of length and as many bytes of JSON. Each request has a number, and only the answer that names it
+is taken. What a verifier says is as little to be trusted as the answers that it judges: a frame that is too long, is
+not JSON, has another form, names another call, or is followed by something that nobody asked for breaks the protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import struct
+import time
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, get_args
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+Kind = Literal["told", "failed", "fault"]
+"""What came of a request: an answer, a judge that failed at it, or a request that cannot be meant."""
+MAX_BYTES = 2**24
+"""Of a frame: a page of questions fits in, and nothing that would fill the memory."""
+_LENGTH = struct.Struct("!I")
+_CHUNK = 2**16
+_KINDS = get_args(Kind)
+_WORDS = (b"false", b"true")
+
+
+class ProtocolError(ValueError):
+    """What came through the pipe is not what was asked for."""
+
+
+class Frames:
+    """One end of the pipe. With a deadline nothing blocks, neither one who does not read nor one who stops halfway."""
+
+    def __init__(self, descriptor: int, *, blocks: bool) -> None:
+        self._descriptor = descriptor
+        os.set_blocking(descriptor, blocks)
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(descriptor, select.POLLIN)
+        self._writable.register(descriptor, select.POLLOUT)
+
+    def send(self, frame: bytes, *, within: float | None = None) -> None:
+        """Write a frame; one that is not taken in time raises TimeoutError."""
+        if len(frame) > MAX_BYTES:
+            raise ProtocolError(f"a message of {len(frame)} bytes; at most {MAX_BYTES} are sent")
+        until = None if within is None else time.monotonic() + within
+        left = memoryview(_LENGTH.pack(len(frame)) + frame)
+        while left:
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except BlockingIOError:
+                _wait(self._writable, until)
+
+    def receive(self, *, within: float | None = None) -> bytes:
+        """Read one frame and nothing beyond it; what does not come in time raises TimeoutError, the end EOFError."""
+        until = None if within is None else time.monotonic() + within
+        found = self._read(until)
+        while True:
+            if len(found) >= _LENGTH.size:
+                whole = _LENGTH.size + _LENGTH.unpack_from(found)[0]
+                if whole > MAX_BYTES + _LENGTH.size:
+                    raise ProtocolError(f"a message of {whole} bytes; at most {MAX_BYTES} are read")
+                if len(found) > whole:
+                    raise ProtocolError("more than one answer")
+                if len(found) == whole:
+                    return found[_LENGTH.size :]
+            found += self._read(until)
+
+    def is_quiet(self) -> bool:
+        """Whether nothing waits to be read."""
+        return not self._readable.poll(0)
+
+    def close(self) -> None:
+        """Close this end."""
+        os.close(self._descriptor)
+
+    def _read(self, until: float | None) -> bytes:
+        if until is not None:
+            _wait(self._readable, until)
+        read = os.read(self._descriptor, _CHUNK)
+        if not read:
+            raise EOFError
+        return read
+
+
+def _wait(poll: select.poll, until: float | None) -> None:
+    left = None if until is None else max(0.0, 1000 * (until - time.monotonic()))
+    if not poll.poll(left):
+        raise TimeoutError
+
+
+def write_request(call: int, request: Mapping[str, Any], seconds: float) -> bytes:
+    """A request to a verifier."""
+    said = [call, seconds, dict(request)]
+    try:
+        return to_json(said)
+    except (ValueError, PydanticSerializationError):  # half a character: in ASCII it passes as it is
+        return json.dumps(said, allow_nan=False).encode()
+
+
+def read_request(frame: bytes) -> tuple[int, float, dict[str, Any]]:
+    """A request, inside the verifier; it comes from a process that is trusted."""
+    try:
+        call, seconds, request = from_json(frame)
+    except ValueError:  # half a character
+        call, seconds, request = json.loads(frame)
+    return call, seconds, request
+
+
+class Answer(NamedTuple):
+    """What a verifier answers to a call."""
+
+    kind: Kind
+    told: Any
+    is_last: bool = False
+    """Whether the verifier ends after it."""
+
+
+def write_answer(call: int, answer: Answer) -> bytes:
+    """An answer as JSON; what JSON does not have raises ValueError or TypeError.
+
+    It is a list: there are no names of fields that could come twice.
+    """
+    if type(answer.told) is float and math.isfinite(answer.told):  # the usual one, at once
+        return b'[%d, "told", %s, %s]' % (call, float.__repr__(answer.told).encode(), _WORDS[answer.is_last])
+    return json.dumps([call, *answer], allow_nan=False).encode()
+
+
+def read_answer_to(call: int, frame: bytes) -> Answer:
+    """What a verifier answered to a call; ProtocolError where it answered something else."""
+    try:
+        said = from_json(frame, allow_inf_nan=False, cache_strings="none")
+    except ValueError:
+        raise ProtocolError("an answer that is not JSON") from None
+    if type(said) is not list or len(said) != 4 or said[1] not in _KINDS or type(said[3]) is not bool:
+        raise ProtocolError("an answer of another form")
+    if type(said[0]) is not int or said[0] != call:
+        raise ProtocolError("an answer to another call")
+    return Answer(*said[1:])

@@ -1,0 +1,75 @@
+"""Going on with a run: from its last checkpoint, if that and the journal are what was written and belong together."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from groupwise.core.errors import TrainingError
+from groupwise.core.safe_text import quote_line
+from groupwise.training.checkpoint import checkpoint_weights, load_checkpoint
+from groupwise.training.checkpoint_state import advise, damaged, latest_checkpoint
+from groupwise.training.run import Run
+
+_log = logging.getLogger(__name__)
+
+
+def resume(run: Run) -> int | None:
+    """Go back to the last checkpoint and forget what came after: it will come again, the same. None = there is none."""
+    path = latest_checkpoint(run.checkpoints)
+    if path is None:
+        if run.journal.last() >= 0:
+            raise TrainingError(
+                f"{run.checkpoints} names no latest checkpoint, but the journal has updates; {advise(run.checkpoints)}"
+            )
+        return None
+    state = load_checkpoint(path, run.learner)
+    for name in ("curriculum", "journal"):
+        if name not in state:
+            raise damaged(path, f"state.json has no {name!r}")
+    number = int(state["update"])
+    _go_back(run, number, str(state["journal"]))
+    run.curriculum.load_state_dict(state["curriculum"])
+    if run.learner.has_reference:
+        run.learner.hold_reference(_first_weights(run))
+    run.engine.load(run.learner.weights(), version=number)
+    run.canary.check(run.engine, run.learner.model, version=number)
+    return number
+
+
+def _first_weights(run: Run) -> dict[str, torch.Tensor]:
+    """The weights that the run started from, which the loss compares with."""
+    try:
+        return checkpoint_weights(run.checkpoints / "0000")
+    except TrainingError as error:
+        what = str(error).partition("; ")[0]
+        raise TrainingError(
+            f"{what}, and the loss compares with the policy in it, which the run started from; put it back from a "
+            "copy, or start the run again"
+        ) from None
+
+
+def _go_back(run: Run, number: int, digest: str) -> None:
+    """Take the journal back to a checkpoint's update, or stop where it does not lead there."""
+    journal = run.journal
+    chain = journal.check_chain(number)
+    if not chain.leads_to(number, digest):
+        what = chain.fault or f"its update {number} is of another run"
+        raise TrainingError(
+            f"{run.folder}: the journal does not lead to checkpoint {number:04d} ({what}); "
+            f"{advise(run.checkpoints, chain)}"
+        )
+    found = journal.find_damage()
+    if found:
+        journal.write_anew(number)
+        _log.warning(
+            "%s: the journal was damaged after what the checkpoint needs (%s); its updates up to %d were written "
+            "anew, and the damaged file is kept beside it",
+            run.folder,
+            quote_line(found, limit=200),
+            number,
+        )
+    if run.config.algorithm.reads_history:
+        journal.history.check({task.id for task in run.tasks}, last=number)
+    journal.forget_after(number)

@@ -1,0 +1,213 @@
+"""Disks that are full or read-only: one sentence, nothing lost, and the run goes on once there is space."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise.cli.run_folders import write_config  # noqa: E402
+from groupwise.core.errors import FileError, TrainingError  # noqa: E402
+from groupwise.core.journal import Evaluated, Journal  # noqa: E402
+from groupwise.training.checkpoint import save_checkpoint  # noqa: E402
+from groupwise.training.loop import train  # noqa: E402
+from groupwise.training.run import open_run  # noqa: E402
+from tests.faults.damaged_runs import go_on, make_run, weights_of  # noqa: E402
+from tests.unit.cli.conftest import Run as Command  # noqa: E402
+from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
+from tests.unit.cli.run_files import small  # noqa: E402
+from tests.unit.training.learners import learner, tiny  # noqa: E402
+from tests.unit.training.runs import small_config  # noqa: E402
+
+NOBODY = 65534
+
+
+@contextmanager
+def no_space(allowed: int = 0) -> Iterator[None]:
+    """No file may become longer than so many bytes: what writes gets an error, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (allowed, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_tokenizer_that_cannot_be_written_leaves_the_earlier_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = tiny()
+    made = learner(model)
+    save_checkpoint(tmp_path, 1, made, tokenizer, {})
+    monkeypatch.setattr(made.model, "save_pretrained", lambda folder: None)  # so that the tokenizer is the first
+    with no_space(), pytest.raises(TrainingError) as caught:
+        save_checkpoint(tmp_path, 2, made, tokenizer, {})
+    assert str(caught.value).startswith(f"checkpoint {tmp_path / '0002'} could not be written (")
+    assert str(caught.value).endswith("; the earlier ones are untouched. Free some space, then go on with --resume")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0001", "latest"]
+
+
+@pytest.mark.parametrize("how", ["full", "limit"])
+def test_an_evaluation_that_cannot_be_written_is_a_sentence_and_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    whole = make_run(tmp_path / "whole", updates=2)
+    run = open_run(small_config(updates=2), tmp_path / "run")
+    write, database = run.journal.write_evaluation, run.journal._database
+
+    def write_on_a_full_disk(attempts: Sequence[Evaluated]) -> None:
+        if run.journal.last() < 2:
+            write(attempts)
+        elif how == "limit":
+            with no_space(1):
+                write(attempts)
+        else:
+            pages = database.execute("PRAGMA page_count").fetchone()[0]
+            database.execute(f"PRAGMA max_page_count = {pages}")
+            write([replace(each, seed=seed) for each in attempts for seed in range(500)])  # which need further pages
+
+    monkeypatch.setattr(run.journal, "write_evaluation", write_on_a_full_disk)
+    with pytest.raises(FileError) as caught:
+        train(run)
+    reason = "database or disk is full" if how == "full" else "disk I/O error"
+    assert str(caught.value) == (
+        f"{tmp_path / 'run' / 'journal.sqlite'}: the evaluation could not be written ({reason}); what was there is "
+        "untouched. Free some space, see that the folder may be written, or end whoever else writes there, then go on "
+        "with --resume"
+    )
+    run.journal.close()
+    again = go_on(tmp_path / "run", updates=2)
+    assert weights_of(again) == weights_of(whole)
+    with Journal(tmp_path / "whole" / "journal.sqlite") as journal:
+        assert again.journal.evaluations() == journal.evaluations()
+
+
+def test_an_update_and_what_is_forgotten_are_a_sentence_too(tmp_path: Path) -> None:
+    make_run(tmp_path, updates=2)
+    run = open_run(small_config(updates=3), tmp_path)
+    with no_space(1), pytest.raises(FileError, match=r"what came after update 1 could not be written \("):
+        run.journal.forget_after(1)
+    assert run.journal.numbers() == [1, 2]
+    assert run.journal.check_chain().fault is None
+
+
+def test_settings_that_cannot_be_written_leave_those_that_were_there(tmp_path: Path) -> None:
+    write_config(small_config(), tmp_path)
+    before = (tmp_path / "config.toml").read_bytes()
+    with no_space(10), pytest.raises(FileError) as caught:
+        write_config(small_config(updates=9), tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path / 'config.toml'} could not be written (File too large); free some space, or give another folder"
+    )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"config.toml": before}
+
+
+@pytest.mark.parametrize("command", ["train", "warmup"])
+def test_a_command_on_a_full_disk_says_so_and_leaves_nothing(
+    groupwise: Command,  # noqa: F811
+    tmp_path: Path,
+    command: str,
+) -> None:
+    small(tmp_path)
+    with no_space(5):
+        ran = groupwise(command, "small.toml", "--out", "run")
+    assert ran.status == 2
+    assert ran.err.startswith("error: ")
+    assert "cannot be written (No space left on device); give a folder" in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
+
+
+@contextmanager
+def read_only(source: Path) -> Iterator[Path]:
+    """A copy of a folder that this process may not write in; as somebody else where it may do anything."""
+    with tempfile.TemporaryDirectory() as parent:
+        copy = Path(shutil.copytree(source, Path(parent) / source.name))
+        for path in (copy, *copy.rglob("*")):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        Path(parent).chmod(0o755)
+        is_root = os.geteuid() == 0
+        if is_root:
+            os.seteuid(NOBODY)
+        try:
+            yield copy
+        finally:
+            if is_root:
+                os.seteuid(0)
+            for path in (copy, *copy.rglob("*")):
+                path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--resume", "{}/run", "--set", "training.updates=3"),
+        ("train", "{}/small.toml", "--out", "{}/new"),
+        ("evaluate", "{}/run"),
+        ("warmup", "{}/small.toml", "--out", "{}/warm"),
+    ],
+    ids=["resume", "train", "evaluate", "warmup"],
+)
+def test_a_read_only_folder_is_a_sentence(
+    groupwise: Command,  # noqa: F811
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+) -> None:
+    (tmp_path / "there").mkdir()
+    assert groupwise("train", f"there/{small(tmp_path / 'there')}", "--out", "there/run").status == 0
+    with read_only(tmp_path / "there") as there:
+        ran = groupwise(*(each.format(there) for each in arguments))
+    assert ran.status == 2
+    assert ran.err.splitlines()[-1].startswith(f"error: {there}/")
+    assert "cannot be written (Permission denied); give a folder that you may write to, on a disk with space" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_read_only_folder_can_be_evaluated_without_keeping_it(groupwise: Command, tmp_path: Path) -> None:  # noqa: F811
+    assert groupwise("train", small(tmp_path), "--out", "run").status == 0
+    with read_only(tmp_path / "run") as run:
+        ran = groupwise("evaluate", str(run), "--dry")
+    assert ran.status == 0, ran.err
+
+
+@contextmanager
+def small_disk(folder: Path, kilobytes: int) -> Iterator[None]:
+    """A disk of a size, where this process may mount one."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(folder)]
+    with suppress(FileNotFoundError):
+        if subprocess.run(mount, capture_output=True, check=False).returncode == 0:
+            try:
+                yield
+            finally:
+                subprocess.run(["umount", "-l", str(folder)], check=True)
+            return
+    pytest.skip("no right to mount a file system")
+
+
+@pytest.mark.parametrize("kilobytes", [4, 40, 100, 160, 200, 260, 320])
+def test_a_disk_that_fills_up_stops_the_run_with_a_sentence_and_more_space_lets_it_go_on(
+    groupwise: Command,  # noqa: F811
+    tmp_path: Path,
+    kilobytes: int,
+) -> None:
+    small(tmp_path)
+    with small_disk(tmp_path / "disk", kilobytes):
+        ran = groupwise("train", "small.toml", "--out", "disk/run")
+        assert ran.status == 2, "it fits"
+        assert ran.err.splitlines()[-1].startswith("error: ")
+        assert "Traceback" not in ran.err
+        subprocess.run(["mount", "-o", "remount,size=9m", str(tmp_path / "disk")], check=True)
+        ran = groupwise("train", "small.toml", "--out", "disk/run", "--resume")
+        assert ran.status == 0, ran.err
+        assert groupwise("report", "disk/run").status == 0

@@ -1,0 +1,252 @@
+"""Secrets reach no config, journal, report, screen, log or tracker; a run file names them instead of holding them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from groupwise import ConfigError
+from groupwise.cli.run_folders import write_config
+from groupwise.core.journal import Journal, Update
+from groupwise.core.parts import Part
+from groupwise.core.records import StopReason, Task, Trajectory
+from groupwise.core.secrets import check_no_secret, redact, redact_all, resolve
+from groupwise.envs import Openenv
+from groupwise.recipes.run_file import decode_run, load_run
+from groupwise.reports.run.page import render
+from groupwise.reports.run.run_folder import RunFolder
+from groupwise.training.trackers import tracked
+from tests.unit.cli.conftest import Run, groupwise
+from tests.unit.cli.run_files import SMALL
+from tests.unit.reports.run_folders import write_run
+
+__all__ = ["groupwise"]
+
+SECRET = "9d2f1c7a55e0b3aa41"
+URL = f"https://agent:{SECRET}@example.org/api?access_token={SECRET}&page=2"
+HIDDEN = "https://***@example.org/api?access_token=***&page=2"
+
+
+@pytest.fixture(autouse=True)
+def _secret_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXAMPLE_API_KEY", SECRET)
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        (f"refused: {SECRET}!", "refused: ***!"),
+        (URL, HIDDEN),
+        ("https://token1234@example.org", "https://***@example.org"),
+        ("wss://example.org/ws?api_key=abc&x=1", "wss://example.org/ws?api_key=***&x=1"),
+        ("GET /?x=1&token=abc#there", "GET /?x=1&token=***#there"),
+        ("Authorization: Bearer abc.def-ghi", "Authorization: Bearer ***"),
+        ("{'authorization': 'Basic dXNlcjpwYXNz', 'n': 1}", "{'authorization': 'Basic ***', 'n': 1}"),
+        ("x-api-key: 12345678", "x-api-key: ***"),
+        ("key hf_abcdefghijklmnopqrstuvwx failed", "key *** failed"),
+        ("sk-proj-abcdefghijklmnopqrstuvwx", "***"),
+        ("mail me@example.org, max_tokens=5, bearer of news", "mail me@example.org, max_tokens=5, bearer of news"),
+        ("http://127.0.0.1:8000/ws?seed=3&split=test", "http://127.0.0.1:8000/ws?seed=3&split=test"),
+    ],
+)
+def test_secrets_are_hidden_and_nothing_else(text: str, hidden: str) -> None:
+    assert redact(text) == hidden
+
+
+@pytest.mark.parametrize(
+    ("name", "is_secret"),
+    [
+        ("WANDB_API_KEY", True),
+        ("HF_TOKEN", True),
+        ("AWS_SECRET_ACCESS_KEY", True),
+        ("db_password", True),
+        ("SERVICE_CREDENTIALS", True),
+        ("TOKENIZERS_PARALLELISM", False),
+        ("KEYBOARD", False),
+        ("HOME", False),
+    ],
+)
+def test_a_variable_is_secret_by_its_name(name: str, is_secret: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "a-value-of-its-own")
+    assert (redact("a-value-of-its-own") == "***") is is_secret
+
+
+def test_a_short_value_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUM_KEYS", "5")
+    assert redact("5 apples") == "5 apples"
+
+
+@pytest.mark.parametrize("piece", ["://", "?token", "&api_key=", "authorization: ", "bearer ", "sk-", "x" * 9, "@:/"])
+def test_hiding_takes_time_in_proportion(piece: str) -> None:
+    began = time.monotonic()
+    redact(piece * (10**6 // len(piece)))
+    assert time.monotonic() - began < 5
+
+
+# run files
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"env": {"url": "https://me:word@example.org"}},
+        {"env": {"url": "https://example.org/?token=abc"}},
+        {"env": {"reset_rest": {"api_key": "abc"}}},
+        {"env": {"kwargs": {"hf_token": "abc"}}},
+        {"env": {"kwargs": {"token": "5f0c1b2a99d84e37"}}},
+        {"trackers": [{"kind": "mlflow", "uri": "https://abc@example.org"}]},
+        {"env": {"about": f"use {SECRET}"}},
+        {"env": {"headers": {"x": "Authorization: Bearer abcdef"}}},
+    ],
+    ids=str,
+)
+def test_a_run_file_that_holds_a_secret_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="holds a secret, which would be kept in the run's folder") as raised:
+        decode_run({"algorithm": {"recipe": "grpo"}} | settings)
+    assert SECRET not in str(raised.value)
+    assert "${NAME}" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"url": "https://${USER}:${WORD}@example.org?token=${TOKEN}"},
+        {"url": "https://me:${WORD}@example.org"},
+        {"reset_rest": {"api_key": "${KEY}"}},
+        {"key_field": "state", "token_budget": "4096", "max_tokens": 8, "password": ""},
+        {"end_token": "</s>", "token": "O", "secret": "elephant"},
+    ],
+    ids=str,
+)
+def test_a_run_file_may_name_one(settings: dict[str, Any]) -> None:
+    check_no_secret({"env": settings})
+
+
+def test_every_example_is_without_a_secret() -> None:
+    for path in sorted((Path(__file__).parents[2] / "examples").glob("*.toml")):
+        load_run(path)
+
+
+def test_an_override_with_a_secret_is_refused_and_not_repeated(groupwise: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(SMALL)
+    ran = groupwise("train", "run.toml", "--set", f"env.url={URL}")
+    assert ran.status == 2
+    assert "holds a secret" in ran.err
+    assert SECRET not in ran.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_reference_is_looked_up_where_it_is_used_and_kept_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACE", "127.0.0.1:9")
+    part = Openenv(url="http://${PLACE}", world="w", reset_rest={"api_key": "${EXAMPLE_API_KEY}"}, timeout=1.0)
+    assert part.config()["url"] == "http://${PLACE}"
+    task = part.panel("train")[0]
+    assert SECRET not in json.dumps(dict(task.payload))
+    assert resolve(part.reset_rest) == {"api_key": SECRET}
+    pytest.importorskip("websockets")
+    with pytest.raises(Exception, match=r"openenv http://\$\{PLACE\}: there is no session to be had"):
+        part.open(task)
+    with pytest.raises(ConfigError, match="the environment variable MISSING is not set"):
+        resolve({"a": ["${MISSING}"]})
+
+
+def test_what_is_sent_to_a_server_holds_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    from groupwise.envs import openenv_client
+
+    sent: list[Mapping[str, Any]] = []
+
+    class Session:
+        def __init__(self, url: str, *, timeout: float) -> None:
+            self.close = lambda: None
+
+        def ask(self, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
+            sent.append(content)
+            return {"observation": {"text": "here"}, "done": kind == "step", "reward": 1.0}
+
+    monkeypatch.setattr(openenv_client, "Session", Session)
+    key = {"api_key": "${EXAMPLE_API_KEY}"}
+    part = Openenv(url="http://127.0.0.1:9", world="w", reset_rest=key, action_rest=key)
+    part.open(part.panel("train")[0]).act("go")
+    assert [content["api_key"] for content in sent] == [SECRET, SECRET]
+
+
+# sinks
+
+
+def test_the_error_of_an_attempt_goes_into_the_journal_without_it(tmp_path: Path) -> None:
+    from groupwise.rollout import collect
+
+    live = collect._Live(
+        collect.Attempt(task=Task(id="t"), number=0, seed=0), None, (), stop=StopReason.ERROR, error=f"at {URL}"
+    )  # type: ignore[arg-type]
+    fault = collect._trajectory(live)
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        journal.write(Update(number=1, version=1, metrics={}, faults=[fault]))
+        assert [each["error"] for each in journal.faults(1)] == [f"at {HIDDEN}"]
+    assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_a_report_and_a_screen_hide_what_an_older_journal_holds(tmp_path: Path, groupwise: Run) -> None:
+    folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=2, note=URL)
+    fault = Trajectory(id="t/9", task=Task(id="t"), attempt=9, steps=(), stop=StopReason.ERROR, error=f"at {URL}")
+    with Journal(folder / "journal.sqlite") as journal:
+        journal.write(Update(number=2, version=2, metrics={}, faults=[fault]))
+    with RunFolder(folder) as run:
+        page = render(run, method="m")
+    assert SECRET not in page
+    assert "https://***@example.org" in page
+    for more in ((), ("--json",)):
+        ran = groupwise("inspect", "run", "--update", "2", *more)
+        assert SECRET not in ran.out + ran.err
+        assert HIDDEN in ran.out.replace("\n", "")
+
+
+def test_errors_warnings_and_logs_hide_it(groupwise: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    ran = groupwise("inspect", f"run-{SECRET}")
+    assert SECRET not in ran.err
+    assert "run-***" in ran.err
+    logger = logging.getLogger("somebody.else")
+    handler = logging.StreamHandler(sys.stderr)
+    logger.addHandler(handler)
+    logger.error("cannot reach %s", URL)
+    logger.removeHandler(handler)
+    assert HIDDEN in capsys.readouterr().err
+
+
+class Listener(Part, slot="tracker"):
+    """Keeps what it is told."""
+
+    @property
+    def package(self) -> str:
+        return ""
+
+    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> Any:
+        heard.append(config)
+        return SimpleNamespace(run_id="r", log=lambda number, metrics: None, finish=lambda: None)
+
+
+heard: list[Mapping[str, Any]] = []
+
+
+def test_a_tracker_is_told_settings_without_secrets(tmp_path: Path) -> None:
+    with tracked([Listener()], {"env": {"url": URL}, "list": [URL, 3]}, tmp_path):
+        pass
+    assert heard == [{"env": {"url": HIDDEN}, "list": [HIDDEN, 3]}]
+    assert redact_all(("a", {"b": URL})) == ["a", {"b": HIDDEN}]
+
+
+def test_the_config_of_a_run_holds_the_name_only(tmp_path: Path) -> None:
+    env = {"kind": "openenv", "url": "https://me:${EXAMPLE_API_KEY}@example.org", "world": "w"}
+    config = decode_run({"algorithm": {"recipe": "grpo"}, "env": env, "model": {"kind": "tiny"}})
+    write_config(config, tmp_path)
+    written = (tmp_path / "config.toml").read_text()
+    assert 'url = "https://me:${EXAMPLE_API_KEY}@example.org"' in written
+    assert SECRET not in written

@@ -1,0 +1,48 @@
+"""What a run file asks for that goes against what it is made of, said before the run begins."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise import recipes
+from groupwise.rollout.memory import AnchoredWindow, Full, Memory, Window
+from groupwise.training.notices import deepest_history, notices, steps_shown
+from tests.unit.training.runs import small_config
+
+ENDING = "; the published method takes the same number for both (algorithm.depth, rollout.memory)"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "depth"), [("hgpo", 2), ("r3_hgpo", 2), ("gigpo", None), ("grpo", None), ("salt", None)]
+)
+def test_the_deepest_history_is_that_of_the_deepest_level(recipe: str, depth: int | None) -> None:
+    assert deepest_history(recipes.build(recipe)) == depth
+    assert deepest_history(recipes.hgpo(depth=4)) == 4
+
+
+def test_how_much_of_the_past_a_memory_shows() -> None:
+    assert steps_shown(Window(steps=0)) == (0, 0)
+    assert steps_shown(Window(steps=3)) == (3, 3)
+    assert steps_shown(Full())[1] is None
+    # Cut back by whole strides of 4: of 7 past steps 3 are shown, of 10 there are 6.
+    assert steps_shown(AnchoredWindow(low=2, high=6)) == (3, 6)
+
+
+@pytest.mark.parametrize(
+    ("memory", "told"),
+    [
+        (Window(steps=2), []),
+        (Window(steps=0), ["0 past steps"]),
+        (Window(steps=4), ["4 past steps"]),
+        (AnchoredWindow(low=2, high=6), ["3 to 6 past steps"]),
+        (Full(), ["all past steps"]),
+    ],
+)
+def test_a_depth_beside_another_memory_is_worth_a_line(memory: Memory, told: list[str]) -> None:
+    config = small_config(recipe="hgpo")
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"memory": memory})})
+    expected = [f"steps are compared by up to 2 earlier states, while prompts show {words}{ENDING}" for words in told]
+    assert notices(config) == expected
+    assert notices(small_config(recipe="gigpo")) == []
