@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from groupwise.envs.math_files import READERS
-from groupwise.envs.search_qa import read_tags
+from groupwise.envs.tagged import tagged_parts
 from groupwise.rollout.actions import Choice, Tagged
 
 PIECES = ("<action>", "</action>", "<think>", "</think>", "<ACTION>", "<", ">", "/", "a", " ", "\n", "İ")
@@ -21,7 +21,6 @@ TAGS = (
     "< answer >",
     "</answer>",
     "< / SEARCH >",
-    "<\u017fearch>",
     "<",
     "/",
     "search",
@@ -30,6 +29,11 @@ TAGS = (
     "x",
 )
 CHAT = ("Solve the following math problem", "\n", "\n\n", "Remember to put your answer", "x", " ")
+
+
+def first_part(text: str) -> tuple[str, str] | None:
+    """The search or the answer that a response says."""
+    return next(tagged_parts(text, "search", "answer"), None)
 
 
 def text_of(pieces: tuple[str, ...]) -> st.SearchStrategy[str]:
@@ -53,7 +57,12 @@ def test_actions_between_tags_are_those_that_the_published_expressions_find(text
 @given(text=text_of(TAGS))
 def test_searches_and_answers_are_those_that_the_expression_finds(text: str) -> None:
     read = re.search(r"<\s*(search|answer)\s*>(.*?)<\s*/\s*\1\s*>", text, re.DOTALL | re.IGNORECASE)
-    assert read_tags(text) == (("", "") if read is None else (read[1].lower(), read[2]))
+    assert first_part(text) == (None if read is None else (read[1].lower(), read[2]))
+
+
+def test_letters_that_count_as_others_without_case_are_no_fault() -> None:
+    assert first_part("<\u017fearch>amber</search>") == ("search", "amber")
+    assert first_part("<an\u017fwer>") is None
 
 
 @settings(max_examples=500)
@@ -90,9 +99,9 @@ def test_a_choice_may_have_zeros_before_it() -> None:
     [
         (lambda text: Tagged().read(text, stopped=True), "<action>"),
         (lambda text: Tagged().read(text, stopped=True), "<action></action><think>"),
-        (read_tags, "<search>"),
-        (read_tags, "<answer></search>"),
-        (read_tags, "< \t"),
+        (first_part, "<search>"),
+        (first_part, "<answer></search>"),
+        (first_part, "< \t"),
     ],
 )
 def test_a_response_that_repeats_its_tags_is_read_at_once(read: Callable[[str], object], piece: str) -> None:

@@ -20,7 +20,8 @@ def tagged_parts(text: str, *names: str) -> Iterator[tuple[str, str]]:
     >>> list(tagged_parts("<b>x <i>y</ i > z</b> <i>w</i>", "i"))
     [('i', 'y'), ('i', 'w')]
     """
-    tags = [(match[2].lower(), bool(match[1]), match.start(), match.end()) for match in _tags(names).finditer(text)]
+    # Folded, not only lowered: a pattern without case takes the long s of old prints for an s.
+    tags = [(match[2].casefold(), bool(match[1]), match.start(), match.end()) for match in _tags(names).finditer(text)]
     closing: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
     for name, closes, start, end in tags:
         if closes:
