@@ -20,7 +20,7 @@ from groupwise.core.records import Task
 from groupwise.envs import Bfcl, Countdown, Gem, Openenv, SearchQa, Storefront, Textarena
 from groupwise.envs.answers import Form, last_boxed, read_answer
 from groupwise.envs.bfcl_calls import MAX_CALLS, read_calls
-from groupwise.envs.evaluation_scan import evaluating_calls, refuse_evaluation
+from groupwise.envs.evaluation_scan import find_evaluation, refuse_evaluation
 from groupwise.envs.search_qa_score import exact_match, f1
 from groupwise.envs.tagged import tagged_parts
 
@@ -197,8 +197,25 @@ class TestScan:
         )
 
     def test_one_that_compiles_patterns_is_not(self, tmp_path: Path) -> None:
-        (tmp_path / "env.py").write_text("import re\nX = re.compile('x')\n")
-        assert evaluating_calls(tmp_path) == ()
+        (tmp_path / "env.py").write_text("import re, subprocess\nX = re.compile('x')\n")
+        assert find_evaluation(tmp_path) == ()
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "from builtins import eval as e\ne('1')",
+            "f = eval\nf('1')",
+            "import subprocess\nsubprocess.run('x', shell=True)",
+            "import subprocess as s\ns.call('x')",
+            "from subprocess import call\ncall('x')",
+            "import os\nos.system('x')",
+            "def broken(:",
+        ],
+    )
+    def test_no_other_way_of_saying_it_is_let_through(self, tmp_path: Path, code: str) -> None:
+        (tmp_path / "below").mkdir()
+        (tmp_path / "below" / "rules.py").write_text(code)
+        assert find_evaluation(tmp_path)
 
 
 OLD_TAGS = re.compile(r"<\s*(search|answer)\s*>(.*?)<\s*/\s*\1\s*>", re.DOTALL | re.IGNORECASE)

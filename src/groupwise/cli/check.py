@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +16,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts import name_of, part_class
 from groupwise.envs.checker import NUM_TASKS, RuleResult, check_environment
 from groupwise.integrations.rollouts import open_rollouts
+from groupwise.recipes.run_file import parse_value
 from groupwise.reports.faults import CHECKS, FaultTally
 
 VERDICTS = {"kept": ("ok", "green"), "broken": ("broken", "red"), "not tested": ("not tested", "dim")}
@@ -119,10 +119,7 @@ def _fields(settings: Sequence[str]) -> dict[str, Any]:
         name, equals, value = setting.partition("=")
         if not equals:
             raise ConfigError(f"--set {setting}: found no '='; write FIELD=VALUE")
-        try:
-            fields[name.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            fields[name.strip()] = value.strip()
+        fields[name.strip()] = parse_value(value.strip())
     return fields
 
 

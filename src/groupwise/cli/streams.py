@@ -9,7 +9,7 @@ import sys
 import traceback
 import warnings
 from types import TracebackType
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from groupwise.cli.screen import CANNOT_WRITE, errors, print_error
 from groupwise.core.safe_text import escape_controls
@@ -47,9 +47,16 @@ def finish_streams(status: int) -> NoReturn:
 class SafeLogRecord(logging.LogRecord):
     """A line of a log, ours or another package's, that says nothing to a terminal and gives no secret away."""
 
+    def __init__(self, *fields: Any, **options: Any) -> None:
+        super().__init__(*fields, **options)
+        if self.exc_info and self.exc_info[0]:  # a formatter takes the text that is there
+            self.exc_text = _show_safely("".join(traceback.format_exception(*self.exc_info)).rstrip())
+        if self.stack_info:
+            self.stack_info = _show_safely(self.stack_info)
+
     def getMessage(self) -> str:  # noqa: N802 - the name that logging calls
         """The line with its arguments."""
-        return escape_controls(redact(super().getMessage()))
+        return _show_safely(super().getMessage())
 
 
 def _open_if_closed(number: int, name: str, mode: str) -> None:
@@ -80,4 +87,8 @@ def _show_warning(
 
 def show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Show an error that nobody expected, as Python would, and safely."""
-    sys.stderr.write(escape_controls(redact("".join(traceback.format_exception(kind, error, trace)))))
+    sys.stderr.write(_show_safely("".join(traceback.format_exception(kind, error, trace))))
+
+
+def _show_safely(text: str) -> str:
+    return escape_controls(redact(text))

@@ -25,6 +25,7 @@ from groupwise.core.journal_file import (
     connect_to_read,
     decoding,
     find_damage,
+    name_cells,
     write_anew,
 )
 from groupwise.core.records import Trajectory
@@ -196,7 +197,8 @@ class Journal:
             return []
         names = ("task", "attempt", "stop", "steps", "error")
         rows = self._database.execute(f"SELECT {', '.join(names)} FROM faults WHERE number = ?", (number,))
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        with decoding(self._path):
+            return [name_cells(names, row) for row in rows]
 
     def write_evaluation(self, attempts: Sequence[Evaluated]) -> None:
         """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
@@ -220,7 +222,7 @@ class Journal:
         cursor = self._database.execute("SELECT * FROM evaluations ORDER BY number, split, seed, task, attempt")
         names = [column[0] for column in cursor.description]
         with decoding(self._path):
-            return [Evaluated(**dict(zip(names, row, strict=True))) for row in cursor]
+            return [Evaluated(**name_cells(names, row)) for row in cursor]
 
     def _has(self, table: str) -> bool:
         """Whether a journal that is only read was written when there was such a table."""
@@ -265,15 +267,16 @@ class Journal:
         """Every attempt of every update without its steps: ids, how it ended, outcome and success."""
         names = ("number", "task", "attempt", "stop", "outcome", "success", "origin", "error")
         rows = self._database.execute(f"SELECT {', '.join(names)} FROM trajectories ORDER BY number, task, attempt")
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        with decoding(self._path):
+            return [name_cells(names, row) for row in rows]
 
     def trajectories(self, number: int) -> Iterator[dict[str, Any]]:
         """What was sampled for an update: ids, outcome, the rows of its steps and their credit."""
         cursor = self._database.execute("SELECT * FROM trajectories WHERE number = ? ORDER BY task, attempt", (number,))
         names = [column[0] for column in cursor.description]
         for row in cursor:
-            found = dict(zip(names, row, strict=True))
             with decoding(self._path):
+                found = name_cells(names, row)
                 found["steps"], found["credit"] = unpack(found["steps"]), unpack(found["credit"])
             yield found
 

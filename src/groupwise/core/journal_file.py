@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -52,6 +52,18 @@ BY_UPDATE = ("updates", "metrics", "trajectories", "faults", "evaluations", "his
 """The tables whose rows belong to an update."""
 ADDED = (("evaluations", "tokens", "INTEGER"), ("trajectories", "parent", "TEXT"), ("updates", "digest", "TEXT"))
 """Columns that a journal may lack which was written before there were any; they stand last in their tables."""
+_MAYBE_TEXT, _NUMBER, _MAYBE_NUMBER = (str, type(None)), (int, float), (int, float, type(None))
+CELLS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("number", "attempt", "seed"), int),
+    **dict.fromkeys(("task", "stop", "origin", "split", "panel", "tags"), str),
+    **dict.fromkeys(("error", "parent"), _MAYBE_TEXT),
+    "outcome": _NUMBER,
+    "success": _MAYBE_NUMBER,
+    "tokens": (int, type(None)),
+    "steps": (bytes, int),  # the steps of an attempt, or how many there were
+    "credit": bytes,
+}
+"""What the columns hold that reports read, whichever table they stand in."""
 UNREADABLE = {
     sqlite3.SQLITE_ERROR,  # among others: a table or a column that is not there, text that is not UTF-8
     sqlite3.SQLITE_CORRUPT,
@@ -122,6 +134,18 @@ def decoding(path: Path) -> Iterator[None]:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise _damaged(path, error) from None
+
+
+def name_cells(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
+    """A row by the names of its columns; TypeError where a cell holds what its column never does.
+
+    SQLite keeps any value in any column, so that a damaged or forged journal may hold text where a number belongs.
+    """
+    cells = dict(zip(names, row, strict=True))
+    for name, value in cells.items():
+        if not isinstance(value, CELLS[name]):
+            raise TypeError(f"the column {name} holds {value!r}")
+    return cells
 
 
 def _damaged(path: Path, error: Exception) -> FileError:

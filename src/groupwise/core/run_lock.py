@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import socket
+import stat
 import sys
 import weakref
 from collections.abc import Iterator
@@ -139,8 +140,11 @@ def _empty(folder: Path) -> None:
 def _lock(path: Path) -> int:
     """The descriptor of the locked file; it closes when another program is started."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # A link would lead out of the folder, and whoever sent it would have another file written over.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, f"{path.name} is no plain file")
             _flock(descriptor, path)
         except BaseException:
             os.close(descriptor)

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import re
 
+from groupwise.core.secrets import redact
+
 MAX_QUOTED_CHARACTERS = 500
 """Of somebody else's text in a message of ours: enough to recognise it, too little to fill a screen or a journal."""
+
+MAX_SEARCHED_CHARACTERS = 8 * MAX_QUOTED_CHARACTERS
+"""Of somebody else's text that is searched for secrets before it is cut."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # C0 without tab and newline, delete and C1, line and paragraph separators, marks that set or change the direction of
@@ -61,7 +66,8 @@ def quote_error(error: BaseException) -> str:
         said = str(error)
     except Exception:  # somebody else's __str__
         said = "its message cannot be shown"
-    return quote_line(f"{type(error).__name__}: {said}")
+    # Secrets first: half of one, cut off, would no longer be known for what it is.
+    return quote_line(redact(f"{type(error).__name__}: {said[:MAX_SEARCHED_CHARACTERS]}"))
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -57,10 +57,15 @@ class Gymnasium(Part, slot="env"):
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Steps before an attempt is truncated."""
 
+    @property
+    def names_module(self) -> bool:
+        """Whether it is of a module that a field names: Gymnasium imports what stands before a colon."""
+        named = (self.id, *(value for value in self.kwargs.values() if isinstance(value, str)))
+        return any(":" in name for name in named)
+
     @model_validator(mode="after")
     def _names_no_module_where_only_read(self) -> Gymnasium:
-        named = (self.id, *(value for value in self.kwargs.values() if isinstance(value, str)))
-        if any(":" in name for name in named) and not may_run():  # Gymnasium imports the module before the colon
+        if self.names_module and not may_run():
             raise ValueError(f"the environment {self.id!r} is of a module that the id names, {WITHOUT_TRUST}")
         return self
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar, TypeVarTuple
 
 from groupwise.core.records import StopReason, Task
-from groupwise.core.safe_text import quote_error, quote_line
+from groupwise.core.safe_text import MAX_SEARCHED_CHARACTERS, quote_error, quote_line
+from groupwise.core.secrets import redact
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Observation, Outcome
 from groupwise.envs.plain_records import plain_advice, plain_observation, plain_outcome
 
@@ -32,7 +33,7 @@ class Fault:
     """What happened, in one line of at most 500 characters."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "message", quote_line(self.message))
+        object.__setattr__(self, "message", quote_line(redact(self.message[:MAX_SEARCHED_CHARACTERS])))
 
 
 @dataclass(frozen=True)

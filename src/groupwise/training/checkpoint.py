@@ -78,6 +78,9 @@ def load_checkpoint(path: Path, learner: Learner) -> dict[str, Any]:
     """
     state = read_state(path)
     try:
+        unknown = sorted(set(_weight_files(path)) - state["files"].keys())
+        if unknown:  # a file that was added would be taken for the weights
+            raise ValueError(f"{unknown[0]} was not written with it")
         weights, tensors = _stored_weights(path), load_file(path / OPTIMISER)
     except UNREADABLE as error:
         raise damaged(path, str(error)) from error

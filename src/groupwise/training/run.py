@@ -90,6 +90,23 @@ def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: t
         torch.set_num_threads(config.threads)
     _check_journal(folder)
     host = _open_host(config)
+    try:
+        return _open_in(host, config, folder, lock, model_and_tokenizer, loss, device)
+    except BaseException:
+        host.shutdown()
+        raise
+
+
+def _open_in(
+    host: Host,
+    config: RunConfig,
+    folder: Path,
+    lock: RunLock,
+    model_and_tokenizer: tuple[Any, Any] | None,
+    loss: Loss,
+    device: torch.device,
+) -> Run:
+    """The run with an open host."""
     tasks = _check_tasks(config, host)
     panels = check_panels(config)
     seed = seed_of(config.seed, "model")

@@ -174,5 +174,6 @@ class RunConfig(Part):
 
 
 def is_ours(env: object) -> bool:
-    """Whether an environment comes with groupwise: its kind stands in the catalogue."""
-    return isinstance(env, Part) and type(env) in catalogue("env").values()
+    """Whether an environment comes with groupwise: its kind stands in the catalogue, and its fields name no module."""
+    is_known = isinstance(env, Part) and type(env) in catalogue("env").values()
+    return is_known and not getattr(env, "names_module", False)

@@ -206,7 +206,6 @@ TAKEN = frozenset((*KEYS, FIRST_OBSERVATION, "cls"))
 REQUIRED = ("task", "attempt", "index", "reward")
 ONE_PER_TOKEN = ("logp_behaviour", "entropy")
 
-_SCORES = ("reward", "outcome")
 _ACCEPTS = {name: key.accepts for name, key in KEYS.items()}
 _ACCEPTS_OUTSIDE = _ACCEPTS | {"state": _may_be_state, "next_state": _may_be_state}
 

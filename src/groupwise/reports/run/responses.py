@@ -13,10 +13,11 @@ def response_decoder(folder: Path) -> Callable[[Sequence[int]], str] | None:
     checkpoints = folder / "checkpoints"
     try:
         latest = (checkpoints / "latest").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):  # a page is worth showing without it; `train --resume` says what is wrong
+        path = checkpoints / Path(latest).name / "tokenizer.json"
+        is_there = path.is_file()
+    except (OSError, ValueError):  # a page is worth showing without it; `train --resume` says what is wrong
         return None
-    path = checkpoints / Path(latest).name / "tokenizer.json"
-    if not path.is_file() or importlib.util.find_spec("tokenizers") is None:
+    if not is_there or importlib.util.find_spec("tokenizers") is None:
         return None
     from tokenizers import Tokenizer
 

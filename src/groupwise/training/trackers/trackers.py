@@ -56,7 +56,7 @@ class Trackers(Watcher):
 
     def __init__(self, trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path) -> None:
         self._path = folder / BOOKMARKS
-        self._marks: dict[str, dict[str, Any]] = json.loads(self._path.read_text()) if self._path.exists() else {}
+        self._marks = _read_bookmarks(self._path)
         self._live: dict[str, LiveTracker] = {}
         for tracker in trackers:
             kind = _kind(tracker)
@@ -116,3 +116,17 @@ class Trackers(Watcher):
 def _kind(tracker: Tracker) -> str:
     assert isinstance(tracker, Part), "a tracker is a part"
     return kind_of(type(tracker))
+
+
+def _read_bookmarks(path: Path) -> dict[str, dict[str, Any]]:
+    """What each tracker was told before; nothing where that cannot be read, and a warning."""
+    try:
+        marks: Any = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        marks = None
+    if isinstance(marks, dict) and all(isinstance(mark, dict) for mark in marks.values()):
+        return marks
+    warnings.warn(f"{path} cannot be read; trackers begin anew, and may be told some updates twice", stacklevel=2)
+    return {}
