@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from groupwise.cli.screen import file_progress, output, print_json
 from groupwise.cli.trust import start
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import name_of, part_class
+from groupwise.core.text_files import parse_value
 from groupwise.envs.checker import NUM_TASKS, RuleResult, check_environment
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.faults import CHECKS, FaultTally
@@ -119,10 +119,7 @@ def _fields(settings: Sequence[str]) -> dict[str, Any]:
         name, equals, value = setting.partition("=")
         if not equals:
             raise ConfigError(f"--set {setting}: found no '='; write FIELD=VALUE")
-        try:
-            fields[name.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            fields[name.strip()] = value.strip()
+        fields[name.strip()] = parse_value(value.strip())
     return fields
 
 

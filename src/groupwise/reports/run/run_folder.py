@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +12,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
 from groupwise.core.parts import Slot, check_may_open
+from groupwise.core.text_files import parse_toml, read_text_file
 from groupwise.core.trust import WITHOUT_TRUST
 from groupwise.envs.environment import EnvironmentPart
 
@@ -137,15 +137,15 @@ def _instead(path: Path) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text_file(path)
     except FileNotFoundError:
         return ""
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise FileError(f"{path}: cannot be read ({error}); {GIVE}") from None
 
 
 def _decode(path: Path, text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return parse_toml(text)
+    except ValueError as error:
         raise FileError(f"{path}: not valid TOML: {error}; {GIVE}") from None
