@@ -8,12 +8,16 @@ from random import Random
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from groupwise.cli.main import app
 from groupwise.core.errors import ConfigError, FileError, GroupwiseError
-from groupwise.core.text_files import MAX_TEXT_BYTES, read_text_file
+from groupwise.core.journal import Journal
+from groupwise.core.text_files import MAX_TEXT_BYTES, parse_value, read_text_file
 from groupwise.envs.identity import Identity
 from groupwise.envs.panel_file import PanelFile
-from groupwise.recipes.run_file import decode_run, load_algorithm, load_run, parse_value
+from groupwise.recipes.run_file import decode_run, load_algorithm, load_run
+from groupwise.reports.run.run_folder import RunFolder
 from groupwise.rollout.reflection import Reflection
 from tests.faults.mutations import mutate_toml
 
@@ -109,6 +113,37 @@ def test_overrides_that_cannot_be_meant(override: str) -> None:
     content = {"seed": 0, "algorithm": {"recipe": "grpo"}, "env": {"kind": "identity"}, "model": {"kind": "tiny"}}
     with pytest.raises(ConfigError):
         decode_run(content, overrides=[override])
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("env = 5\n", "`env` is a int; give the section [env] a `kind`"),
+        ("[[env]]\n", "`env` is a list; give the section [env] a `kind`"),
+        ("seed = " + "9" * 5000, "not valid TOML: a number in it has more than 100 digits"),
+        ("seed = " + "[" * 5000, "not valid TOML: its lists and tables are nested too deep"),
+    ],
+)
+def test_run_files_whose_panels_are_asked_for(tmp_path: Path, content: str, expected: str) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(content)
+    result = CliRunner().invoke(app, ["panel", str(path)])
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception) == f"{path}: {expected}"
+
+
+@pytest.mark.parametrize("content", ["seed = " + "9" * 5000, "seed = " + "[" * 5000, "#" * (MAX_TEXT_BYTES + 1)])
+def test_the_settings_of_a_run_folder(tmp_path: Path, content: str) -> None:
+    Journal(tmp_path / "journal.sqlite").close()
+    (tmp_path / "config.toml").write_text(content)
+    with pytest.raises(FileError) as caught:
+        RunFolder(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / 'config.toml'}: ")
+
+
+def test_settings_of_an_environment_that_is_checked() -> None:
+    result = CliRunner().invoke(app, ["check", "env", "identity", "--set", "length=" + "9" * 5000])
+    assert isinstance(result.exception, ConfigError)
 
 
 @pytest.mark.parametrize(

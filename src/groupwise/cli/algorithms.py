@@ -8,6 +8,7 @@ from typing import Any
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import Part, part_class
+from groupwise.core.text_files import parse_value
 from groupwise.recipes import build
 
 
@@ -28,8 +29,6 @@ def part_named(slot: str, text: str) -> Part:
 
 
 def _name_and_options(text: str) -> tuple[str, dict[str, Any]]:
-    from groupwise.recipes.run_file import parse_value
-
     name, _, options = text.partition(":")
     given: dict[str, Any] = {}
     for option in filter(None, options.split(",")):

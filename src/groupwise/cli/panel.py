@@ -17,10 +17,9 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.journal import Journal
 from groupwise.core.parts import Part, Slot, check_may_open, name_of, part_class
 from groupwise.core.records import Task
-from groupwise.core.text_files import parse_toml, read_text_file
+from groupwise.core.text_files import parse_toml, parse_value, read_text_file
 from groupwise.envs.panel import SPLITS, choose_split, panel_hash
 from groupwise.envs.panel_file import PanelFile, check_evaluated, panels_of
-from groupwise.recipes.run_file import parse_value
 
 SHOWN = 16
 """Digits of a hash that are shown; files and JSON have all 64."""
@@ -96,10 +95,16 @@ def _of_run(path: Path, settings: Sequence[str]) -> Part:
         section = parse_toml(read_text_file(path)).get("env")
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; give a run file, or the folder of a run") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}); give a run file, or the folder of a run"
+        ) from None
+    except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
     if section is None:
         raise ConfigError(f"{path}: section [env] is missing; give it a `kind`")
+    if not isinstance(section, str | dict):
+        raise ConfigError(f"{path}: `env` is a {type(section).__name__}; give the section [env] a `kind`")
     try:
         given = {"kind": section} if isinstance(section, str) else section
         return Slot("env").fill({**given, **_fields(settings)})

@@ -57,6 +57,15 @@ def parse_toml(text: str) -> dict[str, Any]:
     return content
 
 
+def parse_value(text: str) -> Any:
+    """A value as TOML writes it; bare words are text, as in `scale=none`."""
+    try:
+        content = parse_toml(f"value = {text}")
+    except ValueError:
+        return text
+    return content["value"] if len(content) == 1 else text  # a line break would begin another setting
+
+
 def _check_size(content: dict[str, Any]) -> None:
     """Refuse what is nested deeper than any setting, and integers that no message could print."""
     level: list[Any] = [content]

@@ -123,10 +123,12 @@ def read_game(content: bytes, where: str) -> Game:
 def _fields(content: bytes, where: str) -> dict[str, Any]:
     try:
         fields = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{where}: not a game file ({error}){WANTED}") from None
+    if not isinstance(fields, dict):
+        raise RecordError(f"{where}: not a game file, it holds a {type(fields).__name__}{WANTED}")
     missing = [name for name in ("pddl_domain", "grammar", "pddl_problem", "walkthrough") if name not in fields]
-    if not isinstance(fields, dict) or missing:
+    if missing:
         raise RecordError(f"{where}: not a game file, it lacks {', '.join(missing)}{WANTED}")
     return fields
 

@@ -97,7 +97,7 @@ def _rows(file: Path) -> Iterator[tuple[str, Row]]:
             else:
                 content = json.loads(text)
                 rows = content if isinstance(content, list) else [content]
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FileError(f"{file}: not {file.suffix[1:].upper()}: {error}; fetch the file again") from None
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):

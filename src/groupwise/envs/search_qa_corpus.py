@@ -131,8 +131,9 @@ def _rows(text: str, where: str) -> list[tuple[int, Mapping[str, Any]]]:
             continue
         try:
             row = json.loads(content)
-        except json.JSONDecodeError as error:
-            raise FileError(f"{where}: line {line} is not JSON ({error.msg}); write one object a line") from None
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+            raise FileError(f"{where}: line {line} is not JSON ({reason}); write one object a line") from None
         if not isinstance(row, Mapping):
             raise FileError(f"{where}: line {line} is a {type(row).__name__}; write one object a line")
         found.append((line, row))

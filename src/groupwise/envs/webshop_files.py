@@ -167,7 +167,7 @@ def _read(folder: Path, name: str, kind: type) -> Any:
         raise ConfigError(f"webshop: {str(folder)!r} has no {name}; download it with WebShop's setup.sh")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: this is not JSON ({error}); download the file again") from None
     if not isinstance(content, kind):
         wanted = "a list" if kind is list else "an object"

@@ -40,7 +40,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.safe_text import quote_line
 from groupwise.core.secrets import check_no_secret
-from groupwise.core.text_files import MAX_KEY_PARTS, parse_toml, read_text_file
+from groupwise.core.text_files import MAX_KEY_PARTS, parse_toml, parse_value, read_text_file
 from groupwise.recipes.catalogue import build
 from groupwise.training.run_config import RunConfig
 
@@ -159,15 +159,6 @@ def _override(content: dict[str, Any], text: str) -> None:
         if not isinstance(content, dict):
             raise ConfigError(f"{quote_line(repr(section))} is a value, not a section")
     content[key] = parse_value(value)
-
-
-def parse_value(text: str) -> Any:
-    """A value as TOML writes it; bare words are text, as in `scale=none`."""
-    try:
-        content = parse_toml(f"value = {text}")
-    except ValueError:
-        return text
-    return content["value"] if len(content) == 1 else text  # a line break would begin another setting
 
 
 def _read(path: Path, wanted: str) -> dict[str, Any]:

@@ -97,6 +97,11 @@ def test_an_outcome_decides_where_there_is_one(tmp_path: Path) -> None:
             "task 't', attempt 0, step 0: token id 99999 is not among the model's {size}; the ids come from another "
             "tokenizer. Leave `prompt_ids` out of the file, and the prompts are put together from its text",
         ),
+        (
+            [row(0, 0, 1.0, prompt_ids=[1, -1], response_ids=[2])],
+            "task 't', attempt 0, step 0: token id -1 is not among the model's {size}; the ids come from another "
+            "tokenizer. Leave `prompt_ids` out of the file, and the prompts are put together from its text",
+        ),
     ],
 )
 def test_what_cannot_teach_is_told(tmp_path: Path, rows: list[dict[str, Any]], said: str) -> None:
