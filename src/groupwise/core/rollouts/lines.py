@@ -7,7 +7,6 @@ few kilobytes unfolds into, and only a file is read, never a pipe or a device th
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from groupwise.core.errors import FileError
 from groupwise.core.json_text import parse_json
@@ -119,9 +118,8 @@ class JsonLines:
             ) from error
 
     def _content(self, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
-        if not self.is_gzip:
-            return nullcontext(file)
-        return io.BufferedReader(gzip.GzipFile(fileobj=file), _BUFFER_BYTES)
+        # No larger buffer around gzip's own: of a stream that is cut off it would lose the lines before the cut.
+        return cast(AbstractContextManager[BinaryIO], gzip.open(file)) if self.is_gzip else nullcontext(file)
 
     def _too_long(self, number: int) -> FileError:
         return FileError(
