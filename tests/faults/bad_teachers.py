@@ -128,7 +128,8 @@ class UnrulyPanel(BadTeacher):
 
 
 class Forking(Part, slot="env"):
-    """Copies its process at the action "fork" and lets the copy return; at "linger" the copy waits a while first."""
+    """Copies its process at the action "fork" and lets the copy return; at "linger" the copy waits a while first.
+    At "close" it closes every file of its process, the one that leads to the run too."""
 
     max_steps: int = 50
 
@@ -165,6 +166,8 @@ class ForkingEnvironment:
             say_out_of_turn(rest.encode() + b"\n")
         if word == "shout":
             say_out_of_turn(b"x" * int(rest))
+        if word == "close":
+            os.closerange(3, 100)
         return Outcome(observation=self.observe(), reward=1.0)
 
 

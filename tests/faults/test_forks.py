@@ -60,6 +60,17 @@ def test_what_is_no_answer_to_the_call_is_not_heard(host: Workers, said: str) ->
     assert host.pids == before
 
 
+def test_closing_what_leads_to_the_run_costs_its_own_attempt_and_no_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with Workers(Forking(), num=1, timeout=5.0) as host:
+        host.open(dict(enumerate(Forking().panel("train"))))
+        found = host.act({0: "close", 1: "go"})
+        assert isinstance(found[0], Fault)
+        assert texts({1: found[1]}) == {1: "original 1"}
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_an_answer_without_end_costs_its_own_environment(host: Workers) -> None:
     host.open(dict(enumerate(Forking().panel("train"))))
     found: dict[int, Any] = dict(host.act({0: f"shout {2 * MAX_ANSWER_BYTES}", 1: "go"}))

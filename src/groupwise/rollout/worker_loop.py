@@ -45,7 +45,10 @@ def serve(descriptor: int) -> None:
 def _say(connection: socket.socket, owner: int, line: bytes) -> None:
     if os.getpid() != owner:  # a copy of the worker, which an environment forked and let return
         os._exit(1)
-    connection.sendall(line)
+    try:
+        connection.sendall(line)
+    except OSError:  # the run is gone, or an environment has closed what leads to it
+        os._exit(1)
 
 
 def _host(config: Mapping[str, Any], splits: Sequence[str]) -> InProcess | Fault:
