@@ -23,8 +23,8 @@ from groupwise.envs.verifier_frames import MAX_BYTES, Answer, Frames, read_reque
 
 MAX_MEMORY = 2 * 2**30
 """Address space of the process: an answer such as 9^9^9^9 must not take the machine's memory."""
-TIRED_AT = 2**30
-"""Bytes of memory; a process that ever took more is replaced after its answer."""
+MAX_PEAK_MEMORY = 2**30
+"""Bytes; a process that ever took more is replaced after its answer."""
 MAX_FAULT_CHARACTERS = 3000
 """Of what is wrong with a request: some list all the names that there are."""
 NOT_HELD = "could not give up its right to make system calls"
@@ -50,20 +50,22 @@ def serve(descriptor: int, judge: str, parent: int, *, apart: bool) -> None:
         frames.send(write_answer(0, Answer("failed", quote_line(f"{type(error).__name__}: {error}"))))
         return
     boundaries = confine(max_memory=MAX_MEMORY, filters_calls=not apart)
+    # Linux begins a new program's peak with that of the process that started it, and a trainer is large.
+    max_peak = max(MAX_PEAK_MEMORY, peak_memory())
     frames.send(write_answer(0, Answer("told", sorted(boundaries))))
     while True:
         try:
             frame = frames.receive()
         except EOFError:
             return
-        frames.send(_judge_apart(judged, frame, frames) if apart else answer_frame(judged, frame))
+        frames.send(_judge_apart(judged, frame, frames) if apart else answer_frame(judged, frame, max_peak=max_peak))
 
 
-def answer_frame(judge: Judge, frame: bytes) -> bytes:
-    """The answer to a request, as it is sent."""
+def answer_frame(judge: Judge, frame: bytes, *, max_peak: int) -> bytes:
+    """The answer to a request, as it is sent; it says that it is the last where the memory's peak is too high."""
     call, seconds, request = read_request(frame)
     kind, told, is_last = _verdict(judge, request, seconds)
-    is_last = is_last or peak_memory() > TIRED_AT
+    is_last = is_last or peak_memory() > max_peak
     try:
         return write_answer(call, Answer(kind, told, is_last))
     except (ValueError, TypeError, RecursionError):  # not a number, or nothing that JSON has
@@ -115,7 +117,7 @@ def _answer_as_child(judge: Judge, frame: bytes, frames: Frames, reader: int, wr
         frames.close()
         os.close(reader)
         if filter_calls():
-            said = answer_frame(judge, frame)
+            said = answer_frame(judge, frame, max_peak=sys.maxsize)  # it ends with this answer anyway
         else:
             said = write_answer(read_request(frame)[0], Answer("failed", NOT_HELD))
         os.write(writer, said)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -147,3 +149,16 @@ def test_after_a_fork_the_child_starts_its_own(judged: Verifier) -> None:
 def test_there_is_one_verifier_for_a_judge() -> None:
     assert verifier("a:b") is verifier("a:b")
     assert verifier("a:b") is not verifier("a:c")
+
+
+def test_a_large_process_keeps_its_verifier() -> None:
+    code = (
+        "import numpy; held = numpy.ones(3 * 2**26)\n"  # 1.5 GiB, of which Linux counts the peak to what it starts
+        "from groupwise.envs.verifier import Verifier\n"
+        f"from {__name__} import process_of\n"
+        f"asked = Verifier({f'{PLACE}:by_behaviour'!r})\n"
+        "first = process_of(asked)\n"
+        "assert process_of(asked) == first\n"
+    )
+    here = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=here)
