@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.core.errors import ConfigError, FileError, nearest
+from groupwise.core.journal_file import JOURNAL
 from groupwise.core.rollouts import RolloutsFile, Source
 from groupwise.core.rollouts.header import is_header
 from groupwise.core.rollouts.journal_source import JournalSource
@@ -16,7 +17,6 @@ from groupwise.integrations.verifiers_traces import VerifiersSource
 from groupwise.integrations.verl_agent import VerlAgentSource
 from groupwise.integrations.verl_generations import VerlGenerationsSource
 
-JOURNAL = "journal.sqlite"
 AUTO = "auto"
 GROUPWISE = "groupwise"
 
