@@ -100,7 +100,17 @@ class InProcess:
         environments = self._environments
         if not actions.keys() <= environments.keys():  # before any of them acts
             raise KeyError(min(actions.keys() - environments.keys()))
-        return self._let_go({number: _act(environments[number], text) for number, text in actions.items()})
+        answers: dict[int, Outcome | Fault] = {}
+        # As `guarded` does, but here: every step of every environment passes, and each further call is felt.
+        for number, text in actions.items():
+            try:
+                answers[number] = plain_outcome(environments[number].act(text))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                answers[number] = fault_of(error)
+                del environments[number]
+        return answers
 
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
         """Ask the experts of some environments what they would do next."""
@@ -128,19 +138,8 @@ class InProcess:
 
     def _let_go(self, answers: dict[int, Answer]) -> dict[int, Answer]:
         """Drop the environments whose answer is a fault."""
-        if Fault in map(type, answers.values()):
-            self.close([number for number, answer in answers.items() if isinstance(answer, Fault)])
+        self.close([number for number, answer in answers.items() if isinstance(answer, Fault)])
         return answers
-
-
-def _act(environment: Environment, action: str) -> Outcome | Fault:
-    # As `guarded` does, but here: every step of every environment passes, and each further call is felt.
-    try:
-        return plain_outcome(environment.act(action))
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return fault_of(error)
 
 
 def _advise(environment: Environment) -> str | NoExpert | None:
