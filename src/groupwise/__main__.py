@@ -1,0 +1,8 @@
+"""`python -m groupwise`: the command-line tool where its script is not on the path."""
+
+from __future__ import annotations
+
+from groupwise.cli.main import main
+
+if __name__ == "__main__":
+    main()
