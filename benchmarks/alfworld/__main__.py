@@ -21,6 +21,7 @@ pooled where the `settings` of their records are equal.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import shutil
@@ -74,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     if options.stage in ("start", "all"):
         make_start(options.model, unpacked_games(options.games), options.out, arm, skip_base=options.skip_base)
+        _give_memory_back()
     if options.stage in ("methods", "all"):
         if not start_checkpoint(options.out).is_dir():
             sys.exit(f"{options.out}: there is no start yet; run --stage start first")
@@ -84,6 +86,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = summarise(options.out, arm, name=name, command=command, commit=options.commit or _commit())
     print(sentences(found))
     report(options, found)
+
+
+def _give_memory_back() -> None:
+    """Leave the GPU to the methods: what the start keeps in this process is missing to the three beside it."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _commit() -> str:
