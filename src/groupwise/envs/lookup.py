@@ -101,7 +101,7 @@ class LookupEnvironment:
         if self._hops == 0:
             self._observation = self._observe("Nothing happens.")
             return self._progress.outcome(self._observation, success=False, valid=False)
-        if verb != "search" or action not in self._searches():
+        if verb != "search" or action not in (self._observation.admissible or ()):
             self._observation = self._observe("Nothing happens.")
             return self._progress.outcome(self._observation, valid=False)
         if rest not in self._found:
