@@ -15,7 +15,15 @@ from groupwise.advantages.scales import (
     MedianAbsoluteDeviation,
     NoScale,
 )
-from groupwise.advantages.signals import Centred, Column, EpisodeReturn, Penalised, ReturnToGo, StepReward
+from groupwise.advantages.signals import (
+    Centred,
+    Column,
+    EpisodeReturn,
+    Penalised,
+    PenalisedRefusals,
+    ReturnToGo,
+    StepReward,
+)
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts import Part
 
@@ -25,6 +33,7 @@ SIGNALS: dict[str, type[Part]] = {
     "step_reward": StepReward,
     "column": Column,
     "penalised": Penalised,
+    "penalised_refusals": PenalisedRefusals,
     "centred": Centred,
     "bounded": Bounded,
 }
@@ -78,6 +87,7 @@ __all__ = [
     "NoBaseline",
     "NoScale",
     "Penalised",
+    "PenalisedRefusals",
     "QuestionWeighted",
     "Relative",
     "ReturnToGo",

@@ -106,16 +106,16 @@ class TextarenaGame:
         state = self.inner.state
         errors = state.error_count
         ended, _ = self.inner.step(action if "[" in action else f"[{action}]")
-        valid = state.error_count <= errors and not state.game_info[0].get("invalid_move")
+        accepted = state.error_count <= errors and not state.game_info[0].get("invalid_move")
         said = self._read()
-        if valid:
+        if accepted:
             self._said |= {f"{action}: {said}"}
         if not ended:
-            return self._turn(said, valid=valid)
+            return self._turn(said, accepted=accepted)
         rewards, told = self.inner.close()
         reward, reason = float(rewards[0]), str(told[0].get("reason") or "")
         text = "\n".join(part for part in (said, reason) if part)
-        return self._turn(text, valid=valid, reward=reward, success=reward >= self._solved_at)
+        return self._turn(text, accepted=accepted, reward=reward, success=reward >= self._solved_at)
 
     def _read(self) -> str:
         """What the game said since it was last read; the prompt becomes the goal, the board is kept."""
