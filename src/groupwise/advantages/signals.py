@@ -83,7 +83,7 @@ class Penalised(Part, slot="signal"):
             raise RecordError(
                 f"the table has a column 'valid' and none called 'well_formed'; the penalty of {self.penalty:g} is on "
                 "malformed responses, and `valid` is false for actions that the environment refused too: record "
-                "'well_formed' and 'accepted', or set the penalty to 0 (`invalid_penalty=0`)"
+                "'well_formed' and 'accepted', or set the penalty to 0 (`hgpo:invalid_penalty=0`)"
             )
         return signal - self.penalty * ~table.column("well_formed")
 

@@ -39,7 +39,7 @@ class Textarena(PackageGames, slot="env"):
     the board. A game pays at its end: 1 where it is solved, often a part of that where it is not. A fork is a copy.
 
     Choices: the `state_key` is the board; in games without one, the actions and what was said to them, in any order. An
-    action is put into the brackets that games look for, unless it has some. Two invalid actions in a row end most
+    action is put into the brackets that games look for, unless it has some. Two refused actions in a row end most
     games; `allowed_errors` says how many are forgiven instead. A game's own limit on turns is one of its rules, so it
     terminates the attempt. An instance's split follows from what its seed makes, so a game with few instances has small
     panels, and one with a single instance none. There is no expert.
@@ -48,7 +48,7 @@ class Textarena(PackageGames, slot="env"):
     id: str
     """Name in textarena's registry, without the ending of a wrapper."""
     allowed_errors: Annotated[int, Field(ge=0)] | None = None
-    """Invalid actions in a row that a game forgives; None = as many as it does by itself, usually 1."""
+    """Refused actions in a row that a game forgives; None = as many as it does by itself, usually 1."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
         return choose_split(_panels(self.id, self.options, self.seeds_differ, self.sizes), split)

@@ -201,7 +201,7 @@ def test_audit_of_the_shipped_example_counts_what_is_in_the_file() -> None:
     assert census["steps"] == len(lines)
     assert census["tasks"] == len({line["task"] for line in lines})
     assert census["attempts"] == len({(line["task"], line["attempt"]) for line in lines})
-    assert census["invalid_steps"] == sum(not line.get("valid", True) for line in lines)
+    assert census["refused_steps"] == sum(not line.get("accepted", True) for line in lines)
 
 
 def test_audit_of_the_shipped_example_has_something_to_say() -> None:

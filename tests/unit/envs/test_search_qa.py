@@ -92,11 +92,11 @@ class TestAnAttempt:
     def test_a_search_without_a_hit_and_talk_without_tags(self, part: SearchQa) -> None:
         environment = part.open(part.panel("train")[0])
         nothing = environment.act("<search>zzz</search>")
-        assert (nothing.valid, nothing.observation.state_key) == (True, "")
+        assert (nothing.accepted, nothing.observation.state_key) == (True, "")
         assert nothing.observation.text == "<information>Nothing was found.</information>"
         for talk in ("search salt road", "<search></search>", "<search>x</answer>", "<answer> </answer>"):
             outcome = environment.act(talk)
-            assert (outcome.valid, outcome.ended) == (False, False)
+            assert (outcome.accepted, outcome.ended) == (False, False)
             assert outcome.observation.text.startswith("Nothing happens. Write <search>")
 
     def test_exact_match_and_f1_as_rewards(self, tmp_path: Path) -> None:

@@ -38,12 +38,12 @@ def test_steps_become_rows() -> None:
         "reward": 10.0,
         "state": "The cabinet is open.",
         "outcome": 10.0,
-        "valid": True,
+        "well_formed": True,
         "action": "take mug 1",
         "observation": "Your task is: put the mug on the shelf. The cabinet is open.",
     }
     assert [row["index"] for row in rows] == [0, 1, 0, 1, 2, 0, 1]
-    assert [row["valid"] for row in rows] == [True, True, False, True, True, True, True]
+    assert [row["well_formed"] for row in rows] == [True, True, False, True, True, True, True]
     assert rows[5]["state"] == ["grid", [0, 1], [2, 0]]
     assert rows[6]["state"] is None
     assert file.left_out == {PADDING: 1}
@@ -71,7 +71,7 @@ def test_neither_index_nor_step_is_the_step_index(tmp_path: Path) -> None:
 def test_numbers_and_truth_values_that_were_written_as_text(tmp_path: Path) -> None:
     rows = [STEP | {"rewards": "1.5", "is_action_valid": "False", "active_masks": "True", "turn_idx": "3.0"}]
     assert list(open_rollouts(write(tmp_path / "steps.jsonl", rows)).rows()) == [
-        {"task": "g", "attempt": "t", "index": 3, "reward": 1.5, "valid": False}
+        {"task": "g", "attempt": "t", "index": 3, "reward": 1.5, "well_formed": False}
     ]
 
 

@@ -46,8 +46,8 @@ def test_the_census_counts_tasks_attempts_and_steps() -> None:
     assert (census.steps_without_state, census.invalid_steps) == (2, 2)
 
 
-def test_a_table_without_validity_has_no_invalid_steps() -> None:
-    assert audited(single_steps([1, 0])).census.invalid_steps == 0
+def test_a_table_that_says_nothing_of_its_steps_is_not_said_to_have_no_invalid_ones() -> None:
+    assert audited(single_steps([1, 0])).census.invalid_steps is None
 
 
 def test_an_outcome_is_the_return_of_the_census() -> None:
@@ -150,7 +150,7 @@ def test_findings_about_groups_states_and_the_last_recipe() -> None:
         "33.3 % of the tasks have attempts that all score the same: episode credit (GRPO) is exactly 0 there. "
         "Step-level credit may still differ; otherwise filter or replay them.",
         "Group sizes differ (1 to 3 attempts): statistics are over the attempts present.",
-        "28.6 % of the steps were invalid actions.",
+        "28.6 % of the steps were invalid: malformed, or refused by the environment; the file does not say which.",
         "28.6 % of the steps have no state: GiGPO and HGPO cannot compare them.",
         "dr_grpo has nobody to compare 14.3 % of the steps with; they get 0.",
     ]
@@ -208,7 +208,7 @@ def test_findings_about_recipes_go_from_each_to_the_next() -> None:
 
 def test_credit_where_nobody_earned_anything_is_told() -> None:
     rows = table(
-        "task attempt index state reward valid",
+        "task attempt index state reward well_formed",
         ("lost", 0, 0, "s", 0.0, True),
         ("lost", 1, 0, "s", 0.0, False),
         ("won", 0, 0, "s", 1.0, True),
