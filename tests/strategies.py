@@ -116,7 +116,7 @@ def _attempt_columns(rng: random.Random, columns: set[str], outcome: float) -> R
 
 def _step_columns(rng: random.Random, columns: set[str], regime: str) -> Row:
     told: Row = {"action": rng.choice(("look", "Look ", "go  left", "go left", None))}
-    told["accepted"] = regime in EXTREME or rng.random() > 0.2
+    told["accepted"] = regime in EXTREME or told["action"] != "Look "
     if "well_formed" in columns:
         told["well_formed"] = regime in EXTREME or rng.random() > 0.2
     if "role" in columns:

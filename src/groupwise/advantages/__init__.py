@@ -7,6 +7,7 @@ from groupwise.advantages.bounded import Bounded
 from groupwise.advantages.combine import Blend, Sum, Term
 from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
 from groupwise.advantages.merged import Merged
+from groupwise.advantages.penalised import Penalised, PenalisedRefusals
 from groupwise.advantages.relative import Relative
 from groupwise.advantages.scales import (
     Deviation,
@@ -15,15 +16,7 @@ from groupwise.advantages.scales import (
     MedianAbsoluteDeviation,
     NoScale,
 )
-from groupwise.advantages.signals import (
-    Centred,
-    Column,
-    EpisodeReturn,
-    Penalised,
-    PenalisedRefusals,
-    ReturnToGo,
-    StepReward,
-)
+from groupwise.advantages.signals import Centred, Column, EpisodeReturn, ReturnToGo, StepReward
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts import Part
 

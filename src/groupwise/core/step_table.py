@@ -105,14 +105,12 @@ class StepTable:
             reward: reward of the step, finite.
             state: anything hashable; None where the step must not be compared by state.
             **extra: further columns. `outcome` (the attempt's score, the same on all its rows), `well_formed` (had the
-                response the form that was asked for), `accepted` (did the environment accept the action), `valid`
-                (both; made of the two where they are given), `tokens` (sampled tokens), `segment` (rows of one step
-                that was cut into several training sequences: rewards and tokens are summed, the step counts once),
-                `cut` (was the response cut off),
-                `stop` (why the attempt ended, on its last step), `age` (how many versions old the weights were that
-                sampled it), `off_policy` (did another policy sample it than the one that learns), `trains` (may it
-                train; whitening counts only what does), `action`, `role`, `branch`, `accuracy`, `next_state`, or any
-                other, for `Column(name)`.
+                response the form asked for), `accepted` (did the environment accept the action), `valid` (both),
+                `tokens` (sampled tokens), `segment` (rows of one step cut into several training sequences: rewards and
+                tokens are summed, the step counts once), `cut` (was the response cut off), `stop` (why the attempt
+                ended, on its last step), `age` (versions since the weights that sampled it), `off_policy` (did another
+                policy sample it than the one that learns), `trains` (may it train; whitening counts only what does),
+                `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `Column(name)`.
         """
         given = _present({"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra})
         check.check_lengths(given)

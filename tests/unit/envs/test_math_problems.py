@@ -123,7 +123,7 @@ class TestPanels:
         results = check_environment(Math(path=str(folder), form=form))
         assert [(result.rule, result.found) for result in results if result.status == "broken"] == []
         untested = {result.rule for result in results if result.status == "not tested"}
-        expected = {"admissible_actions_are_valid", "state_key_has_no_counter_or_clock"}
+        expected = {"admissible_actions_are_accepted", "state_key_has_no_counter_or_clock"}
         assert untested == expected, "answers are free, and a question comes once"
 
 

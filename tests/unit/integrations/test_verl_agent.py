@@ -56,6 +56,17 @@ def test_steps_give_credit() -> None:
     assert credit.compared.tolist() == [True] * 5 + [False] * 2
 
 
+def test_the_penalty_is_on_what_verl_agent_calls_invalid_which_is_a_malformed_response() -> None:
+    (part,) = open_rollouts(DATA / "verl_agent_steps.jsonl").parts()
+    table = part.table()
+    assert {"well_formed"} == {"well_formed", "accepted", "valid"} & set(table.extra)
+    # The first step of the second attempt is malformed. Three steps stand in its state, and their mean loses a third.
+    with_penalty, without = (
+        recipes.hgpo(depth=0, scale="none", invalid_penalty=penalty).advantage(table).values for penalty in (0.1, 0.0)
+    )
+    assert (with_penalty - without).tolist() == pytest.approx([0.1 / 3, 0.0, -0.2 / 3, 0.1 / 3, 0.0, 0.0, 0.0])
+
+
 def test_without_a_step_index_the_order_of_the_file_counts_also_when_attempts_interleave(tmp_path: Path) -> None:
     steps = [{name: value for name, value in step.items() if name != "step_in_traj"} for step in STEPS[:5]]
     path = write(tmp_path / "steps.jsonl", [steps[i] for i in (2, 0, 3, 1, 4)])

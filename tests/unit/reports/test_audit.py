@@ -50,6 +50,34 @@ def test_a_table_that_says_nothing_of_its_steps_is_not_said_to_have_no_invalid_o
     assert audited(single_steps([1, 0])).census.invalid_steps is None
 
 
+APART = table(
+    "task attempt index reward well_formed accepted",
+    ("q", 0, 0, 0.0, True, True),
+    ("q", 0, 1, 1.0, True, False),
+    ("q", 1, 0, 0.0, False, False),
+    ("q", 1, 1, 0.0, False, True),
+)
+
+
+def test_malformed_and_refused_steps_are_counted_apart_and_none_twice() -> None:
+    found = audited(APART, depth=0)
+    census = found.census
+    assert (census.malformed_steps, census.refused_steps, census.invalid_steps) == (2, 1, 3)
+    assert found.findings[:2] == [
+        "50.0 % of the responses were malformed.",
+        "25.0 % of the actions were refused by the environment.",
+    ]
+
+
+def test_a_recording_that_says_one_of_the_two_is_counted_by_it() -> None:
+    formed = table("task attempt index reward well_formed", ("q", 0, 0, 0.0, True), ("q", 1, 0, 0.0, False))
+    census = audited(formed).census
+    assert (census.malformed_steps, census.refused_steps, census.invalid_steps) == (1, None, None)
+    heard = table("task attempt index reward accepted", ("q", 0, 0, 0.0, True), ("q", 1, 0, 0.0, False))
+    census = audited(heard).census
+    assert (census.malformed_steps, census.refused_steps, census.invalid_steps) == (None, 1, None)
+
+
 def test_an_outcome_is_the_return_of_the_census() -> None:
     rows = table("task attempt index reward outcome", ("q", 0, 0, 5.0, 1.0), ("q", 1, 0, 7.0, 1.0))
     census = audited(rows).census

@@ -115,7 +115,7 @@ def test_the_curves_are_those_of_the_run(page: str) -> None:
         "Success",
         "Return",
         "Steps",
-        "Valid actions",
+        "Well-formed, accepted actions",
         "Entropy",
         "Loss",
         "Gradient",
