@@ -77,7 +77,7 @@ def _batches(rng: random.Random, tokens: int) -> Iterator[list[str]]:
                     lines.append(
                         f'{{"task": "bench-train-{task:012d}", "attempt": {attempt}, "index": {index}, '
                         f'"state": {state}, "observation": {observations[pick]}, "action": {actions[pick]}, '
-                        f'"reward": {reward}, "valid": true, "outcome": {outcome}, '
+                        f'"reward": {reward}, "well_formed": true, "accepted": true, "outcome": {outcome}, '
                         f'"response_ids": {ids[pick]}, "logp_behaviour": {logps[pick]}}}\n'
                     )
         rng.shuffle(lines)

@@ -42,7 +42,7 @@ TASK_TYPES = (
 SUCCESS_REWARD = 10.0
 # Shares of the mistakes; what is left over is any admissible command.
 LOOK_SHARE = 0.15
-INVALID_SHARE = 0.10
+REFUSED_SHARE = 0.10
 PLACE = re.compile(r"(?:^open|^close| from| to| with) ([a-z]+ \d+)$")
 
 
@@ -72,8 +72,8 @@ class NoisyExpert:
         kind = self._rng.random()
         if kind < LOOK_SHARE:
             return self._rng.choice(("look", "inventory"))
-        if kind < LOOK_SHARE + INVALID_SHARE:
-            return self._invalid(admissible)
+        if kind < LOOK_SHARE + REFUSED_SHARE:
+            return self._refused(admissible)
         command = self._rng.choice(admissible)
         if self._queue and command == self._queue[0]:
             self._queue.popleft()
@@ -81,7 +81,7 @@ class NoisyExpert:
             self._queue.appendleft(remedy)
         return command
 
-    def _invalid(self, admissible: Sequence[str]) -> str:
+    def _refused(self, admissible: Sequence[str]) -> str:
         """A walkthrough command at the wrong moment, or one whose object lost its number."""
         untimely = [command for command in self._walkthrough if command not in admissible]
         return self._rng.choice(untimely or [re.sub(r" \d+$", "", self._walkthrough[0])])
@@ -168,7 +168,7 @@ def play(game: Any, policy: NoisyExpert, *, step_limit: int) -> list[dict[str, A
         action, state = policy.act(admissible), view["feedback"]
         view, _, _ = game.step(action)
         reward = SUCCESS_REWARD if view["won"] else 0.0
-        rows.append({"state": state, "action": action, "reward": reward, "valid": action in admissible})
+        rows.append({"state": state, "action": action, "reward": reward, "accepted": action in admissible})
     for row in rows:
         row["outcome"] = rows[-1]["reward"]
     rows[-1]["stop"] = "terminated" if view["won"] else "truncated"

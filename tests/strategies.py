@@ -43,8 +43,8 @@ def random_rows(
 ) -> list[Row]:
     """A table of one to four tasks: ragged attempts, repeated, lone and missing states, gaps, optional columns.
 
-    Each task draws its rewards from one regime. Attempts of a task that the extremes govern are all valid: 0.1 taken
-    from 1e12 is lost in rounding, which would test the input and not the arithmetic.
+    Each task draws its rewards from one regime. Steps of a task that the extremes govern are all well formed and
+    accepted: 0.1 taken from 1e12 is lost in rounding, which would test the input and not the arithmetic.
     """
     columns = _optional_columns(rng)
     as_text = rng.random() < 0.5
@@ -72,9 +72,9 @@ def random_rows(
 
 
 def _optional_columns(rng: random.Random) -> set[str]:
-    chances = {"valid": 0.5, "role": 0.5, "tokens": 0.6, "accuracy": 0.5, "outcome": 0.25, "next_state": 0.2}
+    chances = {"well_formed": 0.5, "role": 0.5, "tokens": 0.6, "accuracy": 0.5, "outcome": 0.25, "next_state": 0.2}
     chances["trains"] = 0.3
-    return {"action"} | {name for name, chance in chances.items() if rng.random() < chance}
+    return {"action", "accepted"} | {name for name, chance in chances.items() if rng.random() < chance}
 
 
 def _attempts(rng: random.Random, regime: str) -> list[tuple[list[float], float]]:
@@ -116,8 +116,9 @@ def _attempt_columns(rng: random.Random, columns: set[str], outcome: float) -> R
 
 def _step_columns(rng: random.Random, columns: set[str], regime: str) -> Row:
     told: Row = {"action": rng.choice(("look", "Look ", "go  left", "go left", None))}
-    if "valid" in columns:
-        told["valid"] = regime in EXTREME or rng.random() > 0.2
+    told["accepted"] = regime in EXTREME or told["action"] != "Look "
+    if "well_formed" in columns:
+        told["well_formed"] = regime in EXTREME or rng.random() > 0.2
     if "role" in columns:
         told["role"] = rng.choice(("planner", "planner", "solver", None))
     if "tokens" in columns:
@@ -193,7 +194,9 @@ def step_rows(
     rows: list[Row] = []
     names = st.sampled_from(("s0", "s1", "s2", None))
     actions = st.sampled_from(("look", "go left", "Go  left", None))
-    extra = draw(st.sets(st.sampled_from(("valid", "role", "tokens", "trains")))) if optional else set()
+    extra = (
+        draw(st.sets(st.sampled_from(("well_formed", "accepted", "role", "tokens", "trains")))) if optional else set()
+    )
     for task in range(draw(st.integers(1, max_tasks))):
         for attempt in range(draw(st.integers(min_attempts, max_attempts))):
             length = draw(st.integers(1, max_steps))
@@ -208,8 +211,8 @@ def step_rows(
                     "reward": draw(rewards) if earns else 0.0,
                     "action": draw(actions),
                 }
-                if "valid" in extra:
-                    row["valid"] = draw(st.booleans())
+                for name in sorted(extra & {"well_formed", "accepted"}):
+                    row[name] = draw(st.booleans())
                 if "role" in extra:
                     row["role"] = draw(st.sampled_from(("planner", "solver", None)))
                 if "tokens" in extra:
@@ -219,6 +222,12 @@ def step_rows(
                 rows.append(row)
     return draw(st.permutations(rows))
 
+
+_TRUTHS = st.sampled_from((True, False, None))
+CONDUCT = st.fixed_dictionaries({"well_formed": _TRUTHS, "accepted": _TRUTHS, "recorded_valid": _TRUTHS}).map(
+    lambda said: said | ({} if None in (said["well_formed"], said["accepted"]) else {"recorded_valid": None})
+)
+"""What a step's record may say of its form and its action: both, one of them, or only what they come to."""
 
 UNIT_REWARDS = st.integers(0, 4).map(lambda number: number / 4)
 """Returns a method may read as success rates."""

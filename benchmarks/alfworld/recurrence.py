@@ -6,13 +6,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.alfworld.settings import CREDIT, METHODS
 from groupwise.core.journal import Journal
 from groupwise.core.rollouts import write_rollouts
 from groupwise.integrations.rollouts import open_rollouts
 
 MOST_ROWS = 100_000
 """Steps of a rollouts file, some 2 MB; where there are more, updates are left out, evenly."""
-READ_BY_CREDIT = ("task", "attempt", "index", "state", "action", "reward", "valid", "cut", "outcome", "stop", "version")
+READ_BY_CREDIT = (
+    *("task", "attempt", "index", "state", "action", "reward", "well_formed", "accepted", "valid", "cut", "outcome"),
+    *("stop", "version"),
+)
 """Of a step, what credit reads; tokens stay in the journal."""
 DEPTH = 4
 
@@ -42,13 +46,14 @@ def audited(file: Path) -> dict[str, Any]:
     from groupwise import recipes
     from groupwise.reports.audit import audit
 
-    algorithms = {name: recipes.build(name) for name in ("grpo", "gigpo", "hgpo")}
+    algorithms = {name: recipes.build(name, **CREDIT.get(name, {})) for name in METHODS}
     return audit((part.table() for part in open_rollouts(file).parts()), algorithms, depth=DEPTH).as_json()
 
 
 SEE = """\
-How it trained there, against GRPO and GiGPO: [performance.md](../performance.md#a-pretrained-model-on-alfworld). Where
-the prompt does not list what is possible, set `invalid_penalty = 0` as there ([ADR 6](../adr/0006-invalid-penalty.md)).
+How it trained there, against GRPO and GiGPO: [performance.md](../performance.md#a-pretrained-model-on-alfworld). There
+the penalty for malformed responses was off, and one for refused commands, which nobody published, did harm
+([ADR 6](../adr/0006-invalid-penalty.md)).
 """
 """What the page of the method says below the table."""
 HEADING = "## How often states recur on ALFWorld, and how much history matters"

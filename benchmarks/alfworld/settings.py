@@ -4,9 +4,11 @@ What a small model can use within minutes decides most of them. Prompts are the 
 of possible commands: each prompt continues the one before, so that engine and learner compute a step's new tokens once,
 where the papers' frame (last two steps, list of commands) computes some 350 tokens anew at every step. Responses are
 the bare command. All methods share one loss (clip 0.2, dual clip 3, mean over tokens, no KL, no entropy bonus) and one
-reward, so that they differ in credit alone. GiGPO's and HGPO's penalty for invalid commands is off: without a list of
-possible commands, a third of those that a searching model tries are impossible, and in groups without success the
-penalty, divided by its own deviation, is all that is left to learn from. With it both were at 0 % after one update.
+reward, so that they differ in credit alone. GiGPO's and HGPO's penalty for malformed responses is off; a bare command
+is malformed only where it is cut off. So is any penalty for commands that the game refuses, which their releases do not
+have: without a list of possible commands, a third of those that a searching model tries are impossible, and in groups
+without success the penalty, divided by its own deviation, is all that is left to learn from. A first run had one (0.1,
+taken for the published penalty), and both were at 0 % after one update.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ WARM_START = """
 tasks = 6
 epochs = 1
 """
-TRUTHS = ("terminated", "truncated", "valid", "success")
+TRUTHS = ("terminated", "truncated", "accepted", "success")
 TEXTS = ("text", "goal", "note")
 NO_TRUTH = {"a text", "complex", "10**400", "nan", "inf", "bytes", "a surrogate", "controls", "a quarrelsome key"} | {
     "an object",

@@ -122,7 +122,7 @@ VALUES: dict[str, Callable[[], Any]] = {
 }
 """What stands in a field that wants something else."""
 SHOWN = ("text", "state_key", "admissible", "goal")
-CAME = ("reward", "terminated", "truncated", "valid", "success", "note", "observation")
+CAME = ("reward", "terminated", "truncated", "accepted", "success", "note", "observation")
 
 
 class Troubled(Part, slot="env"):

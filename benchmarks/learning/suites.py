@@ -63,4 +63,4 @@ SUITES = {
         unit="tokens",
     ),
 }
-"""Penalties for invalid actions are left out, so that methods differ in what they compare alone."""
+"""Penalties for malformed responses are left out, so that methods differ in what they compare alone."""

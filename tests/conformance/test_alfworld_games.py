@@ -48,10 +48,10 @@ def test_walkthroughs_win_the_games_that_come_with_the_tests(tmp_path: Path) -> 
 
 
 def _wins(part: Alfworld, task: Task) -> bool:
-    """Whether every command of a game's walkthrough is valid and the last one wins."""
+    """Whether every command of a game's walkthrough is accepted and the last one wins."""
     environment = part.open(task)
     outcomes = [environment.act(command) for command in environment._situation.game.walkthrough]
-    assert all(outcome.valid for outcome in outcomes)
+    assert all(outcome.accepted for outcome in outcomes)
     return (outcomes[-1].success, outcomes[-1].reward) == (True, 10.0)
 
 
@@ -91,7 +91,7 @@ def test_the_expert_finds_back_from_random_steps(part: Alfworld) -> None:
             outcome = outcome if outcome.ended else environment.act(draw.choice(environment.observe().admissible or ()))
         while not outcome.ended and (action := environment.expert()) is not None:
             outcome = environment.act(action)
-            assert outcome.valid
+            assert outcome.accepted
         solved, lost = solved + bool(outcome.success), lost + (not outcome.ended)
     assert solved == len(tasks) - lost
     assert lost <= 3, "only a thing that fits nowhere leaves no way"

@@ -111,7 +111,7 @@ WRONG: dict[str, tuple[Subject, list[str], str]] = {
     "a penalty before discounting": (
         Distorted(wrong_subjects.penalty_before_discounting, ("hgpo",)),
         ["a-penalty-is-not-discounted-back-under-hgpo", "the-size-of-the-penalty-is-an-option"],
-        "all-valid-actions-are-as-good-as-no-column",
+        "all-well-formed-responses-are-as-good-as-no-column",
     ),
     "none is a state": (
         Distorted(wrong_subjects.none_is_a_state, ("hgpo", "gigpo", "step_grpo")),

@@ -31,7 +31,7 @@ def check(part: Textarena | Gem) -> None:
     results = check_environment(part, tasks=2)
     assert [(result.rule, result.found) for result in results if result.status == "broken"] == []
     untested = {result.rule for result in results if result.status == "not tested"}
-    assert untested == {"expert_succeeds"} | (set() if part.actions else {"admissible_actions_are_valid"})
+    assert untested == {"expert_succeeds"} | (set() if part.actions else {"admissible_actions_are_accepted"})
 
 
 @pytest.mark.filterwarnings("ignore")

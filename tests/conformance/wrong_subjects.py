@@ -91,9 +91,9 @@ def deviation_of_a_population(options: Options, columns: Columns) -> Question:
 
 def penalty_before_discounting(options: Options, columns: Columns) -> Question:
     penalty = options.get("invalid_penalty", 0.1)
-    valid = columns.get("valid", [True] * len(columns["reward"]))
-    reward = [r - penalty * (not ok) for r, ok in zip(columns["reward"], valid, strict=True)]
-    return options, {**{key: column for key, column in columns.items() if key != "valid"}, "reward": reward}
+    well_formed = columns.get("well_formed", [True] * len(columns["reward"]))
+    reward = [r - penalty * (not ok) for r, ok in zip(columns["reward"], well_formed, strict=True)]
+    return options, {**{key: column for key, column in columns.items() if key != "well_formed"}, "reward": reward}
 
 
 def none_is_a_state(options: Options, columns: Columns) -> Question:

@@ -24,4 +24,14 @@ def test_the_page_shows_what_the_command_prints(monkeypatch: pytest.MonkeyPatch)
     assert len(shown) == 2
     for line in "".join(shown).splitlines():
         assert " ".join(line.split()) in lines
-    assert "37.9 % of the credit of hgpo lies in tasks in which nobody earned anything" in " ".join(printed.split())
+    assert "31.2 % of the steps were invalid: malformed, or refused" in " ".join(printed.split())
+
+
+def test_a_file_that_has_valid_alone_is_refused_by_the_penalty_as_the_page_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    command = ["audit", "benchmarks/results/alfworld_rollouts_hgpo.jsonl.gz", "--recipe", "hgpo"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2
+    assert "the table has a column 'valid' and none called 'well_formed'" in " ".join(result.output.split())

@@ -16,7 +16,7 @@ from groupwise import Step, StopReason, Task, Trajectory
 from groupwise.core.journal import Journal, Update
 from groupwise.rewards.entropy_ranking import ranking_rewards
 from tests.laws.calls import credit
-from tests.strategies import WILD, Row, step_rows
+from tests.strategies import CONDUCT, WILD, Row, step_rows
 
 BASES: list[tuple[str, dict[str, object], str, dict[str, object]]] = [
     ("r3", {}, "r3_grpo_ablation", {}),
@@ -77,7 +77,7 @@ def steps(draw: st.DrawFn, index: int) -> Step:
         state_key=draw(STATES),
         observation=draw(st.text(max_size=8)),
         action=draw(st.one_of(st.none(), st.text(max_size=4))),
-        valid=draw(st.booleans()),
+        **draw(CONDUCT),
         cut=draw(st.booleans()),
         prompt_ids=tuple(draw(st.lists(st.integers(0, 9), max_size=4))),
         response_ids=ids,

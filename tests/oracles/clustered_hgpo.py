@@ -57,7 +57,7 @@ def _returns(rows: list[Row], gamma: float, invalid_penalty: float) -> list[floa
         later = 0.0
         for position in reversed(path):
             later = number(rows[position]["reward"]) + gamma * later
-            ahead[position] = later if rows[position].get("valid", True) else later - invalid_penalty
+            ahead[position] = later if rows[position].get("well_formed", True) else later - invalid_penalty
     return ahead
 
 

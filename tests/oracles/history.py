@@ -26,6 +26,7 @@ def hgpo(
     scale: str = "std",
     episode: bool = False,
     invalid_penalty: float = 0.1,
+    refused_penalty: float = 0.0,
     reference: bool = False,
 ) -> Result:
     """A = sum_k w_k A_k / sum_k w_k over the levels k = 0..depth a step has, w_k = (k+1)^alpha (numbers, HGPO).
@@ -39,7 +40,7 @@ def hgpo(
     """
     steps = steps_of(rows)
     place = {(step.task, step.attempt, step.index): step for step in steps}
-    ahead = penalised(returns_to_go(steps, gamma), invalid_penalty)
+    ahead = penalised(returns_to_go(steps, gamma), invalid_penalty, refused_penalty)
     terms = episode_term(steps, scale=scale, invalid_penalty=invalid_penalty, reference=reference)
     first_weight = 2 if episode or reference else 1
     contexts = [{step: states_back(step, level, place) for step in steps} for level in range(depth + 1)]

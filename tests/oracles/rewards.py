@@ -1,6 +1,6 @@
 """Rewards as slow loops over plain dictionaries, written from their sources; nothing here comes from groupwise.
 
-A step is {"reward", "valid", "well_formed", "length"}; an attempt is a list of steps and whether it was solved.
+A step is {"reward", "well_formed", "accepted", "length"}; an attempt is a list of steps and whether it was solved.
 """
 
 from __future__ import annotations
@@ -28,11 +28,20 @@ def step(steps: Steps, solved: bool, *, each: float) -> list[float]:
     return [each for _ in steps]
 
 
-def invalid_action(steps: Steps, solved: bool, *, penalty: float) -> list[float]:
+def malformed_response(steps: Steps, solved: bool, *, penalty: float) -> list[float]:
     paid = []
     for one in steps:
         paid.append(0.0)
-        if not one["valid"]:
+        if not one["well_formed"]:
+            paid[-1] -= penalty
+    return paid
+
+
+def refused_action(steps: Steps, solved: bool, *, penalty: float) -> list[float]:
+    paid = []
+    for one in steps:
+        paid.append(0.0)
+        if one["well_formed"] and not one["accepted"]:
             paid[-1] -= penalty
     return paid
 

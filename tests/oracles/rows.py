@@ -38,9 +38,14 @@ class Step:
         return (self.task, self.attempt)
 
     @property
-    def is_valid(self) -> bool:
-        """Whether the action parsed; true where the table does not say."""
-        return bool(self.row.get("valid", True))
+    def is_malformed(self) -> bool:
+        """Whether the response did not parse; false where the table does not say."""
+        return not self.row.get("well_formed", True)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the response parsed and the environment would not have its action."""
+        return not self.is_malformed and not self.row["accepted"]
 
     @property
     def trained_tokens(self) -> int:

@@ -30,6 +30,7 @@ def gigpo(
     scale: str = "std",
     similarity: float | None = None,
     invalid_penalty: float = 0.1,
+    refused_penalty: float = 0.0,
     reference: bool = False,
 ) -> Result:
     """A = A_E + step_weight A_S: the attempt among attempts, the step among steps in its state (numbers, GiGPO).
@@ -39,7 +40,7 @@ def gigpo(
     """
     steps = steps_of(rows)
     episode = episode_term(steps, scale=scale, invalid_penalty=invalid_penalty, reference=reference)
-    ahead = penalised(returns_to_go(steps, gamma), invalid_penalty)
+    ahead = penalised(returns_to_go(steps, gamma), invalid_penalty, refused_penalty)
     groups = state_groups(steps, similarity=similarity, reference=reference)
 
     def credit(step: Step) -> tuple[float, bool]:
@@ -76,10 +77,10 @@ def episode_term(
 
     The release takes the statistics over rows, lets a lone row's score through, and takes the invalid penalty off the
     row's own score (numbers, GiGPO released). The recipe's default leaves the score alone: among attempts of equal
-    return, of which each has some invalid steps, the deviation of the attempts' means is 0, and 0.05 / 1e-6 would be
+    return, of which each has some malformed steps, the deviation of the attempts' means is 0, and 0.05 / 1e-6 would be
     50,000.
-    Example: returns 1 and 0 of two steps each, one step of the first invalid, penalty 0.1, mean only: every step of
-    the first gets 0.5; in the release the scores are 0.9, 1, 0, 0 and the invalid step gets 0.9 - 0.475 = 0.425.
+    Example: returns 1 and 0 of two steps each, one step of the first malformed, penalty 0.1, mean only: every step of
+    the first gets 0.5; in the release the scores are 0.9, 1, 0, 0 and the malformed step gets 0.9 - 0.475 = 0.425.
     """
     returns = episode_returns(steps)
     score = {step: returns[step.who] for step in steps}
@@ -97,9 +98,20 @@ def episode_term(
     return terms
 
 
-def penalised(numbers: dict[Step, float], penalty: float) -> dict[Step, float]:
-    """Each step's number, less the penalty where its action is invalid: after discounting (numbers, GiGPO released)."""
-    return {step: value if step.is_valid else value - penalty for step, value in numbers.items()}
+def penalised(numbers: dict[Step, float], invalid_penalty: float, refused_penalty: float = 0.0) -> dict[Step, float]:
+    """Each step's number, less a penalty where its response is malformed, after discounting (numbers, GiGPO released).
+
+    The penalty on actions that the environment refused is ours. Example: a return of 4, malformed and refused, with
+    penalties 0.1 and 0.25, becomes 3.9; well formed and refused, it becomes 3.75.
+    """
+    found = {}
+    for step, value in numbers.items():
+        found[step] = value
+        if step.is_malformed:
+            found[step] = value - invalid_penalty
+        elif refused_penalty and step.is_refused:
+            found[step] = value - refused_penalty
+    return found
 
 
 def state_groups(steps: list[Step], *, similarity: float | None, reference: bool) -> dict[Step, list[Step]]:

@@ -144,7 +144,8 @@ def test_the_tables_hold_what_they_promise() -> None:
     rows = [row for table in tables("any") for row in table.rows]
     assert any(row["state"] is None for row in rows)
     assert any(str(row["state"]).startswith("lone") for row in rows)
-    assert any(row.get("valid") is False for row in rows)
+    assert any(row.get("well_formed") is False and row["accepted"] for row in rows)
+    assert any(row.get("well_formed", True) and not row["accepted"] for row in rows)
     assert max(abs(float(str(row["reward"]))) for row in rows) == 1e100
     assert any(0 < abs(float(str(row["reward"]))) < 1e-11 for row in rows)
     assert len({len(table.rows) for table in tables("any")}) > 30
@@ -171,6 +172,6 @@ def largest_returns(rows: list[Row]) -> dict[object, float]:
     steps = steps_of(rows)
     returns, ahead = episode_returns(steps), returns_to_go(steps, 1.0)
     return {
-        task: max(abs(v) for s in own for v in (s.reward, returns[s.who], ahead[s], 0.1 * (not s.is_valid)))
+        task: max(abs(v) for s in own for v in (s.reward, returns[s.who], ahead[s], 0.1 * s.is_malformed))
         for task, own in by_task(steps).items()
     }

@@ -69,7 +69,7 @@ def _attempt(task: str, number: int, stop: StopReason = StopReason.TERMINATED) -
             state_key=hostile("state"),
             observation=hostile("observation"),
             action=hostile("action"),
-            valid=True,
+            accepted=True,
             response_ids=(4, 5),
         )
         for index in range(2)

@@ -167,7 +167,7 @@ class TestServices:
     def test_no_call_reaches_what_is_not_public(self, opened: Any, said: str) -> None:
         before = opened._services.digest()
         outcome = opened.act(said)
-        assert not outcome.valid
+        assert not outcome.accepted
         assert "is not defined" in outcome.observation.text
         assert opened._services.digest() == before
 

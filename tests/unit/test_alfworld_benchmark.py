@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from benchmarks.alfworld.games import pack_games, unpacked_games
 from benchmarks.alfworld.methods import common_updates
 from benchmarks.alfworld.plot import picture
 from benchmarks.alfworld.recurrence import table
-from benchmarks.alfworld.settings import FULL, changed
+from benchmarks.alfworld.settings import FULL, METHODS, Arm, changed, settings_hash
 from benchmarks.alfworld.summary import _hours, sentences
 from benchmarks.alfworld.teacher import habits_of, search
 from groupwise.core.errors import ConfigError
@@ -27,6 +28,7 @@ from groupwise.envs.alfworld_games import games_folder, open_game
 from tests.unit.envs.alfworld_data import games
 
 NUM_GAMES = 48
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def test_the_teacher_wins_every_game_though_it_searches_and_strays(part: Alfworl
         environment = part.open(task)
         outcomes = [environment.act(one.command) for one in said]
         assert outcomes[-1].success, task.payload["game"]
-        assert all(outcome.valid for one, outcome in zip(said, outcomes, strict=True) if one.is_learnt)
+        assert all(outcome.accepted for one, outcome in zip(said, outcomes, strict=True) if one.is_learnt)
         assert noise or all(one.is_learnt for one in said)
         walked += len(game.walkthrough)
         longer += len(said)
@@ -126,6 +128,11 @@ def test_methods_are_compared_at_the_last_mark_that_all_have_reached() -> None:
 def test_without_a_common_mark_each_method_stands_at_its_end() -> None:
     assert common_updates({"grpo": _marks((0, 2)), "hgpo": _marks((1, 5), (1, 7))}) == {"grpo": 2, "hgpo": 7}
     assert common_updates({"grpo": {}, "hgpo": {}}) == {"grpo": 0, "hgpo": 0}
+
+
+def test_the_settings_are_those_of_the_results_that_more_seeds_are_pooled_with() -> None:
+    written = json.loads((ROOT / "benchmarks" / "results" / "alfworld_seeds" / "observation_seed_0.json").read_text())
+    assert settings_hash(Arm(FULL, key="observation"), methods=METHODS, on_gpu=True) == written["settings"]
 
 
 def _rows(successes: Mapping[str, list[int]], split: str = "valid_seen") -> list[dict[str, Any]]:

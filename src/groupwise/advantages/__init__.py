@@ -7,6 +7,7 @@ from groupwise.advantages.bounded import Bounded
 from groupwise.advantages.combine import Blend, Sum, Term
 from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
 from groupwise.advantages.merged import Merged
+from groupwise.advantages.penalised import Penalised, PenalisedRefusals
 from groupwise.advantages.relative import Relative
 from groupwise.advantages.scales import (
     Deviation,
@@ -15,7 +16,7 @@ from groupwise.advantages.scales import (
     MedianAbsoluteDeviation,
     NoScale,
 )
-from groupwise.advantages.signals import Centred, Column, EpisodeReturn, Penalised, ReturnToGo, StepReward
+from groupwise.advantages.signals import Centred, Column, EpisodeReturn, ReturnToGo, StepReward
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts import Part
 
@@ -25,6 +26,7 @@ SIGNALS: dict[str, type[Part]] = {
     "step_reward": StepReward,
     "column": Column,
     "penalised": Penalised,
+    "penalised_refusals": PenalisedRefusals,
     "centred": Centred,
     "bounded": Bounded,
 }
@@ -78,6 +80,7 @@ __all__ = [
     "NoBaseline",
     "NoScale",
     "Penalised",
+    "PenalisedRefusals",
     "QuestionWeighted",
     "Relative",
     "ReturnToGo",

@@ -60,25 +60,6 @@ class ReturnToGo(Part, slot="signal"):
         return _discounted(rewards, pair_labels(table.attempt, table.codes("role") + 1), self.gamma)
 
 
-class Penalised(Part, slot="signal"):
-    """Another signal, less a penalty on each step whose action was invalid.
-
-    Placed after discounting, as GiGPO and HGPO publish it: the penalty stays on its step and is not passed back to
-    the steps before. A table without the column `valid` has no invalid steps.
-    """
-
-    of: SignalPart
-    """The signal that is penalised."""
-    penalty: Annotated[float, Field(ge=0)]
-    """What an invalid step loses."""
-
-    def __call__(self, table: StepTable) -> FloatArray:
-        signal = table.once(self.of)
-        if "valid" not in table.extra or not self.penalty:
-            return signal
-        return signal - self.penalty * ~table.column("valid")
-
-
 class Centred(Part, slot="signal"):
     """Another signal, less its mean over a group; steps in no group keep it as it is."""
 

@@ -20,6 +20,7 @@ from groupwise.core.parts import kind_of
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.audit import Audit
 from groupwise.reports.audit import audit as run_audit
+from groupwise.reports.audit.census import Census
 from groupwise.reports.audit.levels import Level
 from groupwise.reports.audit.memories import MemoryCosts
 from groupwise.reports.audit.movers import Mover
@@ -78,6 +79,15 @@ def _own_algorithm(folder: Path) -> dict[str, Algorithm]:
         return {}
 
 
+def _flaws(census: Census) -> str:
+    """How many steps had a flaw, as far as the file tells."""
+    apart = {"malformed": census.malformed_steps, "refused": census.refused_steps}
+    known = [f"{count} {flaw}" for flaw, count in apart.items() if count is not None]
+    if not known and census.invalid_steps is not None:
+        known = [f"{census.invalid_steps} invalid"]
+    return f"{' and '.join(known)} steps" if known else "it does not say which steps were malformed or refused"
+
+
 def _memory(text: str) -> tuple[str, Memory]:
     """A memory and how a table names it."""
     part = part_named("memory", text)
@@ -91,7 +101,7 @@ def _print(found: Audit, file: Path) -> None:
     console.print(
         f"{census.tasks} tasks, {census.attempts} attempts, {census.steps} steps; "
         f"mean return {census.mean_return:.4g}; {census.lone_tasks} tasks with one attempt, "
-        f"{census.equal_tasks} with equal returns; {census.invalid_steps} invalid steps\n"
+        f"{census.equal_tasks} with equal returns; {_flaws(census)}\n"
     )
     console.print(_levels(found.levels, census.steps), "")
     console.print(_recipes(found.recipes, census.steps), "")

@@ -250,7 +250,7 @@ def _mark(credit: float, reach: float) -> tuple[str, str]:
 def _step(step: PlayedStep, reach: float) -> Group:
     """What was shown, said and done, and the credit for it with whom it was compared."""
     notes = [
-        ("" if step.valid else "  invalid", MINUS),
+        (f"  {step.flaw}" if step.flaw else "", MINUS),
         ("  cut off" if step.cut else "", MINUS),
         (f"  reward {figures.compact(step.reward)}" if step.reward else "", ""),
         (f", of which {figures.compact(step.added)} by comparison" if step.added else "", ""),

@@ -268,7 +268,9 @@ def _step(row: dict[str, Any]) -> Step:
         state_key=_hashable(row.get("state")),
         observation=row.get("observation"),
         action=row.get("action"),
-        valid=bool(row.get("valid", True)),
+        well_formed=_flag(row, "well_formed"),
+        accepted=_flag(row, "accepted"),
+        recorded_valid=_flag(row, "valid"),
         cut=bool(row.get("cut", False)),
         role=row.get("role"),
         branch=row.get("branch"),
@@ -277,6 +279,10 @@ def _step(row: dict[str, Any]) -> Step:
         logp_behaviour=tuple(row.get("logp_behaviour", ())),
         entropy=tuple(row.get("entropy", ())),
     )
+
+
+def _flag(row: dict[str, Any], name: str) -> bool | None:
+    return bool(row[name]) if name in row else None
 
 
 def _hashable(value: Any) -> Any:

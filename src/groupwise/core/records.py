@@ -111,10 +111,12 @@ class Step:
     """What the environment showed before the agent acted."""
     action: str | None = None
     """The parsed action, without the thoughts around it."""
-    valid: bool = True
-    """Whether the output could be parsed and the environment accepted the action."""
-    well_formed: bool = True
-    """Whether the response had the form that was asked for, whatever the environment made of it."""
+    well_formed: bool | None = True
+    """Whether the response had the form that was asked for, whatever the environment made of it; None = not known."""
+    accepted: bool | None = True
+    """Whether the environment accepted the action, whatever the form of the response; None = not known."""
+    recorded_valid: bool | None = None
+    """What an older recording says in place of the two above, which it did not tell apart; None = nothing."""
     cut: bool = False
     """Whether the response was cut off at its most tokens, before the policy ended it."""
     role: str | int | None = None
@@ -131,6 +133,11 @@ class Step:
     """Log-probability of each sampled token when it was sampled."""
     entropy: tuple[float, ...] = ()
     """Entropy of the sampling distribution at each sampled token."""
+
+    @property
+    def valid(self) -> bool | None:
+        """Whether the response was well formed and its action accepted; None = not known."""
+        return join_validity(self.well_formed, self.accepted, self.recorded_valid)
 
     def __post_init__(self) -> None:
         if self.index < 0:
@@ -183,8 +190,8 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
     An attempt whose record was cut into several trajectories (same task, same attempt, indices that go on) is one
     attempt. An attempt without steps has no row, and so leaves every statistic. Outcomes are given for all
     trajectories or for none: a sum of rewards beside a score would be two scales. `accuracy` is the score of that name,
-    where all have it. With the `version` of the weights that are about to learn, `age` says how many versions older the
-    oldest weights are that sampled the attempt.
+    where all have it; `validity_columns` says when `well_formed` and `accepted` are there. With the `version` of the
+    weights that are about to learn, `age` says how many versions older the oldest weights are that sampled the attempt.
     """
     steps = [(trajectory, step) for trajectory in trajectories for step in trajectory.steps]
     columns: dict[str, list[Any]] = {
@@ -194,12 +201,16 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
         "state": [step.state_key for _, step in steps],
         "reward": [step.reward + step.shaped for _, step in steps],
         "action": [step.action for _, step in steps],
-        "valid": [step.valid for _, step in steps],
         "cut": [step.cut for _, step in steps],
         "stop": [trajectory.stop if step is trajectory.steps[-1] else None for trajectory, step in steps],
         "role": [step.role for _, step in steps],
         "branch": [step.branch for _, step in steps],
     }
+    columns |= validity_columns(
+        [step.well_formed for _, step in steps],
+        [step.accepted for _, step in steps],
+        [step.recorded_valid for _, step in steps],
+    )
     if all(step.role is None for _, step in steps):
         del columns["role"]
     if any(step.response_ids for _, step in steps):
@@ -218,6 +229,33 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
             )
         columns["outcome"] = [trajectory.outcome for trajectory, _ in steps]
     return columns
+
+
+def validity_columns(
+    well_formed: Sequence[bool | None], accepted: Sequence[bool | None], recorded_valid: Sequence[bool | None]
+) -> dict[str, list[Any]]:
+    """The columns that tell of the steps' forms and actions: the first two where every step says so, else `valid`.
+
+    A step that does not say makes its column unknown: a default would be an invented verdict. What the steps of older
+    recordings say for both together is given where that is all there is; a table makes it of the two by itself.
+
+    >>> validity_columns([True, False], [True, True], [None, None])
+    {'well_formed': [True, False], 'accepted': [True, True]}
+    >>> validity_columns([True, None], [False, None], [None, True])
+    {'valid': [False, True]}
+    """
+    found = {"well_formed": list(well_formed), "accepted": list(accepted)}
+    known = {name: values for name, values in found.items() if None not in values}
+    if len(known) < len(found):
+        valid = [join_validity(*step) for step in zip(well_formed, accepted, recorded_valid, strict=True)]
+        if None not in valid:
+            known["valid"] = valid
+    return known
+
+
+def join_validity(well_formed: bool | None, accepted: bool | None, recorded_valid: bool | None) -> bool | None:
+    """Whether a step was well formed and accepted, by what a record says of it: both, or only what they come to."""
+    return recorded_valid if well_formed is None or accepted is None else well_formed and accepted
 
 
 def _age(trajectory: Trajectory, version: int) -> int:

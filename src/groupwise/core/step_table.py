@@ -33,6 +33,8 @@ REQUIRED = ("task", "attempt", "index", "reward")
 OWN_FIELDS = (*REQUIRED, "state", "segment")
 MADE_BY = {
     "tokens": "from_trajectories counts the recorded response_ids",
+    "well_formed": "from_trajectories makes it of `Step.well_formed`, where every step says so",
+    "accepted": "from_trajectories makes it of `Step.accepted`, where every step says so",
     "cut": "from_trajectories makes it of `Step.cut`",
     "stop": "from_trajectories makes it of `Trajectory.stop`",
     "age": "from_trajectories(..., version=...) makes it of `Trajectory.versions`",
@@ -76,7 +78,7 @@ class StepTable:
     state_keys: Sequence[Hashable]
     """The distinct states."""
     extra: Mapping[str, npt.NDArray[Any]]
-    """Further named columns (S): outcome, valid, action, cut, stop, age, off_policy, tokens, ..., or your own."""
+    """Further named columns (S): outcome, well_formed, accepted, action, cut, stop, age, tokens, ..., or your own."""
     step_of_row: IntArray
     """The step that each row handed in belongs to (N)."""
     filters: Sequence[Callable[[StepTable], BoolArray]] = ()
@@ -102,13 +104,13 @@ class StepTable:
             index: position of the step in its attempt, from 0.
             reward: reward of the step, finite.
             state: anything hashable; None where the step must not be compared by state.
-            **extra: further columns. `outcome` (the attempt's score, the same on all its rows), `valid` (was the action
-                valid), `tokens` (sampled tokens), `segment` (rows of one step that was cut into several training
-                sequences: rewards and tokens are summed, the step counts once), `cut` (was the response cut off),
-                `stop` (why the attempt ended, on its last step), `age` (how many versions old the weights were that
-                sampled it), `off_policy` (did another policy sample it than the one that learns), `trains` (may it
-                train; whitening counts only what does), `action`, `role`, `branch`, `accuracy`, `next_state`, or any
-                other, for `Column(name)`.
+            **extra: further columns. `outcome` (the attempt's score, the same on all its rows), `well_formed` (had the
+                response the form asked for), `accepted` (did the environment accept the action), `valid` (both),
+                `tokens` (sampled tokens), `segment` (rows of one step cut into several training sequences: rewards and
+                tokens are summed, the step counts once), `cut` (was the response cut off), `stop` (why the attempt
+                ended, on its last step), `age` (versions since the weights that sampled it), `off_policy` (did another
+                policy sample it than the one that learns), `trains` (may it train; whitening counts only what does),
+                `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `Column(name)`.
         """
         given = _present({"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra})
         check.check_lengths(given)
@@ -129,7 +131,7 @@ class StepTable:
             task_ids=task_ids,
             attempt_ids=[attempt_names[code] for code in attempt_code[first_of_attempt]],
             state_keys=state_keys,
-            extra={name: _extra_column(name, column, rows) for name, column in given.items() if name not in OWN_FIELDS},
+            extra=_extra_columns(given, rows),
             step_of_row=rows.step,
         )
         table._check_outcome()
@@ -317,7 +319,7 @@ def _begins(*columns: IntArray) -> BoolArray:
 
 def _check_segments(rows: _Rows, given: Mapping[str, Column]) -> None:
     """Rows of one step must agree on what became of it; what it saw and did is taken from the first."""
-    for name in ("outcome", "valid", "cut", "age", "off_policy", "trains"):
+    for name in ("outcome", "well_formed", "accepted", "valid", "cut", "age", "off_policy", "trains"):
         for row, step in enumerate(rows.step.tolist()) if name in given else ():
             first = int(rows.first[step])
             if _differ(given[name][row], given[name][first]):
@@ -341,10 +343,26 @@ def _states(column: Column | None, rows: IntArray) -> tuple[IntArray, list[Hasha
     return check.key_codes("state", _take(column, rows))
 
 
+def _extra_columns(given: Mapping[str, Column], rows: _Rows) -> dict[str, npt.NDArray[Any]]:
+    """The columns beside a table's own, and `valid` where the two that it consists of are among them."""
+    extra = {name: _extra_column(name, column, rows) for name, column in given.items() if name not in OWN_FIELDS}
+    if "well_formed" in extra and "accepted" in extra:
+        valid = extra["well_formed"] & extra["accepted"]
+        if "valid" in extra and not np.array_equal(valid, extra["valid"]):
+            row = int(rows.first[np.flatnonzero(valid != extra["valid"])[0]])
+            raise RecordError(
+                f"column 'valid', row {row}: it is not what 'well_formed' and 'accepted' say together; leave it out, "
+                "since it follows from the two",
+                row=row,
+            )
+        extra["valid"] = valid
+    return extra
+
+
 def _extra_column(name: str, column: Column, rows: _Rows) -> npt.NDArray[Any]:
     if name in ("outcome", "accuracy"):
         return check.number_column(name, column, largest=check.LARGEST_REWARD)[rows.first]
-    if name in ("valid", "cut", "off_policy", "trains"):
+    if name in ("well_formed", "accepted", "valid", "cut", "off_policy", "trains"):
         return check.bool_column(name, column)[rows.first]
     if name == "age":
         return check.integer_column(name, column)[rows.first]

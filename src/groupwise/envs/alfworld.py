@@ -35,7 +35,7 @@ class Alfworld(Part, slot="env"):
 
     The official splits are the panels: train (3,553 games), valid_seen as validation (140), valid_unseen as test (134).
     A task's identity contains a digest of its game file. Success ends the attempt with `success_reward`, 10 as in the
-    published recipes; every other step gets 0. A command that is not possible gets "Nothing happens." and is invalid.
+    published recipes; every other step gets 0. A command that is not possible gets "Nothing happens." and is refused.
 
     Choices: the rules and sentences of the files are played by an interpreter of our own, which says letter by letter
     what the stock one says and is several hundred times as fast; a fork is a copy. `help` is understood but not listed,
@@ -111,7 +111,7 @@ class AlfworldEnvironment:
         command = self._possible.get(text)
         if command is None:
             self._observation = self._observe(NOTHING_HAPPENS)
-            return self._progress.outcome(self._observation, valid=False)
+            return self._progress.outcome(self._observation, accepted=False)
         self._follow(text, command)
         self._observation = self._observe(self._situation.carry_out(command))
         if self._situation.is_won():

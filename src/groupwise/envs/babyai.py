@@ -40,7 +40,7 @@ class Babyai(Part, slot="env"):
     distance. The reward is the package's: 1 - 0.9 * steps / its own limit for a mission done, else 0. A fork is a deep
     copy. The expert is BabyAI's bot; it also knows the way back from a detour, but not from an opened box.
 
-    Choices: all seven actions of the package are valid; those that would change nothing are not listed. A task is a
+    Choices: all seven actions of the package are accepted; those that would change nothing are not listed. A task is a
     seed, and belongs to the split that the world it makes decides: a level with few worlds has small panels, and no
     world is in two. The `state_key` is the whole situation: place, direction, what is carried, everything else, and
     which parts of the mission are done.
@@ -97,7 +97,7 @@ class BabyaiEnvironment:
         self._progress.step()
         if action not in ACTIONS:
             self._observation = self._observe(NOTHING_HAPPENS)
-            return self._progress.outcome(self._observation, valid=False)
+            return self._progress.outcome(self._observation, accepted=False)
         told = "" if action in possible(self._world) else NOTHING_HAPPENS
         number = ACTIONS.index(action)
         _, reward, terminated, truncated, _ = self._world.step(number)

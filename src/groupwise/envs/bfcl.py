@@ -44,8 +44,8 @@ class Bfcl(Part, slot="env"):
     the answers that come with the task, call by call; reading something beside them does no harm, but once something
     else was changed it has nothing to say.
 
-    Choices: a turn that fails ends the attempt, since the whole has failed. A response that is not a call is an
-    invalid step; in BFCL's own loop it ends the turn (`text_ends_turn`). So is a call of an unknown function, or with
+    Choices: a turn that fails ends the attempt, since the whole has failed. A response that is not a call is
+    refused; in BFCL's own loop it ends the turn (`text_ends_turn`). So is a call of an unknown function, or with
     arguments that do not fit. Arguments are plain values: nothing that the policy writes is evaluated. Tasks of the
     same number tell one story in all four categories, so the number decides the split. The `state_key` is the turn,
     the state of the services and the results that were seen, in any order.
@@ -119,10 +119,10 @@ class BfclEnvironment:
             return self._end_turn()
         if calls is None:
             self._observation = self._observe(NOT_UNDERSTOOD)
-            return self._progress.outcome(self._observation, valid=False)
+            return self._progress.outcome(self._observation, accepted=False)
         results = [self._call(call) for call in calls]
         self._observation = self._observe("\n".join(f"Result: {self._cut(text)}" for text, _ in results))
-        return self._progress.outcome(self._observation, valid=all(fits for _, fits in results))
+        return self._progress.outcome(self._observation, accepted=all(fits for _, fits in results))
 
     def fork(self) -> BfclEnvironment:
         twin = copy(self)

@@ -115,7 +115,7 @@ class BoxesEnvironment:
         after = pushed(self._level, self._position, action) if action in MOVES else None
         if after is None:
             self._observation = self._observe("Nothing happens.")
-            return self._progress.outcome(self._observation, valid=False)
+            return self._progress.outcome(self._observation, accepted=False)
         self._position = after
         self._observation = self._observe()
         if after.boxes == self._level.targets:

@@ -138,7 +138,7 @@ def _detours(subject: Subject) -> list[bool]:
 
 
 def _returns(subject: Subject) -> list[bool]:
-    """Situations that two valid actions led away from and back to: whether each has the key it had."""
+    """Situations that two accepted actions led away from and back to: whether each has the key it had."""
     found: list[bool] = []
     tried = 0
     for task in subject.tasks:

@@ -173,7 +173,7 @@ def shown(observation: Observation) -> Shown:
 
 def shown_outcome(outcome: Outcome) -> Shown:
     """What an outcome shows."""
-    ending = (outcome.terminated, outcome.truncated, outcome.valid, outcome.success)
+    ending = (outcome.terminated, outcome.truncated, outcome.accepted, outcome.success)
     return (*shown(outcome.observation), repr(outcome.reward), *ending)
 
 

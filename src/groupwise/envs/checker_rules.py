@@ -197,7 +197,7 @@ def refuses_to_act_after_the_end(subject: Subject) -> str:
     return f"{checked} ended attempts"
 
 
-def admissible_actions_are_valid(subject: Subject) -> str:
+def admissible_actions_are_accepted(subject: Subject) -> str:
     """An agent that picks from the list must not be punished for it."""
     subject.require_repeatable()
     tried = 0
@@ -207,18 +207,18 @@ def admissible_actions_are_valid(subject: Subject) -> str:
         for action in admissible[: MOST_ACTIONS_TRIED - tried]:
             outcome = subject.opened_after(attempt.task, attempt.actions[:step]).act(action)
             tried += 1
-            if not outcome.valid:
+            if not outcome.accepted:
                 raise BrokenRuleError(
-                    f"task {attempt.task.id}: {action!r} is listed after {step} steps, but it is not valid"
+                    f"task {attempt.task.id}: {action!r} is listed after {step} steps, but it is not accepted"
                 )
     if not tried:
         raise NotTestedError("no actions are listed")
     return f"{tried} listed actions"
 
 
-def nonsense_is_invalid(subject: Subject) -> str:
-    """A language model will say anything. What cannot be understood is a step with `valid` False, never an exception,
-    or one odd sample ends the attempt as an error.
+def nonsense_is_refused(subject: Subject) -> str:
+    """A language model will say anything. What cannot be understood is a step with `accepted` False, and never an
+    exception, or one odd sample ends the attempt as an error.
     """
     task = subject.tasks[0]
     for action in NONSENSE:
@@ -226,8 +226,8 @@ def nonsense_is_invalid(subject: Subject) -> str:
             outcome = subject.part.open(task).act(action)
         except Exception as error:
             raise BrokenRuleError(f"the action {action[:40]!r} raised {type(error).__name__}: {error}") from None
-        if outcome.valid:
-            raise BrokenRuleError(f"the action {action[:40]!r} counts as valid")
+        if outcome.accepted:
+            raise BrokenRuleError(f"the action {action[:40]!r} counts as accepted")
     return f"{len(NONSENSE)} nonsense actions"
 
 
@@ -289,8 +289,8 @@ def expert_succeeds(subject: Subject) -> str:
     lengths = []
     for task in subject.tasks:
         played = list(subject.play_by_expert(task))
-        if any(not outcome.valid for _, outcome in played):
-            raise BrokenRuleError(f"task {task.id}: the expert took an invalid action")
+        if any(not outcome.accepted for _, outcome in played):
+            raise BrokenRuleError(f"task {task.id}: the expert took an action that is refused")
         if not (played and played[-1][1].success):
             raise BrokenRuleError(f"task {task.id}: the expert did not succeed in {len(played)} steps")
         lengths.append(len(played))

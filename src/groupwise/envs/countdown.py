@@ -24,7 +24,7 @@ class Countdown(Part, slot="env", stays_inside=True):
     """Arithmetic with a verifier: an expression that uses every given number once and makes the target.
 
     One step: the action is the expression, such as "(8 - 2) * 4". It is read by a small grammar, never evaluated as
-    code, and computed exactly. An answer that cannot be read, or uses other numbers than the given ones, is invalid.
+    code, and computed exactly. An answer that cannot be read, or uses other numbers than the given ones, is refused.
     """
 
     num_numbers: Annotated[int, Field(ge=2, le=5)] = 3
@@ -80,7 +80,7 @@ class CountdownEnvironment:
         verdict = verify(action, numbers=self._numbers, target=self._target)
         if verdict is None:
             self._observation = _observation("That is not an answer.")
-            return self._progress.outcome(self._observation, success=False, valid=False)
+            return self._progress.outcome(self._observation, success=False, accepted=False)
         self._observation = _observation("Right." if verdict else "Wrong.")
         reward = self._part.success_reward if verdict else 0.0
         return self._progress.outcome(self._observation, success=verdict, reward=reward)

@@ -56,8 +56,8 @@ class Outcome:
     """The world reached an end of its own: success or failure."""
     truncated: bool = False
     """A limit cut the attempt off; its outcome says nothing about what would have come."""
-    valid: bool = True
-    """Whether the environment understood and accepted the action."""
+    accepted: bool = True
+    """Whether the environment understood the action and carried it out, be it of use or not."""
     success: bool | None = None
     """Whether the task was solved; set when the attempt ends, None before."""
     note: str = ""
@@ -77,7 +77,7 @@ class Environment(Protocol):
         ...
 
     def act(self, action: str) -> Outcome:
-        """Carry out an action; an action that cannot be understood is a step too, with `valid` False."""
+        """Carry out an action; an action that cannot be understood is a step too, with `accepted` False."""
         ...
 
 

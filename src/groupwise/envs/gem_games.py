@@ -46,7 +46,7 @@ class Gem(PackageGames, slot="env"):
     action that it does not accept. A fork is a copy.
 
     Choices: the `state_key` is the board; in games without one, all that was said so far, in any order and without the
-    number of the turn. An action is put into the box that games look for, unless it has one. An action is invalid where
+    number of the turn. An action is put into the box that games look for, unless it has one. An action is refused where
     the game takes something off for it, and where it earns nothing and leaves the board as it was: GEM does not say.
     The game's limit on turns is told as one of its rules, so it terminates the attempt. An instance's split follows
     from what its seed makes. There is no expert.
@@ -113,14 +113,14 @@ class GemGame:
         ended = bool(terminated or truncated)
         had_effect = ended or reward > 0 or not before or self._board != before
         success = reward >= self._solved_at if ended else None
-        return self._turn(str(said).strip(), more, reward=reward, valid=reward >= 0 and had_effect, success=success)
+        return self._turn(str(said).strip(), more, reward=reward, accepted=reward >= 0 and had_effect, success=success)
 
-    def _turn(self, said: str, more: Mapping[str, Any], *, valid: bool = True, **rest: Any) -> Turn:
-        if said and valid:
+    def _turn(self, said: str, more: Mapping[str, Any], *, accepted: bool = True, **rest: Any) -> Turn:
+        if said and accepted:
             self._said |= {COUNTED.sub("", said)}
         text = "\n".join(part for part in (said, str(more.get("suffix") or "").strip("\n")) if part)
         key = self._board or "\n".join(sorted(self._said))
-        return Turn(text=text or BEGINNING, key=key, valid=valid, **rest)
+        return Turn(text=text or BEGINNING, key=key, accepted=accepted, **rest)
 
 
 def _board(more: Mapping[str, Any]) -> str:

@@ -89,7 +89,7 @@ class GridworldEnvironment:
         step = self._progress.step()
         if action not in MOVES:
             self._observation = self._observe("Nothing happens.")
-            return self._progress.outcome(self._observation, valid=False)
+            return self._progress.outcome(self._observation, accepted=False)
         move = slipped(action, float(self._task.payload["slip"]), uniform(ENV, self._task.seed, step))
         self._at = _moved(self._lake, self._at, move)
         self._observation = self._observe()

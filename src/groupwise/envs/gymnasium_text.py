@@ -120,7 +120,7 @@ class GymnasiumEnvironment:
             self._observation = Observation(
                 text=f"Nothing happens. {shown}", state_key=seen.state_key, admissible=seen.admissible
             )
-            return self._progress.outcome(self._observation, valid=False)
+            return self._progress.outcome(self._observation, accepted=False)
         seen, reward, terminated, truncated, about = self._world.step(self._names.index(action))
         self._total += float(reward)
         self._observation = self._observe(seen, about)

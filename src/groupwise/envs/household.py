@@ -34,7 +34,7 @@ class Household(Part, slot="env", stays_inside=True):
 
     The commands, sentences and six task families are ALFWorld's (Shridhar et al. 2021, arXiv:2010.03768): pick and
     place, pick two, clean, heat, or cool then place, and look at a thing under the desklamp. A command that is not
-    possible gets "Nothing happens." and is an invalid step. Success ends the attempt with `success_reward`.
+    possible gets "Nothing happens." and is refused. Success ends the attempt with `success_reward`.
 
     Choices: the homes are small and the sentences short, so that a tiny model learns in minutes; the list of
     receptacles and the answer to `open` have fewer words than ALFWorld's. `look` tells what is at hand, where
@@ -121,7 +121,7 @@ class HouseholdEnvironment:
         command = self._possible.get(action)
         if command is None:
             self._observation = self._observe("Nothing happens.")
-            return self._progress.outcome(self._observation, valid=False)
+            return self._progress.outcome(self._observation, accepted=False)
         told = self._situation.carry_out(command)
         self._observation = self._observe(told, names_carried=command.thing == self._situation.held)
         if self._situation.is_solved():

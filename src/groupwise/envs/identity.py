@@ -26,7 +26,7 @@ class Identity(Part, slot="env", stays_inside=True):
 
     In closed form: a policy that says each of the n words with probability 1/n earns length/n on average and
     succeeds with probability n^-length. The words of a task differ, so the word is the `state_key`. A word that is
-    not one of the n is invalid.
+    not one of the n is refused.
     """
 
     num_words: Annotated[int, Field(ge=2, le=len(WORDS))] = 8
@@ -81,8 +81,8 @@ class IdentityEnvironment:
         self._num_right += right
         last = self._progress.steps == len(self._sequence)
         success = self._num_right == len(self._sequence) if last else None
-        valid = action in self._answers
-        return self._progress.outcome(self.observe(), success=success, reward=float(right), valid=valid)
+        accepted = action in self._answers
+        return self._progress.outcome(self.observe(), success=success, reward=float(right), accepted=accepted)
 
     def fork(self) -> IdentityEnvironment:
         twin = IdentityEnvironment.__new__(IdentityEnvironment)

@@ -33,7 +33,7 @@ class Lookup(Part, slot="env", stays_inside=True):
     """Questions about people, such as "what is the city of the boss of anna?", with searches and a verifier.
 
     `search boss of anna` tells "The boss of anna is ben."; `answer paris` ends the attempt. A search that cannot be
-    understood, or for a person the agent has not heard of, is invalid. With `hops` 0 the task is single-turn: the
+    understood, or for a person the agent has not heard of, is refused. With `hops` 0 the task is single-turn: the
     facts are in the text, and the first action ends the attempt.
 
     Choices: an answer is right if it names the value, in any case and spacing. `state_key` is what the agent knows:
@@ -100,10 +100,10 @@ class LookupEnvironment:
             return self._answer(rest)
         if self._hops == 0:
             self._observation = self._observe("Nothing happens.")
-            return self._progress.outcome(self._observation, success=False, valid=False)
+            return self._progress.outcome(self._observation, success=False, accepted=False)
         if verb != "search" or action not in (self._observation.admissible or ()):
             self._observation = self._observe("Nothing happens.")
-            return self._progress.outcome(self._observation, valid=False)
+            return self._progress.outcome(self._observation, accepted=False)
         if rest not in self._found:
             self._found = tuple(sorted((*self._found, rest)))
         self._observation = self._observe(_told(rest, self._facts[rest]))

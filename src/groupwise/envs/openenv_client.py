@@ -31,7 +31,7 @@ class Openenv(Part, slot="env"):
     A task is a seed that the world is reset with. What an action and an observation are made of differs from world to
     world, so fields say which of them is which; those of an observation are looked up in its metadata too.
 
-    Choices: an action that is not listed, or that the server refuses as malformed, is invalid and changes nothing. The
+    Choices: an action that is not listed, or that the server calls malformed, is refused and changes nothing. The
     protocol knows no truncation, so `done` is an end of the world's own. A fork opens another session and repeats the
     actions, and is refused where they lead elsewhere. A server that hangs up ends the attempt with an error, one that
     does not answer with a time-out. Two seeds may give one instance, and nobody here can tell: how different the panels
@@ -57,7 +57,7 @@ class Openenv(Part, slot="env"):
     """Field of an observation that makes steps comparable; empty = what is shown."""
     admissible_field: str = ""
     """Field of an observation that lists the possible actions; empty = `actions`."""
-    valid_field: str = ""
+    accepted_field: str = ""
     """Field of an observation that says whether the action was accepted; empty = it was."""
     success_field: str = ""
     """Field of the last observation that says whether the task was solved; empty = by the rewards."""
@@ -130,10 +130,10 @@ class OpenenvEnvironment:
         self._total += reward
         self._observation = self._observe(shown)
         success = self._succeeded(shown, reward) if shown.get("done") else None
-        accepted = _found(shown, self._part.valid_field)
+        accepted = _found(shown, self._part.accepted_field)
         return self._ended(
             self._progress.outcome(
-                self._observation, success=success, reward=reward, valid=accepted is None or bool(accepted)
+                self._observation, success=success, reward=reward, accepted=accepted is None or bool(accepted)
             )
         )
 
@@ -164,7 +164,7 @@ class OpenenvEnvironment:
             admissible=seen.admissible,
             goal=seen.goal,
         )
-        return self._ended(self._progress.outcome(self._observation, valid=False))
+        return self._ended(self._progress.outcome(self._observation, accepted=False))
 
     def _ended(self, outcome: Outcome) -> Outcome:
         """The outcome; the place on the server is free as soon as the attempt has ended."""

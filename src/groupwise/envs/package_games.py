@@ -104,7 +104,7 @@ class Turn:
     """What makes two steps comparable."""
     reward: float = 0.0
     """Reward of this action alone."""
-    valid: bool = True
+    accepted: bool = True
     """Whether the game accepted the action."""
     success: bool | None = None
     """How the game ended; None = it goes on."""
@@ -150,7 +150,9 @@ class GameEnvironment:
         with _lent(self._random):
             turn = self._game.play(action[:MAX_CHARACTERS])
             self._observation = self._shown(turn)
-        return self._progress.outcome(self._observation, success=turn.success, reward=turn.reward, valid=turn.valid)
+        return self._progress.outcome(
+            self._observation, success=turn.success, reward=turn.reward, accepted=turn.accepted
+        )
 
     def fork(self) -> GameEnvironment:
         twin = GameEnvironment.__new__(GameEnvironment)
@@ -167,7 +169,7 @@ class GameEnvironment:
         """The listed actions that the game would accept now."""
         copied = _copier(self._game)
         with draws_undone():
-            return tuple(action for action in self._actions if copied().play(action).valid)
+            return tuple(action for action in self._actions if copied().play(action).accepted)
 
 
 _beginnings: OrderedDict[tuple[type, str, str], GameEnvironment] = OrderedDict()

@@ -65,14 +65,14 @@ def plain_outcome(outcome: object) -> Outcome:
     """An outcome of plain values; the same one where it was."""
     if type(outcome) is Outcome:
         reward, note, terminated, truncated = outcome.reward, outcome.note, outcome.terminated, outcome.truncated
-        valid, success = outcome.valid, outcome.success
+        accepted, success = outcome.accepted, outcome.success
         if (
             type(reward) is float
             and -LARGEST_REWARD <= reward <= LARGEST_REWARD
             # Compared by identity, which costs a third of asking for the type.
             and (terminated is False or terminated is True)
             and (truncated is False or truncated is True)
-            and (valid is True or valid is False)
+            and (accepted is True or accepted is False)
             and (success is None or success is True or success is False)
             and type(note) is str
             and not note
@@ -108,7 +108,7 @@ def _make_plain_outcome(outcome: object) -> Outcome:
         reward=plain_reward(outcome.reward),
         terminated=_plain_flag("Outcome.terminated", outcome.terminated),
         truncated=_plain_flag("Outcome.truncated", outcome.truncated),
-        valid=_plain_flag("Outcome.valid", outcome.valid),
+        accepted=_plain_flag("Outcome.accepted", outcome.accepted),
         success=None if success is None else _plain_flag("Outcome.success", success, needed="True, False or None"),
         note=quote_line(_plain_text("Outcome.note", outcome.note)),
     )

@@ -38,7 +38,7 @@ class Progress:
         *,
         success: bool | None = None,
         reward: float = 0.0,
-        valid: bool = True,
+        accepted: bool = True,
         cut_off: bool = False,
         note: str = "",
     ) -> Outcome:
@@ -48,7 +48,7 @@ class Progress:
             observation: What is shown now.
             success: How the world ended by itself; None = it goes on, if the limit allows.
             reward: Reward of the step.
-            valid: Whether the action was understood and accepted.
+            accepted: Whether the action was understood and carried out.
             cut_off: Whether a limit other than the number of steps was reached.
             note: What the record should say of it.
         """
@@ -60,7 +60,7 @@ class Progress:
             reward=reward,
             terminated=terminated,
             truncated=truncated,
-            valid=valid,
+            accepted=accepted,
             success=False if truncated else success,
             note=note,
         )

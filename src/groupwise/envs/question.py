@@ -67,9 +67,9 @@ class QuestionEnvironment:
         if question.match_words and same_words(answer, question.stored):
             answer = question.stored or ""
         if not is_answer(answer, question.stored, question.form):
-            return self._outcome("That is not an answer.", Verdict(score=0.0), valid=False)
+            return self._outcome("That is not an answer.", Verdict(score=0.0), accepted=False)
         verdict = question.judge(answer)
-        return self._outcome("Right." if self._solves(verdict) else "Wrong.", verdict, valid=True)
+        return self._outcome("Right." if self._solves(verdict) else "Wrong.", verdict, accepted=True)
 
     def fork(self) -> QuestionEnvironment:
         twin = type(self)(self._question, self._progress.fork())
@@ -79,12 +79,12 @@ class QuestionEnvironment:
     def _solves(self, verdict: Verdict) -> bool:
         return not verdict.reason and verdict.score >= self._question.solved_at
 
-    def _outcome(self, shown: str, verdict: Verdict, *, valid: bool) -> Outcome:
+    def _outcome(self, shown: str, verdict: Verdict, *, accepted: bool) -> Outcome:
         self._observation = Observation(text=shown, state_key=shown)
         solved = self._solves(verdict)
         reward = verdict.score if solved or self._question.allow_partial else 0.0
         return self._progress.outcome(
-            self._observation, success=solved, reward=reward, valid=valid, note=verdict.reason
+            self._observation, success=solved, reward=reward, accepted=accepted, note=verdict.reason
         )
 
 

@@ -41,7 +41,7 @@ class ReasoningGym(Part, slot="env"):
     Source: Stojanovski et al. 2025, "Reasoning Gym", arXiv:2505.24760; the package is the extra `reasoning`.
 
     Choices: the reward is the family's score, also where it is partial; `solved_at` says which counts as a success. An
-    answer that cannot be found in the response is invalid; where the response itself is the answer, so is one that has
+    answer that cannot be found in the response is refused; where the response itself is the answer, so is one that has
     not the shape of the stored answer (`answers.is_answer`). Nothing evaluates an answer: where a family's scorer
     would, it is read by a grammar, and what is outside scores as an answer that the family cannot read
     (`reasoning_gym_clearance`). The verifier runs in a process of its own without rights: one that raises, breaks a

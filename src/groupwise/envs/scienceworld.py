@@ -31,7 +31,7 @@ class Scienceworld(Part, slot="env"):
     of a step is what the score, up to 1, gained; a score below 0 fails the task. The expert follows the gold path while
     the attempt does, and has nothing to say off it. A fork repeats the actions, at some 25 ms each.
 
-    Choices: a command is invalid if the simulator matches it with no action; listed ones and their paraphrases count.
+    Choices: a command is refused if the simulator matches it with no action; listed ones and their paraphrases count.
     Texts are on one line. The `state_key` is what looking around and the inventory show, both free of time.
     """
 
@@ -95,8 +95,8 @@ class ScienceworldEnvironment:
         reward, self._score = score - self._score, score
         self._see()
         success = score >= 1 if completed or score < 0 else None
-        valid = not said.startswith(NOT_UNDERSTOOD)
-        return self._progress.outcome(self._observation, success=success, reward=reward, valid=valid)
+        accepted = not said.startswith(NOT_UNDERSTOOD)
+        return self._progress.outcome(self._observation, success=success, reward=reward, accepted=accepted)
 
     def fork(self) -> ScienceworldEnvironment:
         twin = ScienceworldEnvironment.__new__(ScienceworldEnvironment)

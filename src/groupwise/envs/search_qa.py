@@ -32,7 +32,7 @@ class SearchQa(Part, slot="env"):
     `<search>words</search>` shows the documents that fit best, between information tags; `<answer>words</answer>` ends
     the attempt. What stands outside the tags is passed over, so that a response may think aloud. The tags are those of
     Search-R1 (Jin et al. 2025, arXiv:2503.09516); answers are compared as SQuAD's are. A response without a search or
-    an answer is an invalid step.
+    an answer is refused.
 
     Choices: search is BM25 over title and text. A question without a `split` belongs to the one that its own words
     decide. `state_key` is what was found: the titles, in alphabetical order. The expert looks up the question's
@@ -101,7 +101,7 @@ class SearchQaEnvironment:
         name, said = next(tagged_parts(action[:MAX_CHARACTERS], "search", "answer"), ("", ""))
         if not said.strip():
             self._observation = self._observe(NOT_UNDERSTOOD)
-            return self._progress.outcome(self._observation, valid=False)
+            return self._progress.outcome(self._observation, accepted=False)
         if name == "answer":
             return self._answer(said)
         found = self._corpus.search(said, self._part.num_results)

@@ -44,7 +44,7 @@ class Sokoban(Part, slot="env"):
     expert takes a shortest solution, which the package does not know, found by search.
 
     Choices: four actions, the package's pushes, which walk where there is nothing to push. A move that changes nothing
-    is not listed; it is invalid and costs a step, as does any other text. A room's split follows from the room; rooms
+    is not listed; it is refused and costs a step, as does any other text. A room's split follows from the room; rooms
     whose shortest solution has more than `max_moves` moves are left out. The `state_key` is where the agent and the
     boxes are. A box in a corner is not noticed.
     """
@@ -108,7 +108,7 @@ class SokobanEnvironment:
         _, reward, is_done, _ = self._world.step(PUSH.get(action, WAIT), observation_mode="tiny_rgb_array")
         if after is None:
             self._observation = self._observe(NOTHING_HAPPENS)
-            return self._progress.outcome(self._observation, reward=float(reward), valid=False)
+            return self._progress.outcome(self._observation, reward=float(reward), accepted=False)
         self._position = after
         self._observation = self._observe()
         return self._progress.outcome(self._observation, success=True if is_done else None, reward=float(reward))

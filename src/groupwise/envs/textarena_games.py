@@ -39,7 +39,7 @@ class Textarena(PackageGames, slot="env"):
     the board. A game pays at its end: 1 where it is solved, often a part of that where it is not. A fork is a copy.
 
     Choices: the `state_key` is the board; in games without one, the actions and what was said to them, in any order. An
-    action is put into the brackets that games look for, unless it has some. Two invalid actions in a row end most
+    action is put into the brackets that games look for, unless it has some. Two refused actions in a row end most
     games; `allowed_errors` says how many are forgiven instead. A game's own limit on turns is one of its rules, so it
     terminates the attempt. An instance's split follows from what its seed makes, so a game with few instances has small
     panels, and one with a single instance none. There is no expert.
@@ -48,7 +48,7 @@ class Textarena(PackageGames, slot="env"):
     id: str
     """Name in textarena's registry, without the ending of a wrapper."""
     allowed_errors: Annotated[int, Field(ge=0)] | None = None
-    """Invalid actions in a row that a game forgives; None = as many as it does by itself, usually 1."""
+    """Refused actions in a row that a game forgives; None = as many as it does by itself, usually 1."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
         return choose_split(_panels(self.id, self.options, self.seeds_differ, self.sizes), split)
@@ -106,16 +106,16 @@ class TextarenaGame:
         state = self.inner.state
         errors = state.error_count
         ended, _ = self.inner.step(action if "[" in action else f"[{action}]")
-        valid = state.error_count <= errors and not state.game_info[0].get("invalid_move")
+        accepted = state.error_count <= errors and not state.game_info[0].get("invalid_move")
         said = self._read()
-        if valid:
+        if accepted:
             self._said |= {f"{action}: {said}"}
         if not ended:
-            return self._turn(said, valid=valid)
+            return self._turn(said, accepted=accepted)
         rewards, told = self.inner.close()
         reward, reason = float(rewards[0]), str(told[0].get("reason") or "")
         text = "\n".join(part for part in (said, reason) if part)
-        return self._turn(text, valid=valid, reward=reward, success=reward >= self._solved_at)
+        return self._turn(text, accepted=accepted, reward=reward, success=reward >= self._solved_at)
 
     def _read(self) -> str:
         """What the game said since it was last read; the prompt becomes the goal, the board is kept."""

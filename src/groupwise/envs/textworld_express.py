@@ -113,7 +113,7 @@ class TextworldExpressEnvironment:
             self._observation = Observation(
                 text=NOTHING_HAPPENS, state_key=seen.state_key, admissible=seen.admissible, goal=seen.goal
             )
-            return self._progress.outcome(self._observation, valid=False)
+            return self._progress.outcome(self._observation, accepted=False)
         game = self._task.payload["game"]
         if game in ENTANGLED and _LATEST[game] is not self._simulator.java[0]:
             self._simulator.renew()

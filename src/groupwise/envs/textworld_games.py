@@ -161,7 +161,7 @@ class TextworldEnvironment:
             self._observation = Observation(
                 text=NOTHING_HAPPENS, state_key=seen.state_key, admissible=seen.admissible, goal=seen.goal
             )
-            return self._progress.outcome(self._observation, valid=False)
+            return self._progress.outcome(self._observation, accepted=False)
         state, score, _ = self._world.step(action)
         reward, self._score = (float(score) - self._score) / self._most, float(score)
         self._see(state)

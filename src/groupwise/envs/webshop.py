@@ -37,7 +37,7 @@ class Webshop(Part, slot="env"):
     `search[words]` leads from the search page to results, ten on a page; `click[text]` presses a button of the page: a
     product, an option, a page about it, `buy now`. Buying ends the attempt with the published score: type times the
     share of attributes, options and price that are right. A score of 1 is a success. An action that is not possible
-    leaves the page as it is, and the step is invalid.
+    leaves the page as it is, and the action is refused.
 
     Choices: search is BM25 by bm25s, without stemming, where the publisher uses Lucene; the order of the results
     differs from Lucene's. The score's nouns come from a spaCy model only if one is named (`tagger`). The publisher

@@ -55,7 +55,7 @@ class ShopEnvironment:
         self._progress.step()
         page = self._follow(action)
         if page is None:
-            return self._progress.outcome(self._observation, valid=False)
+            return self._progress.outcome(self._observation, accepted=False)
         self._show(page)
         return self._buy() if page.is_bought else self._progress.outcome(self._observation)
 

@@ -8,7 +8,7 @@ its own; forks dump them as they are. Read here, and nothing else:
     rewards          -> reward        of the step
     anchor_obs       -> state         text, or a list or object, taken as its canonical JSON text; null = not comparable
     episode_rewards  -> outcome       sum of the attempt's rewards
-    is_action_valid  -> valid
+    is_action_valid  -> well_formed   its tags are there and it holds no Chinese characters; the game may refuse it yet
     active_masks     -> (none)        a step where it is false is padding after the end, and is left out
     episode_lengths  -> (none)        an attempt with more rows than this holds copies: an error
     step_index, step_idx, step_in_traj, step_num, turn_index, turn_idx, env_step or episode_step_index -> index
@@ -63,7 +63,7 @@ class _Fields:
     observation: str | None
     has_state: bool
     has_outcome: bool
-    has_valid: bool
+    has_form: bool
 
     @classmethod
     def of(cls, first: Record) -> _Fields:
@@ -73,7 +73,7 @@ class _Fields:
             observation=first.first(OBSERVATION_FIELDS),
             has_state="anchor_obs" in first.fields,
             has_outcome="episode_rewards" in first.fields,
-            has_valid="is_action_valid" in first.fields,
+            has_form="is_action_valid" in first.fields,
         )
 
 
@@ -107,8 +107,8 @@ def _row(record: Record, fields: _Fields, seen: dict[tuple[Any, Any], int]) -> R
         row["state"] = record.fields.get("anchor_obs")
     if fields.has_outcome:
         row["outcome"] = record.number("episode_rewards")
-    if fields.has_valid:
-        row["valid"] = record.truth("is_action_valid")
+    if fields.has_form:
+        row["well_formed"] = record.truth("is_action_valid")
     if fields.action is not None:
         row["action"] = record.text(fields.action)
     observation = record.text(fields.observation)

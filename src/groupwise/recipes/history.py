@@ -7,13 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from groupwise.advantages import Blend, Deviation, NoScale, Penalised, Relative, ReturnToGo, Term
+from groupwise.advantages import Blend, Deviation, NoScale, Relative, Term
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.parts import ScalePart, SignalPart
 from groupwise.groups import ByHistory
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.recipes.recipe import Finite, Share, recipe
-from groupwise.recipes.state import ScaleName, episode_term
+from groupwise.recipes.state import ScaleName, episode_term, step_return
 
 
 @recipe
@@ -25,6 +25,7 @@ def hgpo(
     scale: ScaleName = "std",
     episode: bool = False,
     invalid_penalty: Finite = 0.1,
+    refused_penalty: Finite = 0.0,
     reference: bool = False,
 ) -> Algorithm:
     """HGPO (2026, arXiv:2602.22817): a step against steps that share its state and more and more of its history.
@@ -36,11 +37,12 @@ def hgpo(
     such history drop out of both sums; a level on which it is exactly average stays in. `episode=True` adds the episode
     credit at weight 1 and then weighs level k by (k+2)^alpha. `reference=True` is the released code: weights
     (k+2)^alpha always, levels of exactly 0 dropped, 1e-6 added to the denominator, episode statistics over rows,
-    penalty on the row's episode score too. Loss as for GiGPO (clip 0.2, dual clip 3, mean over tokens, KL 0.01 as k3),
-    without an entropy bonus.
+    penalty on the row's episode score too. The invalid penalty is on malformed responses, as released;
+    `refused_penalty`, which nobody published, on refused actions. Loss as for GiGPO (clip 0.2,
+    dual clip 3, mean over tokens, KL 0.01 as k3), without an entropy bonus.
     """
     spread = Deviation(ddof=0) if scale == "std" else NoScale()
-    returns = Penalised(of=ReturnToGo(gamma=gamma), penalty=invalid_penalty)
+    returns = step_return(gamma=gamma, invalid_penalty=invalid_penalty, refused_penalty=refused_penalty)
     first = 2 if episode or reference else 1
     terms = levels([float(first + k) ** alpha for k in range(depth + 1)], returns, spread)
     if episode:

@@ -88,9 +88,9 @@ def r3_hgpo(
     Choices: none of this is in either paper. Replay looks for contexts in which a step has nobody to differ from, and
     recalls the past attempts that fill most of them; reflection shows a failed attempt as what was seen and done, for
     at most two tasks an update; ranking, off by default since it slowed our runs down, takes all failed attempts, by
-    the mean entropies of their steps. Groups with recalled steps are divided by alpha times their deviation. An invalid
-    action costs nothing: divided by the deviation of a group without success, the penalty would be all that is learnt.
-    With all three off it is HGPO without that penalty.
+    the mean entropies of their steps. Groups with recalled steps are divided by alpha times their deviation. A
+    malformed response costs nothing: divided by the deviation of a group without success, the penalty would be all that
+    is learnt. With all three off it is HGPO without that penalty.
     """
     mixed = Deviation(ddof=0, factor=alpha) if with_replay else None
     weights = [float(d + 1) for d in range(depth + 1)]

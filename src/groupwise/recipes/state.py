@@ -9,6 +9,7 @@ from groupwise.advantages import (
     EpisodeReturn,
     NoScale,
     Penalised,
+    PenalisedRefusals,
     Relative,
     ReturnToGo,
     StepReward,
@@ -32,6 +33,7 @@ def gigpo(
     scale: ScaleName = "std",
     similarity: float | None = None,
     invalid_penalty: Finite = 0.1,
+    refused_penalty: Finite = 0.0,
     reference: bool = False,
 ) -> Algorithm:
     """GiGPO (Feng et al. 2025, arXiv:2505.10978): episode credit, plus credit among visits to the same state.
@@ -41,14 +43,15 @@ def gigpo(
     Choices: sample deviation at both levels. Each attempt counts once in the episode statistics; the release counts its
     steps, gives a task with one row its raw score, and takes the invalid penalty off that row's episode score too
     (`reference=True`). By default the penalty is on the step return alone, after discounting: divided by a
-    deviation over attempts that may be nearly 0, a tenth of a point on one row could become any number.
+    deviation over attempts that may be nearly 0, a tenth of a point on one row could become any number. It is on
+    malformed responses, as released; `refused_penalty`, which nobody published, on refused actions.
     Similar states must contain the same numbers, which the release does not ask. Loss as released: clip 0.2, dual clip
     3, mean over tokens, KL 0.01 as k3 (0.001 for its search task), entropy bonus 0.001.
     """
     spread = Deviation(ddof=1) if scale == "std" else NoScale()
     state = Relative(
         by=ByState(similarity=similarity, same_numbers=not reference),
-        of=Penalised(of=ReturnToGo(gamma=gamma), penalty=invalid_penalty),
+        of=step_return(gamma=gamma, invalid_penalty=invalid_penalty, refused_penalty=refused_penalty),
         scale=spread,
         average="step",
     )
@@ -77,6 +80,12 @@ def step_grpo(*, eps: Finite = 1e-6) -> Algorithm:
     return Algorithm(
         advantage=Relative(by=ByState(), of=StepReward(), scale=Deviation(eps=eps), average="step"), loss=grpo().loss
     )
+
+
+def step_return(*, gamma: float, invalid_penalty: float, refused_penalty: float) -> Penalised | PenalisedRefusals:
+    """The discounted return of a step, less the penalties that stay on it."""
+    returns = Penalised(of=ReturnToGo(gamma=gamma), penalty=invalid_penalty)
+    return PenalisedRefusals(of=returns, penalty=refused_penalty) if refused_penalty else returns
 
 
 def episode_term(*, scale: ScaleName, invalid_penalty: float, reference: bool) -> Relative:

@@ -18,6 +18,7 @@ from groupwise.advantages import (
     Merged,
     NoBaseline,
     Penalised,
+    PenalisedRefusals,
     Relative,
     ReturnToGo,
     StepReward,
@@ -261,11 +262,17 @@ def _worked_out(table: StepTable, signal: object, step: int, traced: float) -> f
         return by_hand.discounted(table.reward[attempt & (table.index >= table.index[step])].tolist(), signal.gamma)
     if isinstance(signal, Bounded):
         return _worked_out(table, signal.of, step, traced)
-    if isinstance(signal, Penalised):
-        invalid = "valid" in table.extra and not table.column("valid")[step]
-        penalty = signal.penalty if invalid else 0.0
+    if isinstance(signal, Penalised | PenalisedRefusals):
+        penalty = signal.penalty if _is_penalised(table, signal, step) else 0.0
         return Fraction(_worked_out(table, signal.of, step, traced + penalty)) - Fraction(penalty)
     return traced
+
+
+def _is_penalised(table: StepTable, signal: Penalised | PenalisedRefusals, step: int) -> bool:
+    is_well_formed = "well_formed" not in table.extra or bool(table.column("well_formed")[step])
+    if isinstance(signal, Penalised):
+        return not is_well_formed
+    return bool(signal.penalty) and is_well_formed and not table.column("accepted")[step]
 
 
 def _members(table: StepTable, values: Any, steps: IntArray, step: int) -> tuple[Member, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groupwise.core.parts import Part
-from groupwise.rewards.conduct import FormatReward, InvalidActionReward, StepReward
+from groupwise.rewards.conduct import FormatReward, MalformedResponseReward, RefusedActionReward, StepReward
 from groupwise.rewards.entropy_ranking import EntropyRanking
 from groupwise.rewards.length import BrevityReward, LengthReward, OverlongReward
 from groupwise.rewards.rescored import rescored
@@ -16,7 +16,8 @@ REWARDS: dict[str, type[Part]] = {
     "environment": EnvironmentReward,
     "outcome": OutcomeReward,
     "step": StepReward,
-    "invalid_action": InvalidActionReward,
+    "malformed_response": MalformedResponseReward,
+    "refused_action": RefusedActionReward,
     "format": FormatReward,
     "overlong": OverlongReward,
     "length": LengthReward,
@@ -32,10 +33,11 @@ __all__ = [
     "EntropyRanking",
     "EnvironmentReward",
     "FormatReward",
-    "InvalidActionReward",
     "LengthReward",
+    "MalformedResponseReward",
     "OutcomeReward",
     "OverlongReward",
+    "RefusedActionReward",
     "Reward",
     "RewardSlot",
     "StepReward",

@@ -1,4 +1,4 @@
-"""Rewards for how an agent goes about a task: steps, valid actions, the form of its responses."""
+"""Rewards for how an agent goes about a task: its steps, the form of its responses, actions that were refused."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class StepReward(Part, slot="reward"):
         return (self.each,) * len(trajectory.steps)
 
 
-class InvalidActionReward(Part, slot="reward"):
-    """A penalty for every step whose output could not be used.
+class MalformedResponseReward(Part, slot="reward"):
+    """A penalty for every response without the form that was asked for, whatever the environment made of it.
 
-        r_t = -penalty where the step is invalid, else 0
+        r_t = -penalty where the response is malformed, else 0
 
     Source: 0.1 as in GiGPO's release (arXiv:2505.10978). Choices: it is part of the reward, so that discounted returns
     carry it back to earlier steps. Recipes of that family have an `invalid_penalty` of their own, taken from the step's
@@ -35,10 +35,30 @@ class InvalidActionReward(Part, slot="reward"):
     """
 
     penalty: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
-    """Taken from an invalid step."""
+    """Taken from a malformed step."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        return tuple(0.0 if step.valid else -self.penalty for step in trajectory.steps)
+        return tuple(-self.penalty if step.well_formed is False else 0.0 for step in trajectory.steps)
+
+
+class RefusedActionReward(Part, slot="reward"):
+    """A penalty for every well-formed response whose action the environment refused.
+
+        r_t = -penalty where the response is well formed and its action refused, else 0
+
+    Ours. Choices: where a prompt does not list what is possible, guessing is part of the search, and this teaches not
+    to search (docs/adr/0006-invalid-penalty.md). `refused_penalty` of the recipes stays on its step; this one is
+    carried back to earlier steps by discounted returns: use the one or the other.
+    """
+
+    penalty: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    """Taken from a refused step."""
+
+    def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
+        return tuple(
+            -self.penalty if step.accepted is False and step.well_formed is not False else 0.0
+            for step in trajectory.steps
+        )
 
 
 class FormatReward(Part, slot="reward"):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple, Protocol
 
 from pydantic import Field
 
 from groupwise.core.parts import Part, Slot
+
+_CHINESE = re.compile("[\u4e00-\u9fff]")
 
 Admissible = Sequence[str] | None
 """The actions that are possible, in the order in which a prompt lists them; None where they cannot be listed."""
@@ -17,7 +20,7 @@ class Action(NamedTuple):
     """What to do, and whether the response had the form that was asked for."""
 
     text: str
-    valid: bool
+    well_formed: bool
 
 
 class ActionRule(Protocol):
@@ -31,11 +34,11 @@ class ActionRule(Protocol):
 
 
 class WholeResponse(Part, slot="action_rule"):
-    """The whole response is the action; one that was cut off is invalid."""
+    """The whole response is the action; one that was cut off is malformed."""
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         """The response itself."""
-        return Action(text=text, valid=stopped and bool(text))
+        return Action(text=text, well_formed=stopped and bool(text))
 
     def say(self, action: str, *, admissible: Admissible = None) -> str:
         """The action itself."""
@@ -50,12 +53,12 @@ class Choice(Part, slot="action_rule"):
     """
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
-        """The action with that number; anything else is sent as it is, and is invalid."""
+        """The action with that number; anything else is sent as it is, and is malformed."""
         listed = admissible or ()
         number = _number(text, largest=len(listed))
         if number is None:
-            return Action(text=text, valid=False)
-        return Action(text=listed[number - 1], valid=stopped)
+            return Action(text=text, well_formed=False)
+        return Action(text=listed[number - 1], well_formed=stopped)
 
     def say(self, action: str, *, admissible: Admissible = None) -> str:
         """The action's number; an action that is not listed is said as it is."""
@@ -66,12 +69,15 @@ class Choice(Part, slot="action_rule"):
 class Tagged(Part, slot="action_rule"):
     """The action stands between action tags, after thoughts between think tags.
 
-    Source: the rules of GiGPO's release (Feng et al. 2025, arXiv:2505.10978): the text is lower-cased; valid only if
-    both pairs of tags are there; without an action tag the last `fallback` characters are sent and the step is invalid.
+    Source: the rules of GiGPO's release (Feng et al. 2025, arXiv:2505.10978): the text is lower-cased; well formed only
+    if both pairs of tags are there and it holds no Chinese characters; without an action tag the last `fallback`
+    characters are sent. What the environment makes of the action is another matter: it may refuse a well-formed one.
     """
 
     fallback: Annotated[int, Field(ge=0)] = 30
     """How many last characters are sent where there is no action tag."""
+    allows_chinese: bool = False
+    """Whether a response that holds Chinese characters may be well formed; in the release it may not."""
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         """What stands between the action tags."""
@@ -79,8 +85,9 @@ class Tagged(Part, slot="action_rule"):
         action = _between(said, "<action>", "</action>")
         thought = _between(said, "<think>", "</think>")
         if action is None:
-            return Action(text=said[len(said) - min(self.fallback, len(said)) :].strip(), valid=False)
-        return Action(text=action.strip(), valid=thought is not None)
+            return Action(text=said[len(said) - min(self.fallback, len(said)) :].strip(), well_formed=False)
+        in_language = self.allows_chinese or text.isascii() or not _CHINESE.search(text)
+        return Action(text=action.strip(), well_formed=thought is not None and in_language)
 
     def say(self, action: str, *, admissible: Admissible = None) -> str:
         """The action between its tags, after a thought that says nothing."""

@@ -95,7 +95,7 @@ def collect(
         with waiting.during(len(active)):
             outcomes = host.act({n: actions[n].text for n in active})
         for n in active:
-            _record(live[n], prompts[n], said[n], actions[n].text, actions[n].valid, outcomes[n], prompter)
+            _record(live[n], prompts[n], said[n], actions[n].text, actions[n].well_formed, outcomes[n], prompter)
         host.close([n for n in active if live[n].stop is not None])
         active = [n for n in active if live[n].stop is None]
     return [_trajectory(live[number]) for number in range(len(attempts))]
@@ -150,7 +150,7 @@ def _record(
     prompter: Prompter,
 ) -> None:
     """Write down a step and move on to what the environment shows next."""
-    reward, accepted = (0.0, True) if isinstance(outcome, Fault) else (outcome.reward, outcome.valid)
+    reward, accepted = (0.0, True) if isinstance(outcome, Fault) else (outcome.reward, outcome.accepted)
     bare = prompter.prompt(live.bare_opening, live.past, live.observation) if live.attempt.help_text else ()
     live.steps.append(
         Step(
@@ -159,8 +159,8 @@ def _record(
             state_key=live.observation.state_key,
             observation=live.observation.text,
             action=action,
-            valid=well_formed and accepted,
             well_formed=well_formed,
+            accepted=accepted,
             cut=not said.stopped,
             prompt_ids=prompt,
             bare_prompt_ids=bare,

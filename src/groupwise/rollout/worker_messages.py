@@ -140,7 +140,7 @@ def _read_call(what: str, *said: Any) -> Call:
 
 def _answer_words(answer: Answer) -> tuple[Any, ...]:
     if isinstance(answer, Outcome):
-        ending = (answer.terminated, answer.truncated, answer.valid, answer.success)
+        ending = (answer.terminated, answer.truncated, answer.accepted, answer.success)
         return ("outcome", _observation_words(answer.observation), answer.reward, ending, answer.note)
     if isinstance(answer, Observation):
         return ("observation", *_observation_words(answer))
@@ -161,13 +161,13 @@ def _read_observation(text: Any, key: Any, admissible: Any, goal: Any) -> Observ
 
 
 def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any) -> Outcome:
-    terminated, truncated, valid, success = ending
+    terminated, truncated, accepted, success = ending
     outcome = Outcome(
         observation=_read_observation(*seen),
         reward=reward,
         terminated=terminated,
         truncated=truncated,
-        valid=valid,
+        accepted=accepted,
         success=success,
         note=note,
     )

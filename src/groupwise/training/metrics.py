@@ -44,10 +44,22 @@ METRICS: dict[str, Metric] = {
         "steps",
         "At the environment's `max_steps`: most attempts run in circles; look at some with `groupwise inspect`.",
     ),
-    "rollout/valid": Metric(
-        "share of steps whose action could be read and was accepted by the environment",
+    "rollout/well_formed": Metric(
+        "share of steps whose response had the form that was asked for",
         SHARE,
-        "Low: show the admissible actions (`rollout.template.show_admissible`), warm-start, or punish invalid actions.",
+        "Low: show the form in the prompt, warm-start, allow more tokens (`rollout/cut_off`), or punish malformed "
+        "responses (`invalid_penalty`, the rewards `malformed_response` and `format`).",
+    ),
+    "rollout/accepted": Metric(
+        "share of steps whose action the environment accepted, whatever the form of the response",
+        SHARE,
+        "Low: show the admissible actions (`rollout.template.show_admissible`), or warm-start. Punish refused actions "
+        "only where the prompt lists what is possible (docs/adr/0006-invalid-penalty.md).",
+    ),
+    "rollout/valid": Metric(
+        "share of steps that were well formed and accepted",
+        SHARE,
+        "Low: `rollout/well_formed` and `rollout/accepted` say which of the two it is.",
     ),
     "rollout/faults": Metric(
         "attempts that a fault of the environment or the engine ended; they leave every statistic",
@@ -119,7 +131,8 @@ METRICS: dict[str, Metric] = {
         "rewards, and that nothing was done for",
         SHARE,
         "High: something small rules the update, such as a penalty divided by its own deviation; set `invalid_penalty` "
-        "to 0, or `scale` to `none` (docs/adr/0006-invalid-penalty.md). Lengths alone count too, under discounting.",
+        "and `refused_penalty` to 0, or `scale` to `none` (docs/adr/0006-invalid-penalty.md). Lengths alone count too, "
+        "under discounting.",
     ),
     "credit/compared": Metric(
         "share of steps that somebody else was compared with",

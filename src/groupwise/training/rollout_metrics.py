@@ -22,7 +22,6 @@ def rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory
     found = {
         "rollout/return": _mean([_return(trajectory) for trajectory in survivors]),
         "rollout/steps": len(steps) / len(survivors),
-        "rollout/valid": _mean([step.valid for step in steps]),
         "rollout/faults": float(sum(trajectory.stop in FAULTS or not trajectory.steps for trajectory in played)),
         "rollout/truncated": _mean([trajectory.stop is StopReason.TRUNCATED for trajectory in survivors]),
         "rollout/group_size": len(survivors) / len(groups),
@@ -33,8 +32,11 @@ def rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory
         "rollout/total_tokens": float(sum(len(step.response_ids) for each in played for step in each.steps)),
     }
     # What nobody measured is left out: it is not 0.
-    optional = {
+    optional: dict[str, list[float]] = {
         "rollout/success": told,
+        "rollout/well_formed": [step.well_formed for step in steps if step.well_formed is not None],
+        "rollout/accepted": [step.accepted for step in steps if step.accepted is not None],
+        "rollout/valid": [step.valid for step in steps if step.valid is not None],
         "rollout/return_spread": [float(np.std(scores)) for scores in wide],
         "rollout/entropy": entropies,
     }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from groupwise import ConfigError, RecordError
-from groupwise.advantages import Centred, Column, EpisodeReturn, Penalised, ReturnToGo, StepReward
+from groupwise.advantages import Centred, Column, EpisodeReturn, Penalised, PenalisedRefusals, ReturnToGo, StepReward
 from groupwise.groups import ByRole, ByTask
 from tests.unit.tables import single_steps, table, walks
 
@@ -99,14 +99,14 @@ def test_the_discount_lies_between_0_and_1(gamma: float, message: str) -> None:
 
 
 VALIDITY = table(
-    "task attempt index reward valid",
-    ("q", 0, 0, 1.0, False),
-    ("q", 0, 1, 2.0, True),
-    ("q", 0, 2, 4.0, False),
+    "task attempt index reward well_formed accepted",
+    ("q", 0, 0, 1.0, False, True),
+    ("q", 0, 1, 2.0, True, False),
+    ("q", 0, 2, 4.0, False, False),
 )
 
 
-def test_an_invalid_step_loses_the_penalty_and_passes_none_of_it_back() -> None:
+def test_a_malformed_step_loses_the_penalty_and_passes_none_of_it_back_and_a_refused_one_loses_nothing() -> None:
     # Returns to go 3, 4, 4; a quarter off the first and the last, after discounting.
     assert Penalised(of=ReturnToGo(gamma=0.5), penalty=0.25)(VALIDITY).tolist() == [2.75, 4, 3.75]
 
@@ -115,8 +115,42 @@ def test_a_penalty_of_0_changes_nothing() -> None:
     assert Penalised(of=StepReward(), penalty=0)(VALIDITY).tolist() == [1, 2, 4]
 
 
-def test_a_table_without_validity_has_no_invalid_steps() -> None:
+def test_a_table_that_says_nothing_of_forms_has_no_malformed_steps() -> None:
     assert Penalised(of=StepReward(), penalty=0.25)(RAGGED).tolist() == StepReward()(RAGGED).tolist()
+
+
+RECORDED_BEFORE = table("task attempt index reward valid", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
+
+
+def test_valid_alone_does_not_say_which_steps_are_malformed_and_the_penalty_refuses_it_by_name() -> None:
+    with pytest.raises(RecordError) as caught:
+        Penalised(of=StepReward(), penalty=0.25)(RECORDED_BEFORE)
+    assert str(caught.value) == (
+        "the table has a column 'valid' and none called 'well_formed'; the penalty of 0.25 is on malformed responses, "
+        "and `valid` is false for actions that the environment refused too: record 'well_formed' and 'accepted', or "
+        "set the penalty to 0 (`hgpo:invalid_penalty=0`)"
+    )
+    assert Penalised(of=StepReward(), penalty=0)(RECORDED_BEFORE).tolist() == [1, 2]
+
+
+def test_a_penalty_on_refusals_leaves_malformed_steps_alone() -> None:
+    # Of the three, the second alone is well formed and refused.
+    assert PenalisedRefusals(of=ReturnToGo(gamma=0.5), penalty=0.25)(VALIDITY).tolist() == [3, 3.75, 4]
+    assert PenalisedRefusals(of=StepReward(), penalty=0)(RAGGED).tolist() == StepReward()(RAGGED).tolist()
+
+
+def test_without_a_word_on_forms_every_refusal_counts() -> None:
+    said = table("task attempt index reward accepted", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
+    assert PenalisedRefusals(of=StepReward(), penalty=0.25)(said).tolist() == [0.75, 2]
+
+
+def test_a_penalty_on_refusals_asks_for_the_column_that_says_what_was_refused() -> None:
+    with pytest.raises(RecordError) as caught:
+        PenalisedRefusals(of=StepReward(), penalty=0.25)(RECORDED_BEFORE)
+    assert str(caught.value) == (
+        "the table has no column 'accepted', which this method reads; from_trajectories makes it of `Step.accepted`, "
+        "where every step says so, or hand it to from_columns(accepted=...). Valid: valid"
+    )
 
 
 def test_a_negative_penalty_would_be_a_reward() -> None:

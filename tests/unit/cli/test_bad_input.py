@@ -16,11 +16,11 @@ from tests.unit.cli.files import HEADER, ROWS, write
 
 RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
 KEYS = (
-    "Valid: accuracy, action, attempt, branch, cut, entropy, extra, group, index, logp_behaviour, next_state, "
-    "observation, origin, outcome, prompt_ids, response_ids, reward, reward_alone, role, segment, state, stop, task, "
-    "tokens, valid, version"
+    "Valid: accepted, accuracy, action, attempt, branch, cut, entropy, extra, group, index, logp_behaviour, "
+    "next_state, observation, origin, outcome, prompt_ids, response_ids, reward, reward_alone, role, segment, state, "
+    "stop, task, tokens, valid, version, well_formed"
 )
-OPTIONS = "Valid: alpha, depth, episode, gamma, invalid_penalty, reference, scale"
+OPTIONS = "Valid: alpha, depth, episode, gamma, invalid_penalty, reference, refused_penalty, scale"
 
 
 def changed(position: int, **change: Any) -> list[dict[str, Any]]:

@@ -101,7 +101,9 @@ def test_audit_json_holds_the_census_levels_recipes_and_findings(small: Path) ->
         "lone_tasks": 0,
         "equal_tasks": 0,
         "steps_without_state": 0,
-        "invalid_steps": 0,
+        "malformed_steps": None,
+        "refused_steps": None,
+        "invalid_steps": None,
     }
     assert [level["depth"] for level in found["levels"]] == [0, 1]
     assert [level["compared_steps"] for level in found["levels"]] == [6, 2]
@@ -121,10 +123,10 @@ def test_audit_compares_three_recipes_and_four_depths_by_default(small: Path) ->
 
 
 def test_audit_of_a_run_has_the_runs_own_recipe_too(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", algorithm=recipes.hgpo(invalid_penalty=0.0), updates=2)
+    write_run(tmp_path / "run", algorithm=recipes.hgpo(refused_penalty=0.1), updates=2)
     *others, own = audited(tmp_path / "run")["recipes"]
     assert [column["name"] for column in (*others, own)] == ["grpo", "gigpo", "hgpo", "this run's own"]
-    assert own["mean_size"] != others[-1]["mean_size"]  # the penalty was off
+    assert own["mean_size"] != others[-1]["mean_size"]  # the run punished what the environment refused
     assert [column["name"] for column in audited(tmp_path / "run", "--recipe", "rloo")["recipes"]] == ["rloo"]
 
 
@@ -201,7 +203,7 @@ def test_audit_of_the_shipped_example_counts_what_is_in_the_file() -> None:
     assert census["steps"] == len(lines)
     assert census["tasks"] == len({line["task"] for line in lines})
     assert census["attempts"] == len({(line["task"], line["attempt"]) for line in lines})
-    assert census["invalid_steps"] == sum(not line.get("valid", True) for line in lines)
+    assert census["refused_steps"] == sum(not line.get("accepted", True) for line in lines)
 
 
 def test_audit_of_the_shipped_example_has_something_to_say() -> None:

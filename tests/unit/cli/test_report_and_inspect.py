@@ -203,7 +203,7 @@ def test_inspect_shows_an_attempt_as_a_dialogue(run_path: Path, groups: list[Pla
     assert lines[1].startswith("goal: ")
     assert lines[2] == "attempt outcome ended steps credit, step by step"
     actions = [line.removeprefix("> ").removesuffix(" reward 1") for line in lines if line.startswith("> ")]
-    assert actions == [step.action + ("" if step.valid else " invalid") for step in best.steps]
+    assert actions == [step.action + (f" {step.flaw}" if step.flaw else "") for step in best.steps]
     credit = [line.split()[1] for line in lines if line.startswith("credit ")]
     assert credit == [
         f"{step.credit:+.3f}".replace("-", "\N{MINUS SIGN}").replace("+0.000", "0.000") for step in best.steps

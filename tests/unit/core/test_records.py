@@ -71,7 +71,9 @@ def test_reasons_and_origins_are_plain_words() -> None:
 
 
 def test_trajectories_become_one_row_a_step() -> None:
-    first = attempt(1, Step(index=0, state_key="s", action="go"), Step(index=1, reward=2.0, state_key="e", valid=False))
+    first = attempt(
+        1, Step(index=0, state_key="s", action="go"), Step(index=1, reward=2.0, state_key="e", accepted=False)
+    )
     table = StepTable.from_trajectories([first, attempt(0, Step(index=0, state_key="s", reward=1.0, branch="b"))])
     assert table.task_ids == ["t"]
     assert table.attempt_ids == [0, 1]
@@ -79,11 +81,13 @@ def test_trajectories_become_one_row_a_step() -> None:
     assert table.state_keys == ["s", "e"]
     assert table.step_of_row.tolist() == [1, 2, 0]
     assert table.extra["action"].tolist() == [None, "go", None]
+    assert table.extra["well_formed"].tolist() == [True, True, True]
+    assert table.extra["accepted"].tolist() == [True, True, False]
     assert table.extra["valid"].tolist() == [True, True, False]
     assert table.extra["branch"].tolist() == ["b", None, None]
     assert table.extra["stop"].tolist() == ["terminated", None, "terminated"]
     assert table.extra["cut"].tolist() == [False] * 3
-    assert set(table.extra) == {"action", "valid", "branch", "cut", "stop"}
+    assert set(table.extra) == {"action", "well_formed", "accepted", "valid", "branch", "cut", "stop"}
 
 
 def test_a_role_on_any_step_makes_the_column() -> None:
@@ -152,7 +156,8 @@ def test_without_a_version_there_is_no_age_and_the_error_says_how_to_get_one() -
         table.column("age")
     assert str(caught.value) == (
         "the table has no column 'age', which this method reads; from_trajectories(..., version=...) makes it of "
-        "`Trajectory.versions`, or hand it to from_columns(age=...). Valid: action, branch, cut, stop, valid"
+        "`Trajectory.versions`, or hand it to from_columns(age=...). Valid: accepted, action, branch, cut, "
+        "stop, valid, well_formed"
     )
 
 

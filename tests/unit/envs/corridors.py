@@ -25,7 +25,7 @@ class Corridor:
     def act(self, action: str) -> Outcome:
         self.progress.step()
         if action not in ("left", "right"):
-            return self.progress.outcome(self.observe(), valid=False)
+            return self.progress.outcome(self.observe(), accepted=False)
         self.at += self.stride() if action == "right" else -1
         if self.at == self.goal:
             return self.progress.outcome(self.observe(), success=True, reward=self.reward())
@@ -131,7 +131,7 @@ class Patient(Corridor):
 
     def act(self, action: str) -> Outcome:
         if action not in ("left", "right"):
-            return Outcome(observation=self.observe(), valid=False)
+            return Outcome(observation=self.observe(), accepted=False)
         return super().act(action)
 
 
@@ -143,7 +143,7 @@ class Silent(Corridor):
             reward=outcome.reward,
             terminated=outcome.terminated,
             truncated=outcome.truncated,
-            valid=outcome.valid,
+            accepted=outcome.accepted,
         )
 
 
@@ -252,7 +252,7 @@ class RudeHash(Corridor):
 
 class TruthyEnd(Corridor):
     def act(self, action: str) -> Outcome:
-        return replace(super().act(action), valid="yes" if action in ("left", "right") else "")  # type: ignore[arg-type]
+        return replace(super().act(action), accepted="yes" if action in ("left", "right") else "")  # type: ignore[arg-type]
 
 
 class FalseList(Corridor):
@@ -394,9 +394,9 @@ BREAKS: dict[type[CorridorPart], str] = {
     part_of(TruthyEnd): "fields_have_their_types",
     part_of(CountingText): "state_key_has_no_counter_or_clock",
     part_of(ClockKey): "state_key_has_no_counter_or_clock",
-    part_of(FalseList): "admissible_actions_are_valid",
-    part_of(Fragile): "nonsense_is_invalid",
-    part_of(Permissive): "nonsense_is_invalid",
+    part_of(FalseList): "admissible_actions_are_accepted",
+    part_of(Fragile): "nonsense_is_refused",
+    part_of(Permissive): "nonsense_is_refused",
     part_of(NotANumber): "rewards_are_finite",
     part_of(ForkFromStart): "fork_is_exact",
     part_of(SharedFork): "fork_is_independent",

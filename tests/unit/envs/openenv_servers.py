@@ -27,7 +27,7 @@ FIELDS: dict[str, Any] = {
     "goal_field": "aim",
     "admissible_field": "moves",
     "success_field": "solved",
-    "valid_field": "was_possible",
+    "accepted_field": "was_possible",
     "about": "Walk along the corridor.",
     "words": ("you stand at window the door opens a bell is near far find . west east 0 1 2 3 4 5 6",),
     "max_steps": 8,

@@ -180,16 +180,16 @@ class TestAttempts:
         first = environment.observe()
         for action in ("open drawer 1", "go to bed 1", "", "x" * 2**20, "Go to desk 1"):
             outcome = environment.act(action)
-            assert (outcome.observation.text, outcome.valid) == ("Nothing happens.", False)
+            assert (outcome.observation.text, outcome.accepted) == ("Nothing happens.", False)
             assert outcome.observation.state_key == first.state_key
             assert outcome.observation.admissible == first.admissible
-        assert environment.act("  go to desk 1 ").valid, "blanks around a command do not count, as in the stock game"
+        assert environment.act("  go to desk 1 ").accepted, "blanks around a command do not count, as in the stock game"
 
     def test_help_is_understood_but_not_listed(self, part: Alfworld) -> None:
         environment = opened(part, "pick_and_place_simple")
         assert "help" not in (environment.observe().admissible or ())
         outcome = environment.act("help")
-        assert outcome.valid
+        assert outcome.accepted
         assert outcome.observation.text == HELP
 
     def test_the_key_is_the_situation_or_what_was_said(self, part: Alfworld) -> None:
@@ -256,7 +256,7 @@ class TestExpert:
             environment.act(command)
         for _ in range(12):
             outcome = environment.act(environment.expert() or "nothing to say")
-            assert outcome.valid
+            assert outcome.accepted
             if outcome.ended:
                 break
         assert outcome.success is True

@@ -131,11 +131,11 @@ class TestWithMinigrid:
         _, environment = self.at("BabyAI-GoToLocal-v0")
         before = environment.observe()
         outcome = environment.act("drop")
-        assert outcome.valid
+        assert outcome.accepted
         assert outcome.observation.text == f"Nothing happens. {before.text}"
         assert outcome.observation.state_key == before.state_key
         unknown = environment.act("fly")
-        assert not unknown.valid
+        assert not unknown.accepted
         assert unknown.observation.text == f"Nothing happens. {before.text}"
 
     @pytest.mark.parametrize(

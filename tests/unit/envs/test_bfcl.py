@@ -88,7 +88,7 @@ class TestWithBfcl:
             "Result: {\"result\": \"'final_report.pdf' moved to 'temp/final_report.pdf'\"}",
         ]
         ended = environment.act("[]")
-        assert (ended.reward, ended.success, ended.valid) == (0.25, None, True)
+        assert (ended.reward, ended.success, ended.accepted) == (0.25, None, True)
         assert ended.observation.text.startswith("User: Perform a detailed search using grep")
 
     def test_a_turn_that_changes_something_else_fails(self) -> None:
@@ -130,7 +130,7 @@ class TestWithBfcl:
         environment = self.opened("multi_turn_base_0")
         before = environment.observe().state_key
         outcome = environment.act(action)
-        assert not outcome.valid
+        assert not outcome.accepted
         assert told in outcome.observation.text
         if told == "Nothing happens.":
             assert outcome.observation.state_key == before
@@ -174,7 +174,7 @@ class TestWithBfcl:
             environment = part.open(task)
             while (action := environment.expert()) is not None:
                 outcome = environment.act(action)
-                assert outcome.valid, (task.payload["task"], action)
+                assert outcome.accepted, (task.payload["task"], action)
             assert outcome.success is True, task.payload["task"]
             steps.append(environment._progress.steps)
         assert max(steps) <= part.max_steps

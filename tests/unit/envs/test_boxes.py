@@ -28,7 +28,7 @@ def test_a_solution_by_hand() -> None:
     environment.act("right")
     assert environment.observe().state_key == "row 1 column 2; row 1 column 3"
     blocked = environment.act("right")
-    assert (blocked.valid, blocked.observation.text.startswith("Nothing happens. You are at row 1 column 2")) == (
+    assert (blocked.accepted, blocked.observation.text.startswith("Nothing happens. You are at row 1 column 2")) == (
         False,
         True,
     )

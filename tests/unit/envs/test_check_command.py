@@ -60,12 +60,12 @@ def test_what_could_not_be_tried_is_not_called_ok() -> None:
     assert lines[0] == f"Countdown: {len(RULES)} rules, 0 broken, 2 not tested"
     assert [line for line in lines if line.startswith(" not tested ")] == [
         " not tested state_key_has_no_counter_or_clock: too few situations came again to tell a counter by: none",
-        " not tested admissible_actions_are_valid: no actions are listed",
+        " not tested admissible_actions_are_accepted: no actions are listed",
     ]
     told = json.loads(CliRunner().invoke(app, ["check", "env", "countdown", "--tasks", "3", "--json"]).stdout)
     assert [rule["rule"] for rule in told["rules"] if rule["status"] == "not tested"] == [
         "state_key_has_no_counter_or_clock",
-        "admissible_actions_are_valid",
+        "admissible_actions_are_accepted",
     ]
 
 

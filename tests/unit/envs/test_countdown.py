@@ -98,7 +98,7 @@ def test_one_answer_ends_the_attempt() -> None:
     right = environment.act(environment.expert() or "")
     assert (right.terminated, right.success, right.reward, right.observation.text) == (True, True, 1.0, "Right.")
     nonsense = part.open(task).act("I think it is 7")
-    assert (nonsense.terminated, nonsense.success, nonsense.reward, nonsense.valid) == (True, False, 0.0, False)
+    assert (nonsense.terminated, nonsense.success, nonsense.reward, nonsense.accepted) == (True, False, 0.0, False)
 
 
 def test_the_solver_finds_a_solution_wherever_there_is_one() -> None:

@@ -69,7 +69,7 @@ class TestGames:
         opened = environment.act("reveal 0 0")
         assert opened.observation.text == f"At turn 1, you successfully revealed cell (0, 0).\n{BOARD}"
         assert opened.observation.state_key == BOARD
-        assert (opened.reward, opened.valid, opened.ended) == (pytest.approx(11 / 14), True, False)
+        assert (opened.reward, opened.accepted, opened.ended) == (pytest.approx(11 / 14), True, False)
         assert opened.observation.admissible == tuple(
             f"reveal {field}" for field in ("2 0", "3 0", "3 1", "3 2", "3 3")
         )
@@ -78,9 +78,9 @@ class TestGames:
         environment = MINES.open(MINES.panel("test")[0])
         environment.act("reveal 0 0")
         again = environment.act(r"I open it. \boxed{reveal 0 0}")
-        assert (again.valid, again.reward, again.ended, again.observation.state_key) == (False, 0.0, False, BOARD)
+        assert (again.accepted, again.reward, again.ended, again.observation.state_key) == (False, 0.0, False, BOARD)
         nonsense = environment.act("open the window")
-        assert (nonsense.valid, nonsense.reward, nonsense.success) == (False, pytest.approx(-0.1), False)
+        assert (nonsense.accepted, nonsense.reward, nonsense.success) == (False, pytest.approx(-0.1), False)
 
     def test_a_guess_that_is_right_is_a_success_and_the_key_counts_no_turns(self) -> None:
         part = Gem(id="game:GuessTheNumber-v0-hard", num_train=5)

@@ -28,7 +28,7 @@ def test_a_crossing_by_hand() -> None:
     assert environment.act("down").observation.text == (
         "You are at row 1 column 0. up: ice. down: hole. left: edge. right: ice."
     )
-    assert not environment.act("jump").valid
+    assert not environment.act("jump").accepted
     assert environment.observe().text.startswith("Nothing happens. You are at row 1 column 0.")
     environment.act("right")
     environment.act("right")

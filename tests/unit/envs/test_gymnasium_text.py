@@ -62,7 +62,7 @@ class TestWithGymnasium:
         environment = DRY.open(DRY.panel("train")[0])
         for _ in range(2):
             outcome = environment.act("jump")
-            assert (outcome.valid, outcome.observation.text) == (False, "Nothing happens. state 0")
+            assert (outcome.accepted, outcome.observation.text) == (False, "Nothing happens. state 0")
         assert environment.act("down").observation.text == "state 4"
 
     def test_forks_slip_alike_and_apart_from_each_other(self) -> None:
@@ -87,7 +87,7 @@ class TestWithGymnasium:
         assert "dropoff" not in listed
         assert set(listed) < set(names)
         refused = environment.act("dropoff")
-        assert (refused.reward, refused.valid, refused.ended) == (-10.0, True, False)
+        assert (refused.reward, refused.accepted, refused.ended) == (-10.0, True, False)
 
     def test_success_by_total_reward(self) -> None:
         part = Gymnasium(id="CliffWalking-v1", actions=("up", "right", "down", "left"), success_return=-20.0)

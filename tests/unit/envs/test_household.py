@@ -62,7 +62,7 @@ def test_a_whole_attempt_by_hand() -> None:
     ]
     last = environment.act("move mug 1 to cabinet 1")
     assert last.observation.text == "You move the mug 1 to the cabinet 1."
-    assert (last.reward, last.terminated, last.truncated, last.valid, last.success) == (1.0, True, False, True, True)
+    assert (last.reward, last.terminated, last.truncated, last.accepted, last.success) == (1.0, True, False, True, True)
     with pytest.raises(AttemptEnded) as raised:
         environment.act("look")
     assert str(raised.value) == (f"task {task.id}: the attempt ended after 11 steps; open the task again for another")
@@ -115,7 +115,7 @@ def test_nothing_happens_at_an_impossible_command(action: str) -> None:
     environment.act("go to countertop 1")
     key = environment.observe().state_key
     outcome = environment.act(action)
-    assert (outcome.observation.text, outcome.valid, outcome.reward) == ("Nothing happens.", False, 0.0)
+    assert (outcome.observation.text, outcome.accepted, outcome.reward) == ("Nothing happens.", False, 0.0)
     assert outcome.observation.state_key == key
 
 
@@ -214,9 +214,9 @@ def test_a_lamp_left_behind_lights_nothing() -> None:
 def test_only_some_things_can_be_heated() -> None:
     environment = PLAIN.open(home("pick", "knife", "cabinet", {"knife 1": "countertop 1"}))
     told(environment, "go to countertop 1", "take knife 1 from countertop 1", "go to microwave 1")
-    assert environment.act("heat knife 1 with microwave 1").valid is False
+    assert environment.act("heat knife 1 with microwave 1").accepted is False
     told(environment, "go to sinkbasin 1")
-    assert environment.act("clean knife 1 with sinkbasin 1").valid is True
+    assert environment.act("clean knife 1 with sinkbasin 1").accepted is True
 
 
 def test_a_thing_put_away_untreated_is_fetched_again() -> None:

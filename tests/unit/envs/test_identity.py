@@ -34,7 +34,7 @@ def test_the_key_is_the_word_and_other_words_are_invalid() -> None:
     environment = part.open(task)
     first, second = task.payload["words"]
     assert (environment.observe().text, environment.observe().state_key) == (f"Say {first}.", first)
-    assert not environment.act("hotel").valid
+    assert not environment.act("hotel").accepted
     assert environment.observe().state_key == second
     last = environment.act(second)
     assert (last.reward, last.success, last.observation.text) == (1.0, False, "Done.")

@@ -166,7 +166,7 @@ def test_scienceworld_is_solved_by_its_gold_path() -> None:
         pytest.skip("there is no Java here")
     part = Scienceworld(list_actions=False)
     environment, total = part.open(part.panel("train")[0]), 0.0
-    assert environment.fork().act("frobnicate").valid is False
+    assert environment.fork().act("frobnicate").accepted is False
     while (action := environment.expert()) is not None:
         outcome = environment.act(action)
         total += outcome.reward

@@ -23,7 +23,7 @@ def test_two_hops_by_hand() -> None:
     assert first.admissible is not None
     assert "search boss of anna" in first.admissible
     assert "search city of ben" not in first.admissible, "nobody has spoken of ben yet"
-    assert not environment.act("search city of ben").valid
+    assert not environment.act("search city of ben").accepted
     assert environment.act("search boss of anna").observation.text == "The boss of anna is ben."
     assert environment.act("search city of ben").observation.text == "The city of ben is oslo."
     last = environment.act("answer  Oslo ")
@@ -33,9 +33,9 @@ def test_two_hops_by_hand() -> None:
 def test_a_wrong_answer_ends_the_attempt_and_talk_does_not() -> None:
     environment = Lookup().open(question())
     talk = environment.act("I would search for the boss")
-    assert (talk.valid, talk.ended) == (False, False)
+    assert (talk.accepted, talk.ended) == (False, False)
     wrong = environment.act("answer rome")
-    assert (wrong.terminated, wrong.success, wrong.reward, wrong.valid) == (True, False, 0.0, True)
+    assert (wrong.terminated, wrong.success, wrong.reward, wrong.accepted) == (True, False, 0.0, True)
 
 
 def test_the_key_is_what_is_known_in_any_order() -> None:
@@ -57,7 +57,7 @@ def test_with_no_hops_the_facts_are_given_and_one_action_ends_it() -> None:
     assert environment.expert() == "answer cat"
     assert environment.act("answer cat").success is True
     talk = part.open(task).act("search pet of anna")
-    assert (talk.terminated, talk.success, talk.valid) == (True, False, False)
+    assert (talk.terminated, talk.success, talk.accepted) == (True, False, False)
 
 
 @pytest.mark.parametrize("hops", [0, 1, 2, 3, 4])

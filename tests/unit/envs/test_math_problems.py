@@ -123,7 +123,7 @@ class TestPanels:
         results = check_environment(Math(path=str(folder), form=form))
         assert [(result.rule, result.found) for result in results if result.status == "broken"] == []
         untested = {result.rule for result in results if result.status == "not tested"}
-        expected = {"admissible_actions_are_valid", "state_key_has_no_counter_or_clock"}
+        expected = {"admissible_actions_are_accepted", "state_key_has_no_counter_or_clock"}
         assert untested == expected, "answers are free, and a question comes once"
 
 
@@ -131,7 +131,7 @@ def played(answer: str, response: str, **fields: Any) -> tuple[float, bool, str]
     part = Math(path="unread", **fields)
     task = Task.create(env="math", payload={"problem": "?", "answer": answer})
     outcome = part.open(task).act(response)
-    return outcome.reward, outcome.valid, outcome.note
+    return outcome.reward, outcome.accepted, outcome.note
 
 
 class TestVerdicts:
@@ -177,8 +177,8 @@ class TestVerdicts:
             assert [isinstance(outcome, Outcome) and bool(outcome.note) for outcome in outcomes] == [False, False, True]
 
     def test_an_answer_that_takes_for_ever_is_a_zero_with_a_reason(self) -> None:
-        reward, valid, note = played("7", r"\boxed{9^{9^{9^{9}}}!}", verifier_seconds=0.5)
-        assert (reward, valid) == (0.0, True)
+        reward, accepted, note = played("7", r"\boxed{9^{9^{9^{9}}}!}", verifier_seconds=0.5)
+        assert (reward, accepted) == (0.0, True)
         assert note.startswith("the verifier "), note
         assert played("7", r"\boxed{7}") == (1.0, True, "")
 

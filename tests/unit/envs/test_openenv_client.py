@@ -227,7 +227,7 @@ class TestARealServer:
         first, *outcomes = walk(corridor.part(), 1, ["east", "up", "east", "east"])
         assert (first.text, first.goal) == ("You stand at window 1. A bell is far.", "find the door.")
         assert first.admissible == ("west", "east")
-        assert [(each.observation.text, each.reward, each.valid, each.success) for each in outcomes] == [
+        assert [(each.observation.text, each.reward, each.accepted, each.success) for each in outcomes] == [
             ("You stand at window 2. A bell is far.", 0.0, True, None),
             ("Nothing happens. You stand at window 2. A bell is far.", 0.0, False, None),
             ("You stand at window 3. A bell is near.", 0.0, True, None),
@@ -243,7 +243,7 @@ class TestARealServer:
         part = corridor.part(action_field="times", action_rest={"message": "east"}, admissible_field="")
         environment = part.open(part.panel("train")[1])
         refused = environment.act("twice")
-        assert (refused.valid, refused.observation.text) == (
+        assert (refused.accepted, refused.observation.text) == (
             False,
             "Nothing happens. You stand at window 1. A bell is far.",
         )
@@ -251,7 +251,7 @@ class TestARealServer:
 
     def test_what_the_world_says_of_an_action_counts(self, corridor: Server) -> None:
         part = corridor.part(admissible_field="")
-        assert [outcome.valid for outcome in walk(part, 1, ["up", "east"])[1:]] == [False, True]
+        assert [outcome.accepted for outcome in walk(part, 1, ["up", "east"])[1:]] == [False, True]
 
     def test_a_world_that_raises_or_is_slow_is_a_fault_of_its_attempt_alone(self, corridor: Server) -> None:
         part = corridor.part(admissible_field="", timeout=1.0)

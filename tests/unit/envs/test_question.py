@@ -24,7 +24,14 @@ def opened(**changes: object) -> QuestionEnvironment:
 
 def told(environment: QuestionEnvironment, response: str) -> tuple[object, ...]:
     outcome = environment.act(response)
-    return (outcome.observation.text, outcome.reward, outcome.success, outcome.valid, outcome.terminated, outcome.note)
+    return (
+        outcome.observation.text,
+        outcome.reward,
+        outcome.success,
+        outcome.accepted,
+        outcome.terminated,
+        outcome.note,
+    )
 
 
 def test_a_response_ends_the_attempt_with_the_verifiers_score() -> None:

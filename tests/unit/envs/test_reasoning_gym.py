@@ -79,7 +79,7 @@ class TestWithReasoningGym:
         assert [(result.rule, result.found) for result in results if result.status == "broken"] == []
         untested = {result.rule for result in results if result.status == "not tested"}
         no_expert = {"expert_succeeds"} if part.family == "propositional_logic" else set()
-        single = {"admissible_actions_are_valid", "state_key_has_no_counter_or_clock"}
+        single = {"admissible_actions_are_accepted", "state_key_has_no_counter_or_clock"}
         assert untested == single | no_expert, "answers are free, a question comes once, and some are not stored"
 
     def test_the_reward_is_the_familys_own_score(self, package: Any) -> None:
@@ -103,7 +103,7 @@ class TestWithReasoningGym:
     def test_a_verifier_that_raises_is_a_zero_with_a_reason(self) -> None:
         part = ReasoningGym(family="prime_factorization", num_train=5, num_validation=3, num_test=3)
         outcome = part.open(part.panel("train")[0]).act("<answer>two times three</answer>")
-        assert (outcome.reward, outcome.success, outcome.valid, outcome.terminated) == (0.0, False, True, True)
+        assert (outcome.reward, outcome.success, outcome.accepted, outcome.terminated) == (0.0, False, True, True)
         assert (
             outcome.note == "the verifier raised ValueError: invalid literal for int() with base 10: 'two times three'"
         )
@@ -111,7 +111,7 @@ class TestWithReasoningGym:
     def test_a_verifier_that_hangs_is_a_zero_with_a_reason(self) -> None:
         part = ReasoningGym(family="coin_flip", num_train=2, num_validation=1, num_test=1, verifier_seconds=0.5)
         outcome = part.open(part.panel("train")[0]).act("<answer>1e99999999</answer>")
-        assert (outcome.reward, outcome.success, outcome.valid) == (0.0, False, True)
+        assert (outcome.reward, outcome.success, outcome.accepted) == (0.0, False, True)
         assert outcome.note.startswith("the verifier gave no verdict within "), outcome.note
 
     @pytest.mark.parametrize("family", ["polynomial_multiplication", "list_functions"])
@@ -136,7 +136,7 @@ class TestWithReasoningGym:
         task = part.panel("train")[0]
         assert task.payload["answer"] is None
         assert not isinstance(part.open(task), Expert)
-        assert part.open(task).act("<answer>P</answer>").valid
+        assert part.open(task).act("<answer>P</answer>").accepted
 
     def test_a_repeated_question_is_one_task(self) -> None:
         part = ReasoningGym(family="chain_sum", options={"max_terms": 2, "max_digits": 1})

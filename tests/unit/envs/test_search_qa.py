@@ -92,11 +92,11 @@ class TestAnAttempt:
     def test_a_search_without_a_hit_and_talk_without_tags(self, part: SearchQa) -> None:
         environment = part.open(part.panel("train")[0])
         nothing = environment.act("<search>zzz</search>")
-        assert (nothing.valid, nothing.observation.state_key) == (True, "")
+        assert (nothing.accepted, nothing.observation.state_key) == (True, "")
         assert nothing.observation.text == "<information>Nothing was found.</information>"
         for talk in ("search salt road", "<search></search>", "<search>x</answer>", "<answer> </answer>"):
             outcome = environment.act(talk)
-            assert (outcome.valid, outcome.ended) == (False, False)
+            assert (outcome.accepted, outcome.ended) == (False, False)
             assert outcome.observation.text.startswith("Nothing happens. Write <search>")
 
     def test_exact_match_and_f1_as_rewards(self, tmp_path: Path) -> None:
@@ -148,7 +148,9 @@ class TestOurCorpus:
     def test_every_rule_is_kept(self) -> None:
         results = check_environment(SearchQa(), tasks=8)
         assert [result.rule for result in results if result.status == "broken"] == []
-        assert [result.rule for result in results if result.status == "not tested"] == ["admissible_actions_are_valid"]
+        assert [result.rule for result in results if result.status == "not tested"] == [
+            "admissible_actions_are_accepted"
+        ]
 
     def test_every_question_is_answered_by_looking_up_its_documents(self) -> None:
         part = SearchQa()

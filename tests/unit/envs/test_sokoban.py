@@ -99,7 +99,7 @@ class TestWithThePackage:
         assert environment.act("right").reward == pytest.approx(-1.1)
         assert environment.observe().text.splitlines()[1] == "# _ + $ . #"
         wall = environment.act("up")
-        assert (wall.valid, wall.reward) == (False, pytest.approx(-0.1))
+        assert (wall.accepted, wall.reward) == (False, pytest.approx(-0.1))
         assert environment.act("sing").reward == pytest.approx(-0.1), "nothing is cheaper than a move"
         assert wall.observation.text.splitlines()[0] == "Nothing happens."
 

@@ -44,7 +44,7 @@ def test_the_expert_buys_what_is_asked_for_in_nine_steps_at_most() -> None:
     for task in part.panel("test"):
         environment, steps = part.open(task), 1
         while not (outcome := environment.act(environment.expert() or "")).ended:
-            assert outcome.valid
+            assert outcome.accepted
             steps += 1
         assert (outcome.success, outcome.reward) == (True, 1.0)
         assert steps <= 9

@@ -55,7 +55,7 @@ class TestGames:
     def test_an_attempt_walks_errs_and_arrives(self) -> None:
         environment = LAKE.open(LAKE.panel("test")[0])
         outcomes = [environment.act(action) for action in ("down", "jump", "[down]", "right", "down", "right", "right")]
-        assert [(each.valid, each.reward, each.success) for each in outcomes] == [
+        assert [(each.accepted, each.reward, each.success) for each in outcomes] == [
             (True, 0.0, None),
             (False, 0.0, None),
             (True, 0.0, None),
@@ -88,7 +88,7 @@ class TestGames:
         environment = part.open(part.panel("test")[0])
         outcomes = [environment.act("jump") for _ in ended]
         assert [outcome.terminated for outcome in outcomes] == ended
-        assert {outcome.valid for outcome in outcomes} == {False}
+        assert {outcome.accepted for outcome in outcomes} == {False}
 
     def test_without_a_board_the_key_is_what_is_known_in_any_order(self) -> None:
         part = Textarena(id="GuessTheNumber-v0", kwargs={"max_number": 60}, num_train=5)
@@ -102,7 +102,7 @@ class TestGames:
         assert keys[0][1] == keys[1][1] == "5: The target number is higher.\n60: The target number is lower."
         assert keys[0][0] != keys[1][0]
         again = one.act("5")
-        assert (again.valid, again.observation.state_key) == (False, keys[0][1])
+        assert (again.accepted, again.observation.state_key) == (False, keys[0][1])
         assert one.act("55").success is True
 
     def test_no_instance_is_in_two_panels_though_seeds_repeat_it(self) -> None:
@@ -177,7 +177,7 @@ class TestGames:
         for move in ("left", "up", "left", "down", "right", "up"):
             outcome, expected = environment.act(move), alone.act(move)
             assert outcome.observation.text == expected.observation.text
-            accepted = tuple(each for each in MOVES if alone.fork().act(each).valid)
+            accepted = tuple(each for each in MOVES if alone.fork().act(each).accepted)
             assert outcome.observation.admissible == accepted
 
     def test_workers_and_neighbours_change_nothing(self) -> None:

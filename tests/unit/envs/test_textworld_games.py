@@ -136,7 +136,7 @@ class TestGames:
         assert environment.expert() is None
         for action in ("undo", "restart", "x" * 2**20):
             outcome = lost.act(action)
-            assert (outcome.observation.text, outcome.valid) == ("Nothing happens.", False)
+            assert (outcome.observation.text, outcome.accepted) == ("Nothing happens.", False)
             assert outcome.observation.state_key == first.state_key
         assert lost.act("look").observation.text == first.text
 

@@ -89,9 +89,9 @@ class TestAnAttempt:
         environment = opened()
         for action in ("click[buy now]", "click[b000scrub1]", "search[]", "search", "buy now", "click[", "[x]"):
             outcome = environment.act(action)
-            assert (outcome.valid, outcome.ended, outcome.observation.text) == (False, False, "Search")
+            assert (outcome.accepted, outcome.ended, outcome.observation.text) == (False, False, "Search")
         environment.act("search[scrub]")
-        assert not environment.act("search[lamp]").valid, "there is no search bar among the results"
+        assert not environment.act("search[lamp]").accepted, "there is no search bar among the results"
 
     def test_as_published_a_search_is_possible_everywhere(self) -> None:
         environment = opened(reference=True)
@@ -100,7 +100,7 @@ class TestAnAttempt:
 
     def test_spelling_survives_a_tokenizer_that_cuts_at_punctuation(self) -> None:
         environment = opened()
-        assert environment.act("search [ tea tree , scrub ! ]").valid
+        assert environment.act("search [ tea tree , scrub ! ]").accepted
         environment.act("click [ B000SCRUB1 ]")
         assert environment.act("click[8  ounce ]").observation.state_key == "item B000SCRUB1; size: 8 ounce"
 
@@ -148,9 +148,9 @@ class TestAnAttempt:
         ):
             environment = opened()
             for action in detour:
-                assert environment.act(action).valid
+                assert environment.act(action).accepted
             while not (outcome := environment.act(environment.expert() or "")).ended:
-                assert outcome.valid
+                assert outcome.accepted
             assert outcome.success is True
             assert environment.expert() is None
 

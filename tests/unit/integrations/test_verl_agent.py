@@ -38,12 +38,12 @@ def test_steps_become_rows() -> None:
         "reward": 10.0,
         "state": "The cabinet is open.",
         "outcome": 10.0,
-        "valid": True,
+        "well_formed": True,
         "action": "take mug 1",
         "observation": "Your task is: put the mug on the shelf. The cabinet is open.",
     }
     assert [row["index"] for row in rows] == [0, 1, 0, 1, 2, 0, 1]
-    assert [row["valid"] for row in rows] == [True, True, False, True, True, True, True]
+    assert [row["well_formed"] for row in rows] == [True, True, False, True, True, True, True]
     assert rows[5]["state"] == ["grid", [0, 1], [2, 0]]
     assert rows[6]["state"] is None
     assert file.left_out == {PADDING: 1}
@@ -54,6 +54,17 @@ def test_steps_give_credit() -> None:
     credit = recipes.dr_grpo().advantage(part.table())
     assert credit.values.tolist() == [5.0, 5.0, -5.0, -5.0, -5.0, 0.0, 0.0]
     assert credit.compared.tolist() == [True] * 5 + [False] * 2
+
+
+def test_the_penalty_is_on_what_verl_agent_calls_invalid_which_is_a_malformed_response() -> None:
+    (part,) = open_rollouts(DATA / "verl_agent_steps.jsonl").parts()
+    table = part.table()
+    assert {"well_formed"} == {"well_formed", "accepted", "valid"} & set(table.extra)
+    # The first step of the second attempt is malformed. Three steps stand in its state, and their mean loses a third.
+    with_penalty, without = (
+        recipes.hgpo(depth=0, scale="none", invalid_penalty=penalty).advantage(table).values for penalty in (0.1, 0.0)
+    )
+    assert (with_penalty - without).tolist() == pytest.approx([0.1 / 3, 0.0, -0.2 / 3, 0.1 / 3, 0.0, 0.0, 0.0])
 
 
 def test_without_a_step_index_the_order_of_the_file_counts_also_when_attempts_interleave(tmp_path: Path) -> None:
@@ -71,7 +82,7 @@ def test_neither_index_nor_step_is_the_step_index(tmp_path: Path) -> None:
 def test_numbers_and_truth_values_that_were_written_as_text(tmp_path: Path) -> None:
     rows = [STEP | {"rewards": "1.5", "is_action_valid": "False", "active_masks": "True", "turn_idx": "3.0"}]
     assert list(open_rollouts(write(tmp_path / "steps.jsonl", rows)).rows()) == [
-        {"task": "g", "attempt": "t", "index": 3, "reward": 1.5, "valid": False}
+        {"task": "g", "attempt": "t", "index": 3, "reward": 1.5, "well_formed": False}
     ]
 
 

@@ -53,7 +53,7 @@ def play(task: Task, attempt: int, skill: float, seed: int) -> Trajectory:
                 state_key=seen.state_key,
                 observation=seen.text,
                 action=action,
-                valid=outcome.valid,
+                accepted=outcome.accepted,
                 prompt_ids=(1, 2, 3),
                 response_ids=(4, 5),
             )
@@ -92,7 +92,7 @@ def metrics_of(trajectories: Sequence[Trajectory], number: int, updates: int) ->
         "rollout/success": sum(t.scores["success"] for t in trajectories) / len(trajectories),
         "rollout/return": sum(t.scores["return"] for t in trajectories) / len(trajectories),
         "rollout/steps": len(steps) / len(trajectories),
-        "rollout/valid": sum(step.valid for step in steps) / len(steps),
+        "rollout/valid": sum(bool(step.valid) for step in steps) / len(steps),
         "rollout/entropy": 1.6 * (1 - done) ** 2 + 0.25 + 0.06 * draw.random(),
         "credit/compared": 0.99 - 0.1 * done + 0.01 * draw.random(),
         "loss/total": -0.05 * done + 0.02 * draw.gauss(0, 1),

@@ -46,8 +46,36 @@ def test_the_census_counts_tasks_attempts_and_steps() -> None:
     assert (census.steps_without_state, census.invalid_steps) == (2, 2)
 
 
-def test_a_table_without_validity_has_no_invalid_steps() -> None:
-    assert audited(single_steps([1, 0])).census.invalid_steps == 0
+def test_a_table_that_says_nothing_of_its_steps_is_not_said_to_have_no_invalid_ones() -> None:
+    assert audited(single_steps([1, 0])).census.invalid_steps is None
+
+
+APART = table(
+    "task attempt index reward well_formed accepted",
+    ("q", 0, 0, 0.0, True, True),
+    ("q", 0, 1, 1.0, True, False),
+    ("q", 1, 0, 0.0, False, False),
+    ("q", 1, 1, 0.0, False, True),
+)
+
+
+def test_malformed_and_refused_steps_are_counted_apart_and_none_twice() -> None:
+    found = audited(APART, depth=0)
+    census = found.census
+    assert (census.malformed_steps, census.refused_steps, census.invalid_steps) == (2, 1, 3)
+    assert found.findings[:2] == [
+        "50.0 % of the responses were malformed.",
+        "25.0 % of the actions were refused by the environment.",
+    ]
+
+
+def test_a_recording_that_says_one_of_the_two_is_counted_by_it() -> None:
+    formed = table("task attempt index reward well_formed", ("q", 0, 0, 0.0, True), ("q", 1, 0, 0.0, False))
+    census = audited(formed).census
+    assert (census.malformed_steps, census.refused_steps, census.invalid_steps) == (1, None, None)
+    heard = table("task attempt index reward accepted", ("q", 0, 0, 0.0, True), ("q", 1, 0, 0.0, False))
+    census = audited(heard).census
+    assert (census.malformed_steps, census.refused_steps, census.invalid_steps) == (None, 1, None)
 
 
 def test_an_outcome_is_the_return_of_the_census() -> None:
@@ -150,7 +178,7 @@ def test_findings_about_groups_states_and_the_last_recipe() -> None:
         "33.3 % of the tasks have attempts that all score the same: episode credit (GRPO) is exactly 0 there. "
         "Step-level credit may still differ; otherwise filter or replay them.",
         "Group sizes differ (1 to 3 attempts): statistics are over the attempts present.",
-        "28.6 % of the steps were invalid actions.",
+        "28.6 % of the steps were invalid: malformed, or refused by the environment; the file does not say which.",
         "28.6 % of the steps have no state: GiGPO and HGPO cannot compare them.",
         "dr_grpo has nobody to compare 14.3 % of the steps with; they get 0.",
     ]
@@ -208,7 +236,7 @@ def test_findings_about_recipes_go_from_each_to_the_next() -> None:
 
 def test_credit_where_nobody_earned_anything_is_told() -> None:
     rows = table(
-        "task attempt index state reward valid",
+        "task attempt index state reward well_formed",
         ("lost", 0, 0, "s", 0.0, True),
         ("lost", 1, 0, "s", 0.0, False),
         ("won", 0, 0, "s", 1.0, True),

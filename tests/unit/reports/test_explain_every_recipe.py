@@ -26,6 +26,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("hgpo", {"scale": "none", "depth": 4}),
     ("hgpo", {"episode": True, "alpha": 0.5}),
     ("hgpo", {"episode": True, "reference": True}),
+    ("hgpo", {"refused_penalty": 0.25}),
+    ("gigpo", {"refused_penalty": 0.25, "reference": True}),
     ("salt", {"count": "step", "history": 0, "next_state": False, "base": "rloo"}),
     ("ngrpo", {"virtual": 3, "best": 2.0}),
     ("mars", {"whiten": True}),

@@ -115,7 +115,7 @@ def test_the_curves_are_those_of_the_run(page: str) -> None:
         "Success",
         "Return",
         "Steps",
-        "Valid actions",
+        "Well-formed, accepted actions",
         "Entropy",
         "Loss",
         "Gradient",
@@ -252,7 +252,7 @@ def played_group(texts: Sequence[tuple[str, str, str]], task: str, error: str) -
             observation=seen,
             action=done,
             response=said,
-            valid=False,
+            flaw="refused",
             cut=True,
             reward=1.0,
             credit=0.5,
@@ -270,7 +270,7 @@ def played_group(texts: Sequence[tuple[str, str, str]], task: str, error: str) -
 def test_a_step_says_what_was_wrong_with_it_and_whom_it_was_compared_with() -> None:
     block = group_block(played_group([("a room", "go", "I go.")], "t", "it broke"), Goal(text="", tags=()), reach=1.0)
     shown = "|".join(Outline(block).texts)
-    assert "a room|I go.|go|invalid|cut off|reward 1|+0.500" in shown
+    assert "a room|I go.|go|refused|cut off|reward 1|+0.500" in shown
     assert "it broke" in shown
     assert "guided error" in shown
     assert 'title="compared with 2 others by state"' in block

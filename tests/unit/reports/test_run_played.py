@@ -47,7 +47,7 @@ def idle_step() -> PlayedStep:
         observation="",
         action="go",
         response="",
-        valid=True,
+        flaw="",
         cut=False,
         reward=0.0,
         credit=0.0,
@@ -73,7 +73,7 @@ def test_groups_hold_what_was_played(run: RunFolder) -> None:
         assert [step.credit for step in each.steps] == values
         assert [step.action for step in each.steps] == [step.action for step in trajectory.steps]
         assert [step.observation for step in each.steps] == [step.observation for step in trajectory.steps]
-        assert [step.valid for step in each.steps] == [step.valid for step in trajectory.steps]
+        assert [step.flaw for step in each.steps] == ["" if step.valid else "refused" for step in trajectory.steps]
 
 
 def test_the_first_steps_of_a_group_were_compared_with_one_another(run: RunFolder) -> None:

@@ -16,10 +16,11 @@ from groupwise.rewards import (
     BrevityReward,
     EnvironmentReward,
     FormatReward,
-    InvalidActionReward,
     LengthReward,
+    MalformedResponseReward,
     OutcomeReward,
     OverlongReward,
+    RefusedActionReward,
     StepReward,
 )
 from tests.oracles import rewards as oracle
@@ -52,15 +53,27 @@ def test_an_outcome_that_the_environment_did_not_tell_is_asked_for() -> None:
 
 
 def test_every_step_costs_the_same() -> None:
-    assert StepReward(each=-0.25)(attempt({"valid": False}, {"reward": 9.0})) == (-0.25, -0.25)
+    assert StepReward(each=-0.25)(attempt({"accepted": False}, {"reward": 9.0})) == (-0.25, -0.25)
 
 
-def test_invalid_steps_are_punished() -> None:
-    assert InvalidActionReward()(attempt({"valid": False}, {}, {"valid": False})) == (-0.1, 0.0, -0.1)
+CONDUCT = attempt({"well_formed": False}, {}, {"accepted": False}, {"well_formed": False, "accepted": False})
+
+
+def test_a_malformed_response_is_punished_whatever_became_of_it_and_a_refused_action_is_not() -> None:
+    assert MalformedResponseReward()(CONDUCT) == (-0.1, 0.0, 0.0, -0.1)
+
+
+def test_refused_actions_have_a_penalty_of_their_own() -> None:
+    assert RefusedActionReward(penalty=0.25)(CONDUCT) == (0.0, 0.0, -0.25, 0.0)
+
+
+def test_what_a_recording_does_not_say_is_not_punished() -> None:
+    unsaid = attempt({"well_formed": None, "accepted": None, "recorded_valid": False})
+    assert MalformedResponseReward()(unsaid) == RefusedActionReward()(unsaid) == (0.0,)
 
 
 def test_the_form_is_paid_for_whatever_the_environment_made_of_it() -> None:
-    played = attempt({"valid": False}, {"well_formed": False, "valid": False})
+    played = attempt({"accepted": False}, {"well_formed": False})
     assert FormatReward(kept=1.0, broken=-0.5)(played) == (0.5, -0.25)
     assert FormatReward(kept=1.0, broken=-0.5, per="step")(played) == (1.0, -0.5)
 
@@ -116,7 +129,12 @@ def test_no_part_can_be_set_to_pay_what_is_not_finite(amount: str) -> None:
 
 def as_rows(played: Trajectory) -> list[dict[str, Any]]:
     return [
-        {"reward": one.reward, "valid": one.valid, "well_formed": one.well_formed, "length": len(one.response_ids)}
+        {
+            "reward": one.reward,
+            "well_formed": one.well_formed,
+            "accepted": one.accepted,
+            "length": len(one.response_ids),
+        }
         for one in played.steps
     ]
 
@@ -130,7 +148,8 @@ CASES: dict[str, tuple[Callable[..., Part], Callable[..., list[float]], dict[str
         {"solved_pays": AMOUNTS, "failed_pays": AMOUNTS},
     ),
     "step": (StepReward, oracle.step, {"each": AMOUNTS}),
-    "invalid_action": (InvalidActionReward, oracle.invalid_action, {"penalty": st.floats(0, 10)}),
+    "malformed_response": (MalformedResponseReward, oracle.malformed_response, {"penalty": st.floats(0, 10)}),
+    "refused_action": (RefusedActionReward, oracle.refused_action, {"penalty": st.floats(0, 10)}),
     "format": (
         lambda kept, broken, per_attempt: FormatReward(
             kept=kept, broken=broken, per="attempt" if per_attempt else "step"

@@ -15,7 +15,7 @@ from groupwise.groups import ZeroSpread
 from groupwise.rewards import (
     EnvironmentReward,
     FormatReward,
-    InvalidActionReward,
+    MalformedResponseReward,
     OutcomeReward,
     OverlongReward,
     StepReward,
@@ -42,14 +42,14 @@ class Short(Part, slot="reward"):
 
 
 def test_step_rewards_are_the_sum_and_scores_tell_the_parts() -> None:
-    played = attempt({"reward": 1.0, "valid": False}, {"reward": 2.0}, solved=True)
-    found = rescored(played, [EnvironmentReward(weight=0.5), OutcomeReward(), InvalidActionReward(penalty=0.25)])
+    played = attempt({"reward": 1.0, "well_formed": False}, {"reward": 2.0}, solved=True)
+    found = rescored(played, [EnvironmentReward(weight=0.5), OutcomeReward(), MalformedResponseReward(penalty=0.25)])
     assert [step.reward for step in found.steps] == [0.25, 11.0]
     assert found.scores == {
         "success": 1.0,
         "environment": 1.5,
         "outcome": 10.0,
-        "invalid_action": -0.25,
+        "malformed_response": -0.25,
         "accuracy": 11.5,
         "return": 11.25,
     }
@@ -136,7 +136,7 @@ REWARDS = st.lists(
             EnvironmentReward(weight=0.5),
             OutcomeReward(),
             StepReward(),
-            InvalidActionReward(),
+            MalformedResponseReward(),
             FormatReward(),
             OverlongReward(limit=9, buffer=5),
         ]

@@ -48,7 +48,7 @@ class GamblerEnvironment:
         self._progress.step()
         if action == "throw":
             self._shown = self._throw()
-        return self._progress.outcome(self.observe(), valid=action in ("throw", "pass"))
+        return self._progress.outcome(self.observe(), accepted=action in ("throw", "pass"))
 
     def _throw(self) -> str:
         with self._random.in_place() if self._random else nullcontext():

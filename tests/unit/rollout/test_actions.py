@@ -12,20 +12,27 @@ def test_the_whole_response_is_the_action() -> None:
 
 
 @pytest.mark.parametrize(("text", "stopped"), [("go to desk", False), ("", True)])
-def test_a_response_that_was_cut_off_or_is_empty_is_invalid(text: str, stopped: bool) -> None:
+def test_a_response_that_was_cut_off_or_is_empty_is_malformed(text: str, stopped: bool) -> None:
     assert WholeResponse().read(text, stopped=stopped) == (text, False)
 
 
-def test_a_tagged_action_needs_thoughts_to_be_valid() -> None:
+def test_a_tagged_action_needs_thoughts_to_be_well_formed() -> None:
     rule = Tagged()
     assert rule.read("<think>Hm.</think><action> Open Drawer 1 </action>", stopped=True) == ("open drawer 1", True)
     assert rule.read("<action>open drawer 1</action>", stopped=True) == ("open drawer 1", False)
 
 
-def test_without_a_tag_the_last_characters_are_sent_and_the_step_is_invalid() -> None:
+def test_without_a_tag_the_last_characters_are_sent_and_the_response_is_malformed() -> None:
     assert Tagged(fallback=6).read("I will OPEN it", stopped=True) == ("pen it", False)
     assert Tagged(fallback=30).read("short", stopped=True) == ("short", False)
     assert Tagged(fallback=0).read("short", stopped=True) == ("", False)
+
+
+def test_a_response_with_chinese_characters_is_malformed_as_in_the_release_unless_they_are_allowed() -> None:
+    said = "<think>\u6211 open it.</think><action>open drawer 1</action>"
+    assert Tagged().read(said, stopped=True) == ("open drawer 1", False)
+    assert Tagged(allows_chinese=True).read(said, stopped=True) == ("open drawer 1", True)
+    assert Tagged().read(said.replace("\u6211", "\u00fc"), stopped=True) == ("open drawer 1", True)
 
 
 LISTED = ("go to desk 1", "open drawer 1")

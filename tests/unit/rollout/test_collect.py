@@ -97,10 +97,10 @@ def test_an_attempt_is_recorded_step_by_step() -> None:
     assert second.prompt_ids[: len(first.prompt_ids) + len(first.response_ids)] == first.prompt_ids + first.response_ids
 
 
-def test_an_invalid_action_is_a_step_too() -> None:
+def test_a_refused_action_is_a_step_too() -> None:
     task = ENV.panel("train")[0]
     [found] = play(ENV, [task], {"0": ["say", task.payload["words"][1]]})
-    assert [step.valid for step in found.steps] == [False, True]
+    assert [step.accepted for step in found.steps] == [False, True]
     assert found.scores["success"] == 0.0
 
 
@@ -170,13 +170,13 @@ def test_a_response_that_was_cut_off_is_recorded_as_such_and_has_not_the_form() 
     words = task.payload["words"]
     [found] = play(ENV, [task], {"0": [" ".join([words[0]] * 6), words[1]]})
     assert [len(step.response_ids) for step in found.steps] == [4, 2]
-    assert [(step.cut, step.well_formed, step.valid) for step in found.steps] == [
-        (True, False, False),
-        (False, True, True),
+    assert [(step.cut, step.well_formed, step.accepted, step.valid) for step in found.steps] == [
+        (True, False, False, False),
+        (False, True, True, True),
     ]
 
 
 def test_a_response_of_the_asked_form_may_still_be_no_action() -> None:
     task = ENV.panel("train")[0]
     [found] = play(ENV, [task], {"0": ["goal", task.payload["words"][1]]})
-    assert [(step.well_formed, step.valid) for step in found.steps] == [(True, False), (True, True)]
+    assert [(step.well_formed, step.accepted) for step in found.steps] == [(True, False), (True, True)]

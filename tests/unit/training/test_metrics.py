@@ -23,7 +23,7 @@ SCRIPT = Path(__file__).parents[3] / "docs" / "build_metrics.py"
 
 def trajectory(task: str, attempt: int, rewards: list[float], **more: object) -> Trajectory:
     steps = tuple(
-        Step(index=i, reward=reward, response_ids=(5, 6)[: i + 1], entropy=(0.5, 0.1)[: i + 1], valid=i > 0)
+        Step(index=i, reward=reward, response_ids=(5, 6)[: i + 1], entropy=(0.5, 0.1)[: i + 1], accepted=i > 0)
         for i, reward in enumerate(rewards)
     )
     return Trajectory(id=f"{task}/{attempt}", task=Task(id=task), attempt=attempt, steps=steps, **more)  # type: ignore[arg-type]
@@ -46,6 +46,8 @@ def test_the_numbers_of_a_rollout_are_those_worked_out_by_hand() -> None:
             "rollout/success": 3 / 5,
             "rollout/return": 3 / 5,
             "rollout/steps": 7 / 5,
+            "rollout/well_formed": 1.0,
+            "rollout/accepted": 2 / 7,
             "rollout/valid": 2 / 7,
             "rollout/faults": 1.0,
             "rollout/truncated": 1 / 5,

@@ -14,19 +14,19 @@ from groupwise.training.rescue_metrics import rescue_metrics
 from groupwise.training.samples import credited
 
 
-def attempt(task: str, number: int, *, success: float, valid: tuple[bool, ...]) -> Trajectory:
-    last = len(valid) - 1
+def attempt(task: str, number: int, *, success: float, well_formed: tuple[bool, ...]) -> Trajectory:
+    last = len(well_formed) - 1
     steps = tuple(
-        Step(index=i, state_key=f"state {i}", valid=each, reward=10 * success if i == last else 0.0)
-        for i, each in enumerate(valid)
+        Step(index=i, state_key=f"state {i}", well_formed=each, reward=10 * success if i == last else 0.0)
+        for i, each in enumerate(well_formed)
     )
     name = f"{task} {number}"
     scores = {"success": success}
     return Trajectory(id=name, task=Task(id=task), attempt=number, steps=steps, scores=scores, versions=(0,))
 
 
-LOST = [attempt("lost", i, success=0.0, valid=(True, i > 0)) for i in range(3)]
-MIXED = [attempt("mixed", i, success=float(i == 0), valid=(True, True)) for i in range(3)]
+LOST = [attempt("lost", i, success=0.0, well_formed=(True, i > 0)) for i in range(3)]
+MIXED = [attempt("mixed", i, success=float(i == 0), well_formed=(True, True)) for i in range(3)]
 
 
 def share(trajectories: list[Trajectory], penalty: float) -> float:
@@ -36,7 +36,7 @@ def share(trajectories: list[Trajectory], penalty: float) -> float:
 
 
 def test_a_penalty_divided_by_its_own_deviation_weighs_as_much_as_a_success() -> None:
-    """Two steps at which a success differs, one at which an impossible action does: each has the same deviations."""
+    """Two steps at which a success differs, one at which a malformed response does: each has the same deviations."""
     assert share([*LOST, *MIXED], penalty=0.1) == pytest.approx(1 / 3, abs=1e-3)
     assert share([*LOST, *MIXED], penalty=1e-3) == pytest.approx(1 / 3, abs=1e-3)
 

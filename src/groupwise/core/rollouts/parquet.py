@@ -191,7 +191,7 @@ class Shape:
             return pyarrow.list_(pyarrow.float64())
         if name in ("reward", "reward_alone", "outcome", "accuracy"):
             return pyarrow.float64()
-        if name in ("valid", "cut"):
+        if name in ("well_formed", "accepted", "valid", "cut"):
             return pyarrow.bool_()
         return pyarrow.int64() if int in self._kinds[name] else pyarrow.string()
 

@@ -46,8 +46,12 @@ class Row(TypedDict, total=False):
     """Reward of this step alone."""
     reward_alone: float
     """The reward before comparing the attempts of its group added to it, where that differs."""
+    well_formed: bool
+    """Whether the response had the form that was asked for."""
+    accepted: bool
+    """Whether the environment accepted the action."""
     valid: bool
-    """Whether the action was valid."""
+    """Whether the response was well formed and its action accepted, in recordings that do not tell the two apart."""
     cut: bool
     """Whether the response was cut off at its most tokens."""
     outcome: float
@@ -178,6 +182,8 @@ KEYS: Mapping[str, Key] = {
     "action": Key(_is_text_or_null, "text or null", takes_null=True),
     "reward": Key(_is_finite, _NUMBER),
     "reward_alone": Key(_is_finite, _NUMBER),
+    "well_formed": Key(_is_bool, "true or false"),
+    "accepted": Key(_is_bool, "true or false"),
     "valid": Key(_is_bool, "true or false"),
     "cut": Key(_is_bool, "true or false"),
     "outcome": Key(_is_finite, _NUMBER),

@@ -11,8 +11,8 @@ from groupwise.core.records import Origin, Step, Trajectory
 def trajectory_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     """The rows of one attempt.
 
-    They hold what credit reads, with the tokens; the task's payload, the scores by name but for `accuracy`, the form of
-    the responses, the parent and the error stay with the trajectory. An attempt without steps has no rows.
+    They hold what credit reads, with the tokens; the task's payload, the scores by name but for `accuracy`, the parent
+    and the error stay with the trajectory. An attempt without steps has no rows.
     """
     last = len(trajectory.steps) - 1
     for position, step in enumerate(trajectory.steps):
@@ -23,7 +23,6 @@ def trajectory_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
             "state": step.state_key,
             "action": step.action,
             "reward": step.reward + step.shaped,
-            "valid": step.valid,
             "cut": step.cut,
             # Also where it is empty: a step without tokens among others with them has sampled 0, not an unknown number.
             "response_ids": step.response_ids,
@@ -34,6 +33,10 @@ def trajectory_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
 def _where_known(trajectory: Trajectory, step: Step, *, is_last: bool) -> dict[str, Any]:
     optional = {
         "observation": step.observation,
+        "well_formed": step.well_formed,
+        "accepted": step.accepted,
+        # Where both are known it follows from them, and would be a second truth.
+        "valid": step.valid if step.well_formed is None or step.accepted is None else None,
         "outcome": trajectory.outcome,
         "accuracy": trajectory.scores.get("accuracy"),
         "stop": trajectory.stop if is_last else None,

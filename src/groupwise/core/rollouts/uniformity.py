@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groupwise.core.rollouts.row import Row, shown
 
-UNIFORM = ("group", "valid", "cut", "outcome", "accuracy", "tokens")
+UNIFORM = ("group", "well_formed", "accepted", "valid", "cut", "outcome", "accuracy", "tokens")
 """Keys that every row of a file has, or none: a default for the others would be an invented number."""
 
 _IDS = ("task", "group", "attempt")
@@ -25,7 +25,8 @@ class Uniformity:
     def fault(self, number: int, row: Row) -> str | None:
         """What sets this row apart from the first one, or None; `number` is its line or row."""
         has_tokens = "tokens" in row or "response_ids" in row
-        has = ("group" in row, "valid" in row, "cut" in row, "outcome" in row, "accuracy" in row, has_tokens)
+        conduct = ("well_formed" in row, "accepted" in row, "valid" in row, "cut" in row)
+        has = ("group" in row, *conduct, "outcome" in row, "accuracy" in row, has_tokens)
         kinds = (type(row["task"]), type(row.get("group")), type(row["attempt"]))
         if self._first is None:
             self._first, self._has, self._kinds = number, has, kinds

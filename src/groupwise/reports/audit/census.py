@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from groupwise.core.segments import BoolArray
 from groupwise.core.step_table import StepTable
 
 
@@ -30,8 +31,12 @@ class Census:
     """Tasks with several attempts that all have the same return: GRPO learns nothing from them."""
     steps_without_state: int
     """Steps whose state is not comparable."""
-    invalid_steps: int
-    """Steps whose action was invalid."""
+    malformed_steps: int | None
+    """Steps whose response had not the form that was asked for; None = the file does not say."""
+    refused_steps: int | None
+    """Steps that were not malformed and whose action the environment refused; None = the file does not say."""
+    invalid_steps: int | None
+    """Steps that were malformed or refused; None = the file does not say."""
 
 
 class CensusTally:
@@ -56,8 +61,8 @@ class CensusTally:
             lone_tasks=int(np.sum(attempts_of_task == 1)),
             equal_tasks=int(np.sum(equal)),
             steps_without_state=int(np.sum(table.state < 0)),
-            invalid_steps=int(np.sum(~table.column("valid"))) if "valid" in table.extra else 0,
         )
+        self._counts.update({name: int(np.sum(flawed)) for name, flawed in _flawed_steps(table).items()})
 
     def result(self) -> Census:
         """The counts so far."""
@@ -71,5 +76,19 @@ class CensusTally:
             lone_tasks=counts["lone_tasks"],
             equal_tasks=counts["equal_tasks"],
             steps_without_state=counts["steps_without_state"],
-            invalid_steps=counts["invalid_steps"],
+            malformed_steps=counts.get("malformed_steps"),
+            refused_steps=counts.get("refused_steps"),
+            invalid_steps=counts.get("invalid_steps"),
         )
+
+
+def _flawed_steps(table: StepTable) -> dict[str, BoolArray]:
+    """Which steps were malformed, refused, or one of the two, as far as the table says (S)."""
+    said, flawed = table.extra, {}
+    if "well_formed" in said:
+        flawed["malformed_steps"] = ~said["well_formed"]
+    if "accepted" in said:
+        flawed["refused_steps"] = ~said["accepted"] & ~flawed.get("malformed_steps", np.False_)
+    if "valid" in said:
+        flawed["invalid_steps"] = ~said["valid"]
+    return flawed

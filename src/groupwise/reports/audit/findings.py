@@ -34,8 +34,19 @@ def _groups(census: Census) -> Iterator[str]:
     sizes = set(census.attempts_per_task)
     if len(sizes) > 1:
         yield f"Group sizes differ ({min(sizes)} to {max(sizes)} attempts): statistics are over the attempts present."
-    if census.invalid_steps:
-        yield f"{_share(census.invalid_steps, census.steps)} of the steps were invalid actions."
+    yield from _flaws(census)
+
+
+def _flaws(census: Census) -> Iterator[str]:
+    if census.malformed_steps:
+        yield f"{_share(census.malformed_steps, census.steps)} of the responses were malformed."
+    if census.refused_steps:
+        yield f"{_share(census.refused_steps, census.steps)} of the actions were refused by the environment."
+    if census.invalid_steps and census.malformed_steps is None and census.refused_steps is None:
+        yield (
+            f"{_share(census.invalid_steps, census.steps)} of the steps were invalid: malformed, or refused by the "
+            "environment; the file does not say which."
+        )
 
 
 def _states(census: Census, levels: Sequence[Level]) -> Iterator[str]:
@@ -85,8 +96,8 @@ def _recipes(census: Census, recipes: Sequence[RecipeColumn]) -> Iterator[str]:
         if recipe.unrewarded_share > MUCH_UNREWARDED:
             yield (
                 f"{100 * recipe.unrewarded_share:.1f} % of the credit of {recipe.name} lies in tasks in which nobody "
-                "earned anything: most likely the penalty for invalid actions is all that differs there. Compare with "
-                "`invalid_penalty=0`."
+                "earned anything: most likely a penalty on malformed or refused steps is all that differs there. "
+                "Compare with `invalid_penalty=0`, or `refused_penalty=0` where that is set."
             )
     last = recipes[-1]
     if last.compared_steps < census.steps:

@@ -31,8 +31,8 @@ class PlayedStep:
     """What was done."""
     response: str
     """What the model said, where that is more than the action and can be decoded; else empty."""
-    valid: bool
-    """Whether the action could be used."""
+    flaw: str
+    """What was wrong with it: malformed, refused, or both; invalid, where the journal does not tell; else empty."""
     cut: bool
     """Whether the response was cut off before it ended."""
     reward: float
@@ -231,7 +231,7 @@ def _step(
         observation=str(row.get("observation") or ""),
         action=action,
         response="" if said.lower() == action.lower() else said,
-        valid=bool(row.get("valid", True)),
+        flaw=_flaw(row),
         cut=bool(row.get("cut", False)),
         reward=row["reward"],
         credit=credit,
@@ -239,6 +239,11 @@ def _step(
         company=company,
         added=row["reward"] - row.get("reward_alone", row["reward"]),
     )
+
+
+def _flaw(row: Mapping[str, Any]) -> str:
+    said = {"malformed": row.get("well_formed"), "refused": row.get("accepted"), "invalid": row.get("valid")}
+    return ", ".join(flaw for flaw, is_fine in said.items() if is_fine is False)
 
 
 def _attempt(found: dict[str, Any], steps: tuple[PlayedStep, ...], source: Source | None) -> PlayedAttempt:

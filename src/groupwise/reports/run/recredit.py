@@ -14,12 +14,13 @@ from groupwise.core.credit import Comparison, Credit, Mixture, Trace
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.json_text import canonical
 from groupwise.core.parts import name_of
+from groupwise.core.records import validity_columns
 from groupwise.core.segments import IntArray
 from groupwise.core.step_table import StepTable
 from groupwise.groups import ByHistory, ByState, ByTask
 from groupwise.reports.run.joined import SAMPLED_ELSEWHERE
 
-ALWAYS = ("task", "attempt", "index", "reward", "action", "valid", "branch")
+ALWAYS = ("task", "attempt", "index", "reward", "action", "branch")
 WHERE_KNOWN = ("cut", "stop", "role", "outcome", "accuracy")
 """The columns that trajectories give a table (`core.records.step_columns`): always, and where they have them."""
 AGREEMENT = 1e-9
@@ -136,6 +137,7 @@ def step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None)
     names = [*ALWAYS, *(name for name in WHERE_KNOWN if name in known)]
     columns = {name: [row.get(name) for row in rows] for name in names}
     columns["state"] = [_hashable(row.get("state")) for row in rows]
+    columns |= validity_columns(*([row.get(name) for row in rows] for name in ("well_formed", "accepted", "valid")))
     if any(row.get("response_ids") for row in rows):
         columns["tokens"] = [len(row["response_ids"]) for row in rows]
     if version is not None and all("version" in row for row in rows):

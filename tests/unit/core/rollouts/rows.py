@@ -42,6 +42,8 @@ _FREE: Mapping[str, st.SearchStrategy[Any]] = {
     "extra": _EXTRA,
 }
 _FOR_ALL: Mapping[str, st.SearchStrategy[Any]] = {
+    "well_formed": st.booleans(),
+    "accepted": st.booleans(),
     "valid": st.booleans(),
     "cut": st.booleans(),
     "outcome": _NUMBER,
@@ -126,6 +128,9 @@ def trajectories(draw: st.DrawFn) -> list[Trajectory]:
     return found
 
 
+CONDUCT = st.fixed_dictionaries({"well_formed": st.booleans(), "accepted": st.booleans()})
+
+
 @st.composite
 def _step(draw: st.DrawFn, index: int) -> Step:
     ids = tuple(draw(st.lists(st.integers(0, 99), max_size=3)))
@@ -135,7 +140,7 @@ def _step(draw: st.DrawFn, index: int) -> Step:
         state_key=draw(STATES),
         observation=draw(st.one_of(st.none(), _TEXT)),
         action=draw(st.one_of(st.none(), _TEXT)),
-        valid=draw(st.booleans()),
+        **draw(CONDUCT),
         cut=draw(st.booleans()),
         role=draw(st.one_of(st.none(), st.sampled_from(("planner", "solver")))),
         branch=draw(st.one_of(st.none(), st.sampled_from(("trunk", 3)))),

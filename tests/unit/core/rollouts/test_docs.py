@@ -44,7 +44,9 @@ def test_the_example_is_a_proper_file(folder: Path) -> None:
 
 def test_the_error_shown_is_the_error_met(folder: Path) -> None:
     with Path("rollouts.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"task": "find-mug", "attempt": 2, "index": 0, "reward": NaN, "valid": true}\n')
+        file.write(
+            '{"task": "find-mug", "attempt": 2, "index": 0, "reward": NaN, "well_formed": true, "accepted": true}\n'
+        )
     with pytest.raises(ValueError) as caught:
         list(RolloutsFile.open("rollouts.jsonl").rows())
     assert ("text", f"{caught.value}\n") in BLOCKS
@@ -55,7 +57,7 @@ def test_the_table_lists_every_key_and_what_it_takes() -> None:
     assert sorted(name for name, _, _ in rows) == sorted(KEYS)
     assert {name for name, mark, _ in rows if "required" in mark} == {"task", "attempt", "index", "reward"}
     assert {name for name, mark, _ in rows if "¹" in mark} == {
-        "group", "valid", "cut", "outcome", "accuracy", "tokens", "response_ids"
+        "group", "well_formed", "accepted", "valid", "cut", "outcome", "accuracy", "tokens", "response_ids"
     }  # fmt: skip
     for name, _, takes in rows:
         if KEYS[name].takes.startswith("one of"):

@@ -109,8 +109,8 @@ def _shown_steps(steps: Sequence[PlayedStep], reach: float) -> list[Html]:
 
 def _step(step: PlayedStep, reach: float) -> Html:
     notes = []
-    if not step.valid:
-        notes.append(tag("span", "invalid", class_="tag warn"))
+    if step.flaw:
+        notes.append(tag("span", step.flaw, class_="tag warn"))
     if step.cut:
         notes.append(tag("span", "cut off", class_="tag warn"))
     if step.reward:

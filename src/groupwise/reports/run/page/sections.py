@@ -21,7 +21,7 @@ MAIN_CURVES = {
     "rollout/success": "Success",
     "rollout/return": "Return",
     "rollout/steps": "Steps",
-    "rollout/valid": "Valid actions",
+    "rollout/valid": "Well-formed, accepted actions",
     "rollout/entropy": "Entropy",
     "loss/entropy": "Entropy (learner)",
     "loss/total": "Loss",

@@ -1,9 +1,11 @@
-"""What a penalty for invalid commands does to credit, on recorded ALFWorld attempts.
+"""What a penalty on every command that the game refuses does to credit, on recorded ALFWorld attempts.
 
-    python -m benchmarks.invalid_penalty [--write benchmarks/results/invalid_penalty.json]
+    python -m benchmarks.refused_penalty [--write benchmarks/results/refused_penalty.json]
 
 The attempts are those of the first update of `benchmarks.alfworld`: 16 games, 8 attempts each by SmolLM2-135M-Instruct
-after imitation, prompts without a list of possible commands.
+after imitation, prompts without a list of possible commands. `refused` is what they were trained with then: 0.1 off
+whenever the game said "Nothing happens.", and off the few responses that were cut off. `released` is what the releases
+of GiGPO and HGPO do: 0.1 off malformed responses alone, which here are those that were cut off.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ from groupwise.integrations.rollouts import open_rollouts
 ROLLOUTS = Path(__file__).parent / "results" / "alfworld_first_update.jsonl.gz"
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo": ("grpo", {}),
-    "gigpo, penalty 0.1": ("gigpo", {}),
+    "gigpo, refused": ("gigpo", {"refused_penalty": 0.1}),
+    "gigpo, released": ("gigpo", {}),
     "gigpo, none": ("gigpo", {"invalid_penalty": 0.0}),
-    "hgpo, penalty 0.1": ("hgpo", {}),
+    "hgpo, refused": ("hgpo", {"refused_penalty": 0.1}),
+    "hgpo, released": ("hgpo", {}),
     "hgpo, none": ("hgpo", {"invalid_penalty": 0.0}),
 }
 VERBS = ("go", "take", "move", "use")
@@ -34,7 +38,11 @@ VERBS = ("go", "take", "move", "use")
 def attempts() -> tuple[StepTable, np.ndarray]:
     """The recorded steps, and the verb of each command."""
     (part,) = open_rollouts(ROLLOUTS).parts()
-    table = part.table()
+    # The file is older than the two columns. A response was the bare command, malformed only where it was cut off;
+    # every other step that is not valid was refused.
+    columns = dict(part.columns)
+    cut, valid = np.array(columns["cut"]), np.array(columns.pop("valid"))
+    table = StepTable.from_columns(**columns, well_formed=~cut, accepted=valid | cut)
     return table, np.array([str(action).partition(" ")[0] for action in table.column("action")])
 
 
@@ -57,7 +65,13 @@ def main() -> None:
     options = parser.parse_args()
     table, verb = attempts()
     found = {name: measured(table, verb, *recipe) for name, recipe in RECIPES.items()}
-    result = {"command": "python -m benchmarks.invalid_penalty", "steps": len(verb), "credit": found}
+    result = {
+        "command": "python -m benchmarks.refused_penalty",
+        "steps": len(verb),
+        "malformed": int(np.sum(~table.column("well_formed"))),
+        "refused": int(np.sum(~table.column("accepted"))),
+        "credit": found,
+    }
     print(json.dumps(result, indent=2))
     write_result(result, options.write)
 

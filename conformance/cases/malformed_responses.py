@@ -1,4 +1,4 @@
-"""Invalid actions: where the penalty goes, and where it does not."""
+"""Malformed responses: where the penalty goes, and where it does not."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from conformance.cases.published_agentic import THREE_ROUTES
 from conformance.expectations import DOUBLE, Agrees, Values, Zero
 from conformance.tables import walk, with_columns
 
-STUMBLE = with_columns(walk(A=[("s0", 0), ("s1", 1)], B=[("s0", 0), ("s1", 0)]), valid=[True, False, True, True])
-"""Attempt A succeeds with an invalid action at its last step."""
+STUMBLE = with_columns(walk(A=[("s0", 0), ("s1", 1)], B=[("s0", 0), ("s1", 0)]), well_formed=[True, False, True, True])
+"""Attempt A succeeds with a malformed response at its last step."""
 
 CASES = [
     Case(
@@ -54,27 +54,27 @@ CASES = [
         trap=12,
     ),
     Case(
-        name="without-a-penalty-validity-changes-nothing",
+        name="without-a-penalty-the-form-changes-nothing",
         why="A penalty of 0 is no penalty (numbers, GiGPO released).",
         method="gigpo",
         options={"invalid_penalty": 0.0},
-        columns=with_columns(THREE_ROUTES, valid=[True, False, True, False, False, True, True, False, True]),
+        columns=with_columns(THREE_ROUTES, well_formed=[True, False, True, False, False, True, True, False, True]),
         expect=Agrees(columns=THREE_ROUTES, tolerance=DOUBLE),
         trap=12,
     ),
     Case(
-        name="all-valid-actions-are-as-good-as-no-column",
-        why="Without the column every action is valid (numbers, GiGPO released).",
+        name="all-well-formed-responses-are-as-good-as-no-column",
+        why="Without the column every response is well formed (numbers, GiGPO released).",
         method="hgpo",
-        columns=with_columns(THREE_ROUTES, valid=[True] * 9),
+        columns=with_columns(THREE_ROUTES, well_formed=[True] * 9),
         expect=Agrees(columns=THREE_ROUTES, tolerance=DOUBLE),
         trap=12,
     ),
     Case(
-        name="equally-invalid-attempts-get-zero",
+        name="equally-malformed-attempts-get-zero",
         why="The same penalty everywhere leaves a group constant (R2).",
         method="gigpo",
-        columns=with_columns(walk(A=[("s", 0.7)], B=[("s", 0.7)], C=[("s", 0.7)]), valid=[False] * 3),
+        columns=with_columns(walk(A=[("s", 0.7)], B=[("s", 0.7)], C=[("s", 0.7)]), well_formed=[False] * 3),
         expect=Zero(),
         trap=12,
     ),

@@ -1,0 +1,80 @@
+"""Journals of before a step said apart whether it was well formed and accepted: read, or refused in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise import RecordError, StepTable, Trajectory, recipes
+from groupwise.core import journal as journal_module
+from groupwise.core.journal import Journal
+from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.integrations.rollouts import open_rollouts
+from groupwise.reports.run.played import read_groups
+from groupwise.reports.run.recredit import recredit
+from groupwise.reports.run.run_folder import RunFolder
+from tests.unit.reports.run_folders import played, write_run
+
+WITHOUT = recipes.hgpo(invalid_penalty=0.0)
+
+
+def rows_of_before(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
+    """Rows as the version before wrote them: `valid`, always, and nothing finer."""
+    for row in trajectory_rows(trajectory):
+        finer = {"well_formed", "accepted"}
+        yield {name: row[name] for name in row if name not in finer} | {"valid": all(row[name] for name in finer)}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(journal_module, "trajectory_rows", rows_of_before)
+    return write_run(tmp_path / "run", algorithm=WITHOUT, updates=1)
+
+
+PLAYED = played(1, tasks=4, attempts=4, skill=0.6)
+VALID = sorted((one.task.id, one.attempt, [bool(step.valid) for step in one.steps]) for one in PLAYED)
+
+
+def test_inspection_says_invalid_where_it_cannot_say_more(run: Path) -> None:
+    assert not all(valid for *_, flags in VALID for valid in flags)
+    with RunFolder(run) as folder:
+        groups = read_groups(folder, 1)
+    flaws = [(group.task, one.attempt, [step.flaw for step in one.steps]) for group in groups for one in group.attempts]
+    words = [(task, attempt, ["" if valid else "invalid" for valid in flags]) for task, attempt, flags in VALID]
+    assert sorted(flaws) == words
+
+
+def test_past_attempts_come_back_with_what_is_known_of_them(run: Path) -> None:
+    with Journal(run / "journal.sqlite", read_only=True) as journal:
+        found = [journal.history.read(past) for past in journal.history.newest(most=99, after=0)]
+    assert {(step.well_formed, step.accepted) for one in found for step in one.steps} == {(None, None)}
+    assert sorted((one.task.id, one.attempt, [step.valid for step in one.steps]) for one in found) == VALID
+
+
+def test_an_audit_refuses_the_penalty_by_name_and_computes_everything_else(run: Path) -> None:
+    (part,) = open_rollouts(run).parts()
+    table = part.table()
+    assert {"valid"} == {"well_formed", "accepted", "valid"} & set(table.extra)
+    with pytest.raises(RecordError, match="has a column 'valid' and none called 'well_formed'; the penalty of"):
+        recipes.hgpo().advantage(table)
+    assert WITHOUT.advantage(table).compared.any()
+
+
+def test_credit_is_computed_again_without_a_penalty_and_never_with_another_number(run: Path) -> None:
+    with Journal(run / "journal.sqlite", read_only=True) as journal:
+        trajectories = list(journal.trajectories(1))
+    again = recredit(trajectories, WITHOUT)
+    assert again is not None
+    assert again.credit.values.tolist() == again.recorded
+    assert recredit(trajectories, recipes.hgpo()) is None
+
+
+def test_attempts_of_before_beside_new_ones_leave_what_both_say(run: Path) -> None:
+    with Journal(run / "journal.sqlite", read_only=True) as journal:
+        (past,) = journal.history.newest(most=1, after=0)
+        recalled = journal.history.read(past)
+    table = StepTable.from_trajectories([*(one for one in PLAYED if one.task.id != past.task), recalled])
+    assert {"valid"} == {"well_formed", "accepted", "valid"} & set(table.extra)
