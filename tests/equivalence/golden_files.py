@@ -21,8 +21,13 @@ from tests.equivalence.example_runs import EXAMPLES, PACKAGES, content_of, name_
 
 FOLDER = Path(__file__).parent / "goldens"
 COMMAND = "python -m tests.equivalence.make_goldens"
-TOLERANCE = 1e-4
+TOLERANCE = 1e-3
 """Largest relative difference between norms on two machines; goldens/README.md says what was measured."""
+
+WITHOUT_GOLDEN = {
+    "textworld_express": "every Java virtual machine draws other gold paths, which its warm start imitates",
+}
+"""Examples that have no golden, by name, and why; the test holds each reason against what happens."""
 
 
 def golden_path(example: Path) -> Path:
@@ -77,11 +82,25 @@ def find_differences(golden: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     ]
 
 
+def count_equally_sampled(golden: Mapping[str, Any], now: Mapping[str, Any]) -> int:
+    """How many updates, from the first on, sampled the tokens that the golden's did.
+
+    On another machine a log-prob's last bits may make a draw fall on the next token, and all that follows is other.
+    """
+    sampled, again = (each["journal"]["steps"]["response_ids"] for each in (golden, now))
+    num = 0
+    while str(num + 1) in sampled and sampled[str(num + 1)] == again.get(str(num + 1)):
+        num += 1
+    return num
+
+
 def find_far_norms(golden: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The tensors whose norm is another than the golden's, whatever the machine."""
-    found = []
+    """The tensors whose norm is another than the golden's, whatever the machine, as far as the same was sampled."""
+    found, last = [], count_equally_sampled(golden, now)
     for path, wanted in _leaves(golden["weights"]["norms"], ("weights", "norms")):
         value = _value_at(now, path)
+        if int(path[-1]) > last:
+            continue
         if value is None or abs(value - wanted) > TOLERANCE * abs(wanted):
             found.append(f"{golden['example']}: {_place(path)} is {value!r}, not {wanted!r} within {TOLERANCE:g} of it")
     return found
