@@ -114,5 +114,10 @@ def _tree(found: Explanation) -> Tree:
 
 
 def _member(member: Member) -> str:
-    name = f"attempt {member.attempt}, step {member.index}: {member.value:.6g}"
-    return f"[bold green]{escape(name)} (this step)[/]" if member.is_self else escape(name)
+    if member.attempt is None:
+        return f"made up by the method: {member.value:.6g}"
+    if member.index is None:
+        name, own = f"attempt {member.attempt}, mean of {member.num_steps} steps: {member.value:.6g}", "this attempt"
+    else:
+        name, own = f"attempt {member.attempt}, step {member.index}: {member.value:.6g}", "this step"
+    return f"[bold green]{escape(name)} ({own})[/]" if member.is_self else escape(name)

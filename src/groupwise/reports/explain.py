@@ -35,18 +35,21 @@ from groupwise.reports import by_hand
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A step that took part in a comparison."""
+    """Who took part in a comparison: a step; where attempts count once, an attempt with the mean of its steps; or a
+    made-up member, which belongs to no attempt."""
 
     task: str | int
     """Id of its task."""
-    attempt: str | int
-    """Id of its attempt."""
-    index: int
-    """Its index."""
+    attempt: str | int | None
+    """Id of its attempt; None = the method made it up."""
+    index: int | None
+    """The step's index; None = it is not one step."""
     value: float
     """What was compared."""
     is_self: bool
-    """Whether it is the step being explained."""
+    """Whether it is the step being explained, or the attempt that the step belongs to."""
+    num_steps: int = 1
+    """How many steps were averaged; 0 = it is made up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +128,17 @@ def _comparison(table: StepTable, trace: Comparison, step: int) -> Explanation:
         by_hand=credit,
         compared=True,
         formula=f"({trace.signal[step]:.9g} - {float(level):.9g}) / {spread:.9g} = {credit:.6g}",
-        members=_members(table, trace.signal, steps, step),
+        members=(
+            *_members(table, trace.signal, steps, step, by_attempt=_counts_attempts(part)),
+            *_made_up(table, part, step),
+        ),
         inner=inner,
     )
+
+
+def _counts_attempts(part: object) -> bool:
+    """Whether each attempt counts once in the statistics, with the mean of its steps."""
+    return isinstance(part, Relative) and part.average == "attempt"
 
 
 def _signal(table: StepTable, trace: Comparison, step: int) -> Explanation:
@@ -166,12 +177,18 @@ def _counted(
     table: StepTable, part: Relative, trace: Comparison, steps: IntArray, step: int
 ) -> tuple[list[float | Fraction], int]:
     """The values that count in the statistics, and which of them is the step's own."""
-    if part.average == "step":
-        values: list[float | Fraction] = list(trace.signal[steps].tolist())
-        return values + list(part.virtual), int(np.flatnonzero(steps == step)[0])
-    attempts = sorted(set(table.attempt[steps].tolist()))
-    values = [by_hand.mean(trace.signal[steps[table.attempt[steps] == attempt]].tolist()) for attempt in attempts]
-    return values + list(part.virtual), attempts.index(table.attempt[step])
+    values: list[float | Fraction]
+    if _counts_attempts(part):
+        attempts = _by_attempt(table, steps)
+        values = [by_hand.mean(trace.signal[own].tolist()) for own in attempts.values()]
+        return values + list(part.virtual), list(attempts).index(int(table.attempt[step]))
+    values = list(trace.signal[steps].tolist())
+    return values + list(part.virtual), int(np.flatnonzero(steps == step)[0])
+
+
+def _by_attempt(table: StepTable, steps: IntArray) -> dict[int, IntArray]:
+    """The steps of each attempt, in the order of attempts."""
+    return {attempt: steps[table.attempt[steps] == attempt] for attempt in sorted(set(table.attempt[steps].tolist()))}
 
 
 def _all_equal(table: StepTable, part: object, trace: Comparison, steps: IntArray) -> bool:
@@ -230,11 +247,10 @@ def _shared(table: StepTable, trace: Shared, step: int) -> Explanation:
         value, formula = own.by_hand, "shared with no other attempt: its own credit"
     else:
         steps = np.flatnonzero(trace.label == trace.label[step])
-        members = _members(table, trace.of.values, steps, step)
         once = isinstance(trace.part, Merged) and trace.part.count == "attempt"
-        attempts = sorted(set(table.attempt[steps].tolist()))
+        members = _members(table, trace.of.values, steps, step, by_attempt=once)
         counted: list[float | Fraction] = (
-            [by_hand.mean(trace.of.values[steps[table.attempt[steps] == a]].tolist()) for a in attempts]
+            [by_hand.mean(trace.of.values[own].tolist()) for own in _by_attempt(table, steps).values()]
             if once
             else trace.of.values[steps].tolist()
         )
@@ -275,17 +291,26 @@ def _is_penalised(table: StepTable, signal: Penalised | PenalisedRefusals, step:
     return bool(signal.penalty) and is_well_formed and not table.column("accepted")[step]
 
 
-def _members(table: StepTable, values: Any, steps: IntArray, step: int) -> tuple[Member, ...]:
+def _members(table: StepTable, values: Any, steps: IntArray, step: int, *, by_attempt: bool) -> tuple[Member, ...]:
+    """Who is counted: every step, or every attempt with the mean of its steps."""
+    counted = list(_by_attempt(table, steps).values()) if by_attempt else [steps[i : i + 1] for i in range(len(steps))]
     return tuple(
         Member(
-            task=table.task_ids[table.task[i]],
-            attempt=table.attempt_ids[table.attempt[i]],
-            index=int(table.index[i]),
-            value=float(values[i]),
-            is_self=bool(i == step),
+            task=table.task_ids[table.task[own[0]]],
+            attempt=table.attempt_ids[table.attempt[own[0]]],
+            index=int(table.index[own[0]]) if len(own) == 1 else None,
+            value=float(by_hand.mean(values[own].tolist())),
+            is_self=bool((own == step).any()),
+            num_steps=len(own),
         )
-        for i in steps.tolist()
+        for own in counted
     )
+
+
+def _made_up(table: StepTable, part: object, step: int) -> tuple[Member, ...]:
+    """The members that are in no attempt, and count in the statistics."""
+    values, task = part.virtual if isinstance(part, Relative) else (), table.task_ids[table.task[step]]
+    return tuple(Member(task=task, attempt=None, index=None, value=v, is_self=False, num_steps=0) for v in values)
 
 
 def _words(part: object) -> str:

@@ -226,10 +226,8 @@ def test_explain_shows_groups_members_and_the_number_derived_again(small: Path) 
         "state  m",
         "action take",
         "EpisodeReturn compared ByTask, Mean / NoScale: (1 - 0.5) / 1 = 0.5",
-        "├── attempt a, step 0: 1",
-        "├── attempt a, step 1: 1 (this step)",
-        "├── attempt b, step 0: 0",
-        "├── attempt b, step 1: 0",
+        "├── attempt a, mean of 2 steps: 1 (this attempt)",
+        "├── attempt b, mean of 2 steps: 0",
         "└── of EpisodeReturn: 1",
         "credit +0.500000000; derived again by hand from the members, it agrees (gap 0.0e+00)",
     ]
@@ -258,8 +256,12 @@ def test_explain_json_holds_every_number(small: Path) -> None:
     assert found["compared"] is True
     [[weight, signal]] = found["inner"]
     assert (weight, signal["what"], signal["value"], signal["by_hand"]) == (1, "EpisodeReturn", 0, 0)
-    assert [member["value"] for member in found["members"]] == [1, 1, 0, 0]
-    assert [member["is_self"] for member in found["members"]] == [False, False, True, False]
+    assert [(each["attempt"], each["index"], each["num_steps"]) for each in found["members"]] == [
+        ("a", None, 2),
+        ("b", None, 2),
+    ]
+    assert [member["value"] for member in found["members"]] == [1, 0]
+    assert [member["is_self"] for member in found["members"]] == [False, True]
 
 
 def test_explain_leaves_out_of_whitening_what_the_filters_drop(tmp_path: Path) -> None:

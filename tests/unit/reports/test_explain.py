@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from groupwise import Credit, Part, RecordError, StepTable, recipes
+from groupwise.advantages import Merged, NoScale, Relative, ReturnToGo
 from groupwise.core.credit import Comparison
+from groupwise.groups import ByEdge, ByState
 from groupwise.reports.explain import Explanation, Member, explain, find_step
 from tests.unit.tables import single_steps, table, walks
 
@@ -21,8 +23,8 @@ def explained(rows: StepTable, name: str, attempt: int, index: int, **options: o
     return explain(rows, credit, task=rows.task_ids[0], attempt=attempt, index=index)
 
 
-def member(attempt: int, index: int, value: float, *, is_self: bool = False) -> Member:
-    return Member(task="q", attempt=attempt, index=index, value=value, is_self=is_self)
+def member(attempt: int, index: int | None, value: float, *, is_self: bool = False, num_steps: int = 1) -> Member:
+    return Member(task="q", attempt=attempt, index=index, value=value, is_self=is_self, num_steps=num_steps)
 
 
 def test_a_comparison_shows_its_members_and_its_arithmetic() -> None:
@@ -34,10 +36,45 @@ def test_a_comparison_shows_its_members_and_its_arithmetic() -> None:
         by_hand=-0.5,
         compared=True,
         formula="(3 - 3.5) / 1 = -0.5",
-        members=(member(0, 0, 3), member(0, 1, 3, is_self=True), member(1, 0, 4), member(1, 1, 4)),
+        members=(member(0, None, 3, is_self=True, num_steps=2), member(1, None, 4, num_steps=2)),
         inner=((1.0, Explanation(what="EpisodeReturn", value=3.0, by_hand=3.0, compared=True, formula="3")),),
     )
     assert found.largest_gap() == 0
+
+
+def test_attempts_that_count_once_are_listed_with_the_mean_of_their_steps() -> None:
+    """At state s, attempt 0 has returns 3 and 2, attempt 1 has 4: means 2.5 and 4, their mean 3.25, and 2 - 3.25."""
+    part = Relative(by=ByState(), of=ReturnToGo(gamma=1.0), scale=NoScale(), average="attempt")
+    found = explain(ROWS, part(ROWS), task="q", attempt=0, index=1)
+    assert found.members == (member(0, None, 2.5, is_self=True, num_steps=2), member(1, 0, 4))
+    assert (found.formula, found.value, found.by_hand) == ("(2 - 3.25) / 1 = -1.25", -1.25, -1.25)
+    assert found.value == 2 - sum(each.value for each in found.members) / len(found.members)
+    by_step = part.model_copy(update={"average": "step"})
+    found = explain(ROWS, by_step(ROWS), task="q", attempt=0, index=1)
+    assert found.members == (member(0, 0, 3), member(0, 1, 2, is_self=True), member(1, 0, 4))
+
+
+def test_credit_shared_by_attempts_lists_attempts() -> None:
+    """Attempt 0 goes twice with credit 1 and 1, attempt 1 once with -1: the mean over attempts is 0, over steps 1/3."""
+    rows = table(
+        "task attempt index state action reward",
+        ("q", 0, 0, "s", "go", 1.0),
+        ("q", 0, 1, "s", "go", 1.0),
+        ("q", 1, 0, "s", "go", 0.0),
+    )
+    part = Merged(of=recipes.dr_grpo().advantage, by=ByEdge(history=0, next_state=False))
+    found = explain(rows, part(rows), task="q", attempt=1, index=0)
+    assert found.formula == "mean of 2 attempts = 0"
+    assert found.members == (member(0, None, 1.0, num_steps=2), member(1, 0, -1.0, is_self=True))
+
+
+def test_made_up_members_are_listed_too() -> None:
+    """NGRPO adds an attempt of return 1 to each group: 0, 0 and 1 have the mean 1/3."""
+    found = explained(single_steps([0.0, 0.0]), "ngrpo", 0, 0, best=1.0)
+    made_up = Member(task=found.members[0].task, attempt=None, index=None, value=1.0, is_self=False, num_steps=0)
+    assert [each.value for each in found.members] == [0, 0, 1]
+    assert found.members[-1] == made_up
+    assert found.formula.startswith("(0 - 0.333333333) / ")
 
 
 def test_a_blend_shows_its_levels_with_their_weights() -> None:

@@ -96,20 +96,26 @@ class Groups:
         return None if any(part is None for part in parts) else (task, *parts)
 
 
-def attempts_of(rows: list[Row]) -> set[Id]:
-    return {(*identity(row)[:2], 0) for row in rows}
+def counted(steps: list[Row]) -> tuple[object, object, int | None, int]:
+    """How a member is told: a step by its index, several of an attempt by their number."""
+    task, attempt, index = identity(steps[0])
+    return task, attempt, index if len(steps) == 1 else None, len(steps)
 
 
-def expected_members(groups: Groups, part: Part, row: Row) -> list[Row]:
+def expected_members(groups: Groups, part: Part, row: Row) -> list[list[Row]]:
+    """The members of a comparison, each as its steps: one, or all of an attempt where attempts count once."""
     if isinstance(part, Whitened):
         trained = [int(str(other.get("tokens", 1))) for other in groups.rows if other.get("trains", True)]
-        return groups.rows if sum(trained) >= 2 else []
+        return [[other] for other in groups.rows] if sum(trained) >= 2 else []
     assert isinstance(part, Relative | Merged)
     found = groups.members(part.by, row)
-    once = isinstance(part, Merged) or part.average == "attempt"
-    num = len(attempts_of(found)) if once else len(found)
+    attempts = [
+        [row for row in found if identity(row)[:2] == of] for of in sorted({identity(row)[:2] for row in found})
+    ]
+    needed = attempts if isinstance(part, Merged) or part.average == "attempt" else [[row] for row in found]
+    once = part.count == "attempt" if isinstance(part, Merged) else part.average == "attempt"
     company = len(part.virtual) if isinstance(part, Relative) and part.virtual_is_company and found else 0
-    return found if num + company > 1 else []
+    return (attempts if once else [[row] for row in found]) if len(needed) + company > 1 else []
 
 
 def comparisons(part: Part, found: Explanation) -> Iterator[tuple[Part, Explanation]]:
@@ -139,6 +145,8 @@ def test_every_number_is_derived_again_from_exactly_its_group(name: str, options
             assert found.compared == credit.compared[position]
             assert found.largest_gap() <= 1e-9, found
             for part, explanation in comparisons(algorithm.advantage, found):  # type: ignore[arg-type]
-                told = [(member.task, member.attempt, member.index) for member in explanation.members]
-                assert told == [identity(member) for member in expected_members(groups, part, row)]
-                assert [member.is_self for member in explanation.members] == [who == identity(row) for who in told]
+                members = [member for member in explanation.members if member.attempt is not None]
+                told = [(member.task, member.attempt, member.index, member.num_steps) for member in members]
+                expected = expected_members(groups, part, row)
+                assert told == [counted(steps) for steps in expected]
+                assert [member.is_self for member in members] == [row in steps for steps in expected]
