@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from groupwise.core.parts import Part
 from groupwise.rollout.actions import Choice, Tagged, WholeResponse
+from groupwise.rollout.attempt_requests import AttemptRequest
+from groupwise.rollout.guided import Guided
 from groupwise.rollout.memory import AnchoredWindow, Full, Window
 from groupwise.rollout.plans import Flat, TopUp
 from groupwise.rollout.prompts import PromptTemplate
@@ -14,7 +16,7 @@ MEMORIES: dict[str, type[Part]] = {"window": Window, "full": Full, "anchored_win
 
 ACTION_RULES: dict[str, type[Part]] = {"whole_response": WholeResponse, "choice": Choice, "tagged": Tagged}
 
-PLANS: dict[str, type[Part]] = {"flat": Flat, "top_up": TopUp}
+PLANS: dict[str, type[Part]] = {"flat": Flat, "guided": Guided, "top_up": TopUp}
 
 TEMPLATES: dict[str, type[Part]] = {"prompt_template": PromptTemplate, "published_frame": PublishedFrame}
 
@@ -27,9 +29,11 @@ __all__ = [
     "PLANS",
     "TEMPLATES",
     "AnchoredWindow",
+    "AttemptRequest",
     "Choice",
     "Flat",
     "Full",
+    "Guided",
     "PromptTemplate",
     "PublishedFrame",
     "Reflection",

@@ -65,18 +65,19 @@ def make_samples(credit: Credited) -> list[Sample]:
     found: list[Sample] = []
     for number, trajectory in enumerate(credit.trajectories):
         for step in trajectory.steps:
-            row = len(found)
+            row, forced = len(found), step.forced
             found.append(
                 Sample(
-                    prompt_ids=step.prompt_ids,
-                    response_ids=step.response_ids,
+                    # What was forced is read like the prompt, and trains as little.
+                    prompt_ids=step.prompt_ids + step.response_ids[:forced],
+                    response_ids=step.response_ids[forced:],
                     advantage=float(credit.values[row]),
-                    logp_behaviour=step.logp_behaviour,
-                    entropy=step.entropy,
+                    logp_behaviour=step.logp_behaviour[forced:],
+                    entropy=step.entropy[forced:],
                     trajectory=number,
                     step=step.index,
                     group=groups[trajectory.task.id],
-                    trains=bool(credit.keep[row]) and bool(step.response_ids),
+                    trains=bool(credit.keep[row]) and len(step.response_ids) > forced,
                     off_policy=trajectory.off_policy,
                 )
             )

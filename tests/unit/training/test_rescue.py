@@ -22,7 +22,7 @@ from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E4
 from groupwise.envs import Identity  # noqa: E402
 from groupwise.groups import SelectiveBuffer  # noqa: E402
 from groupwise.rollout import Flat, Reflection, TopUp  # noqa: E402
-from groupwise.rollout.plans import Plan  # noqa: E402
+from groupwise.rollout.plans import AttemptPlan  # noqa: E402
 from groupwise.tasks import Shuffled  # noqa: E402
 from groupwise.training.evaluation import evaluate  # noqa: E402
 from groupwise.training.gather import Gathered, gather  # noqa: E402
@@ -40,7 +40,7 @@ def opened(
     *,
     updates: int = 4,
     first: int = 2,
-    plan: Plan | None = None,
+    plan: AttemptPlan | None = None,
     rate: float = 1e-4,
     model: tuple[Any, Any] | None = None,
 ) -> Run:
@@ -270,7 +270,7 @@ def solved_with_help(found: Gathered) -> list[Trajectory]:
 
 
 def test_successes_with_help_may_join_the_bare_group_as_if_they_had_none(tmp_path: Path) -> None:
-    asked = recipes.r3(with_replay=False).model_copy(update={"guidance": Reflection(tau=1.1, to_bare_prompt=True)})
+    asked = recipes.r3(with_replay=False).model_copy(update={"guidance": Reflection(tau=1.1, to_unguided_prompt=True)})
     run = trained(tmp_path, asked, updates=5)
     found = gather(run, 6)
     guided = [one for one in found.chosen if one.origin is Origin.GUIDED]
@@ -290,7 +290,7 @@ def test_successes_with_help_may_join_the_bare_group_as_if_they_had_none(tmp_pat
 
 def test_a_task_that_comes_again_in_a_later_round_is_helped_with_further_attempts(tmp_path: Path) -> None:
     """One task, several rounds: it is one group, and no attempt is made twice."""
-    guided = Reflection(tau=1.1, to_bare_prompt=True)
+    guided = Reflection(tau=1.1, to_unguided_prompt=True)
     asked = recipes.r3(with_replay=False).model_copy(update={"guidance": guided})
     run = trained(tmp_path, asked, updates=4, first=1, plan=TopUp(attempts=2, rounds=4))
     most = 0

@@ -72,6 +72,8 @@ class Row(TypedDict, total=False):
     """Log-probability of each sampled token when it was sampled."""
     entropy: list[float]
     """Entropy of the sampling distribution at each sampled token."""
+    forced: int
+    """How many of the first response ids were given instead of sampled; they do not train. Absent = none."""
     version: int
     """Policy version that sampled the step."""
     origin: str
@@ -191,6 +193,7 @@ KEYS: Mapping[str, Key] = {
     "response_ids": Key(_is_ids, "a list of integers"),
     "logp_behaviour": Key(_is_floats, "a list of finite numbers"),
     "entropy": Key(_is_floats, "a list of finite numbers"),
+    "forced": Key(_is_count, _COUNT),
     "version": Key(_is_integer, "an integer"),
     "origin": Key(_is_origin, "one of " + ", ".join(Origin)),
     "extra": Key(_is_extra, "an object of further columns"),
