@@ -85,6 +85,8 @@ class Update:
     """Past attempts that took part, with their credit."""
     set_aside: Sequence[SetAside] = ()
     """Attempts that ended without a fault and took part in nothing."""
+    asked_for: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """What the plan asked for an attempt with, in words, by task and attempt; nothing where its origin says it all."""
 
 
 class Journal:
@@ -167,6 +169,10 @@ class Journal:
                 "INSERT INTO set_aside VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [_set_aside_values(update.number, each) for each in update.set_aside],
             )
+            self._database.executemany(
+                "INSERT INTO asked_for VALUES (?, ?, ?, ?)",
+                [(update.number, *attempt, words) for attempt, words in sorted(update.asked_for.items())],
+            )
             digest = link(self._database, update.number, before)
             self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, update.number))
 
@@ -215,6 +221,16 @@ class Journal:
         with decoding(self._path):
             rows = [name_cells(names, row) for row in cursor]
             return [row | {"steps": unpack(row["steps"])} for row in rows]
+
+    def asked_for(self, number: int) -> dict[tuple[str, int], str]:
+        """What the plan asked for the attempts at an update with, by task and attempt."""
+        if not self._has("asked_for"):
+            return {}
+        names = ("task", "attempt", "words")
+        rows = self._database.execute(f"SELECT {', '.join(names)} FROM asked_for WHERE number = ?", (number,))
+        with decoding(self._path):
+            cells = [name_cells(names, row) for row in rows]
+        return {(cell["task"], cell["attempt"]): cell["words"] for cell in cells}
 
     def write_evaluation(self, attempts: Sequence[Evaluated]) -> None:
         """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""

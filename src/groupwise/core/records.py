@@ -223,7 +223,7 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
     if all(step.role is None for _, step in steps):
         del columns["role"]
     if any(step.response_ids for _, step in steps):
-        columns["tokens"] = [len(step.response_ids) for _, step in steps]
+        columns["tokens"] = [len(step.response_ids) - step.forced for _, step in steps]
     if any(trajectory.off_policy for trajectory in trajectories):
         columns["off_policy"] = [trajectory.off_policy for trajectory, _ in steps]
     if version is not None:

@@ -55,6 +55,8 @@ class AttemptRequest:
     """Whom the attempts are compared with; an unguided request always joins its task's group."""
     loss_context: LossContext = "given"
     """Which prompt the attempts train with."""
+    why: str = ""
+    """What the plan wants the attempts for, for whoever inspects them."""
     parent: str | None = None
     """Id of the attempt that the guidance was made of: one of this update, or of a past attempt that was read."""
 
@@ -94,6 +96,18 @@ class AttemptRequest:
             tags=self.task.tags,
         )
 
+    def describe(self) -> str:
+        """The request in words, beside its task and guidance; empty where the origin of its attempts says it all."""
+        forced = f"{len(self.forced)} forced token{'' if len(self.forced) == 1 else 's'}"
+        words = {
+            self.why: bool(self.why),
+            f"temperature {self.temperature}": self.temperature is not None,
+            forced + (" that train" if self.trains_forced else ""): bool(self.forced),
+            f"joins {self.joins}": self.joins != "own",
+            "trains without its guidance": self.loss_context == "unguided",
+        }
+        return "; ".join(word for word, is_said in words.items() if is_said)
+
 
 def check_requests(
     plan: Part,
@@ -129,6 +143,8 @@ def _find_fault(
         return "is for a task that the training panel does not have; take tasks from prior.fresh or prior.tasks"
     if type(request.attempts) is not int or request.attempts < 1:
         return f"has attempts={request.attempts!r}; ask for at least 1, or leave the request out"
+    if not isinstance(request.guidance_text, str) or not isinstance(request.why, str):
+        return "has a guidance_text or a why that is not text; give text, empty for none"
     if request.joins not in get_args(Joins) or request.loss_context not in get_args(LossContext):
         return (
             f"has joins={request.joins!r} and loss_context={request.loss_context!r}; joins is one of "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -43,6 +43,8 @@ class Gathered:
     """Past attempts that were wanted, but that the policy has moved too far away from."""
     set_aside: Sequence[SetAside] = ()
     """Attempts that an admission left out, or whose place a guided one took."""
+    asked_for: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """What the plan asked for guided attempts with, in words, by task and attempt."""
     share_not_admitted: float | None = None
     """Share of the attempts before admissions that these left out; None = there are no admissions."""
     waiting: Waiting = field(default_factory=Waiting)
@@ -62,6 +64,7 @@ class _Rounds:
     rounds: list[PlayedRound] = field(default_factory=list)
     joining: list[Joining] = field(default_factory=list)
     tried: Counter[str] = field(default_factory=Counter)
+    asked_for: dict[tuple[str, int], str] = field(default_factory=dict)
     waiting: Waiting = field(default_factory=Waiting)
 
 
@@ -87,6 +90,7 @@ def gather(run: Run, number: int) -> Gathered:
         recalled=recalled,
         left_out=left_out,
         set_aside=set_aside,
+        asked_for=rounds.asked_for,
         share_not_admitted=len(not_admitted) / max(sum(map(len, groups)), 1) if admissions else None,
         waiting=rounds.waiting,
     )
@@ -151,6 +155,9 @@ def _play_round(run: Run, number: int, requests: Sequence[AttemptRequest], round
     own = [group for request, group in survivors if request.is_guided and request.joins == "own"]
     joining = [(request, group) for request, group in survivors if request.joins != "own"]
     rounds.joining += joining
+    for request, group in survivors:
+        if words := request.describe():
+            rounds.asked_for |= {(trajectory.task.id, trajectory.attempt): words for trajectory in group}
     rounds.rounds.append(
         PlayedRound(
             requests=tuple(requests),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -65,20 +65,35 @@ def make_samples(credit: Credited) -> list[Sample]:
     found: list[Sample] = []
     for number, trajectory in enumerate(credit.trajectories):
         for step in trajectory.steps:
-            row, forced = len(found), step.forced
+            row = len(found)
             found.append(
                 Sample(
-                    # What was forced is read like the prompt, and trains as little.
-                    prompt_ids=step.prompt_ids + step.response_ids[:forced],
-                    response_ids=step.response_ids[forced:],
+                    prompt_ids=step.prompt_ids,
+                    response_ids=step.response_ids,
                     advantage=float(credit.values[row]),
-                    logp_behaviour=step.logp_behaviour[forced:],
-                    entropy=step.entropy[forced:],
+                    logp_behaviour=step.logp_behaviour,
+                    entropy=step.entropy,
                     trajectory=number,
                     step=step.index,
                     group=groups[trajectory.task.id],
-                    trains=bool(credit.keep[row]) and len(step.response_ids) > forced,
+                    trains=bool(credit.keep[row]) and bool(step.response_ids),
                     off_policy=trajectory.off_policy,
                 )
             )
+            if step.forced:
+                found[row] = read_forced(found[row], step.forced)
     return found
+
+
+def read_forced(sample: Sample, num: int) -> Sample:
+    """The sample with the first tokens of its response read like the prompt: nobody sampled them, so none trains."""
+    advantage = sample.advantage
+    return replace(
+        sample,
+        prompt_ids=sample.prompt_ids + sample.response_ids[:num],
+        response_ids=sample.response_ids[num:],
+        advantage=advantage[num:] if isinstance(advantage, tuple) else advantage,
+        logp_behaviour=sample.logp_behaviour[num:],
+        entropy=sample.entropy[num:],
+        trains=sample.trains and len(sample.response_ids) > num,
+    )

@@ -232,8 +232,8 @@ def row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
         return f"no key {missing!r}; every row needs {_listed(REQUIRED)}"
     if "response_ids" in row:
         return _token_fault(row)
-    if "logp_behaviour" in row or "entropy" in row:
-        name = next(name for name in ONE_PER_TOKEN if name in row)
+    if "logp_behaviour" in row or "entropy" in row or "forced" in row:
+        name = next(name for name in (*ONE_PER_TOKEN, "forced") if name in row)
         return f"{name!r} without 'response_ids'; store the ids of the sampled tokens too, or leave it out"
     return None
 
@@ -259,6 +259,8 @@ def _token_fault(row: dict[str, Any]) -> str | None:
     for name in ONE_PER_TOKEN:
         if name in row and len(row[name]) != sampled:
             return f"{name!r} has {len(row[name])} entries for {sampled} response_ids; store one per token, or none"
+    if row.get("forced", 0) > sampled:
+        return f"'forced' is {row['forced']}, but there are {sampled} response_ids; count those they begin with"
     if "tokens" in row and row["tokens"] != sampled:
         return f"'tokens' is {row['tokens']}, but there are {sampled} response_ids; leave 'tokens' out"
     return None

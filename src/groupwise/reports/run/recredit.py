@@ -137,7 +137,7 @@ def step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None)
     columns = {name: [row.get(name) for row in rows] for name in names}
     columns["state"] = [_hashable(row.get("state")) for row in rows]
     if any(row.get("response_ids") for row in rows):
-        columns["tokens"] = [len(row["response_ids"]) for row in rows]
+        columns["tokens"] = [len(row["response_ids"]) - row.get("forced", 0) for row in rows]
     if version is not None and all("version" in row for row in rows):
         columns["age"] = [version - row["version"] for row in rows]
     elsewhere: list[Any] = [row.get("origin") in SAMPLED_ELSEWHERE for row in rows]
