@@ -7,7 +7,7 @@ from groupwise.rollout.actions import Choice, Tagged, WholeResponse
 from groupwise.rollout.attempt_requests import AttemptRequest
 from groupwise.rollout.guided import Guided
 from groupwise.rollout.memory import AnchoredWindow, Full, Window
-from groupwise.rollout.plans import Flat, TopUp
+from groupwise.rollout.plans import AttemptPlan, Flat, Group, Played, PlayedRound, Prior, TopUp
 from groupwise.rollout.prompts import PromptTemplate
 from groupwise.rollout.published_frame import PublishedFrame
 from groupwise.rollout.reflection import Reflection
@@ -29,11 +29,16 @@ __all__ = [
     "PLANS",
     "TEMPLATES",
     "AnchoredWindow",
+    "AttemptPlan",
     "AttemptRequest",
     "Choice",
     "Flat",
     "Full",
+    "Group",
     "Guided",
+    "Played",
+    "PlayedRound",
+    "Prior",
     "PromptTemplate",
     "PublishedFrame",
     "Reflection",
