@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from groupwise.core.errors import ConfigError
@@ -87,14 +87,7 @@ class AttemptRequest:
         if self.forced or self.temperature is not None:
             said += f"{MARK}{self.forced}{MARK}{self.temperature}"
         digest = hashlib.blake2b(said.encode(), digest_size=4).hexdigest()
-        return Task(
-            id=f"{self.task.id}{MARK}{digest}",
-            env=self.task.env,
-            split=self.task.split,
-            seed=self.task.seed,
-            payload=self.task.payload,
-            tags=self.task.tags,
-        )
+        return replace(self.task, id=f"{self.task.id}{MARK}{digest}")
 
     def describe(self) -> str:
         """The request in words, beside its task and guidance; empty where the origin of its attempts says it all."""
