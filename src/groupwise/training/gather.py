@@ -19,8 +19,8 @@ from groupwise.rollout.joining import Joining, join_groups
 from groupwise.rollout.plans import AttemptPlan, Played, PlayedRound
 from groupwise.rollout.waiting import Waiting
 from groupwise.training.admission import admit
+from groupwise.training.plan_attempts import RunPrior, make_attempts, score_forced, settle
 from groupwise.training.recall import recall
-from groupwise.training.requested import RunPrior, make_attempts, score_forced, settle
 from groupwise.training.run import Run
 
 MAX_ROUNDS = 256
