@@ -18,7 +18,7 @@ from groupwise.reports.run import figures
 from groupwise.reports.run.differences import Differences
 from groupwise.reports.run.goals import Goal
 from groupwise.reports.run.overview import UpdateLine
-from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep
+from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep, set_aside_words
 from groupwise.reports.run.recredit import company_words
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
@@ -92,6 +92,9 @@ def groups(folder: RunFolder, number: int, found: Sequence[PlayedGroup]) -> None
         )
     table.columns[-1].justify = "left"
     console.print(table)
+    for group in found:
+        if group.set_aside:
+            console.print(f"{escape(group.task)}: {escape(set_aside_words(group))}", highlight=False)
     if rescues:
         console.print("\nwhat was done for them", highlight=False)
         console.print(inspect_rescue.rescues(list(rescues.values())))
@@ -104,8 +107,10 @@ def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: Goal) 
     console.print(f"[bold]{escape(group.task)}[/]{escape(about)}, update {number}", highlight=False)
     if goal.text:
         console.print(f"goal: {escape(goal.text)}", highlight=False)
-    for line in inspect_rescue.about(group):
+    for line in filter(None, [*inspect_rescue.about(group), set_aside_words(group)]):
         console.print(escape(line), highlight=False)
+    if played.asked_for:
+        console.print(f"attempt {played.attempt} was asked for: {escape(played.asked_for)}", highlight=False)
     reach = max((abs(step.credit) for member in group.members for step in member.steps), default=0.0)
     console.print(_attempts(group, played, reach))
     console.print()
@@ -176,6 +181,10 @@ def group_summary(group: PlayedGroup) -> dict[str, Any]:
         "mean_credit_size": group.credit_size,
         "teaches": group.teaches,
         "rescue": rescue_of(group),
+        "set_aside": [
+            {"attempt": each.attempt, "outcome": each.outcome, "stop": each.stop, "by": each.set_aside_by}
+            for each in group.set_aside
+        ],
     }
 
 

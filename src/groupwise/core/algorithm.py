@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from groupwise.core.credit import Credit
-from groupwise.core.parts import EstimatorPart, FilterPart, GuidancePart, LossPart, Part, ReplayPart, ShaperPart
+from groupwise.core.parts import (
+    AdmissionPart,
+    EstimatorPart,
+    FilterPart,
+    GuidancePart,
+    LossPart,
+    Part,
+    ReplayPart,
+    ShaperPart,
+)
 from groupwise.core.segments import BoolArray
 from groupwise.core.step_table import StepTable
 
@@ -12,7 +21,7 @@ class Algorithm(Part):
     """Everything that makes a method: how steps earn credit, which of them may train, and what is minimised.
 
     Where attempts that all did equally well would teach nothing, a method may also add to what they earned (`shapers`),
-    recall past attempts into their groups (`replay`), and attempt tasks again with help in the prompt (`guidance`).
+    recall past attempts into their groups (`replay`), and attempt tasks again with guidance in the prompt (`guidance`).
 
     >>> from groupwise import StepTable, recipes
     >>> table = StepTable.from_columns(task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0])
@@ -25,12 +34,15 @@ class Algorithm(Part):
     filters: tuple[FilterPart, ...] = ()
     """Which steps may train; a step must pass all of them. Groups still count the steps they drop; statistics over the
     tokens of the batch (`Whitened`) do not."""
+    admissions: tuple[AdmissionPart, ...] | None = None
+    """Which attempts are compared at all, one after the other; what they leave out leaves the statistics too. None =
+    all are."""
     shapers: tuple[ShaperPart, ...] = ()
     """What comparing the attempts of a group adds to what they earned, one after the other."""
     replay: ReplayPart | None = None
     """Which past attempts join the groups; None = none."""
     guidance: GuidancePart | None = None
-    """Which tasks get further attempts with help in their prompt; None = none."""
+    """Which tasks get further attempts with guidance in their prompt; None = none."""
     loss: LossPart | None = None
     """What is minimised; None = the algorithm gives credit only."""
 

@@ -28,7 +28,7 @@ from groupwise.core.journal_file import (
     name_cells,
     write_anew,
 )
-from groupwise.core.records import Trajectory
+from groupwise.core.records import SetAside, Trajectory
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
 
 PANEL = "panel "
@@ -83,6 +83,10 @@ class Update:
     """Attempts that a fault ended; they take part in nothing, but are not forgotten."""
     recalled: Sequence[Recalled] = ()
     """Past attempts that took part, with their credit."""
+    set_aside: Sequence[SetAside] = ()
+    """Attempts that ended without a fault and took part in nothing."""
+    asked_for: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """What the plan asked for an attempt with, in words, by task and attempt; nothing where its origin says it all."""
 
 
 class Journal:
@@ -161,6 +165,14 @@ class Journal:
             )
             write_history(self._database, update.number, update.trajectories, update.credit)
             write_recalled(self._database, update.number, update.recalled)
+            self._database.executemany(
+                "INSERT INTO set_aside VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [_set_aside_values(update.number, each) for each in update.set_aside],
+            )
+            self._database.executemany(
+                "INSERT INTO asked_for VALUES (?, ?, ?, ?)",
+                [(update.number, *attempt, words) for attempt, words in sorted(update.asked_for.items())],
+            )
             digest = link(self._database, update.number, before)
             self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, update.number))
 
@@ -199,6 +211,26 @@ class Journal:
         rows = self._database.execute(f"SELECT {', '.join(names)} FROM faults WHERE number = ?", (number,))
         with decoding(self._path):
             return [name_cells(names, row) for row in rows]
+
+    def set_aside(self, number: int) -> list[dict[str, Any]]:
+        """The attempts at an update that took part in nothing: ids, how they ended, who set them aside, their steps."""
+        if not self._has("set_aside"):
+            return []
+        cursor = self._database.execute("SELECT * FROM set_aside WHERE number = ? ORDER BY task, attempt", (number,))
+        names = [column[0] for column in cursor.description]
+        with decoding(self._path):
+            rows = [name_cells(names, row) for row in cursor]
+            return [row | {"steps": unpack(row["steps"])} for row in rows]
+
+    def asked_for(self, number: int) -> dict[tuple[str, int], str]:
+        """What the plan asked for the attempts at an update with, by task and attempt."""
+        if not self._has("asked_for"):
+            return {}
+        names = ("task", "attempt", "words")
+        rows = self._database.execute(f"SELECT {', '.join(names)} FROM asked_for WHERE number = ?", (number,))
+        with decoding(self._path):
+            cells = [name_cells(names, row) for row in rows]
+        return {(cell["task"], cell["attempt"]): cell["words"] for cell in cells}
 
     def write_evaluation(self, attempts: Sequence[Evaluated]) -> None:
         """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
@@ -296,3 +328,8 @@ def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[flo
         pack(list(credit)),
         trajectory.parent,
     )
+
+
+def _set_aside_values(number: int, each: SetAside) -> tuple[Any, ...]:
+    *about, origin, _, steps, _, _ = _trajectory_values(number, each.trajectory, ())
+    return (*about, origin, each.by, steps)

@@ -8,7 +8,9 @@ which differs between two runs of the same seed, and the evaluations, which noth
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from groupwise.core.errors import FileError
 from groupwise.core.journal_file import JournalDatabase
@@ -28,6 +30,12 @@ LINKED = (
     "WHERE number = ? ORDER BY task, attempt",
 )
 """What a link is made of. Columns are named: one that a later version adds must not change the digests of old rows."""
+LINKED_WHERE_ANY = {
+    "set_aside": "SELECT task, attempt, stop, outcome, success, origin, set_aside_by, steps FROM set_aside "
+    "WHERE number = ? ORDER BY task, attempt",
+    "asked_for": "SELECT task, attempt, words FROM asked_for WHERE number = ? ORDER BY task, attempt",
+}
+"""Tables that came later, by name: an update without rows in them has the digest that it had before there were any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +58,23 @@ def link(database: JournalDatabase, number: int, previous: str) -> str:
     for query in LINKED:
         digest.update(b"\0")
         for row in database.execute(query, (number,)):
-            # The bytes of a blob by themselves: written out as text they would cost several times the digest.
-            plain = [(len(value),) if isinstance(value, bytes) else value for value in row]
-            digest.update(repr(plain).encode())
-            for value in row:
-                if isinstance(value, bytes):
-                    digest.update(value)
+            _add_row(digest, row)
+    for table, query in LINKED_WHERE_ANY.items():
+        there_is = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        for place, row in enumerate(database.execute(query, (number,)) if there_is else ()):
+            if not place:
+                digest.update(f"\0{table}".encode())
+            _add_row(digest, row)
     return digest.hexdigest()
+
+
+def _add_row(digest: hashlib._Hash, row: Sequence[Any]) -> None:
+    # The bytes of a blob by themselves: written out as text they would cost several times the digest.
+    plain = [(len(value),) if isinstance(value, bytes) else value for value in row]
+    digest.update(repr(plain).encode())
+    for value in row:
+        if isinstance(value, bytes):
+            digest.update(value)
 
 
 def check_chain(database: JournalDatabase, last: int | None = None) -> Chain:

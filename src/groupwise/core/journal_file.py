@@ -47,15 +47,34 @@ CREATE TABLE IF NOT EXISTS recalled (
     from_number INTEGER NOT NULL, from_attempt INTEGER NOT NULL, why TEXT NOT NULL, log_ratio REAL,
     keeps_credit INTEGER NOT NULL, credit BLOB NOT NULL, PRIMARY KEY (number, task, attempt)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS set_aside (
+    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, stop TEXT NOT NULL, outcome REAL NOT NULL,
+    success REAL, origin TEXT NOT NULL, set_aside_by TEXT NOT NULL, steps BLOB NOT NULL,
+    PRIMARY KEY (number, task, attempt)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS asked_for (
+    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, words TEXT NOT NULL,
+    PRIMARY KEY (number, task, attempt)
+) WITHOUT ROWID;
 """
-BY_UPDATE = ("updates", "metrics", "trajectories", "faults", "evaluations", "history", "recalled")
+BY_UPDATE = (
+    "updates",
+    "metrics",
+    "trajectories",
+    "faults",
+    "evaluations",
+    "history",
+    "recalled",
+    "set_aside",
+    "asked_for",
+)
 """The tables whose rows belong to an update."""
 ADDED = (("evaluations", "tokens", "INTEGER"), ("trajectories", "parent", "TEXT"), ("updates", "digest", "TEXT"))
 """Columns that a journal may lack which was written before there were any; they stand last in their tables."""
 _MAYBE_TEXT, _NUMBER, _MAYBE_NUMBER = (str, type(None)), (int, float), (int, float, type(None))
 CELLS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("number", "attempt", "seed"), int),
-    **dict.fromkeys(("task", "stop", "origin", "split", "panel", "tags"), str),
+    **dict.fromkeys(("task", "stop", "origin", "split", "panel", "tags", "set_aside_by", "words"), str),
     **dict.fromkeys(("error", "parent"), _MAYBE_TEXT),
     "outcome": _NUMBER,
     "success": _MAYBE_NUMBER,

@@ -200,13 +200,13 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
         ),
     },
     "guidance": {
-        "chosen": Needed(
+        "choose": Needed(
             "a list of PastAttempt",
             lambda result, given: isinstance(result, list | tuple) and all(isinstance(r, PastAttempt) for r in result),
         ),
         "text": _TEXT,
         "words": _WORDS,
-        "joins_bare_group": Needed("True or False", lambda result, given: isinstance(result, bool | np.bool_)),
+        "joins_unguided_group": Needed("True or False", lambda result, given: isinstance(result, bool | np.bool_)),
     },
     "loss": {
         "__call__": Needed(
@@ -239,12 +239,19 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
     },
     "template": {"opening": _TEXT, "observation": _TEXT, "step": _TEXT, "words": _WORDS},
     "plan": {
-        "missing": Needed("a whole number, not negative,", lambda result, given: _is_count(result)),
-        "chosen": Needed(
+        "next": Needed("a list of AttemptRequest", lambda result, given: _list_of(result, "AttemptRequest")),
+        "choose": Needed(
             "a list of groups, each a list of trajectories,",
             lambda result, given: (
                 isinstance(result, list | tuple) and all(_list_of(group, "Trajectory") for group in result)
             ),
+        ),
+        "words": _WORDS,
+    },
+    "admission": {
+        "__call__": Needed(
+            "a list of those trajectories of the group that are admitted",
+            lambda result, given: _list_of(result, "Trajectory"),
         ),
     },
     "curriculum": {

@@ -29,6 +29,7 @@ from groupwise.core.trust import WITHOUT_TRUST, load_outside, may_run
 CATALOGUES = {
     "grouper": "groupwise.groups:GROUPERS",
     "filter": "groupwise.groups:FILTERS",
+    "admission": "groupwise.groups:ADMISSIONS",
     "signal": "groupwise.advantages:SIGNALS",
     "baseline": "groupwise.advantages:BASELINES",
     "scale": "groupwise.advantages:SCALES",
@@ -262,20 +263,26 @@ class Replay(Protocol):
     ) -> list[Recalled]: ...
 
 
+class Admission(Protocol):
+    """Says which attempts of a group are compared at all; those that are not leave its statistics too."""
+
+    def __call__(self, group: Sequence[Trajectory], *, draw: Draw) -> Sequence[Trajectory]: ...
+
+
 class Guidance(Protocol):
-    """Says which tasks get further attempts with help in their prompt, and what the help says."""
+    """Says which tasks get further attempts with guidance in their prompt, and what it says."""
 
     def words(self) -> tuple[str, ...]:
         """What it says beside the environment's own words, for a tokenizer made from scratch."""
 
-    def chosen(self, tasks: Sequence[str], history: History, *, draw: Draw) -> list[PastAttempt]:
-        """The past attempts that help is made of, one for each task that gets some."""
+    def choose(self, tasks: Sequence[str], past_attempts: History, *, draw: Draw) -> list[PastAttempt]:
+        """The past attempts that guidance is made of, one for each task that gets some."""
 
     def text(self, past: Trajectory, say: Callable[[Sequence[int]], str]) -> str:
-        """The help itself; `say` turns sampled ids into text."""
+        """The guidance itself; `say` turns sampled ids into text."""
 
-    def joins_bare_group(self, trajectory: Trajectory) -> bool:
-        """Whether an attempt with help also trains without it, among the attempts at the task itself."""
+    def joins_unguided_group(self, trajectory: Trajectory) -> bool:
+        """Whether a guided attempt also trains without guidance, among the attempts at the task itself."""
 
 
 class Loss(Protocol):
@@ -300,6 +307,7 @@ BaselinePart = Annotated[Baseline, Slot("baseline")]
 ScalePart = Annotated[Scale, Slot("scale")]
 EstimatorPart = Annotated[Estimator, Slot("estimator")]
 FilterPart = Annotated[Filter, Slot("filter")]
+AdmissionPart = Annotated[Admission, Slot("admission")]
 ShaperPart = Annotated[Shaper, Slot("shaper")]
 ReplayPart = Annotated[Replay, Slot("replay")]
 GuidancePart = Annotated[Guidance, Slot("guidance")]

@@ -46,9 +46,9 @@ class Origin(StrEnum):
     REPLAYED = "replayed"
     """Recalled from an earlier update."""
     REFLECTED = "reflected"
-    """Sampled with a remembered failure in the prompt."""
+    """Sampled with guidance in the prompt, such as a remembered failure, and compared with its like."""
     GUIDED = "guided"
-    """Sampled with a hint, a demonstration or another model's help."""
+    """Sampled with guidance, a forced beginning or at another temperature, and told or compared as if without."""
     BRANCHED = "branched"
     """Continued from the middle of another attempt, its `parent`."""
 
@@ -125,14 +125,16 @@ class Step:
     """The branch point this step was sampled from, where attempts share a trunk."""
     prompt_ids: tuple[int, ...] = ()
     """Token ids the engine was given."""
-    bare_prompt_ids: tuple[int, ...] = ()
-    """The prompt without the help that it held; empty = it held none."""
+    unguided_prompt_ids: tuple[int, ...] = ()
+    """The prompt without the guidance that it held; empty = it held none."""
     response_ids: tuple[int, ...] = ()
     """Token ids the engine sampled; only these train."""
     logp_behaviour: tuple[float, ...] = ()
     """Log-probability of each sampled token when it was sampled."""
     entropy: tuple[float, ...] = ()
     """Entropy of the sampling distribution at each sampled token."""
+    forced: int = 0
+    """How many of the first `response_ids` were given to the policy instead of sampled by it; these do not train."""
 
     @property
     def valid(self) -> bool | None:
@@ -142,6 +144,11 @@ class Step:
     def __post_init__(self) -> None:
         if self.index < 0:
             raise RecordError(f"step index is {self.index}; count steps from 0")
+        if not 0 <= self.forced <= len(self.response_ids):
+            raise RecordError(
+                f"step {self.index}: {self.forced} tokens are said to be forced in a response of "
+                f"{len(self.response_ids)}; count those that the response begins with"
+            )
         for name in ("logp_behaviour", "entropy"):
             found = len(getattr(self, name))
             if found not in (0, len(self.response_ids)):
@@ -177,11 +184,24 @@ class Trajectory:
     origin: Origin = Origin.FRESH
     """Where the attempt came from."""
     off_policy: bool = False
-    """Whether another policy sampled it than the one that learns: older weights, or a prompt with help in it."""
+    """Whether another policy sampled it than the one that learns: older weights, or a prompt with guidance in it."""
     parent: str | None = None
     """The trajectory it was branched, replayed or reflected from."""
     error: str | None = None
     """What failed, where `stop` is error or timeout; or why a verifier gave no verdict."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SetAside:
+    """An attempt that was played to its end and takes part in nothing: no comparison, no training, no past attempts.
+
+    Worked example: attempt 3 was cut off at the limit on steps: by "the admission without_truncated".
+    """
+
+    trajectory: Trajectory
+    """The attempt."""
+    by: str
+    """Who set it aside, and why where that does not say it."""
 
 
 def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = None) -> dict[str, list[Any]]:
@@ -214,7 +234,7 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
     if all(step.role is None for _, step in steps):
         del columns["role"]
     if any(step.response_ids for _, step in steps):
-        columns["tokens"] = [len(step.response_ids) for _, step in steps]
+        columns["tokens"] = [len(step.response_ids) - step.forced for _, step in steps]
     if any(trajectory.off_policy for trajectory in trajectories):
         columns["off_policy"] = [trajectory.off_policy for trajectory, _ in steps]
     if version is not None:

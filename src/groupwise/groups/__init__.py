@@ -1,4 +1,5 @@
-"""Who is compared with whom (groupers), who may train (filters), and which past attempts join in (replay).
+"""Who is compared with whom (groupers), who is compared at all (admissions), who may train (filters), and which past
+attempts join in (replay).
 
 Every group lies within one task, but for those of `ByPlayer`.
 """
@@ -6,6 +7,7 @@ Every group lies within one task, but for those of `ByPlayer`.
 from __future__ import annotations
 
 from groupwise.core.parts import Part
+from groupwise.groups.admissions import AtMost, WithoutTruncated
 from groupwise.groups.by_branch import ByBranch
 from groupwise.groups.by_edge import ByEdge
 from groupwise.groups.by_history import ByHistory
@@ -29,6 +31,8 @@ GROUPERS: dict[str, type[Part]] = {
     "by_edge": ByEdge,
 }
 
+ADMISSIONS: dict[str, type[Part]] = {"at_most": AtMost, "without_truncated": WithoutTruncated}
+
 FILTERS: dict[str, type[Part]] = {
     "drop_pivot": DropPivot,
     "drop_solved": DropSolved,
@@ -44,9 +48,11 @@ REPLAYS: dict[str, type[Part]] = {
 }
 
 __all__ = [
+    "ADMISSIONS",
     "FILTERS",
     "GROUPERS",
     "REPLAYS",
+    "AtMost",
     "ByAttempt",
     "ByBranch",
     "ByEdge",
@@ -62,5 +68,6 @@ __all__ = [
     "OverlongMask",
     "SelectiveBuffer",
     "Staleness",
+    "WithoutTruncated",
     "ZeroSpread",
 ]

@@ -134,6 +134,7 @@ def _choice(slot: str) -> dict[str, Any]:
 OVER: dict[str, Any] = {
     "advantage": {"type": "object", "description": "Fields of the recipe's estimator to change."},
     "filters": {"type": "array", "description": "Filters in place of the recipe's.", "items": {SLOT: "filter"}},
+    "admissions": {"type": "array", "description": "Which attempts are compared.", "items": {SLOT: "admission"}},
     "shapers": {"type": "array", "description": "Shapers in place of the recipe's.", "items": {SLOT: "shaper"}},
     "replay": {"type": ["object", "string"], "description": "Fields of the recipe's replay to change, or another one."},
     "guidance": {"type": ["object", "string"], "description": "Fields of the recipe's guidance to change, or another."},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from groupwise.core.errors import EngineFault, EnvironmentFault
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
@@ -30,10 +30,20 @@ class Attempt:
     """The attempt's place in the tree of seeds."""
     origin: Origin = Origin.FRESH
     """Where the attempt comes from."""
-    help_text: str = ""
-    """Help that its prompts begin with; nothing = the task alone."""
+    guidance_text: str = ""
+    """Guidance that its prompts begin with; nothing = the task alone."""
+    forced: tuple[int, ...] = ()
+    """Token ids that its first response begins with; the others are sampled after them."""
+    trains_forced: bool = False
+    """Whether the forced tokens train like sampled ones."""
+    temperature: float | None = None
+    """Divides the logits of this attempt; None = as `Sampling` says."""
     parent: str | None = None
-    """The trajectory that the help was made of."""
+    """The trajectory that the guidance was made of."""
+
+    def forced_at(self, step: int) -> tuple[int, ...]:
+        """The tokens that the response of a step begins with."""
+        return () if step else self.forced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +63,7 @@ class _Live:
     attempt: Attempt
     observation: Observation
     opening: tuple[int, ...]
-    bare_opening: tuple[int, ...] = ()
+    unguided_opening: tuple[int, ...] = ()
     past: list[Exchange] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     versions: set[int] = field(default_factory=set)
@@ -90,7 +100,7 @@ def collect(
         if not active:
             break
         requests = [_request(live[n].attempt, len(live[n].steps), prompts[n], prompter, sampling) for n in active]
-        said = dict(zip(active, engine.generate(requests), strict=True))
+        said = {n: _begin(live[n], answer) for n, answer in zip(active, engine.generate(requests), strict=True)}
         actions = {n: _read(rule, prompter.text(said[n].response_ids), said[n], live[n].observation) for n in active}
         with waiting.during(len(active)):
             outcomes = host.act({n: actions[n].text for n in active})
@@ -121,18 +131,33 @@ def _start(attempt: Attempt, shown: Observation | Fault, prompter: Prompter) -> 
     if isinstance(shown, Fault):
         nothing = Observation(text="")
         return _Live(attempt, nothing, (), stop=shown.reason, error=shown.message)
-    opening = prompter.opening_ids(shown.goal, attempt.help_text)
-    return _Live(attempt, shown, opening, bare_opening=prompter.opening_ids(shown.goal))
+    opening = prompter.opening_ids(shown.goal, attempt.guidance_text)
+    return _Live(attempt, shown, opening, unguided_opening=prompter.opening_ids(shown.goal))
 
 
 def _request(attempt: Attempt, step: int, prompt: tuple[int, ...], prompter: Prompter, sampling: Sampling) -> Request:
+    forced = attempt.forced_at(step)
     return Request(
-        prompt_ids=prompt,
+        prompt_ids=prompt + forced,
         seed=seed_of(attempt.seed, "step", step),
-        max_tokens=sampling.max_tokens,
-        temperature=sampling.temperature,
+        max_tokens=sampling.max_tokens - len(forced),
+        temperature=sampling.temperature if attempt.temperature is None else attempt.temperature,
         stop_ids=(prompter.frame.end_id,),
         session=str(attempt.seed),  # not the task: an evaluation may have just played the same one
+    )
+
+
+def _begin(live: _Live, answer: Generation) -> Generation:
+    """A response with the tokens it was made to begin with; nobody drew them, and what they cost is scored later."""
+    forced = live.attempt.forced_at(len(live.steps))
+    if not forced:
+        return answer
+    zeros = (0.0,) * len(forced)
+    return replace(
+        answer,
+        response_ids=forced + answer.response_ids,
+        logp=zeros + answer.logp,
+        entropy=zeros + answer.entropy if answer.entropy else (),
     )
 
 
@@ -151,10 +176,11 @@ def _record(
 ) -> None:
     """Write down a step and move on to what the environment shows next."""
     reward, accepted = (0.0, True) if isinstance(outcome, Fault) else (outcome.reward, outcome.accepted)
-    bare = prompter.prompt(live.bare_opening, live.past, live.observation) if live.attempt.help_text else ()
+    attempt, index = live.attempt, len(live.steps)
+    unguided = prompter.prompt(live.unguided_opening, live.past, live.observation) if attempt.guidance_text else ()
     live.steps.append(
         Step(
-            index=len(live.steps),
+            index=index,
             reward=reward,
             state_key=live.observation.state_key,
             observation=live.observation.text,
@@ -163,8 +189,9 @@ def _record(
             accepted=accepted,
             cut=not said.stopped,
             prompt_ids=prompt,
-            bare_prompt_ids=bare,
+            unguided_prompt_ids=unguided,
             response_ids=said.response_ids,
+            forced=0 if attempt.trains_forced else len(attempt.forced_at(index)),
             logp_behaviour=said.logp,
             entropy=said.entropy,
         )

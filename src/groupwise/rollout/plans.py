@@ -1,31 +1,95 @@
-"""Attempt plans: how many attempts a task gets, and when an update has enough groups."""
+"""Attempt plans: who is attempted in an update, how often and with what guidance, and which groups are compared."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Protocol
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Protocol
 
 from pydantic import Field
 
-from groupwise.core.parts import Part, Slot
-from groupwise.core.records import Trajectory
+from groupwise.core.history import History
+from groupwise.core.parts import Draw, Part, Slot
+from groupwise.core.records import Task, Trajectory
+from groupwise.rollout.attempt_requests import AttemptRequest
 
 Group = Sequence[Trajectory]
-"""The attempts at one task that ended without a fault."""
+"""The attempts at one task that ended without a fault, scored."""
 
 
-class Plan(Protocol):
-    """Fills the slot `plan`."""
+@dataclass(frozen=True, kw_only=True)
+class PlayedRound:
+    """What came of the requests of one round."""
+
+    requests: Sequence[AttemptRequest] = ()
+    """What was asked for."""
+    groups: Sequence[Group] = ()
+    """The unguided attempts, by task."""
+    guided: Sequence[Group] = ()
+    """The guided attempts that are compared with one another, by their prompt."""
+    joining: Sequence[Group] = ()
+    """The guided attempts that join or replace unguided ones, by task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What an update has played so far."""
+
+    update: int
+    """Number of the update."""
+    rounds: Sequence[PlayedRound] = ()
+    """Its rounds, oldest first."""
+
+    @property
+    def groups(self) -> list[Group]:
+        """The unguided groups of all rounds; a task that came twice has two."""
+        return [group for played in self.rounds for group in played.groups]
+
+    @property
+    def guided(self) -> list[Group]:
+        """The groups of all rounds that are compared with one another alone."""
+        return [group for played in self.rounds for group in played.guided]
+
+
+class Prior(Protocol):
+    """What there is before an update plays anything: tasks, their order, and the words of the run's tokenizer."""
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The whole training panel."""
+
+    def fresh(self, num: int) -> list[Task]:
+        """The next tasks of the run's curriculum, which goes on by as many."""
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text, to be forced."""
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """What a response says."""
+
+
+class AttemptPlan(Protocol):
+    """Fills the slot `plan`. One that says words of its own in guidance also has `words()`, as a template has."""
 
     @property
     def attempts(self) -> int:
-        """Attempts at each task."""
+        """Attempts that a task gets as a rule, for estimates and for parts that need a certain number."""
 
-    def missing(self, rounds: Sequence[Sequence[Group]], wanted: int) -> int:
-        """How many more tasks to attempt, after the groups that each round brought; 0 = enough."""
+    def next(
+        self, played: Played, wanted: int, *, prior: Prior, past_attempts: History, draw: Draw
+    ) -> list[AttemptRequest]:
+        """What to attempt in the next round; nothing = the update has enough.
 
-    def chosen(self, groups: Sequence[Group], wanted: int) -> list[Group]:
-        """The groups that go on to be compared."""
+        Args:
+            played: the rounds of this update so far.
+            wanted: `training.tasks`, the groups an update should have.
+            prior: where fresh tasks come from.
+            past_attempts: the attempts of earlier updates, by task.
+            draw: random generators by name; the same name gives the same numbers, also after a resume.
+        """
+
+    def choose(self, played: Played, wanted: int) -> list[Group]:
+        """The groups that go on to be compared, once there are enough."""
 
 
 class Flat(Part, slot="plan"):
@@ -33,14 +97,18 @@ class Flat(Part, slot="plan"):
 
     attempts: Annotated[int, Field(ge=2)] = 8
     """Attempts at each task."""
+    reads_past_attempts: ClassVar[bool] = False
 
-    def missing(self, rounds: Sequence[Sequence[Group]], wanted: int) -> int:
+    def next(
+        self, played: Played, wanted: int, *, prior: Prior, past_attempts: History, draw: Draw
+    ) -> list[AttemptRequest]:
         """One round is enough."""
-        return 0 if rounds else wanted
+        tasks = [] if played.rounds else prior.fresh(wanted)
+        return [AttemptRequest(task=task, attempts=self.attempts) for task in tasks]
 
-    def chosen(self, groups: Sequence[Group], wanted: int) -> list[Group]:
+    def choose(self, played: Played, wanted: int) -> list[Group]:
         """All of them."""
-        return list(groups)
+        return [*played.groups, *played.guided]
 
 
 class TopUp(Part, slot="plan"):
@@ -58,20 +126,25 @@ class TopUp(Part, slot="plan"):
     """Most rounds of an update; the first one is counted."""
     of: str = "success"
     """The score that must differ within a group."""
+    reads_past_attempts: ClassVar[bool] = False
 
-    def missing(self, rounds: Sequence[Sequence[Group]], wanted: int) -> int:
-        """As many as there are groups too few that teach something."""
-        if len(rounds) == self.rounds:
-            return 0
-        return max(wanted - sum(self._teaches(group) for groups in rounds for group in groups), 0)
+    def next(
+        self, played: Played, wanted: int, *, prior: Prior, past_attempts: History, draw: Draw
+    ) -> list[AttemptRequest]:
+        """As many tasks as there are groups too few that teach something."""
+        missing = wanted - sum(map(self._teaches, played.groups))
+        if len(played.rounds) == self.rounds or missing <= 0:
+            return []
+        return [AttemptRequest(task=task, attempts=self.attempts) for task in prior.fresh(missing)]
 
-    def chosen(self, groups: Sequence[Group], wanted: int) -> list[Group]:
+    def choose(self, played: Played, wanted: int) -> list[Group]:
         """The first `wanted` that teach something; where none does, all of them, so that the update says so."""
-        return [group for group in groups if self._teaches(group)][:wanted] or list(groups)
+        teaching = [group for group in played.groups if self._teaches(group)][:wanted]
+        return [*(teaching or played.groups), *played.guided]
 
     def _teaches(self, group: Group) -> bool:
         return len({trajectory.scores.get(self.of, trajectory.scores["return"]) for trajectory in group}) > 1
 
 
-PlanSlot = Annotated[Plan, Slot("plan")]
+PlanSlot = Annotated[AttemptPlan, Slot("plan")]
 """A field of a run file that an attempt plan fills."""

@@ -38,7 +38,7 @@ class Template(Protocol):
     def words(self) -> tuple[str, ...]:
         """What it says beside the environment's own words, for a tokenizer made from scratch."""
 
-    def opening(self, instruction: str, goal: str, help_text: str = "") -> str:
+    def opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
         """What stands at the head of every prompt of an attempt."""
 
     def observation(self, seen: Observation) -> str:
@@ -76,10 +76,10 @@ class PromptTemplate(Part, slot="template"):
         """What it says beside the environment's own words, for a tokenizer made from scratch."""
         return tuple(str(number) for number in range(1, MOST_NUMBERS + 1)) if self.show_admissible == "numbered" else ()
 
-    def opening(self, instruction: str, goal: str, help_text: str = "") -> str:
+    def opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
         """What stands at the head of every prompt of an attempt."""
         parts = [instruction] if self.show_instruction else []
-        parts += [help_text] if help_text else []
+        parts += [guidance_text] if guidance_text else []
         parts += [f"Goal: {goal}"] if self.show_goal and goal else []
         if self.thoughts:
             parts.append("Think between <think> and </think>, then act between <action> and </action>.")
@@ -131,9 +131,9 @@ class Prompter:
         self._ids_of = lru_cache(KEPT_TEXTS)(self._tokenize)
         self.frame = Frame.of(tokenizer)
 
-    def opening_ids(self, goal: str, help_text: str = "") -> tuple[int, ...]:
-        """The head of an attempt's prompts, with help if there is some; a line break parts it from what is seen."""
-        opening = self._template.opening(self._instruction, goal, help_text)
+    def opening_ids(self, goal: str, guidance_text: str = "") -> tuple[int, ...]:
+        """The head of an attempt's prompts, with guidance if there is some; a line break parts it from what is seen."""
+        opening = self._template.opening(self._instruction, goal, guidance_text)
         return (*self.frame.opening, *self.encode(f"{opening}\n" if opening else ""))
 
     def past(self, seen: Observation, response: Sequence[int], action: str) -> Exchange:

@@ -40,11 +40,11 @@ class PublishedFrame(Part, slot="template"):
         empty = self._message([("", "")], num_past=1, text="", admissible=("",))
         return (self.opening("", ""), empty, *(str(number) for number in range(1, MOST_STEPS + 1)))
 
-    def opening(self, instruction: str, goal: str, help_text: str = "") -> str:
+    def opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
         """What stands at the head of every prompt of an attempt; the frame has an instruction of its own."""
         head = f"You act in {self.world}."
         head = f"{head} Your task: {goal}" if goal else head
-        return f"{head}\n{help_text}" if help_text else head
+        return f"{head}\n{guidance_text}" if guidance_text else head
 
     def observation(self, seen: Observation) -> str:
         """What the environment shows; the message says it."""

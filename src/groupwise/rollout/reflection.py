@@ -32,22 +32,22 @@ class Reflection(Part, slot="guidance"):
         mean(past scores of the task) < tau  ->  a further group, whose prompt holds a failed attempt at the task
 
     Source: R^3 (2026, arXiv:2601.19620), in-context self-reflection. Choices, where the paper is silent: tau 0.25; the
-    failed attempt is drawn evenly from the newest `ring`; the help stands at the head of the prompt, before the first
-    observation, so that no memory forgets it; of a long attempt the beginning and the end are shown. The further group
-    is compared within itself and trains with the help in its prompt; it never counts for the task's record.
-    `to_bare_prompt` (ours) also lets its successes join the task's own group, as if they had been sampled without help;
-    their ratio is taken against the policy that had it.
+    failed attempt is drawn evenly from the newest `ring`; the guidance stands at the head of the prompt, before the
+    first observation, so that no memory forgets it; of a long attempt the beginning and the end are shown. The further
+    group is compared within itself and trains with the guidance in its prompt; it never counts for the task's record.
+    `to_unguided_prompt` (ours) also lets its successes join the task's own group, as if they had been sampled without
+    guidance; their ratio is taken against the policy that had it.
     """
 
     tau: Annotated[float, Field(ge=0)] = 0.25
-    """Mean past score below which a task gets help."""
+    """Mean past score below which a task gets guidance."""
     prompt: str = "answer"
     """What is said: `answer` (a single response), `attempt` (steps), `terse`, or the path of a file with `$attempt`;
     its text takes the path's place, so that a run keeps what it said, whatever becomes of the file."""
-    to_bare_prompt: bool = False
-    """Whether successes with help also train without it, in the group of the task itself."""
+    to_unguided_prompt: bool = False
+    """Whether successes with guidance also train without it, in the group of the task itself."""
     most: Annotated[int, Field(ge=0)] = 0
-    """Most tasks of an update that get help, those of least success first; 0 = all that fall below tau."""
+    """Most tasks of an update that get guidance, those of least success first; 0 = all that fall below tau."""
     ring: Annotated[int, Field(ge=1)] = 64
     """Newest attempts at a task that are looked at."""
     first_words: Annotated[int, Field(ge=0)] = 512
@@ -75,15 +75,15 @@ class Reflection(Part, slot="guidance"):
         """The words of the prompt, for a tokenizer made from scratch."""
         return vocabulary_of((Template(self._said()).substitute(attempt=GAP), ">"))
 
-    def chosen(self, tasks: Sequence[str], history: History, *, draw: Draw) -> list[PastAttempt]:
+    def choose(self, tasks: Sequence[str], past_attempts: History, *, draw: Draw) -> list[PastAttempt]:
         """A failed attempt for each task of little success."""
-        low = {task: mean for task in dict.fromkeys(tasks) if (mean := self._mean(task, history)) < self.tau}
+        low = {task: mean for task in dict.fromkeys(tasks) if (mean := self._mean(task, past_attempts)) < self.tau}
         hardest = sorted(low, key=lambda task: low[task])[: self.most] if self.most else list(low)
         found = []
         for task in (task for task in low if task in hardest):
             failed = [
                 one
-                for one in history.recent(task, most=self.ring)
+                for one in past_attempts.recent(task, most=self.ring)
                 if one.score < self.solved_at and one.origin == Origin.FRESH
             ]
             if failed:
@@ -98,16 +98,16 @@ class Reflection(Part, slot="guidance"):
             told = " ".join(f"{step.observation or ''} > {step.action or ''}" for step in past.steps)
         return Template(self._said()).substitute(attempt=self._cut(told)).strip()
 
-    def joins_bare_group(self, trajectory: Trajectory) -> bool:
-        """Whether an attempt with help also trains without it: a success, where that is asked for."""
-        return self.to_bare_prompt and score_of(trajectory) >= self.solved_at
+    def joins_unguided_group(self, trajectory: Trajectory) -> bool:
+        """Whether a guided attempt also trains without guidance: a success, where that is asked for."""
+        return self.to_unguided_prompt and score_of(trajectory) >= self.solved_at
 
     def _said(self) -> str:
         return _prompt(self.prompt) if self.prompt in PROMPTS else self.prompt
 
-    def _mean(self, task: str, history: History) -> float:
-        mean = history.mean_score(task, most=self.ring)
-        return float("inf") if mean is None else mean  # a task without a past gets no help
+    def _mean(self, task: str, past_attempts: History) -> float:
+        mean = past_attempts.mean_score(task, most=self.ring)
+        return float("inf") if mean is None else mean  # a task without a past gets none
 
     def _cut(self, text: str) -> str:
         words = text.split(" ")

@@ -1,23 +1,30 @@
-"""The attempts of an update: played, scored, shaped, chosen by the plan, and joined by past ones."""
+"""The attempts of an update: asked for by the plan, played, scored, admitted, shaped, and joined by past ones."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from groupwise.core.errors import TrainingError
+from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.history import Recalled
-from groupwise.core.part_results import check_tasks
-from groupwise.core.records import FAULTS, Origin, Task, Trajectory
-from groupwise.core.seeds import seed_of
+from groupwise.core.parts import Part, kind_of
+from groupwise.core.records import FAULTS, Origin, SetAside, Trajectory
 from groupwise.rewards import rescored, shaped
+from groupwise.rollout.attempt_requests import AttemptRequest, check_requests
 from groupwise.rollout.collect import Attempt, Sampling, collect
-from groupwise.rollout.plans import Group
+from groupwise.rollout.guided import merge_by_task
+from groupwise.rollout.joining import Joining, join_groups
+from groupwise.rollout.plans import AttemptPlan, Played, PlayedRound
 from groupwise.rollout.waiting import Waiting
-from groupwise.training.guided import guided_attempts, told_without_help
+from groupwise.training.admission import admit
+from groupwise.training.plan_attempts import RunPrior, make_attempts, score_forced, settle
 from groupwise.training.recall import recall
 from groupwise.training.run import Run
+
+MAX_ROUNDS = 256
+"""Rounds after which a plan that still asks for more is taken for one that never ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +34,19 @@ class Gathered:
     played: Sequence[Trajectory]
     """Every attempt, faults included."""
     survivors: Sequence[Trajectory]
-    """The attempts without help that ended without a fault, scored: these speak for the policy."""
+    """The unguided attempts that ended without a fault, scored: these speak for the policy."""
     chosen: Sequence[Trajectory]
     """The attempts that are compared and trained on, group by group."""
     recalled: Sequence[Recalled] = ()
     """Past attempts that take part."""
     left_out: int = 0
     """Past attempts that were wanted, but that the policy has moved too far away from."""
+    set_aside: Sequence[SetAside] = ()
+    """Attempts that an admission left out, or whose place a guided one took."""
+    asked_for: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """What the plan asked for guided attempts with, in words, by task and attempt."""
+    share_not_admitted: float | None = None
+    """Share of the attempts before admissions that these left out; None = there are no admissions."""
     waiting: Waiting = field(default_factory=Waiting)
     """What environments took."""
 
@@ -48,33 +61,37 @@ class _Rounds:
     """What the rounds of an update brought so far."""
 
     played: list[Trajectory] = field(default_factory=list)
-    bare: list[list[Group]] = field(default_factory=list)
-    helped: list[Group] = field(default_factory=list)
+    rounds: list[PlayedRound] = field(default_factory=list)
+    joining: list[Joining] = field(default_factory=list)
     tried: Counter[str] = field(default_factory=Counter)
+    asked_for: dict[tuple[str, int], str] = field(default_factory=dict)
     waiting: Waiting = field(default_factory=Waiting)
 
 
 def gather(run: Run, number: int) -> Gathered:
-    """Play attempts until the plan has enough groups, then let past ones join."""
-    plan, wanted, rounds = run.config.rollout.plan, run.config.training.tasks, _Rounds()
-    while missing := plan.missing(rounds.bare, wanted):
-        tasks = run.curriculum.next(missing)
-        check_tasks(run.curriculum, tasks, missing)
-        _play_round(run, number, tasks, rounds)
-    groups = [group for groups in rounds.bare for group in groups]
-    survivors = [trajectory for group in groups for trajectory in group]
-    bare = [trajectory for trajectory in rounds.played if trajectory.origin is Origin.FRESH]
-    _check_enough(bare, survivors, number, run.config.training.least_survivors)
+    """Play attempts until the plan asks for no more, leave out who is not admitted, then let past ones join."""
+    plan, wanted, rounds, prior = run.config.plan, run.config.training.tasks, _Rounds(), RunPrior(run)
+    while requests := _next_requests(run, number, plan, rounds, prior):
+        _play_round(run, number, requests, rounds)
+    played = Played(update=number, rounds=rounds.rounds)
+    survivors = [trajectory for group in played.groups for trajectory in group]
+    _check_enough(run, number, plan, rounds.played, survivors)
     # A task that came in several rounds is one group: its attempts are compared, and joined, together.
-    own = _groups([trajectory for group in (*plan.chosen(groups, wanted), *rounds.helped) for trajectory in group])
-    chosen = [shaped(group, run.config.algorithm.shapers) for group in _joined(run, own)]
-    recalled, left_out = recall(run, number, chosen)
+    groups, replaced = join_groups(merge_by_task(plan.choose(played, wanted)), rounds.joining)
+    admissions = run.config.algorithm.admissions or ()
+    admitted, not_admitted = admit(groups, admissions, draw=run.draw(number))
+    chosen = [shaped(group, run.config.algorithm.shapers) for group in admitted]
+    set_aside = [*replaced, *not_admitted]
+    recalled, left_out = recall(run, number, chosen, set_aside)
     return Gathered(
         played=rounds.played,
         survivors=survivors,
         chosen=[trajectory for group in chosen for trajectory in group],
         recalled=recalled,
         left_out=left_out,
+        set_aside=set_aside,
+        asked_for=rounds.asked_for,
+        share_not_admitted=len(not_admitted) / max(sum(map(len, groups)), 1) if admissions else None,
         waiting=rounds.waiting,
     )
 
@@ -83,7 +100,7 @@ def play(
     run: Run, attempts: Sequence[Attempt], *, temperature: float, waiting: Waiting | None = None
 ) -> list[Trajectory]:
     """Play attempts with the run's engine and environments; `waiting` is told what environments took."""
-    return collect(
+    played = collect(
         attempts,
         host=run.host,
         engine=run.engine,
@@ -92,54 +109,84 @@ def play(
         sampling=Sampling(max_tokens=run.config.rollout.max_tokens, temperature=temperature),
         waiting=waiting,
     )
+    return score_forced(run, attempts, played, temperature)
 
 
-def _play_round(run: Run, number: int, tasks: Sequence[Task], rounds: _Rounds) -> None:
-    """One round: attempts at tasks, and in the same breath those with help."""
-    attempts = _attempts(run, number, tasks, rounds.tried) + guided_attempts(run, number, tasks, rounds.tried)
+def _next_requests(
+    run: Run, number: int, plan: AttemptPlan, rounds: _Rounds, prior: RunPrior
+) -> Sequence[AttemptRequest]:
+    """What the plan wants next, if it can be played."""
+    assert isinstance(plan, Part), "a slot is filled by parts"
+    requests = plan.next(
+        Played(update=number, rounds=tuple(rounds.rounds)),
+        run.config.training.tasks,
+        prior=prior,
+        past_attempts=run.journal.history,
+        draw=run.draw(number),
+    )
+    where = f"update {number}: the plan {kind_of(type(plan))}"
+    if not requests and not rounds.rounds:
+        raise ConfigError(f"{where} asked for nothing in the first round; ask for at least one attempt")
+    if requests and len(rounds.rounds) == MAX_ROUNDS:
+        raise ConfigError(f"{where} still asked for more after {MAX_ROUNDS} rounds; give an empty list to end them")
+    check_requests(
+        plan,
+        requests,
+        is_known=prior.knows,
+        attempted={trajectory.task.id for trajectory in rounds.played if trajectory.origin is Origin.FRESH},
+        max_tokens=run.config.rollout.max_tokens,
+        end_id=run.prompter.frame.end_id,
+    )
+    return requests
+
+
+def _play_round(run: Run, number: int, requests: Sequence[AttemptRequest], rounds: _Rounds) -> None:
+    """Play all requests of a round together, and sort what survived by whom it is compared with."""
+    asked = [make_attempts(run, number, request, rounds.tried) for request in requests]
+    attempts = [attempt for attempts in asked for attempt in attempts]
     played = play(run, attempts, temperature=run.config.rollout.temperature, waiting=rounds.waiting)
     rounds.played += played
-    scored = [rescored(trajectory, run.config.rewards) for trajectory in played if _survived(trajectory)]
-    rounds.bare.append(_groups([trajectory for trajectory in scored if trajectory.origin is Origin.FRESH]))
-    rounds.helped += _groups([trajectory for trajectory in scored if trajectory.origin is not Origin.FRESH])
-
-
-def _joined(run: Run, groups: Sequence[Group]) -> list[list[Trajectory]]:
-    """The groups, with what succeeded with help beside what was tried without, where that is asked for."""
-    extra = told_without_help(run, groups)
-    return [[*group, *extra.get(group[0].task.id, ())] for group in groups]
-
-
-def _attempts(run: Run, number: int, tasks: Sequence[Task], tried: Counter[str]) -> list[Attempt]:
-    """Attempts at tasks; one that comes again within an update gets further attempts, not the same ones."""
-    found: list[Attempt] = []
-    for task in tasks:
-        first = tried[task.id]
-        tried[task.id] += run.config.rollout.plan.attempts
-        found += [
-            Attempt(task=task, number=attempt, seed=seed_of(run.config.seed, "update", number, task.id, attempt))
-            for attempt in range(first, tried[task.id])
-        ]
-    return found
-
-
-def _groups(trajectories: Sequence[Trajectory]) -> list[Group]:
-    groups: dict[str, list[Trajectory]] = {}
-    for trajectory in trajectories:
-        groups.setdefault(trajectory.task.id, []).append(trajectory)
-    return list(groups.values())
+    survivors: list[Joining] = []
+    remaining = iter(played)
+    for request, attempts in zip(requests, asked, strict=True):
+        scored = [rescored(each, run.config.rewards) for each in islice(remaining, len(attempts)) if _survived(each)]
+        survivors.append((request, [settle(request, trajectory) for trajectory in scored]))
+    unguided = [group for request, group in survivors if not request.is_guided]
+    own = [group for request, group in survivors if request.is_guided and request.joins == "own"]
+    joining = [(request, group) for request, group in survivors if request.joins != "own"]
+    rounds.joining += joining
+    for request, group in survivors:
+        if words := request.describe():
+            rounds.asked_for |= {(trajectory.task.id, trajectory.attempt): words for trajectory in group}
+    rounds.rounds.append(
+        PlayedRound(
+            requests=tuple(requests),
+            groups=merge_by_task(unguided),
+            guided=merge_by_task(own),
+            joining=merge_by_task([group for _, group in joining]),
+        )
+    )
 
 
 def _survived(trajectory: Trajectory) -> bool:
     return trajectory.stop not in FAULTS and bool(trajectory.steps)
 
 
-def _check_enough(played: Sequence[Trajectory], survivors: Sequence[Trajectory], number: int, least: float) -> None:
-    """Too few attempts without a fault stop the run, with the causes."""
-    if len(survivors) >= max(least * len(played), 1):
+def _check_enough(
+    run: Run, number: int, plan: AttemptPlan, played: Sequence[Trajectory], survivors: Sequence[Trajectory]
+) -> None:
+    """Too few unguided attempts without a fault stop the run, with the causes."""
+    unguided = [trajectory for trajectory in played if trajectory.origin is Origin.FRESH]
+    if not unguided:
+        assert isinstance(plan, Part), "a slot is filled by parts"
+        raise ConfigError(
+            f"update {number}: the plan {kind_of(type(plan))} asked for guided attempts only, which say nothing of the "
+            "policy by itself; ask for some without guidance, forced tokens or a temperature too"
+        )
+    if len(survivors) >= max(run.config.training.least_survivors * len(unguided), 1):
         return
-    causes = Counter(trajectory.error or trajectory.stop.value for trajectory in played if not _survived(trajectory))
+    causes = Counter(trajectory.error or trajectory.stop.value for trajectory in unguided if not _survived(trajectory))
     listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
     raise TrainingError(
-        f"update {number}: only {len(survivors)} of {len(played)} attempts survived ({listed}); mend the environment"
+        f"update {number}: only {len(survivors)} of {len(unguided)} attempts survived ({listed}); mend the environment"
     )

@@ -81,6 +81,8 @@ def make_update(run: Run, number: int, watching: Watching) -> Update:
         trajectories=gathered.chosen,
         credit=earned[:own],
         faults=gathered.faults,
+        set_aside=gathered.set_aside,
+        asked_for=gathered.asked_for,
         recalled=[replace(one, credit=tuple(c)) for one, c in zip(gathered.recalled, earned[own:], strict=True)],
     )
     run.journal.write(update)

@@ -77,6 +77,11 @@ METRICS: dict[str, Metric] = {
         "attempts",
         "Below the plan's number of attempts: faults thin the groups out.",
     ),
+    "rollout/not_admitted": Metric(
+        "share of the attempts that were to be compared which `algorithm.admissions` left out",
+        SHARE,
+        "High: much is played for nothing; look at who is left out with `groupwise inspect`, and mend the cause.",
+    ),
     "rollout/zero_spread": Metric(
         "share of groups whose attempts all earned the same; between them there is nothing to compare",
         SHARE,
@@ -105,19 +110,19 @@ METRICS: dict[str, Metric] = {
         "penalty. Rising: the updates blur the policy; lower the learning rate.",
     ),
     "rollout/total_steps": Metric(
-        "steps of all attempts of the update, those with help and those that a fault ended included",
+        "steps of all attempts of the update, guided ones and those that a fault ended included",
         "steps",
         "What the update cost in environment steps: compare methods at equal sums of it.",
     ),
     "rollout/total_tokens": Metric(
-        "sampled tokens of all attempts of the update, those with help and those that a fault ended included",
+        "sampled tokens of all attempts of the update, guided ones and those that a fault ended included",
         "tokens",
         "What the update cost in sampled tokens: compare methods at equal sums of it.",
     ),
     "credit/groups_with_signal": Metric(
         "share of groups in which some step has credit other than 0",
         SHARE,
-        "Low: most of what is sampled teaches nothing; recall past attempts (`algorithm.replay`), give help "
+        "Low: most of what is sampled teaches nothing; recall past attempts (`algorithm.replay`), give guidance "
         "(`algorithm.guidance`), or sample other tasks (`rollout.plan`).",
     ),
     "credit/groups_rescued": Metric(
@@ -170,14 +175,14 @@ METRICS: dict[str, Metric] = {
         "Near `most_log_ratio`: what is recalled is hardly the policy's own any more.",
     ),
     "guidance/groups": Metric(
-        "groups that were attempted with help in their prompt",
+        "groups that were attempted with guidance in their prompt",
         "groups",
-        "As many as tasks: help costs as much as the attempts themselves; lower `tau`, or set `most`.",
+        "As many as tasks: guidance costs as much as the attempts themselves; lower `tau`, or set `most`.",
     ),
     "guidance/success": Metric(
-        "share of the attempts with help that solved their task",
+        "share of the attempts with guidance that solved their task",
         SHARE,
-        "Not above `rollout/success` of the same tasks: the help does not help; change its prompt.",
+        "Not above `rollout/success` of the same tasks: the guidance does not help; change its prompt.",
     ),
     "shaping/groups": Metric(
         "share of groups to whose attempts shaping added something",

@@ -7,12 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from groupwise.core.history import Recalled
-from groupwise.core.records import Origin, Trajectory
+from groupwise.core.records import Origin, SetAside, Trajectory
 from groupwise.training.run import Run
 
 
-def recall(run: Run, number: int, groups: Sequence[Sequence[Trajectory]]) -> tuple[list[Recalled], int]:
-    """The past attempts that join the groups, and how many were left out for being too far from the policy."""
+def recall(
+    run: Run, number: int, groups: Sequence[Sequence[Trajectory]], set_aside: Sequence[SetAside] = ()
+) -> tuple[list[Recalled], int]:
+    """The past attempts that join the groups, and how many were left out for being too far from the policy.
+
+    Their numbers come after those of the groups' own attempts, also of the ones that were set aside.
+    """
     replay = run.config.algorithm.replay
     if replay is None:
         return [], 0
@@ -21,7 +26,7 @@ def recall(run: Run, number: int, groups: Sequence[Sequence[Trajectory]]) -> tup
     measured = _measured(run, read)
     limit = replay.most_log_ratio
     near = [one for one in measured if limit is None or (one.log_ratio or 0.0) <= limit]
-    return _numbered(run, near, groups), len(measured) - len(near)
+    return _numbered(run, near, groups, set_aside), len(measured) - len(near)
 
 
 def _measured(run: Run, recalled: Sequence[Recalled]) -> list[Recalled]:
@@ -37,10 +42,17 @@ def _measured(run: Run, recalled: Sequence[Recalled]) -> list[Recalled]:
     return [replace(one, log_ratio=total[i] / max(tokens[i], 1)) for i, one in enumerate(recalled)]
 
 
-def _numbered(run: Run, recalled: Sequence[Recalled], groups: Sequence[Sequence[Trajectory]]) -> list[Recalled]:
+def _numbered(
+    run: Run,
+    recalled: Sequence[Recalled],
+    groups: Sequence[Sequence[Trajectory]],
+    set_aside: Sequence[SetAside],
+) -> list[Recalled]:
     """The past attempts as members of their groups: numbered after the group's own, and marked as off-policy."""
     tasks = {trajectory.task.id: trajectory.task for group in groups for trajectory in group}
     following = Counter({group[0].task.id: max(one.attempt for one in group) + 1 for group in groups})
+    for each in set_aside:
+        following[each.trajectory.task.id] = max(following[each.trajectory.task.id], each.trajectory.attempt + 1)
     found: list[Recalled] = []
     for one in recalled:
         assert one.trajectory is not None, "it was read"

@@ -29,6 +29,8 @@ def rescue_metrics(gathered: Gathered, credit: Credited) -> dict[str, float]:
     left_even = [each for each, same, helped in zip(size, is_same, was_helped, strict=True) if same and not helped]
     found = {"credit/groups_with_signal": _mean(has_signal), "credit/groups_rescued": _mean(rescued)}
     found["credit/in_even_groups"] = sum(left_even) / sum(size) if any(size) else 0.0
+    if gathered.share_not_admitted is not None:
+        found["rollout/not_admitted"] = gathered.share_not_admitted
     return found | _replay(gathered) | _guidance(gathered.chosen) | _shaping(gathered.chosen, groups)
 
 

@@ -70,6 +70,6 @@ def _go_back(run: Run, number: int, digest: str) -> None:
             quote_line(found, limit=200),
             number,
         )
-    if run.config.algorithm.reads_history:
+    if run.config.reads_past_attempts:
         journal.history.check({task.id for task in run.tasks}, last=number)
     journal.forget_after(number)

@@ -14,7 +14,7 @@ import torch
 from groupwise.core.errors import ConfigError, FileError, nearest
 from groupwise.core.journal import Journal
 from groupwise.core.journal_file import JOURNAL
-from groupwise.core.parts import Draw, Loss, name_of
+from groupwise.core.parts import Draw, Loss, Part, name_of
 from groupwise.core.records import Task
 from groupwise.core.run_lock import RunLock
 from groupwise.core.seeds import seed_of
@@ -210,12 +210,13 @@ def _check_rescue(config: RunConfig, tasks: Sequence[Task]) -> None:
                 f"algorithm.shapers: {name_of(shaper)} reads the entropies of sampled tokens, which the engine does "
                 "not give; use an engine that does, or leave the shaper out"
             )
-    if config.algorithm.replay is not None and isinstance(config.rollout.plan, TopUp):
+    assert isinstance(config.rollout.plan, Part), "a slot is filled by parts"
+    if config.algorithm.replay is not None and any(isinstance(part, TopUp) for part in config.rollout.plan.parts()):
         raise ConfigError(
             "rollout.plan: top_up leaves out the groups whose attempts all did equally well, which algorithm.replay is "
             "there for; use the plan flat, or leave out algorithm.replay"
         )
-    again = ask_panel(config.env, "train") if config.algorithm.reads_history else tasks
+    again = ask_panel(config.env, "train") if config.reads_past_attempts else tasks
     for one, other in zip(tasks, again, strict=False):
         if one.id != other.id:
             raise ConfigError(

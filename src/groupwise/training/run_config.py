@@ -12,8 +12,9 @@ from groupwise.envs.asking import ask_vocabulary
 from groupwise.envs.environment import EnvironmentSlot
 from groupwise.rewards import EnvironmentReward, RewardSlot
 from groupwise.rollout.actions import ActionRuleSlot, Choice, Tagged, WholeResponse
+from groupwise.rollout.guided import Guided, plan_words
 from groupwise.rollout.memory import MemorySlot, Window
-from groupwise.rollout.plans import Flat, PlanSlot
+from groupwise.rollout.plans import AttemptPlan, Flat, PlanSlot
 from groupwise.rollout.prompts import PromptTemplate, TemplateSlot
 from groupwise.tasks import CurriculumSlot, Shuffled
 from groupwise.training.engine_config import EngineConfig
@@ -38,7 +39,7 @@ class RolloutConfig(Part):
     action_rule: ActionRuleSlot = WholeResponse()
     """How actions are read out of responses."""
     plan: PlanSlot = Flat()
-    """How many attempts a task gets, and when an update has enough groups."""
+    """Who is attempted, how often and with what guidance, and which groups are compared."""
     max_tokens: Annotated[int, Field(ge=1)] = 16
     """Most tokens of a response."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
@@ -167,10 +168,20 @@ class RunConfig(Part):
         asked = self.rollout.workers
         return asked if asked != "auto" else 0 if is_ours(self.env) else 1
 
+    @property
+    def plan(self) -> AttemptPlan:
+        """The attempt plan, with the algorithm's guidance in it."""
+        plan, guidance = self.rollout.plan, self.algorithm.guidance
+        return plan if guidance is None else Guided(plan=plan, guidance=guidance)
+
+    @property
+    def reads_past_attempts(self) -> bool:
+        """Whether the run needs the attempts of earlier updates; a plan from elsewhere may ask for them."""
+        return self.algorithm.reads_history or getattr(self.rollout.plan, "reads_past_attempts", True)
+
     def words(self) -> tuple[str, ...]:
         """Every word that a prompt or an answer of the run may hold, for a tokenizer made from scratch."""
-        guidance = self.algorithm.guidance
-        return (*ask_vocabulary(self.env), *self.rollout.template.words(), *(guidance.words() if guidance else ()))
+        return (*ask_vocabulary(self.env), *self.rollout.template.words(), *plan_words(self.plan))
 
 
 def is_ours(env: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,4 +80,20 @@ def make_samples(credit: Credited) -> list[Sample]:
                     off_policy=trajectory.off_policy,
                 )
             )
+            if step.forced:
+                found[row] = read_forced(found[row], step.forced)
     return found
+
+
+def read_forced(sample: Sample, num: int) -> Sample:
+    """The sample with the first tokens of its response read like the prompt: nobody sampled them, so none trains."""
+    advantage = sample.advantage
+    return replace(
+        sample,
+        prompt_ids=sample.prompt_ids + sample.response_ids[:num],
+        response_ids=sample.response_ids[num:],
+        advantage=advantage[num:] if isinstance(advantage, tuple) else advantage,
+        logp_behaviour=sample.logp_behaviour[num:],
+        entropy=sample.entropy[num:],
+        trains=sample.trains and len(sample.response_ids) > num,
+    )

@@ -16,7 +16,7 @@ from tests.unit.cli.files import HEADER, ROWS, write
 
 RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
 KEYS = (
-    "Valid: accepted, accuracy, action, attempt, branch, cut, entropy, extra, group, index, logp_behaviour, "
+    "Valid: accepted, accuracy, action, attempt, branch, cut, entropy, extra, forced, group, index, logp_behaviour, "
     "next_state, observation, origin, outcome, prompt_ids, response_ids, reward, reward_alone, role, segment, state, "
     "stop, task, tokens, valid, version, well_formed"
 )

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import ConfigError, Task, Trajectory
 from groupwise.rollout import Flat, TopUp
+from groupwise.rollout.plans import AttemptPlan, Played, PlayedRound
+from tests.unit.pasts import drawing, journal
 
 Groups = list[list[Trajectory]]
+
+
+class Panel:
+    """A prior that hands out tasks by number, and counts them."""
+
+    def __init__(self) -> None:
+        self.num_handed_out = 0
+
+    tasks: Sequence[Task] = ()
+
+    def fresh(self, num: int) -> list[Task]:
+        first, self.num_handed_out = self.num_handed_out, self.num_handed_out + num
+        return [Task(id=f"t{number}") for number in range(first, first + num)]
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, text))
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return "".join(map(chr, token_ids))
 
 
 def group(name: str, *successes: float) -> list[Trajectory]:
@@ -20,41 +44,60 @@ def group(name: str, *successes: float) -> list[Trajectory]:
     ]
 
 
-def test_flat_asks_once_and_takes_what_it_gets() -> None:
+def played(*rounds: Groups) -> Played:
+    return Played(update=1, rounds=[PlayedRound(groups=groups) for groups in rounds])
+
+
+def asked(plan: AttemptPlan, so_far: Played, wanted: int, folder: Path) -> list[tuple[str, int]]:
+    """What a plan asks for: tasks and numbers of attempts, all unguided."""
+    past_attempts = journal(folder).history
+    requests = plan.next(so_far, wanted, prior=Panel(), past_attempts=past_attempts, draw=drawing())
+    assert not any(request.is_guided for request in requests)
+    return [(request.task.id, request.attempts) for request in requests]
+
+
+def test_flat_asks_once_and_takes_what_it_gets(tmp_path: Path) -> None:
     plan, got = Flat(attempts=4), [group("a", 1, 1), group("b", 0, 1)]
-    assert plan.missing([], 2) == 2
-    assert plan.missing([got], 5) == 0
-    assert plan.chosen(got, 5) == got
+    assert asked(plan, played(), 2, tmp_path) == [("t0", 4), ("t1", 4)]
+    assert asked(plan, played(got), 5, tmp_path) == []
+    assert plan.choose(played(got), 5) == got
 
 
-def test_top_up_asks_for_as_many_as_teach_nothing() -> None:
+def test_top_up_asks_for_as_many_as_teach_nothing(tmp_path: Path) -> None:
     plan = TopUp(attempts=2, rounds=3)
     equal, mixed = [group("a", 1, 1), group("b", 0, 0)], [group("c", 0, 1)]
-    assert plan.missing([], 3) == 3
-    assert plan.missing([[*equal, *mixed]], 3) == 2
-    assert plan.missing([[*equal, *mixed], [group("d", 1, 0), group("e", 0, 1)]], 3) == 0
-    assert plan.missing([equal, equal, equal], 3) == 0, "three rounds are enough, whatever they brought"
+    assert asked(plan, played(), 3, tmp_path) == [("t0", 2), ("t1", 2), ("t2", 2)]
+    assert asked(plan, played([*equal, *mixed]), 3, tmp_path) == [("t0", 2), ("t1", 2)]
+    assert asked(plan, played([*equal, *mixed], [group("d", 1, 0), group("e", 0, 1)]), 3, tmp_path) == []
+    assert asked(plan, played(equal, equal, equal), 3, tmp_path) == [], "three rounds are enough, whatever they brought"
 
 
 def test_returns_that_differ_by_a_length_penalty_alone_do_not_count() -> None:
     equal, mixed = group("a", 1, 1), group("b", 0, 1)
-    assert TopUp().chosen([equal, mixed], 2) == [mixed]
-    assert TopUp(of="return").chosen([equal, mixed], 2) == [equal, mixed]
-    assert TopUp().chosen([equal], 1) == [equal], "where none teaches, the update has them all, and learns nothing"
+    assert TopUp().choose(played([equal, mixed]), 2) == [mixed]
+    assert TopUp(of="return").choose(played([equal, mixed]), 2) == [equal, mixed]
+    assert TopUp().choose(played([equal]), 1) == [equal], "where none teaches, the update has them all"
 
 
 def test_without_the_score_the_return_is_compared() -> None:
     task = Task.create(env="identity")
     plain = [Trajectory(id=str(n), task=task, attempt=n, steps=(), scores={"return": float(n)}) for n in range(2)]
-    assert TopUp().chosen([plain], 1) == [plain]
+    assert TopUp().choose(played([plain]), 1) == [plain]
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), max_size=12), st.integers(1, 5))
 def test_top_up_chooses_the_first_groups_with_a_spread(pairs: list[tuple[int, int]], wanted: int) -> None:
     groups: Groups = [group(str(number), *pair) for number, pair in enumerate(pairs)]
-    chosen = TopUp().chosen(groups, wanted)
+    chosen = TopUp().choose(played(groups), wanted)
     mixed = [members for members, pair in zip(groups, pairs, strict=True) if pair[0] != pair[1]]
     assert chosen == (mixed[:wanted] or groups)
+
+
+@pytest.mark.parametrize("plan", [Flat(), TopUp()])
+def test_guided_groups_go_on_beside_the_unguided(plan: AttemptPlan) -> None:
+    mixed, guided = group("b", 0, 1), group("b~1", 1, 1)
+    both = Played(update=1, rounds=[PlayedRound(groups=[mixed], guided=[guided])])
+    assert plan.choose(both, 1) == [mixed, guided]
 
 
 def test_a_group_of_one_is_refused() -> None:

@@ -21,8 +21,8 @@ from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
 from groupwise.envs import Identity  # noqa: E402
 from groupwise.groups import SelectiveBuffer  # noqa: E402
-from groupwise.rollout import Flat, Reflection, TopUp  # noqa: E402
-from groupwise.rollout.plans import Plan  # noqa: E402
+from groupwise.rollout import Flat, Guided, Reflection, TopUp  # noqa: E402
+from groupwise.rollout.plans import AttemptPlan  # noqa: E402
 from groupwise.tasks import Shuffled  # noqa: E402
 from groupwise.training.evaluation import evaluate  # noqa: E402
 from groupwise.training.gather import Gathered, gather  # noqa: E402
@@ -40,7 +40,7 @@ def opened(
     *,
     updates: int = 4,
     first: int = 2,
-    plan: Plan | None = None,
+    plan: AttemptPlan | None = None,
     rate: float = 1e-4,
     model: tuple[Any, Any] | None = None,
 ) -> Run:
@@ -113,6 +113,8 @@ def test_groups_that_nothing_was_done_for_are_not_rescued(tmp_path: Path) -> Non
 def test_replay_beside_a_plan_that_leaves_even_groups_out_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="top_up leaves out the groups"):
         opened(tmp_path, recipes.r3(), plan=TopUp())
+    with pytest.raises(ConfigError, match="top_up leaves out the groups"):
+        opened(tmp_path, recipes.r3(with_reflection=False), plan=Guided(plan=TopUp(), guidance=Reflection()))
 
 
 def test_attempts_with_help_form_their_own_groups_and_hold_the_help_in_their_prompts(run: Run) -> None:
@@ -270,7 +272,7 @@ def solved_with_help(found: Gathered) -> list[Trajectory]:
 
 
 def test_successes_with_help_may_join_the_bare_group_as_if_they_had_none(tmp_path: Path) -> None:
-    asked = recipes.r3(with_replay=False).model_copy(update={"guidance": Reflection(tau=1.1, to_bare_prompt=True)})
+    asked = recipes.r3(with_replay=False).model_copy(update={"guidance": Reflection(tau=1.1, to_unguided_prompt=True)})
     run = trained(tmp_path, asked, updates=5)
     found = gather(run, 6)
     guided = [one for one in found.chosen if one.origin is Origin.GUIDED]
@@ -290,7 +292,7 @@ def test_successes_with_help_may_join_the_bare_group_as_if_they_had_none(tmp_pat
 
 def test_a_task_that_comes_again_in_a_later_round_is_helped_with_further_attempts(tmp_path: Path) -> None:
     """One task, several rounds: it is one group, and no attempt is made twice."""
-    guided = Reflection(tau=1.1, to_bare_prompt=True)
+    guided = Reflection(tau=1.1, to_unguided_prompt=True)
     asked = recipes.r3(with_replay=False).model_copy(update={"guidance": guided})
     run = trained(tmp_path, asked, updates=4, first=1, plan=TopUp(attempts=2, rounds=4))
     most = 0
@@ -302,6 +304,17 @@ def test_a_task_that_comes_again_in_a_later_round_is_helped_with_further_attempt
         assert len(members) == len(set(members))
         most = max(most, len(found.survivors))
     assert most > 4, "there were several rounds"
+
+
+def test_guidance_of_the_algorithm_and_a_guided_plan_are_one_thing(tmp_path: Path) -> None:
+    """The recipe's field and the plan of that name ask for the same attempts, and write the same journal."""
+    without = recipes.r3(tau=0.9, with_reflection=False)
+    assert R3.guidance is not None
+    by_plan = trained(tmp_path / "plan", without, plan=Guided(plan=Flat(attempts=3), guidance=R3.guidance))
+    by_algorithm = trained(tmp_path / "algorithm", R3)
+    assert by_plan.journal.digest() == by_algorithm.journal.digest()
+    assert parameter_hash(by_plan.learner.model) == parameter_hash(by_algorithm.learner.model)
+    assert by_plan.journal.curve("guidance/groups")
 
 
 def test_a_run_whose_index_disagrees_is_not_resumed(tmp_path: Path) -> None:

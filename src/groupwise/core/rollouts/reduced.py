@@ -34,7 +34,7 @@ def reduce_row(number: int, row: Row) -> Reduced:
     if "group" in columns:
         columns["task"] = columns.pop("group")
     if "response_ids" in columns:
-        columns["tokens"] = len(columns.pop("response_ids"))
+        columns["tokens"] = len(columns.pop("response_ids")) - columns.pop("forced", 0)
         for name in _DROPPED:
             columns.pop(name, None)
     elif "prompt_ids" in columns:

@@ -76,6 +76,8 @@ class Row(TypedDict, total=False):
     """Log-probability of each sampled token when it was sampled."""
     entropy: list[float]
     """Entropy of the sampling distribution at each sampled token."""
+    forced: int
+    """How many of the first response ids were given instead of sampled; they do not train. Absent = none."""
     version: int
     """Policy version that sampled the step."""
     origin: str
@@ -197,6 +199,7 @@ KEYS: Mapping[str, Key] = {
     "response_ids": Key(_is_ids, "a list of integers"),
     "logp_behaviour": Key(_is_floats, "a list of finite numbers"),
     "entropy": Key(_is_floats, "a list of finite numbers"),
+    "forced": Key(_is_count, _COUNT),
     "version": Key(_is_integer, "an integer"),
     "origin": Key(_is_origin, "one of " + ", ".join(Origin)),
     "extra": Key(_is_extra, "an object of further columns"),
@@ -235,8 +238,8 @@ def row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
         return f"no key {missing!r}; every row needs {_listed(REQUIRED)}"
     if "response_ids" in row:
         return _token_fault(row)
-    if "logp_behaviour" in row or "entropy" in row:
-        name = next(name for name in ONE_PER_TOKEN if name in row)
+    if "logp_behaviour" in row or "entropy" in row or "forced" in row:
+        name = next(name for name in (*ONE_PER_TOKEN, "forced") if name in row)
         return f"{name!r} without 'response_ids'; store the ids of the sampled tokens too, or leave it out"
     return None
 
@@ -262,6 +265,8 @@ def _token_fault(row: dict[str, Any]) -> str | None:
     for name in ONE_PER_TOKEN:
         if name in row and len(row[name]) != sampled:
             return f"{name!r} has {len(row[name])} entries for {sampled} response_ids; store one per token, or none"
+    if row.get("forced", 0) > sampled:
+        return f"'forced' is {row['forced']}, but there are {sampled} response_ids; count those they begin with"
     if "tokens" in row and row["tokens"] != sampled:
         return f"'tokens' is {row['tokens']}, but there are {sampled} response_ids; leave 'tokens' out"
     return None

@@ -46,6 +46,7 @@ def _where_known(trajectory: Trajectory, step: Step, *, is_last: bool) -> dict[s
         "prompt_ids": step.prompt_ids or None,
         "logp_behaviour": step.logp_behaviour or None,
         "entropy": step.entropy or None,
+        "forced": step.forced or None,
         # Several versions sampled the attempt: which of them sampled this step is not recorded.
         "version": trajectory.versions[0] if len(trajectory.versions) == 1 else None,
         "origin": None if trajectory.origin is Origin.FRESH else trajectory.origin,

@@ -10,6 +10,7 @@ from typing import Any
 from groupwise.core.journal import Journal
 from groupwise.core.records import Origin, Task
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.rollout.attempt_requests import MARK
 
 SAMPLED_ELSEWHERE = frozenset({Origin.REPLAYED.value, Origin.GUIDED.value})
 """Origins of attempts that another policy sampled than the one that learns, or the same with another prompt."""
@@ -75,13 +76,17 @@ def source_of(found: Mapping[str, Any], number: int) -> Source | None:
     if "source" in found:
         recalled: Source = found["source"]
         return recalled
-    parent = found.get("parent")
-    if not parent:
+    parent, origin = found.get("parent"), found["origin"]
+    if not parent or origin not in (Origin.GUIDED.value, Origin.REFLECTED.value):
         return None
+    # A past attempt is `update/task/attempt`, one of the same update `task/attempt`; anything else is not ours to read.
     rest, _, attempt = parent.rpartition("/")
-    if found["origin"] == Origin.GUIDED.value:
+    update, _, task = rest.partition("/")
+    if not attempt.isdecimal():
+        return None
+    if origin == Origin.GUIDED.value and rest.startswith(f"{found['task']}{MARK}"):
         return Source(number=number, task=rest, attempt=int(attempt), why="solved with help, told without it")
-    if found["origin"] == Origin.REFLECTED.value:
-        update, _, task = rest.partition("/")
-        return Source(number=int(update), task=task, attempt=int(attempt), why="shown in the prompt")
-    return None
+    why = "shown in the prompt" if origin == Origin.REFLECTED.value else "it guided this one"
+    if update.isdecimal() and task:
+        return Source(number=int(update), task=task, attempt=int(attempt), why=why)
+    return Source(number=number, task=rest, attempt=int(attempt), why=why)

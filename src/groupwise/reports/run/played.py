@@ -69,6 +69,10 @@ class PlayedAttempt:
     """Its steps."""
     source: Source | None = None
     """The attempt it goes back to: the one that was recalled, or is shown in its prompt; None = it is new."""
+    set_aside_by: str = ""
+    """Who kept it out of all comparisons, and why; empty = nobody."""
+    asked_for: str = ""
+    """What the plan asked for it with, beside the task; empty = nothing that its origin does not say."""
 
     @property
     def is_shaped(self) -> bool:
@@ -88,6 +92,8 @@ class PlayedGroup:
     """The attempts that joined it from elsewhere: past ones, and successes with help that are told without it."""
     size_without: float | None = None
     """Mean size of its steps' credit, had nothing joined it and nothing been added; None = as it is, or not known."""
+    set_aside: tuple[PlayedAttempt, ...] = ()
+    """The attempts that were played and took part in nothing."""
 
     @property
     def outcomes(self) -> list[float]:
@@ -133,13 +139,15 @@ class PlayedGroup:
     def best(self) -> PlayedAttempt:
         """The attempt of highest outcome; among equals the shortest, then the first."""
         return min(
-            self.attempts or self.joined, key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt)
+            self.attempts or self.joined or self.set_aside,
+            key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt),
         )
 
     def worst(self) -> PlayedAttempt:
         """The attempt of lowest outcome; among equals the longest, then the last."""
         return max(
-            self.attempts or self.joined, key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt)
+            self.attempts or self.joined or self.set_aside,
+            key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt),
         )
 
 
@@ -160,7 +168,15 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
             for row, credit in zip(found["steps"], found["credit"], strict=True)
         )
         groups.setdefault(found["task"], []).append(_attempt(found, steps, source_of(found, number)))
-    played = [_group(task, attempts) for task, attempts in groups.items()]
+    aside: dict[str, list[PlayedAttempt]] = {}
+    for found in folder.journal.set_aside(number):
+        steps = tuple(_step(row, 0.0, False, (), decode) for row in found["steps"])
+        attempt = _attempt(found | {"error": None}, steps, None)
+        aside.setdefault(found["task"], []).append(replace(attempt, set_aside_by=found["set_aside_by"]))
+    asked_for = folder.journal.asked_for(number)
+    for attempts in (*groups.values(), *aside.values()):
+        attempts[:] = [replace(each, asked_for=asked_for.get((each.task, each.attempt), "")) for each in attempts]
+    played = [_group(task, groups.get(task, ()), aside.get(task, ())) for task in dict.fromkeys([*groups, *aside])]
     if again is None or not any(_was_changed(group) for group in played):
         return played
     sizes = sizes_without_rescue(trajectories, algorithm) or {}
@@ -185,10 +201,11 @@ def find_task(tasks: Iterable[str], wanted: str, *, where: str) -> str:
 
 def find_attempt(group: PlayedGroup, number: int, *, where: str) -> PlayedAttempt:
     """An attempt of a group by its number."""
-    for attempt in group.members:
+    there = (*group.members, *group.set_aside)
+    for attempt in there:
         if attempt.attempt == number:
             return attempt
-    known = ", ".join(str(attempt.attempt) for attempt in group.members)
+    known = ", ".join(str(attempt.attempt) for attempt in there)
     raise RecordError(f"{where}, task {group.task!r}: there is no attempt {number}; there are {known}")
 
 
@@ -204,11 +221,23 @@ def _identity(row: Mapping[str, Any]) -> _Identity:
     return row["task"], row["attempt"], row["index"]
 
 
-def _group(task: str, attempts: Sequence[PlayedAttempt]) -> PlayedGroup:
+def set_aside_words(group: PlayedGroup) -> str:
+    """Which attempts were set aside, and by whom; empty where none was."""
+    by: dict[str, list[str]] = {}
+    for attempt in group.set_aside:
+        by.setdefault(attempt.set_aside_by, []).append(str(attempt.attempt))
+    return "; ".join(
+        f"attempt{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} set aside by {who}"
+        for who, numbers in by.items()
+    )
+
+
+def _group(task: str, attempts: Sequence[PlayedAttempt], set_aside: Sequence[PlayedAttempt]) -> PlayedGroup:
     return PlayedGroup(
         task=task,
         attempts=tuple(attempt for attempt in attempts if attempt.origin not in SAMPLED_ELSEWHERE),
         joined=tuple(attempt for attempt in attempts if attempt.origin in SAMPLED_ELSEWHERE),
+        set_aside=tuple(set_aside),
     )
 
 

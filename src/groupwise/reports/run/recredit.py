@@ -139,7 +139,7 @@ def step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None)
     columns["state"] = [_hashable(row.get("state")) for row in rows]
     columns |= validity_columns(*([row.get(name) for row in rows] for name in ("well_formed", "accepted", "valid")))
     if any(row.get("response_ids") for row in rows):
-        columns["tokens"] = [len(row["response_ids"]) for row in rows]
+        columns["tokens"] = [len(row["response_ids"]) - row.get("forced", 0) for row in rows]
     if version is not None and all("version" in row for row in rows):
         columns["age"] = [version - row["version"] for row in rows]
     elsewhere: list[Any] = [row.get("origin") in SAMPLED_ELSEWHERE for row in rows]

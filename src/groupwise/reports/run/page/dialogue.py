@@ -8,7 +8,7 @@ from groupwise.reports.run import figures
 from groupwise.reports.run.goals import Goal
 from groupwise.reports.run.page.marks import credit_bar, scaled, sign, strip
 from groupwise.reports.run.page.markup import Html, join, tag, text
-from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep
+from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep, set_aside_words
 from groupwise.reports.run.recredit import company_words
 from groupwise.reports.run.rescue import help_words, recalled_words, rescue_of, shaped_words
 
@@ -48,6 +48,8 @@ def _about(group: PlayedGroup, goal: Goal) -> Html:
     if rescue is not None:
         done = {"recalled": recalled_words(rescue), "shaped": shaped_words(rescue), "help": help_words(rescue)}
         words += "".join(f"; {name}: {told}" for name, told in done.items() if told != figures.NONE)
+    if group.set_aside:
+        words += f"; {set_aside_words(group)}"
     shown = tag("code", group.task) if goal.text else None
     return join(tags, _dots(group), words, " ", shown)
 

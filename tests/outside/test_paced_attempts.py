@@ -1,0 +1,121 @@
+"""An attempt plan from outside the tree: from a run file alone, killed and resumed to the same bits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise.core.journal import Journal
+from tests.outside.running import PACKAGES, ROOT, groupwise
+
+RUN = """
+seed = 0
+threads = 1
+
+[algorithm]
+recipe = "grpo"
+
+[env]
+kind = "identity"
+num_words = 4
+length = 1
+
+[model]
+kind = "tiny"
+hidden = 16
+layers = 1
+
+[rollout]
+max_tokens = 1
+plan = { kind = "paced_attempts:Paced", hint = "try another word" }
+
+[training]
+updates = 6
+tasks = 2
+checkpoint_every = 2
+curriculum = { kind = "shuffled", first = 2 }
+
+[evaluation]
+tasks = 0
+
+[warm_start]
+tasks = 4
+epochs = 40
+sloppiness = 0.5
+learning_rate = 1e-2
+"""
+
+
+def attempts_of(journal: Journal, number: int) -> list[dict[str, Any]]:
+    return list(journal.trajectories(number))
+
+
+def test_a_plan_of_ones_own_is_killed_and_resumed_to_the_same_bits_and_inspected(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(RUN, encoding="utf-8")
+    path = os.pathsep.join(map(str, (ROOT / "src", ROOT, PACKAGES)))
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.end_to_end.killing", str(file), str(tmp_path), "3"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        check=True,
+        timeout=120,
+        capture_output=True,
+    )
+    weights = [tmp_path / name / "checkpoints" / "0006" / "model.safetensors" for name in ("whole", "killed")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    with (
+        Journal(tmp_path / "whole" / "journal.sqlite", read_only=True) as whole,
+        Journal(tmp_path / "killed" / "journal.sqlite", read_only=True) as killed,
+    ):
+        assert whole.numbers() == killed.numbers() == [1, 2, 3, 4, 5, 6]
+        assert whole.digest() == killed.digest()
+        check_budgets(whole)
+        number, task, attempt = check_second_rounds(whole)
+    place = ("--update", str(number), "--task", task, "--attempt", str(attempt))
+    shown = groupwise("inspect", "whole", *place, cwd=tmp_path).stdout
+    assert f"attempt {attempt} was asked for: all " in shown
+    assert "attempts failed; temperature 1." in shown
+    assert "joins unguided; trains without its guidance" in shown
+
+
+def check_budgets(journal: Journal) -> None:
+    """The number of unguided attempts at each task follows from how the earlier ones went."""
+    past: dict[str, list[list[float]]] = {}
+    sizes = set()
+    for number in journal.numbers():
+        now: dict[str, list[float]] = {}
+        for row in attempts_of(journal, number):
+            if row["origin"] == "fresh":
+                now.setdefault(row["task"], []).append(row["success"])
+        for task, scores in now.items():
+            newest = [score for update in reversed(past.get(task, [])) for score in update][:16]
+            share = sum(newest) / len(newest) if newest else 0.0
+            assert len(scores) == 2 + round(4 * share * (1 - share) * 4)
+            sizes.add(len(scores))
+        for task, scores in now.items():
+            past.setdefault(task, []).append(scores)
+    assert len(sizes) > 1, "some task got more than another"
+
+
+def check_second_rounds(journal: Journal) -> tuple[int, str, int]:
+    """Guided attempts join exactly the groups that failed; the update, task and number of one of them."""
+    shown = None
+    for number in journal.numbers():
+        rows = attempts_of(journal, number)
+        for task in {row["task"] for row in rows}:
+            fresh = [row for row in rows if row["task"] == task and row["origin"] == "fresh"]
+            guided = [row for row in rows if row["task"] == task and row["origin"] == "guided"]
+            assert len(guided) == (0 if any(row["success"] for row in fresh) else 2)
+            for row in guided:
+                assert row["steps"][0]["prompt_ids"] == fresh[0]["steps"][0]["prompt_ids"], "it trains without the hint"
+                shown = shown or (number, task, row["attempt"])
+    assert shown is not None
+    return shown

@@ -1,0 +1,44 @@
+"""Admissions that come with groupwise: who is compared at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from groupwise import ConfigError, StopReason
+from groupwise.groups import AtMost, WithoutTruncated
+from tests.unit.pasts import attempt, drawing
+
+CUT = StopReason.TRUNCATED
+
+
+def test_attempts_that_a_limit_cut_off_are_left_out() -> None:
+    group = [attempt(0), attempt(1, stop=CUT), attempt(2, solved=True), attempt(3, stop=StopReason.INVALID)]
+    admitted = WithoutTruncated()(group, draw=drawing())
+    assert [each.attempt for each in admitted] == [0, 2, 3]
+    assert WithoutTruncated()([attempt(0, stop=CUT)], draw=drawing()) == []
+
+
+def test_at_most_so_many_are_drawn_evenly_in_their_order_and_by_the_seed() -> None:
+    group = [attempt(number) for number in range(5)]
+    drawn = [tuple(each.attempt for each in AtMost(attempts=2)(group, draw=drawing(seed))) for seed in range(400)]
+    assert len(set(drawn)) == 10, "every pair"
+    assert all(first < second for first, second in drawn)
+    assert min(drawn.count(pair) for pair in set(drawn)) > 15
+    assert drawn == [tuple(e.attempt for e in AtMost(attempts=2)(group, draw=drawing(seed))) for seed in range(400)]
+    assert AtMost(attempts=5)(group, draw=drawing()) == group
+
+
+def test_another_task_is_drawn_for_apart() -> None:
+    first, second = ([attempt(number, task=task) for number in range(6)] for task in ("a", "b"))
+    pairs = [
+        tuple(
+            tuple(each.attempt for each in AtMost(attempts=3)(group, draw=drawing(seed))) for group in (first, second)
+        )
+        for seed in range(40)
+    ]
+    assert any(one != other for one, other in pairs)
+
+
+def test_a_group_of_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="attempts"):
+        AtMost(attempts=0)

@@ -1,0 +1,68 @@
+"""Small runs whose plan says in each round what a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from groupwise.core.history import History
+from groupwise.core.parts import Draw, Part
+from groupwise.rollout.attempt_requests import AttemptRequest
+from groupwise.rollout.plans import Group, Played, Prior
+from groupwise.training.run import Run, open_run
+from tests.unit.training.runs import small_config
+
+Asked = Callable[[Played, Prior], list[AttemptRequest]]
+
+
+class Asking(Part, slot="plan"):
+    """A plan that asks for what the function `ask` says, and chooses all groups."""
+
+    ask: ClassVar[Asked]
+    attempts: int = 4
+
+    def next(
+        self, played: Played, wanted: int, *, prior: Prior, past_attempts: History, draw: Draw
+    ) -> list[AttemptRequest]:
+        return type(self).ask(played, prior)
+
+    def choose(self, played: Played, wanted: int) -> list[Group]:
+        return [*played.groups, *played.guided]
+
+    def words(self) -> tuple[str, ...]:
+        return ("try", "harder")
+
+
+def planned_run(folder: Path, ask: Asked, *, max_tokens: int = 3, **algorithm: Any) -> Run:
+    """A run over two words to repeat, whose plan asks what the function says."""
+    config = small_config(updates=2)
+
+    class Mine(Asking, slot="plan"):
+        pass
+
+    Mine.ask = staticmethod(ask)
+    rollout = config.rollout.model_copy(update={"plan": Mine(), "max_tokens": max_tokens})
+    changes = {"rollout": rollout, "algorithm": config.algorithm.model_copy(update=algorithm)}
+    return open_run(config.model_copy(update=changes), folder)
+
+
+def once(*requests: Callable[[Played, Prior], AttemptRequest]) -> Asked:
+    """Two unguided attempts at the first task in the first round, and what else is asked for beside them."""
+
+    def ask(played: Played, prior: Prior) -> list[AttemptRequest]:
+        if played.rounds:
+            return []
+        return [AttemptRequest(task=prior.tasks[0], attempts=2), *(make(played, prior) for make in requests)]
+
+    return ask
+
+
+def guided(**fields: Any) -> Callable[[Played, Prior], AttemptRequest]:
+    """Two attempts at the first task, asked for with these fields."""
+
+    def make(played: Played, prior: Prior) -> AttemptRequest:
+        named = {name: value(prior) if callable(value) else value for name, value in fields.items()}
+        return AttemptRequest(**{"task": prior.tasks[0], "attempts": 2, **named})
+
+    return make

@@ -1,0 +1,339 @@
+"""What a plan asks for is what is played: forced beginnings, temperatures, guidance, and whom attempts join."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise import ConfigError, Origin, Task, Trajectory, recipes  # noqa: E402
+from groupwise.core.journal import Update  # noqa: E402
+from groupwise.engines.engine import Request  # noqa: E402
+from groupwise.rollout.attempt_requests import AttemptRequest  # noqa: E402
+from groupwise.rollout.plans import Played, Prior  # noqa: E402
+from groupwise.training.gather import MAX_ROUNDS, Gathered, gather  # noqa: E402
+from groupwise.training.loop import train  # noqa: E402
+from groupwise.training.run import Run  # noqa: E402
+from groupwise.training.samples import credited, make_samples  # noqa: E402
+from tests.unit.training.planned_runs import guided, once, planned_run  # noqa: E402
+
+HINT = "try harder"
+
+
+def word(prior: Prior) -> tuple[int, ...]:
+    """One token to force."""
+    return prior.encode("try")
+
+
+def special(found: Gathered) -> list[Trajectory]:
+    return [trajectory for trajectory in found.chosen if trajectory.origin is not Origin.FRESH]
+
+
+def unguided(found: Gathered) -> list[Trajectory]:
+    return [trajectory for trajectory in found.chosen if trajectory.origin is Origin.FRESH]
+
+
+def samples_of(found: Gathered) -> dict[str, Any]:
+    """The sample of each attempt's first step, by the attempt's id."""
+    credit = credited(recipes.dr_grpo(), found.chosen, version=0)
+    first = {sample.trajectory: sample for sample in reversed(make_samples(credit))}
+    return {trajectory.id: first[number] for number, trajectory in enumerate(credit.trajectories)}
+
+
+def score(run: Run, trajectory: Trajectory, temperature: float = 1.0) -> tuple[float, ...]:
+    step = trajectory.steps[0]
+    return run.engine.score([(step.prompt_ids, step.response_ids)], temperature=temperature)[0]
+
+
+def test_forced_tokens_begin_the_response_with_the_policys_log_probs_and_do_not_train(tmp_path: Path) -> None:
+    run = planned_run(tmp_path, once(guided(forced=word)))
+    forced, found = run.prompter.encode("try"), gather(run, 1)
+    assert len(forced) == 1
+    assert len(special(found)) == 2
+    for trajectory in special(found):
+        step = trajectory.steps[0]
+        assert step.response_ids[:1] == forced
+        assert step.forced == 1
+        assert 2 <= len(step.response_ids) <= 3
+        assert step.logp_behaviour == pytest.approx(score(run, trajectory), abs=1e-5)
+        assert step.logp_behaviour[0] != 0.0
+        assert step.entropy[0] == 0.0, "nobody drew it"
+        sample = samples_of(found)[trajectory.id]
+        assert sample.prompt_ids == step.prompt_ids + forced
+        assert sample.response_ids == step.response_ids[1:]
+        assert sample.logp_behaviour == step.logp_behaviour[1:]
+        assert sample.num_trained == len(step.response_ids) - 1
+        assert trajectory.origin is Origin.REFLECTED
+        assert not trajectory.off_policy
+
+
+def test_what_follows_is_sampled_as_after_a_prompt_that_ends_with_the_forced_tokens(tmp_path: Path) -> None:
+    run = planned_run(tmp_path, once(guided(forced=word)))
+    asked: list[Request] = []
+    generate = run.engine.generate
+    run.engine.generate = lambda requests: asked.extend(requests) or generate(requests)  # type: ignore[assignment,func-returns-value]
+    found, forced = gather(run, 1), run.prompter.encode("try")
+    step = special(found)[0].steps[0]
+    (request,) = [each for each in asked if each.prompt_ids == step.prompt_ids + forced][:1]
+    assert request.max_tokens == 2, "the forced token counts as one of three"
+    (again,) = generate([request])
+    assert step.response_ids == forced + again.response_ids
+
+
+def test_forced_tokens_train_where_that_is_asked_for(tmp_path: Path) -> None:
+    run = planned_run(tmp_path, once(guided(forced=word, trains_forced=True)))
+    found = gather(run, 1)
+    for trajectory in special(found):
+        sample = samples_of(found)[trajectory.id]
+        assert sample.num_trained == len(trajectory.steps[0].response_ids)
+        assert sample.off_policy
+        assert trajectory.origin is Origin.GUIDED
+
+
+def test_forced_tokens_stay_known_in_the_journal_and_in_past_attempts(tmp_path: Path) -> None:
+    run = planned_run(tmp_path, once(guided(forced=word, joins="unguided", why="a better start")))
+    train(run)
+    rows = [row for row in run.journal.trajectories(1) if row["origin"] == "guided"]
+    assert [row["steps"][0]["forced"] for row in rows] == [1, 1]
+    assert "forced" not in next(row for row in run.journal.trajectories(1) if row["origin"] == "fresh")["steps"][0]
+    past = run.journal.history.find(rows[0]["task"], number=1, attempt=rows[0]["attempt"])
+    assert run.journal.history.read(past).steps[0].forced == 1
+    words = run.journal.asked_for(1)
+    assert words == {(row["task"], row["attempt"]): "a better start; 1 forced token; joins unguided" for row in rows}
+
+
+def test_an_attempt_at_another_temperature_is_measured_by_the_distribution_that_sampled_it(tmp_path: Path) -> None:
+    run = planned_run(tmp_path, once(guided(temperature=2.5, joins="unguided", forced=word)))
+    found = gather(run, 1)
+    for trajectory in special(found):
+        step = trajectory.steps[0]
+        assert step.logp_behaviour == pytest.approx(score(run, trajectory, 2.5), abs=1e-5)
+        assert step.logp_behaviour != pytest.approx(score(run, trajectory, 1.0), abs=1e-3)
+        assert samples_of(found)[trajectory.id].off_policy, "its ratio is taken against what it was sampled with"
+    for trajectory in unguided(found):
+        assert trajectory.steps[0].logp_behaviour == pytest.approx(score(run, trajectory, 1.0), abs=1e-5)
+        assert not trajectory.off_policy
+
+
+def test_guidance_stands_in_the_prompt_and_its_attempts_are_compared_with_one_another(tmp_path: Path) -> None:
+    run = planned_run(tmp_path, once(guided(guidance_text=HINT)))
+    found = gather(run, 1)
+    task = run.tasks[0].id
+    assert {trajectory.task.id for trajectory in unguided(found)} == {task}
+    (own,) = {trajectory.task.id for trajectory in special(found)}
+    assert own.startswith(f"{task}~")
+    assert [trajectory.attempt for trajectory in special(found)] == [0, 1]
+    for trajectory in special(found):
+        assert HINT in run.prompter.text(trajectory.steps[0].prompt_ids)
+        assert trajectory.steps[0].unguided_prompt_ids == unguided(found)[0].steps[0].prompt_ids
+    assert [trajectory.origin for trajectory in found.survivors] == [Origin.FRESH] * 2
+
+
+@pytest.mark.parametrize("joins", ["own", "unguided"])
+def test_an_unguided_loss_context_trains_without_the_guidance(tmp_path: Path, joins: str) -> None:
+    run = planned_run(tmp_path, once(guided(guidance_text=HINT, joins=joins, loss_context="unguided")))
+    found = gather(run, 1)
+    for trajectory in special(found):
+        assert trajectory.steps[0].prompt_ids == unguided(found)[0].steps[0].prompt_ids
+        assert trajectory.off_policy
+        assert trajectory.origin is Origin.GUIDED
+
+
+def test_attempts_that_join_are_numbered_after_the_unguided_and_compared_with_them(tmp_path: Path) -> None:
+    run = planned_run(tmp_path, once(guided(guidance_text=HINT, joins="unguided")))
+    found = gather(run, 1)
+    assert [(trajectory.task.id, trajectory.attempt) for trajectory in found.chosen] == [
+        (run.tasks[0].id, number) for number in range(4)
+    ]
+    assert [trajectory.origin.value for trajectory in found.chosen] == ["fresh", "fresh", "guided", "guided"]
+    assert found.set_aside == []
+
+
+def pay(run: Run, monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
+    """Make the attempts of an update earn these numbers, in the order in which they are played."""
+    remaining = iter(scores)
+
+    def earn(trajectory: Trajectory, rewards: object) -> Trajectory:
+        amount = next(remaining)
+        steps = (replace(trajectory.steps[0], reward=amount), *trajectory.steps[1:])
+        return replace(trajectory, steps=steps, scores={"return": amount, "success": amount})
+
+    monkeypatch.setattr("groupwise.training.gather.rescored", earn)
+
+
+def test_a_better_attempt_takes_the_place_of_the_lowest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = planned_run(tmp_path, once(guided(guidance_text=HINT, joins="replaces_one", attempts=3)))
+    pay(run, monkeypatch, 0.0, 0.0, 1.0, 0.0, 0.5)
+    found = gather(run, 1)
+    assert [trajectory.attempt for trajectory in found.chosen] == [2, 4]
+    assert [(each.trajectory.attempt, each.by) for each in found.set_aside] == [
+        (1, "the plan: attempt 2 took its place"),
+        (3, "the plan: no unguided attempt scored lower"),
+        (0, "the plan: attempt 4 took its place"),
+    ]
+
+
+def test_guided_attempts_take_the_place_of_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = planned_run(tmp_path, once(guided(guidance_text=HINT, joins="replaces_group")))
+    pay(run, monkeypatch, 0.0, 0.0, 1.0, 0.0)
+    found = gather(run, 1)
+    assert [trajectory.attempt for trajectory in found.chosen] == [2, 3]
+    assert {each.trajectory.attempt for each in found.set_aside} == {0, 1}
+    assert len(found.survivors) == 2, "these still speak for the policy"
+
+
+def test_replaced_attempts_are_kept_in_the_journal_and_go_back_with_it(tmp_path: Path) -> None:
+    run = planned_run(tmp_path, once(guided(guidance_text=HINT, joins="replaces_group")))
+    train(run)
+    (first, second) = run.journal.set_aside(2)
+    assert (first["attempt"], second["attempt"]) == (0, 1)
+    assert first["set_aside_by"] == "the plan: the guided attempts from 2 on took its place"
+    assert first["steps"][0]["response_ids"]
+    assert run.journal.check_chain().fault is None
+    run.journal.forget_after(1)
+    assert run.journal.set_aside(2) == []
+    assert len(run.journal.set_aside(1)) == 2
+
+
+def test_a_changed_row_of_a_set_aside_attempt_breaks_the_chain(tmp_path: Path) -> None:
+    run = planned_run(tmp_path, once(guided(guidance_text=HINT, joins="replaces_group")))
+    train(run)
+    with run.journal._database as database:
+        database.execute("UPDATE set_aside SET outcome = 7.0 WHERE number = 2")
+    assert run.journal.check_chain().fault == "update 2 is not as it was written"
+
+
+def test_an_update_without_any_of_it_has_the_digest_that_it_always_had(tmp_path: Path) -> None:
+    """The two tables came later: a journal that lacks them is checked as before."""
+    run = planned_run(tmp_path, once())
+    train(run)
+    digest = run.journal.digest()
+    with run.journal._database as database:
+        database.execute("DROP TABLE set_aside")
+        database.execute("DROP TABLE asked_for")
+    assert run.journal.check_chain().fault is None
+    assert run.journal.digest() == digest
+    assert run.journal.set_aside(1) == []
+    assert run.journal.asked_for(1) == {}
+
+
+FOREIGN = Task(id="elsewhere")
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"task": FOREIGN}, "is for a task that the training panel does not have; take tasks from prior.fresh or"),
+    ({"attempts": 0}, "has attempts=0; ask for at least 1, or leave the request out"),
+    ({"attempts": True}, "has attempts=True; ask for at least 1"),
+    ({"guidance_text": None}, "has a guidance_text or a why that is not text"),
+    ({"guidance_text": HINT, "joins": "other"}, "has joins='other' and loss_context='given'; joins is one of own, "),
+    ({"joins": "unguided"}, "has joins='unguided', but nothing that guides it; leave joins out"),
+    ({"loss_context": "unguided"}, "has loss_context='unguided' and no guidance_text; leave loss_context out"),
+    ({"trains_forced": True}, "has trains_forced and nothing forced; leave trains_forced out"),
+    ({"forced": ("try",)}, "has forced=('try',); give token ids, as prior.encode makes them of a text"),
+    ({"forced": (1, 1, 1)}, "forces 3 tokens, and rollout.max_tokens is 3, so that none is left to sample; force"),
+    ({"temperature": 0.0}, "has temperature=0.0; give a number above 0, or none for rollout.temperature"),
+    ({"temperature": float("nan")}, "has temperature=nan; give a number above 0"),
+]
+
+
+@pytest.mark.parametrize(("fields", "said"), WRONG, ids=lambda value: str(value)[:40])
+def test_a_request_that_cannot_be_played_is_refused_in_a_sentence(
+    tmp_path: Path, fields: dict[str, Any], said: str
+) -> None:
+    run = planned_run(tmp_path, once(guided(**fields)))
+    with pytest.raises(ConfigError) as raised:
+        gather(run, 1)
+    task = fields.get("task", run.tasks[0]).id
+    plan = "tests.unit.training.planned_runs:planned_run.<locals>.Mine"
+    assert str(raised.value).startswith(f"the plan {plan}: its request for task {task!r} {said}")
+
+
+def test_the_token_that_ends_a_response_is_not_forced(tmp_path: Path) -> None:
+    run = planned_run(tmp_path, once(guided(forced=lambda prior: (END[0],))))
+    END[:] = [run.prompter.frame.end_id]
+    with pytest.raises(ConfigError, match=r"forces the token \d+, which ends a response"):
+        gather(run, 1)
+
+
+END: list[int] = []
+
+
+def test_a_group_that_does_not_exist_cannot_be_joined(tmp_path: Path) -> None:
+    run = planned_run(
+        tmp_path, once(guided(task=lambda prior: prior.tasks[1], guidance_text=HINT, joins="replaces_one"))
+    )
+    with pytest.raises(ConfigError, match="joins='replaces_one', but the update has no unguided attempts at the task"):
+        gather(run, 1)
+
+
+def everything(played: Played, prior: Prior) -> list[AttemptRequest]:
+    return [AttemptRequest(task=prior.tasks[0], attempts=1)]
+
+
+def nothing(played: Played, prior: Prior) -> list[AttemptRequest]:
+    return []
+
+
+def only_guided(played: Played, prior: Prior) -> list[AttemptRequest]:
+    return [] if played.rounds else [AttemptRequest(task=prior.tasks[0], attempts=2, guidance_text=HINT)]
+
+
+def too_many(played: Played, prior: Prior) -> list[AttemptRequest]:
+    return [AttemptRequest(task=task, attempts=1) for task in prior.fresh(-1)]
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (nothing, "asked for nothing in the first round; ask for at least one attempt"),
+        (everything, f"still asked for more after {MAX_ROUNDS} rounds; give an empty list to end them"),
+        (only_guided, "asked for guided attempts only, which say nothing of the policy by itself"),
+        (too_many, "the plan asked prior.fresh for -1 tasks; ask for a whole number, 0 or more"),
+    ],
+)
+def test_a_plan_that_does_not_make_an_update_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Any], said: str
+) -> None:
+    monkeypatch.setattr("groupwise.training.gather.MAX_ROUNDS", 3)
+    with pytest.raises(ConfigError) as raised:
+        gather(planned_run(tmp_path, ask), 1)
+    assert said.replace(str(MAX_ROUNDS), "3") in str(raised.value)
+
+
+def test_a_request_that_stands_twice_gets_further_attempts(tmp_path: Path) -> None:
+    request: list[AttemptRequest] = []
+
+    def twice(played: Played, prior: Prior) -> list[AttemptRequest]:
+        request.append(AttemptRequest(task=prior.tasks[0], attempts=2))
+        return [] if played.rounds else [request[0], request[0]]
+
+    found = gather(planned_run(tmp_path, twice), 1)
+    assert [trajectory.attempt for trajectory in found.chosen] == [0, 1, 2, 3]
+
+
+def test_a_plan_sees_what_its_rounds_brought(tmp_path: Path) -> None:
+    seen: list[list[int]] = []
+
+    def ask(played: Played, prior: Prior) -> list[AttemptRequest]:
+        seen.append([len(group) for turn in played.rounds for group in (*turn.groups, *turn.guided, *turn.joining)])
+        if len(played.rounds) == 2:
+            return []
+        joins: Any = "unguided" if played.rounds else "own"
+        plain = [] if played.rounds else [AttemptRequest(task=prior.tasks[0], attempts=2)]
+        return [*plain, AttemptRequest(task=prior.tasks[0], attempts=3, guidance_text=HINT, joins=joins)]
+
+    found = gather(planned_run(tmp_path, ask), 1)
+    assert seen == [[], [2, 3], [2, 3, 3]]
+    assert len(found.chosen) == 8
+
+
+def test_the_journal_writes_no_row_that_was_not_asked_for(tmp_path: Path) -> None:
+    run = planned_run(tmp_path, once(guided(guidance_text=HINT)))
+    found = gather(run, 1)
+    credit = [[0.0] * len(each.steps) for each in found.chosen]
+    run.journal.write(Update(number=1, version=1, metrics={}, trajectories=found.chosen, credit=credit))
+    assert found.asked_for == {}
+    assert run.journal.asked_for(1) == {}
