@@ -131,6 +131,9 @@ class Step:
     """Log-probability of each sampled token when it was sampled."""
     entropy: tuple[float, ...] = ()
     """Entropy of the sampling distribution at each sampled token."""
+    versions: tuple[tuple[int, int], ...] = ()
+    """Which version of the weights sampled which of its tokens, as (version, tokens) in order, where several versions
+    sampled the attempt; empty = the attempt's one version, or not known."""
 
     def __post_init__(self) -> None:
         if self.index < 0:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from groupwise.core.errors import EngineFault, EnvironmentFault
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
 from groupwise.core.safe_text import quote_line
 from groupwise.core.secrets import redact
 from groupwise.core.seeds import seed_of
-from groupwise.engines.engine import Engine, Generation, Request
+from groupwise.engines.engine import Engine, Generation, Request, Submitting, VersionSpan
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionRule
 from groupwise.rollout.hosts import Fault, Host
 from groupwise.rollout.prompts import Exchange, Prompter
 from groupwise.rollout.waiting import Waiting
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +58,12 @@ class _Live:
     observation: Observation
     opening: tuple[int, ...]
     bare_opening: tuple[int, ...] = ()
+    prompt: tuple[int, ...] = ()
+    """What the engine is asked with."""
     past: list[Exchange] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    versions: set[int] = field(default_factory=set)
+    versions: list[tuple[VersionSpan, ...]] = field(default_factory=list)
+    """Which weights sampled each step."""
     stop: StopReason | None = None
     success: bool | None = None
     error: str | None = None
@@ -72,7 +79,11 @@ def collect(
     sampling: Sampling,
     waiting: Waiting | None = None,
 ) -> list[Trajectory]:
-    """Play all attempts to their end, in step with one another; finished ones cost nothing.
+    """Play all attempts to their end; finished ones cost nothing.
+
+    They are played in step with one another, unless the engine takes requests as they come (`Submitting`): then each
+    attempt goes on as soon as its own answer is there. A request is the same either way, its seed included, so that
+    the same tokens come of it.
 
     A fault of an environment ends its attempt with an error on its trajectory; the others go on. Attempts at one task
     must see the same first observation. `waiting` is told what environments took.
@@ -82,23 +93,82 @@ def collect(
         first = host.open({number: attempt.task for number, attempt in enumerate(attempts)})
     _check_same_start(attempts, first)
     live = {number: _start(attempt, first[number], prompter) for number, attempt in enumerate(attempts)}
+    game = _Game(live, host, engine, prompter, rule, sampling, waiting)
     active = [number for number, state in live.items() if state.stop is None]
-    while active:
-        prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation) for n in active}
-        host.close(_cut_off(live, prompts, engine.context, sampling.max_tokens))
-        active = [n for n in active if live[n].stop is None]
-        if not active:
-            break
-        requests = [_request(live[n].attempt, len(live[n].steps), prompts[n], prompter, sampling) for n in active]
-        said = dict(zip(active, engine.generate(requests), strict=True))
-        actions = {n: _read(rule, prompter.text(said[n].response_ids), said[n], live[n].observation) for n in active}
-        with waiting.during(len(active)):
-            outcomes = host.act({n: actions[n].text for n in active})
-        for n in active:
-            _record(live[n], prompts[n], said[n], actions[n].text, actions[n].valid, outcomes[n], prompter)
-        host.close([n for n in active if live[n].stop is not None])
-        active = [n for n in active if live[n].stop is None]
+    if isinstance(engine, Submitting):
+        _play_as_answered(game, active, engine)
+    else:
+        _play_in_step(game, active)
     return [_trajectory(live[number]) for number in range(len(attempts))]
+
+
+def _play_in_step(game: _Game, active: list[int]) -> None:
+    """Play attempts to their end: all ask, all are answered, all act."""
+    while requests := game.ask(active):
+        active = game.act(_match(requests, game.engine.generate(list(requests.values()))))
+
+
+def _play_as_answered(game: _Game, active: list[int], engine: Submitting) -> None:
+    """Play attempts to their end: those whose answers are there act and ask again, while the others wait for theirs."""
+    pending: dict[Future[Generation], int] = {}
+    try:
+        while active or pending:
+            requests = game.ask(active)
+            if requests:
+                submitted = _match(requests, engine.submit(list(requests.values())))
+                pending |= {future: number for number, future in submitted.items()}
+            if not pending:  # nothing was asked: all prompts had outgrown the model
+                break
+            answered, _ = wait(pending, return_when=FIRST_COMPLETED)
+            active = game.act({number: f.result() for f, number in pending.items() if f in answered})
+            pending = {future: number for future, number in pending.items() if future not in answered}
+    finally:
+        for future in pending:  # somebody failed: nobody waits for these any more
+            future.cancel()
+
+
+@dataclass(frozen=True)
+class _Game:
+    """Attempts under way, by number, and all that they are played with."""
+
+    live: Mapping[int, _Live]
+    host: Host
+    engine: Engine
+    prompter: Prompter
+    rule: ActionRule
+    sampling: Sampling
+    waiting: Waiting
+
+    def ask(self, active: Sequence[int]) -> dict[int, Request]:
+        """What attempts ask the engine next; those whose prompts have outgrown the model end here."""
+        live, prompter = self.live, self.prompter
+        prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation) for n in active}
+        for n, prompt in prompts.items():
+            live[n].prompt = prompt
+        self.host.close(_cut_off(live, prompts, self.engine.context, self.sampling.max_tokens))
+        return {
+            n: _request(live[n].attempt, len(live[n].steps), prompt, prompter, self.sampling)
+            for n, prompt in prompts.items()
+            if live[n].stop is None
+        }
+
+    def act(self, said: Mapping[int, Generation]) -> list[int]:
+        """Act as the engine's answers say, and write the steps down; which attempts go on."""
+        live, prompter = self.live, self.prompter
+        actions = {n: _read(self.rule, prompter.text(a.response_ids), a, live[n].observation) for n, a in said.items()}
+        with self.waiting.during(len(said)):
+            outcomes = self.host.act({n: action.text for n, action in actions.items()})
+        for n, answer in said.items():
+            _record(live[n], live[n].prompt, answer, actions[n].text, actions[n].valid, outcomes[n], prompter)
+        self.host.close([n for n in said if live[n].stop is not None])
+        return [n for n in said if live[n].stop is None]
+
+
+def _match(requests: Mapping[int, Request], answers: Sequence[Answer]) -> dict[int, Answer]:
+    """The answers, or what stands for them, by attempt."""
+    if len(answers) != len(requests):
+        raise EngineFault(f"the engine was given {len(requests)} requests and returned {len(answers)}; mend the engine")
+    return dict(zip(requests, answers, strict=True))
 
 
 def _cut_off(
@@ -169,7 +239,7 @@ def _record(
             entropy=said.entropy,
         )
     )
-    live.versions.add(said.version)
+    live.versions.append(said.versions)
     if isinstance(outcome, Fault):
         live.stop, live.error = outcome.reason, outcome.message
         return
@@ -184,6 +254,9 @@ def _record(
 def _trajectory(live: _Live) -> Trajectory:
     assert live.stop is not None, "an attempt is recorded once it has ended"
     attempt = live.attempt
+    versions = sorted({span.version for spans in live.versions for span in spans})
+    if len(versions) > 1:
+        live.steps = [replace(step, versions=spans) for step, spans in zip(live.steps, live.versions, strict=True)]
     scores = {"return": sum(step.reward for step in live.steps)}
     if live.success is not None:
         scores["success"] = float(live.success)
@@ -194,7 +267,7 @@ def _trajectory(live: _Live) -> Trajectory:
         steps=tuple(live.steps),
         scores=scores,
         stop=live.stop,
-        versions=tuple(sorted(live.versions)),
+        versions=tuple(versions),
         origin=attempt.origin,
         parent=attempt.parent,
         error=None if live.error is None else redact(live.error),  # it goes into the journal, and from there anywhere
