@@ -11,15 +11,15 @@ import tomli_w
 
 pytest.importorskip("torch")
 
-from groupwise import ConfigError, Part, recipes  # noqa: E402
-from groupwise.core.engine_slot import GIFTS  # noqa: E402
-from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
-from groupwise.groups import Staleness  # noqa: E402
-from groupwise.recipes.run_file import decode_run  # noqa: E402
-from groupwise.training import LocalEngine  # noqa: E402
-from groupwise.training.run import open_run  # noqa: E402
-from groupwise.training.run_config import RunConfig  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise import ConfigError, Part, recipes
+from groupwise.core.engine_slot import GIFTS
+from groupwise.engines.transformers_engine import TransformersEngine
+from groupwise.groups import Staleness
+from groupwise.recipes.run_file import decode_run
+from groupwise.training import LocalEngine
+from groupwise.training.run import open_run
+from groupwise.training.run_config import RunConfig
+from tests.unit.training.runs import small_config
 
 
 class Poor(Part, slot="engine"):
