@@ -14,8 +14,9 @@ from groupwise.cli.screen import file_progress, output, print_json
 from groupwise.cli.trust import start
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import name_of, part_class
+from groupwise.core.rules import RuleResult
 from groupwise.core.text_files import parse_value
-from groupwise.envs.checker import NUM_TASKS, RuleResult, check_environment
+from groupwise.envs.checker import NUM_TASKS, check_environment
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.faults import CHECKS, FaultTally
 
