@@ -10,7 +10,7 @@ from groupwise.core.parts import name_of
 from groupwise.training.run_config import RunConfig
 
 
-def check_engine(config: RunConfig, *, device: str) -> None:
+def check_engine_gives(config: RunConfig, *, device: str) -> None:
     """Refuse an engine that cannot work where the learner computes, or that does not give what the run reads."""
     check_engine_part(config.engine)
     for gift, place, reader, instead in _needs(config):

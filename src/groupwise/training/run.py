@@ -28,7 +28,7 @@ from groupwise.rollout.prompts import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.canary import Canary, allowed_for
 from groupwise.training.checkpoint_state import LATEST
-from groupwise.training.engine_needs import check_engine
+from groupwise.training.engine_needs import check_engine_gives
 from groupwise.training.learner import Learner
 from groupwise.training.panels import check_panels
 from groupwise.training.run_config import RunConfig, is_ours
@@ -84,8 +84,8 @@ def open_run(
 
 
 def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None) -> Run:
-    loss, device = _check_algorithm(config), _device(config.device)
-    check_engine(config, device=device.type)
+    loss, device = _check_algorithm(config), choose_device(config.device)
+    check_engine_gives(config, device=device.type)
     if config.threads:
         torch.set_num_threads(config.threads)
     _check_journal(folder)
@@ -109,8 +109,9 @@ def _open_in(
     """The run with an open host."""
     tasks = _check_tasks(config, host)
     panels = check_panels(config)
-    seed = seed_of(config.seed, "model")
-    model, tokenizer = model_and_tokenizer or config.model.open(words=config.words(), seed=seed)
+    model, tokenizer = model_and_tokenizer or config.model.open(
+        words=config.words(), seed=seed_of(config.seed, "model")
+    )
     model = model.to(device)
     engine = open_engine(config, model, tokenizer)
     learner = Learner(model, loss, config.training.learner, temperature=config.rollout.temperature)
@@ -230,7 +231,8 @@ def _check_rescue(config: RunConfig, tasks: Sequence[Task]) -> None:
             )
 
 
-def _device(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
+    """Where a run computes, by the name that its run file gives."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
