@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple
 
 from groupwise.core.errors import EngineFault, EnvironmentFault
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
@@ -15,11 +14,10 @@ from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine, Generation, Request, Submitting, VersionSpan
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionRule
+from groupwise.rollout.as_answered import play_as_answered
 from groupwise.rollout.hosts import Fault, Host
 from groupwise.rollout.prompts import Exchange, Prompter
 from groupwise.rollout.waiting import Waiting
-
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +80,8 @@ def collect(
     """Play all attempts to their end; finished ones cost nothing.
 
     They are played in step with one another, unless the engine takes requests as they come (`Submitting`): then each
-    attempt goes on as soon as its own answer is there. A request is the same either way, its seed included, so that
-    the same tokens come of it.
+    attempt goes on as soon as its own answer, or its own environment, is there. A request is the same either way, its
+    seed included, so that the same tokens come of it.
 
     A fault of an environment ends its attempt with an error on its trajectory; the others go on. Attempts at one task
     must see the same first observation. `waiting` is told what environments took.
@@ -93,42 +91,35 @@ def collect(
         first = host.open({number: attempt.task for number, attempt in enumerate(attempts)})
     _check_same_start(attempts, first)
     live = {number: _start(attempt, first[number], prompter) for number, attempt in enumerate(attempts)}
-    game = _Game(live, host, engine, prompter, rule, sampling, waiting)
+    game = Game(live, host, engine, prompter, rule, sampling, waiting)
     active = [number for number, state in live.items() if state.stop is None]
     if isinstance(engine, Submitting):
-        _play_as_answered(game, active, engine)
+        play_as_answered(game, active, engine)
     else:
         _play_in_step(game, active)
     return [_trajectory(live[number]) for number in range(len(attempts))]
 
 
-def _play_in_step(game: _Game, active: list[int]) -> None:
+def _play_in_step(game: Game, active: list[int]) -> None:
     """Play attempts to their end: all ask, all are answered, all act."""
     while requests := game.ask(active):
-        active = game.act(_match(requests, game.engine.generate(list(requests.values()))))
+        answers = game.engine.generate(list(requests.values()))
+        if len(answers) != len(requests):
+            raise EngineFault(
+                f"the engine was given {len(requests)} requests and returned {len(answers)}; mend the engine"
+            )
+        active = game.act(dict(zip(requests, answers, strict=True)))
 
 
-def _play_as_answered(game: _Game, active: list[int], engine: Submitting) -> None:
-    """Play attempts to their end: those whose answers are there act and ask again, while the others wait for theirs."""
-    pending: dict[Future[Generation], int] = {}
-    try:
-        while active or pending:
-            requests = game.ask(active)
-            if requests:
-                submitted = _match(requests, engine.submit(list(requests.values())))
-                pending |= {future: number for number, future in submitted.items()}
-            if not pending:  # nothing was asked: all prompts had outgrown the model
-                break
-            answered, _ = wait(pending, return_when=FIRST_COMPLETED)
-            active = game.act({number: f.result() for f, number in pending.items() if f in answered})
-            pending = {future: number for future, number in pending.items() if future not in answered}
-    finally:
-        for future in pending:  # somebody failed: nobody waits for these any more
-            future.cancel()
+class Move(NamedTuple):
+    """What an attempt does: the engine's answer, and the action that was read out of it."""
+
+    answer: Generation
+    action: Action
 
 
 @dataclass(frozen=True)
-class _Game:
+class Game:
     """Attempts under way, by number, and all that they are played with."""
 
     live: Mapping[int, _Live]
@@ -154,21 +145,26 @@ class _Game:
 
     def act(self, said: Mapping[int, Generation]) -> list[int]:
         """Act as the engine's answers say, and write the steps down; which attempts go on."""
-        live, prompter = self.live, self.prompter
-        actions = {n: _read(self.rule, prompter.text(a.response_ids), a, live[n].observation) for n, a in said.items()}
-        with self.waiting.during(len(said)):
-            outcomes = self.host.act({n: action.text for n, action in actions.items()})
-        for n, answer in said.items():
-            _record(live[n], live[n].prompt, answer, actions[n].text, actions[n].valid, outcomes[n], prompter)
-        self.host.close([n for n in said if live[n].stop is not None])
-        return [n for n in said if live[n].stop is None]
+        moves = self.read(said)
+        with self.waiting.during(len(moves)):
+            outcomes = self.host.act({n: move.action.text for n, move in moves.items()})
+        return self.record(moves, outcomes)
 
+    def read(self, said: Mapping[int, Generation]) -> dict[int, Move]:
+        """What attempts do, as the engine's answers say."""
+        rule, text = self.rule, self.prompter.text
+        return {
+            n: Move(answer, _read(rule, text(answer.response_ids), answer, self.live[n].observation))
+            for n, answer in said.items()
+        }
 
-def _match(requests: Mapping[int, Request], answers: Sequence[Answer]) -> dict[int, Answer]:
-    """The answers, or what stands for them, by attempt."""
-    if len(answers) != len(requests):
-        raise EngineFault(f"the engine was given {len(requests)} requests and returned {len(answers)}; mend the engine")
-    return dict(zip(requests, answers, strict=True))
+    def record(self, moves: Mapping[int, Move], outcomes: Mapping[int, Outcome | Fault]) -> list[int]:
+        """Write down what came of moves, and close what has ended; which attempts go on."""
+        live = self.live
+        for n, (answer, action) in moves.items():
+            _record(live[n], live[n].prompt, answer, action.text, action.valid, outcomes[n], self.prompter)
+        self.host.close([n for n in moves if live[n].stop is not None])
+        return [n for n in moves if live[n].stop is None]
 
 
 def _cut_off(

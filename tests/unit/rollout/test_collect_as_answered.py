@@ -26,6 +26,7 @@ from groupwise.rollout.hosts import InProcess, open_host
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 from groupwise.rollout.waiting import Waiting
 from tests.unit.rollout.answering import Answering, Gambling, by_lot
+from tests.unit.rollout.dawdling import Dawdling
 from tests.unit.rollout.test_collect import Breaking
 
 ENV = Identity(num_words=4, length=3)
@@ -123,6 +124,19 @@ def test_attempts_that_outgrow_the_model_are_cut_off(monkeypatch: pytest.MonkeyP
 def test_environments_in_workers_are_played_the_same() -> None:
     with open_host(ENV, workers=2, timeout=30.0) as host:
         assert play_as_answered(by_lot(4), host=host) == play(GAMBLING)
+
+
+def test_an_environment_that_takes_its_time_holds_up_nobody_elses_attempt() -> None:
+    """Attempts 1 and 3 run in the other worker; 2 shares the slow one's."""
+    engine, waiting = Answering(GAMBLING, by_lot(6)), Waiting()
+    with open_host(Dawdling(num_words=4, length=3, slow=TASKS[0].id), workers=2, timeout=30.0) as host:
+        found = play(engine, host=host, waiting=waiting)
+    engine.close()
+    assert found == play(GAMBLING)
+    order = [request.session for request in engine.submitted]
+    steps = {session: [place for place, other in enumerate(order) if other == session] for session in set(order)}
+    assert max(steps["1"] + steps["3"]) < steps["0"][1], "they are over before it has made its first step"
+    assert (waiting.steps, waiting.seconds > 0.9) == (12, True)
 
 
 class Failing:
