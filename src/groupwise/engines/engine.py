@@ -70,12 +70,13 @@ class Generation:
 
     def __post_init__(self) -> None:
         num = len(self.response_ids)
-        if len(self.logp) != num or len(self.entropy) not in (0, num):
+        if len(self.logp) != num or (self.entropy and len(self.entropy) != num):
             raise EngineFault(
                 f"a response of {num} tokens has {len(self.logp)} log-probs and {len(self.entropy)} entropies; the "
                 "engine must give a log-prob for each token, and an entropy for each or none"
             )
-        if self.versions and sum(tokens for _, tokens in self.versions) != num:
+        spans = self.versions
+        if spans and (spans[0][1] if len(spans) == 1 else sum(tokens for _, tokens in spans)) != num:
             raise EngineFault(
                 f"the versions of a response of {num} tokens are {[tuple(span) for span in self.versions]}; the engine "
                 "must give (version, tokens) spans whose tokens add up to the response's"

@@ -56,7 +56,7 @@ def _submit(engine: Submitting, requests: Mapping[int, Request], bell: _Bell) ->
 
 def _act(game: Game, new: Mapping[int, Move], moves: Mapping[int, Move], bell: _Bell) -> Mapping[int, Outcome | Fault]:
     """Make the new moves; what came of some of all that are under way, or nothing where the bell rang first."""
-    texts = {number: move.action.text for number, move in new.items()}
+    texts = {number: action.text for number, (_, action) in new.items()}
     if not moves:
         return {}
     with game.waiting.during(len(new)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from groupwise.core.errors import EngineFault, EnvironmentFault
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
@@ -18,6 +17,9 @@ from groupwise.rollout.as_answered import play_as_answered
 from groupwise.rollout.hosts import Fault, Host
 from groupwise.rollout.prompts import Exchange, Prompter
 from groupwise.rollout.waiting import Waiting
+
+Move = tuple[Generation, Action]
+"""What an attempt does: the engine's answer, and the action that was read out of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,13 +113,6 @@ def _play_in_step(game: Game, active: list[int]) -> None:
         active = game.act(dict(zip(requests, answers, strict=True)))
 
 
-class Move(NamedTuple):
-    """What an attempt does: the engine's answer, and the action that was read out of it."""
-
-    answer: Generation
-    action: Action
-
-
 @dataclass(frozen=True)
 class Game:
     """Attempts under way, by number, and all that they are played with."""
@@ -134,35 +129,35 @@ class Game:
         """What attempts ask the engine next; those whose prompts have outgrown the model end here."""
         live, prompter = self.live, self.prompter
         prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation) for n in active}
-        for n, prompt in prompts.items():
-            live[n].prompt = prompt
         self.host.close(_cut_off(live, prompts, self.engine.context, self.sampling.max_tokens))
-        return {
-            n: _request(live[n].attempt, len(live[n].steps), prompt, prompter, self.sampling)
-            for n, prompt in prompts.items()
-            if live[n].stop is None
-        }
+        requests: dict[int, Request] = {}
+        for n, prompt in prompts.items():
+            state = live[n]
+            if state.stop is None:
+                state.prompt = prompt
+                requests[n] = _request(state.attempt, len(state.steps), prompt, prompter, self.sampling)
+        return requests
 
     def act(self, said: Mapping[int, Generation]) -> list[int]:
         """Act as the engine's answers say, and write the steps down; which attempts go on."""
         moves = self.read(said)
         with self.waiting.during(len(moves)):
-            outcomes = self.host.act({n: move.action.text for n, move in moves.items()})
+            outcomes = self.host.act({n: action.text for n, (_, action) in moves.items()})
         return self.record(moves, outcomes)
 
     def read(self, said: Mapping[int, Generation]) -> dict[int, Move]:
         """What attempts do, as the engine's answers say."""
         rule, text = self.rule, self.prompter.text
         return {
-            n: Move(answer, _read(rule, text(answer.response_ids), answer, self.live[n].observation))
+            n: (answer, _read(rule, text(answer.response_ids), answer, self.live[n].observation))
             for n, answer in said.items()
         }
 
     def record(self, moves: Mapping[int, Move], outcomes: Mapping[int, Outcome | Fault]) -> list[int]:
         """Write down what came of moves, and close what has ended; which attempts go on."""
-        live = self.live
+        live, prompter = self.live, self.prompter
         for n, (answer, action) in moves.items():
-            _record(live[n], live[n].prompt, answer, action.text, action.valid, outcomes[n], self.prompter)
+            _record(live[n], live[n].prompt, answer, action.text, action.valid, outcomes[n], prompter)
         self.host.close([n for n in moves if live[n].stop is not None])
         return [n for n in moves if live[n].stop is None]
 
