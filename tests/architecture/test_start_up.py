@@ -68,6 +68,15 @@ def test_an_audit_needs_no_torch_and_no_pyarrow() -> None:
     assert "Findings" in fresh(without("torch", "pyarrow") + HELP.format(arguments=["audit", example]))
 
 
+def test_the_sections_of_a_run_file_need_no_torch() -> None:
+    code = without("torch", "transformers") + (
+        "from groupwise.core.parts import Slot\n"
+        "from groupwise.training.run_config import RunConfig\n"
+        "print(Slot('engine').fill({'rows': 8}).config())\n"
+    )
+    assert fresh(code).startswith("{'kind': 'local', 'precision': 'float32', 'decoding': 'auto', 'rows': 8,")
+
+
 def test_importing_takes_under_half_a_second() -> None:
     code = "import time\nstart = time.process_time()\nimport groupwise\nprint(time.process_time() - start)"
     assert best_seconds(code) < SLACK * IMPORT_SECONDS

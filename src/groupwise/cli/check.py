@@ -10,25 +10,25 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from groupwise.cli.check_engine import engine
+from groupwise.cli.rule_report import print_rules
 from groupwise.cli.screen import file_progress, output, print_json
 from groupwise.cli.trust import start
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import name_of, part_class
 from groupwise.core.text_files import parse_value
-from groupwise.envs.checker import NUM_TASKS, RuleResult, check_environment
+from groupwise.envs.checker import NUM_TASKS, check_environment
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.faults import CHECKS, FaultTally
 
-VERDICTS = {"kept": ("ok", "green"), "broken": ("broken", "red"), "not tested": ("not tested", "dim")}
-"""How each verdict on a rule is called and coloured."""
-
 app = typer.Typer(no_args_is_help=True, help="Check what you hand in, with explanations.")
+app.command("engine")(engine)
 
 
 @app.callback()
 def check(context: typer.Context) -> None:
     """Check what you hand in, with explanations."""
-    start(context, runs=context.invoked_subcommand == "env")
+    start(context, runs=context.invoked_subcommand in ("env", "engine"))
 
 
 @app.command("rollouts")
@@ -107,7 +107,7 @@ def env(
     if as_json:
         print_json({"env": part.config(), "rules": [asdict(result) for result in results]})
     else:
-        _print_rules(name_of(part), results)
+        print_rules(name_of(part), results)
     if any(result.status == "broken" for result in results):
         raise typer.Exit(1)
 
@@ -121,16 +121,3 @@ def _fields(settings: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"--set {setting}: found no '='; write FIELD=VALUE")
         fields[name.strip()] = parse_value(value.strip())
     return fields
-
-
-def _print_rules(name: str, results: Sequence[RuleResult]) -> None:
-    console = output()
-    broken = sum(result.status == "broken" for result in results)
-    untested = sum(result.status == "not tested" for result in results)
-    counts = f"{len(results)} rules, {broken} broken, {untested} not tested"
-    console.print(f"[bold]{escape(name)}[/]: {counts}", highlight=False)
-    for result in results:
-        word, colour = VERDICTS[result.status]
-        console.print(f" [{colour}]{word:<10}[/] {result.rule}: {escape(result.found)}", highlight=False)
-        if result.status == "broken":
-            console.print(f"{'':<12}[dim]Why it matters: {escape(result.why)}[/]", highlight=False)

@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -123,10 +124,10 @@ class History:
                 id=f"{past.number}/{past.task}/{past.attempt}",
                 task=Task(id=past.task),
                 attempt=past.attempt,
-                steps=tuple(_step(each) for each in rows),
+                steps=_steps(rows),
                 scores=scores,
                 stop=StopReason(stop),
-                versions=(past.version,),
+                versions=tuple(sorted({past.version, *_versions_of(rows)})),
                 origin=Origin(origin),
             )
 
@@ -261,7 +262,25 @@ def _past(row: Sequence[Any]) -> PastAttempt:
     )
 
 
-def _step(row: dict[str, Any]) -> Step:
+def _steps(rows: Sequence[dict[str, Any]]) -> tuple[Step, ...]:
+    """The steps of an attempt; which weights sampled each, where several sampled the attempt."""
+    if len(_versions_of(rows)) < 2:
+        return tuple(_step(row) for row in rows)
+    return tuple(_step(row, _spans(row)) for row in rows)
+
+
+def _versions_of(rows: Sequence[dict[str, Any]]) -> set[int]:
+    return {version for row in rows for version, _ in _spans(row)}
+
+
+def _spans(row: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+    """Which version of the weights sampled which tokens of a step."""
+    if "versions" in row:
+        return tuple((int(version), len(list(tokens))) for version, tokens in groupby(row["versions"]))
+    return ((int(row["version"]), len(row.get("response_ids", ()))),) if "version" in row else ()
+
+
+def _step(row: dict[str, Any], versions: tuple[tuple[int, int], ...] = ()) -> Step:
     return Step(
         index=int(row["index"]),
         reward=float(row.get("reward_alone", row["reward"])),
@@ -279,6 +298,7 @@ def _step(row: dict[str, Any]) -> Step:
         logp_behaviour=tuple(row.get("logp_behaviour", ())),
         entropy=tuple(row.get("entropy", ())),
         forced=int(row.get("forced", 0)),
+        versions=versions,
     )
 
 

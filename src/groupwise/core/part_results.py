@@ -270,6 +270,13 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
         "start": Needed("something with run_id, log and finish", _has("run_id", "log", "finish")),
         "package": _TEXT,
     },
+    "engine": {
+        "open": Needed(
+            "an engine, with gives, version, context, generate, score and load,",
+            _has("gives", "version", "context", "generate", "score", "load"),
+        ),
+        "gives": Needed("a frozenset of names", lambda result, given: isinstance(result, frozenset)),
+    },
     "model": {
         "open": Needed(
             "a pair of a model and a tokenizer", lambda result, given: isinstance(result, tuple) and len(result) == 2

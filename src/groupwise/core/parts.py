@@ -42,6 +42,7 @@ CATALOGUES = {
     "aggregate": "groupwise.losses:AGGREGATES",
     "env": "groupwise.envs:ENVS",
     "model": "groupwise.engines:MODELS",
+    "engine": "groupwise.training:ENGINES",
     "memory": "groupwise.rollout:MEMORIES",
     "action_rule": "groupwise.rollout:ACTION_RULES",
     "reward": "groupwise.rewards:REWARDS",
@@ -56,7 +57,7 @@ CATALOGUES = {
 }
 """Where each slot's catalogue stands: a literal dict of kind -> class. Named, not imported: parts live above core."""
 
-DEFAULT_KINDS = {"template": "prompt_template"}
+DEFAULT_KINDS = {"template": "prompt_template", "engine": "local"}
 """Slots whose tables need no `kind`, and the kind that they then are."""
 
 

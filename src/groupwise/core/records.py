@@ -135,6 +135,9 @@ class Step:
     """Entropy of the sampling distribution at each sampled token."""
     forced: int = 0
     """How many of the first `response_ids` were given to the policy instead of sampled by it; these do not train."""
+    versions: tuple[tuple[int, int], ...] = ()
+    """Which version of the weights sampled which of its tokens, as (version, tokens) in order, where several versions
+    sampled the attempt; empty = the attempt's one version, or not known."""
 
     @property
     def valid(self) -> bool | None:

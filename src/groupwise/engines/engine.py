@@ -1,14 +1,18 @@
 """The engine protocol: token ids in, token ids out, with what the sampler knew when it sampled.
 
 An engine generates, scores and loads. It never sees text: prompts are ids, responses are ids, and the log-probs and
-entropies are those of the distribution that was sampled from, at its temperature.
+entropies are those of the distribution that was sampled from, at its temperature. One that can answer requests as they
+come, in any order, also has `submit`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+from groupwise.core.errors import EngineFault
 
 if TYPE_CHECKING:
     import torch
@@ -36,9 +40,22 @@ class Request:
     """Requests of one attempt share a name, so that what was computed for an earlier prompt can be used again."""
 
 
+class VersionSpan(NamedTuple):
+    """Consecutive tokens of a response that one version of the weights sampled."""
+
+    version: int
+    """The version."""
+    tokens: int
+    """How many tokens."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
-    """One sampled response."""
+    """One sampled response.
+
+    Worked example: five tokens, of which weights of version 2 sampled the first three before version 3 arrived:
+    `versions` is `(VersionSpan(2, 3), VersionSpan(3, 2))`.
+    """
 
     response_ids: tuple[int, ...]
     """The sampled tokens."""
@@ -48,15 +65,31 @@ class Generation:
     """Entropy of that distribution, in nats; empty from an engine that does not give it."""
     stopped: bool
     """Whether a stop token ended it; False = cut off at `max_tokens`."""
-    version: int
-    """Version of the weights that sampled it."""
+    versions: tuple[VersionSpan, ...]
+    """Which version of the weights sampled which tokens, in order; empty from an engine that does not say."""
+
+    def __post_init__(self) -> None:
+        num = len(self.response_ids)
+        if len(self.logp) != num or (self.entropy and len(self.entropy) != num):
+            raise EngineFault(
+                f"a response of {num} tokens has {len(self.logp)} log-probs and {len(self.entropy)} entropies; the "
+                "engine must give a log-prob for each token, and an entropy for each or none"
+            )
+        spans = self.versions
+        if spans and (spans[0][1] if len(spans) == 1 else sum(tokens for _, tokens in spans)) != num:
+            raise EngineFault(
+                f"the versions of a response of {num} tokens are {[tuple(span) for span in self.versions]}; the engine "
+                "must give (version, tokens) spans whose tokens add up to the response's"
+            )
 
 
 class Engine(Protocol):
     """Generates, scores and loads weights."""
 
-    gives_entropy: ClassVar[bool]
-    """Whether a generation says the entropy at each token; an engine without it leaves `Generation.entropy` empty."""
+    @property
+    def gives(self) -> frozenset[str]:
+        """What it gives beside tokens and their log-probs, of `groupwise.core.engine_slot.GIFTS`: without `entropy`
+        and `versions` it leaves these empty, without `scores` it need not be able to `score`."""
 
     @property
     def version(self) -> int:
@@ -76,3 +109,17 @@ class Engine(Protocol):
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
         """Take over weights by name, in place."""
+
+
+@runtime_checkable
+class Submitting(Protocol):
+    """What an engine also has that answers requests as they come: the episode loop then waits for nobody.
+
+    A response follows from its request alone, its seed included, so that the order of the answers changes no token.
+    """
+
+    def submit(self, requests: Sequence[Request]) -> Sequence[Future[Generation]]:
+        """Take requests and return at once, with a future for each, in their order; each is answered when it is.
+
+        Further requests may come before earlier ones are answered. A future that is cancelled need not be answered.
+        """

@@ -49,7 +49,7 @@ def open_engine(
     if precision == "bfloat16":
         cast_weights(model, torch.bfloat16)
     device = torch.device(next(model.parameters()).device)
-    check_decoding(decoding, device)
+    check_decoding(decoding, device.type)
     if decoding == "eager" or device.type != "cuda":
         return TransformersEngine(model, batch_tokens=batch_tokens)
     bytes_allowed = memory * torch.cuda.get_device_properties(device).total_memory
@@ -84,11 +84,11 @@ def _tried(model: PreTrainedModel, slots: Callable[..., SlotEngine], device: tor
     return engine
 
 
-def check_decoding(decoding: Decoding, device: torch.device) -> None:
+def check_decoding(decoding: Decoding, device: str) -> None:
     """Refuse graphs where there is no GPU."""
-    if decoding == "graphs" and device.type != "cuda":
+    if decoding == "graphs" and device != "cuda":
         raise ConfigError(
-            f"engine.decoding: 'graphs' needs a CUDA device, but the model is on {device.type}; leave it at 'auto', or "
+            f"engine.decoding: 'graphs' needs a CUDA device, but the model is on {device}; leave it at 'auto', or "
             "set device = 'cuda'"
         )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from groupwise.engines.engine import Generation, Request
+from groupwise.core.engine_slot import GIFTS
+from groupwise.engines.engine import Generation, Request, VersionSpan
 
 if TYPE_CHECKING:
     import torch
@@ -17,8 +18,8 @@ class ScriptedEngine:
     A script is certain of itself: every log-prob and entropy is 0.
     """
 
-    gives_entropy: ClassVar[bool] = True
-    """It does, such as it is."""
+    gives: ClassVar[frozenset[str]] = frozenset(GIFTS)
+    """All that there is, such as it is."""
 
     def __init__(self, answer: Callable[[Request], Sequence[int]], *, version: int = 0) -> None:
         self._answer = answer
@@ -55,6 +56,5 @@ class ScriptedEngine:
                 break
         nothing = (0.0,) * len(ids)
         stopped = bool(ids) and ids[-1] in request.stop_ids
-        return Generation(
-            response_ids=tuple(ids), logp=nothing, entropy=nothing, stopped=stopped, version=self._version
-        )
+        spans = (VersionSpan(self._version, len(ids)),)
+        return Generation(response_ids=tuple(ids), logp=nothing, entropy=nothing, stopped=stopped, versions=spans)

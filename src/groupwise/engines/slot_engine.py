@@ -18,9 +18,10 @@ import numpy as np
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from groupwise.core.engine_slot import GIFTS
 from groupwise.core.errors import EngineFault
 from groupwise.engines.draws import uniforms
-from groupwise.engines.engine import Generation, Request
+from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.slot_cache import HeadShape, SlotCache
 from groupwise.engines.slot_prefill import LIGHT, MOST_LIGHT, Prefill
 from groupwise.engines.slot_rows import SlotRows
@@ -55,8 +56,8 @@ class Room:
 class SlotEngine:
     """Samples from and scores with a Hugging Face causal language model, with a static cache."""
 
-    gives_entropy: ClassVar[bool] = True
-    """It does."""
+    gives: ClassVar[frozenset[str]] = frozenset(GIFTS)
+    """All that there is."""
 
     def __init__(
         self,
@@ -236,9 +237,8 @@ class SlotEngine:
             prompt = self._table.running[slot].request.prompt_ids
             row = self._table.leave(slot, (*prompt, *ids[:-1]))
             stopped = ids[-1] in row.request.stop_ids
-            answer = Generation(
-                response_ids=ids, logp=logp, entropy=entropy, stopped=stopped, version=self._plain.version
-            )
+            spans = (VersionSpan(self._plain.version, len(ids)),)
+            answer = Generation(response_ids=ids, logp=logp, entropy=entropy, stopped=stopped, versions=spans)
             found.append((row, answer))
         return found
 

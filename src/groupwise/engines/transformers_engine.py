@@ -15,9 +15,10 @@ import numpy.typing as npt
 import torch
 from transformers import Cache, PreTrainedModel
 
+from groupwise.core.engine_slot import GIFTS
 from groupwise.core.errors import EngineFault
 from groupwise.engines.draws import uniforms
-from groupwise.engines.engine import Generation, Request
+from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.kv_cache import share_prompts
 from groupwise.engines.kv_sessions import KvSessions
 from groupwise.engines.sampling import draw
@@ -50,8 +51,8 @@ class _Row:
 class TransformersEngine:
     """Samples from and scores with a Hugging Face causal language model."""
 
-    gives_entropy: ClassVar[bool] = True
-    """It does."""
+    gives: ClassVar[frozenset[str]] = frozenset(GIFTS)
+    """All that there is."""
 
     def __init__(
         self, model: PreTrainedModel, *, version: int = 0, batch_tokens: int = 32768, session_tokens: int = 262144
@@ -102,7 +103,7 @@ class TransformersEngine:
                     logp=tuple(row.logp),
                     entropy=tuple(row.entropy),
                     stopped=row.has_stopped,
-                    version=self._version,
+                    versions=(VersionSpan(self._version, len(row.ids)),),
                 )
         return [answers[number] for number in range(len(requests))]
 

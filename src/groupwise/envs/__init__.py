@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from groupwise.core.parts import Part
+from groupwise.core.rules import RuleResult
 from groupwise.envs.alfworld import Alfworld
 from groupwise.envs.babyai import Babyai
 from groupwise.envs.bfcl import Bfcl
 from groupwise.envs.boxes import Boxes
-from groupwise.envs.checker import RuleResult, check_environment
+from groupwise.envs.checker import check_environment
 from groupwise.envs.countdown import Countdown
 from groupwise.envs.environment import (
     AttemptEnded,

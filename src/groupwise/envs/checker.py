@@ -7,20 +7,18 @@ for result in check_environment(MyEnvironment()):
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from functools import cache
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.records import Task
-from groupwise.core.safe_text import quote_error
+from groupwise.core.rules import BrokenRuleError, RuleResult, describe_result, try_rule
 from groupwise.envs import checker_key_rules as key_rules
 from groupwise.envs import checker_rules as rules
 from groupwise.envs.asking import ask_panel
-from groupwise.envs.checker_play import BrokenRuleError, NotTestedError, Subject
+from groupwise.envs.checker_play import Subject
 from groupwise.envs.draws import Draws
 from groupwise.envs.environment import EnvironmentPart
 
-Status = Literal["kept", "broken", "not tested"]
 Rule = Callable[[Subject], str]
 """A named promise of an environment; see `checker_rules` and `checker_key_rules`."""
 NUM_TASKS = 12
@@ -54,20 +52,6 @@ RULES: tuple[Rule, ...] = (
 """All rules, in the order they are checked. If the first one is broken, the rest are not checked."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RuleResult:
-    """What became of one rule."""
-
-    rule: str
-    """The rule's name."""
-    status: Status
-    """Not tested = the rule could not be tried, or there was nothing to try it on; `found` says why."""
-    why: str
-    """Why the rule matters."""
-    found: str
-    """What was seen."""
-
-
 def check_environment(
     part: EnvironmentPart, *, tasks: Sequence[Task] | int = NUM_TASKS, seed: int = 0
 ) -> list[RuleResult]:
@@ -79,26 +63,12 @@ def check_environment(
         seed: For the choice of tasks and of actions.
     """
     results: list[RuleResult] = []
-    subject: Subject | None = None
+    subject = cache(lambda: Subject(part=part, tasks=_choose_tasks(part, tasks, seed), seed=seed))
     for rule in RULES:
         if results and results[0].status == "broken":
-            results.append(_result(rule, "not tested", "the environment could not be played"))
-            continue
-        try:
-            subject = subject or Subject(part=part, tasks=_choose_tasks(part, tasks, seed), seed=seed)
-            results.append(_result(rule, "kept", rule(subject)))
-        except ConfigError as error:
-            if not results:  # a package, data or fields that are not there: there is no environment to check
-                raise
-            results.append(_result(rule, "broken", f"it raised {quote_error(error)}"))
-        except BrokenRuleError as broken:
-            results.append(_result(rule, "broken", str(broken)))
-        except NotTestedError as reason:
-            results.append(_result(rule, "not tested", str(reason)))
-        except KeyboardInterrupt:  # the user's
-            raise
-        except BaseException as error:  # an environment may raise anything, an exit too, and the report must say what
-            results.append(_result(rule, "broken", f"it raised {quote_error(error)}"))
+            results.append(describe_result(rule, "not tested", "the environment could not be played"))
+        else:  # at first a ConfigError says that a package, data or fields are not there: there is nothing to check
+            results.append(try_rule(rule, subject, passing=() if results else ConfigError))
     return results
 
 
@@ -109,7 +79,3 @@ def _choose_tasks(part: EnvironmentPart, tasks: Sequence[Task] | int, seed: int)
     if not panel:
         raise BrokenRuleError("the train panel is empty")
     return tuple(Draws("checker", seed).sample(panel, min(tasks, len(panel))))
-
-
-def _result(rule: Rule, status: Status, found: str) -> RuleResult:
-    return RuleResult(rule=rule.__name__, status=status, why=" ".join((rule.__doc__ or "").split()), found=found)

@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Hashable
 
 from groupwise.core.errors import EnvironmentFault
+from groupwise.core.rules import BrokenRuleError, NotTestedError
 from groupwise.core.safe_text import quote_error
-from groupwise.envs.checker_play import NONSENSE, BrokenRuleError, NotTestedError, Subject, observations, shown
+from groupwise.envs.checker_play import NONSENSE, Subject, observations, shown
 from groupwise.envs.plain_records import plain_key
 
 FEWEST_REVISITS = 5

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.records import Task
+from groupwise.core.rules import BrokenRuleError, NotTestedError
 from groupwise.envs.draws import Draws
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Observation, Outcome
 from groupwise.envs.plain_records import plain_key
@@ -23,14 +24,6 @@ NONSENSE = ("qwxyz frobnicate", "", "   ", "go to", "ß🙂\n\t", "a" * 10_000)
 Record = TypeVar("Record", Observation, Outcome)
 Shown = tuple[object, ...]
 """What a step showed, in a form that compares by value (a NaN equals itself); state keys have rules of their own."""
-
-
-class BrokenRuleError(Exception):
-    """A rule is broken; the message says what was found."""
-
-
-class NotTestedError(Exception):
-    """The rule could not be tried, or there is nothing to try it on; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)

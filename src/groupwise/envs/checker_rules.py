@@ -15,12 +15,11 @@ import numpy as np
 
 from groupwise.core.errors import EnvironmentFault, GroupwiseError
 from groupwise.core.records import Task
+from groupwise.core.rules import BrokenRuleError, NotTestedError
 from groupwise.envs.asking import ask_instruction, ask_panel, ask_vocabulary
 from groupwise.envs.checker_play import (
     NONSENSE,
     Attempt,
-    BrokenRuleError,
-    NotTestedError,
     Shown,
     Subject,
     first_difference,

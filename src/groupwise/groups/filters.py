@@ -7,7 +7,7 @@ the loss with its tokens, every denominator that counts them (`Totals`), and the
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -63,6 +63,9 @@ class Staleness(Part, slot="filter"):
     an attempt is as old as its oldest token, and all its steps go together. Old attempts are still compared with fresh
     ones: how well they did is known, only their tokens are off-policy.
     """
+
+    needs_versions: ClassVar[bool] = True
+    """It reads which version of the weights sampled an attempt, which not every engine says."""
 
     most: Annotated[int, Field(ge=0)] = 1
     """How many versions behind the learner an attempt may be; 0 = only what the current weights sampled."""

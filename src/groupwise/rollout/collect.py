@@ -10,12 +10,16 @@ from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
 from groupwise.core.safe_text import quote_line
 from groupwise.core.secrets import redact
 from groupwise.core.seeds import seed_of
-from groupwise.engines.engine import Engine, Generation, Request
+from groupwise.engines.engine import Engine, Generation, Request, Submitting, VersionSpan
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionRule
+from groupwise.rollout.as_answered import play_as_answered
 from groupwise.rollout.hosts import Fault, Host
 from groupwise.rollout.prompts import Exchange, Prompter
 from groupwise.rollout.waiting import Waiting
+
+Move = tuple[Generation, Action]
+"""What an attempt does: the engine's answer, and the action that was read out of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +68,12 @@ class _Live:
     observation: Observation
     opening: tuple[int, ...]
     unguided_opening: tuple[int, ...] = ()
+    prompt: tuple[int, ...] = ()
+    """What the engine is asked with."""
     past: list[Exchange] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    versions: set[int] = field(default_factory=set)
+    versions: list[tuple[VersionSpan, ...]] = field(default_factory=list)
+    """Which weights sampled each step."""
     stop: StopReason | None = None
     success: bool | None = None
     error: str | None = None
@@ -82,7 +89,11 @@ def collect(
     sampling: Sampling,
     waiting: Waiting | None = None,
 ) -> list[Trajectory]:
-    """Play all attempts to their end, in step with one another; finished ones cost nothing.
+    """Play all attempts to their end; finished ones cost nothing.
+
+    They are played in step with one another, unless the engine takes requests as they come (`Submitting`): then each
+    attempt goes on as soon as its own answer, or its own environment, is there. A request is the same either way, its
+    seed included, so that the same tokens come of it.
 
     A fault of an environment ends its attempt with an error on its trajectory; the others go on. Attempts at one task
     must see the same first observation. `waiting` is told what environments took.
@@ -92,23 +103,74 @@ def collect(
         first = host.open({number: attempt.task for number, attempt in enumerate(attempts)})
     _check_same_start(attempts, first)
     live = {number: _start(attempt, first[number], prompter) for number, attempt in enumerate(attempts)}
+    game = Game(live, host, engine, prompter, rule, sampling, waiting)
     active = [number for number, state in live.items() if state.stop is None]
-    while active:
-        prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation) for n in active}
-        host.close(_cut_off(live, prompts, engine.context, sampling.max_tokens))
-        active = [n for n in active if live[n].stop is None]
-        if not active:
-            break
-        requests = [_request(live[n].attempt, len(live[n].steps), prompts[n], prompter, sampling) for n in active]
-        said = {n: _begin(live[n], answer) for n, answer in zip(active, engine.generate(requests), strict=True)}
-        actions = {n: _read(rule, prompter.text(said[n].response_ids), said[n], live[n].observation) for n in active}
-        with waiting.during(len(active)):
-            outcomes = host.act({n: actions[n].text for n in active})
-        for n in active:
-            _record(live[n], prompts[n], said[n], actions[n].text, actions[n].well_formed, outcomes[n], prompter)
-        host.close([n for n in active if live[n].stop is not None])
-        active = [n for n in active if live[n].stop is None]
+    if isinstance(engine, Submitting):
+        play_as_answered(game, active, engine)
+    else:
+        _play_in_step(game, active)
     return [_trajectory(live[number]) for number in range(len(attempts))]
+
+
+def _play_in_step(game: Game, active: list[int]) -> None:
+    """Play attempts to their end: all ask, all are answered, all act."""
+    while requests := game.ask(active):
+        answers = game.engine.generate(list(requests.values()))
+        if len(answers) != len(requests):
+            raise EngineFault(
+                f"the engine was given {len(requests)} requests and returned {len(answers)}; mend the engine"
+            )
+        active = game.act(dict(zip(requests, answers, strict=True)))
+
+
+@dataclass(frozen=True)
+class Game:
+    """Attempts under way, by number, and all that they are played with."""
+
+    live: Mapping[int, _Live]
+    host: Host
+    engine: Engine
+    prompter: Prompter
+    rule: ActionRule
+    sampling: Sampling
+    waiting: Waiting
+
+    def ask(self, active: Sequence[int]) -> dict[int, Request]:
+        """What attempts ask the engine next; those whose prompts have outgrown the model end here."""
+        live, prompter = self.live, self.prompter
+        prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation) for n in active}
+        self.host.close(_cut_off(live, prompts, self.engine.context, self.sampling.max_tokens))
+        requests: dict[int, Request] = {}
+        for n, prompt in prompts.items():
+            state = live[n]
+            if state.stop is None:
+                state.prompt = prompt
+                requests[n] = _request(state.attempt, len(state.steps), prompt, prompter, self.sampling)
+        return requests
+
+    def act(self, said: Mapping[int, Generation]) -> list[int]:
+        """Act as the engine's answers say, and write the steps down; which attempts go on."""
+        moves = self.read(said)
+        with self.waiting.during(len(moves)):
+            outcomes = self.host.act({n: action.text for n, (_, action) in moves.items()})
+        return self.record(moves, outcomes)
+
+    def read(self, said: Mapping[int, Generation]) -> dict[int, Move]:
+        """What attempts do, as the engine's answers say."""
+        moves: dict[int, Move] = {}
+        for n, sampled in said.items():
+            answer = _begin(self.live[n], sampled)
+            text = self.prompter.text(answer.response_ids)
+            moves[n] = answer, _read(self.rule, text, answer, self.live[n].observation)
+        return moves
+
+    def record(self, moves: Mapping[int, Move], outcomes: Mapping[int, Outcome | Fault]) -> list[int]:
+        """Write down what came of moves, and close what has ended; which attempts go on."""
+        live, prompter = self.live, self.prompter
+        for n, (answer, action) in moves.items():
+            _record(live[n], live[n].prompt, answer, action.text, action.well_formed, outcomes[n], prompter)
+        self.host.close([n for n in moves if live[n].stop is not None])
+        return [n for n in moves if live[n].stop is None]
 
 
 def _cut_off(
@@ -153,11 +215,15 @@ def _begin(live: _Live, answer: Generation) -> Generation:
     if not forced:
         return answer
     zeros = (0.0,) * len(forced)
+    spans = answer.versions
+    if spans:
+        spans = (VersionSpan(spans[0].version, spans[0].tokens + len(forced)), *spans[1:])
     return replace(
         answer,
         response_ids=forced + answer.response_ids,
         logp=zeros + answer.logp,
         entropy=zeros + answer.entropy if answer.entropy else (),
+        versions=spans,
     )
 
 
@@ -196,7 +262,7 @@ def _record(
             entropy=said.entropy,
         )
     )
-    live.versions.add(said.version)
+    live.versions.append(said.versions)
     if isinstance(outcome, Fault):
         live.stop, live.error = outcome.reason, outcome.message
         return
@@ -211,6 +277,9 @@ def _record(
 def _trajectory(live: _Live) -> Trajectory:
     assert live.stop is not None, "an attempt is recorded once it has ended"
     attempt = live.attempt
+    versions = sorted({span.version for spans in live.versions for span in spans})
+    if len(versions) > 1:
+        live.steps = [replace(step, versions=spans) for step, spans in zip(live.steps, live.versions, strict=True)]
     scores = {"return": sum(step.reward for step in live.steps)}
     if live.success is not None:
         scores["success"] = float(live.success)
@@ -221,7 +290,7 @@ def _trajectory(live: _Live) -> Trajectory:
         steps=tuple(live.steps),
         scores=scores,
         stop=live.stop,
-        versions=tuple(sorted(live.versions)),
+        versions=tuple(versions),
         origin=attempt.origin,
         parent=attempt.parent,
         error=None if live.error is None else redact(live.error),  # it goes into the journal, and from there anywhere

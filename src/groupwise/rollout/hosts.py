@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar, TypeVarTuple
+from socket import socket
+from typing import Protocol, Self, TypeVar, TypeVarTuple, runtime_checkable
 
 from groupwise.core.records import StopReason, Task
 from groupwise.core.safe_text import MAX_SEARCHED_CHARACTERS, quote_error, quote_line
@@ -69,6 +70,20 @@ class Host(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *raised: object) -> None: ...
+
+
+@runtime_checkable
+class Beginning(Protocol):
+    """What a host also has whose environments act on their own: actions are begun, and finish one by one."""
+
+    def begin(self, actions: Mapping[int, str]) -> None:
+        """Act in some environments, and do not wait for what comes of it; others may be acting already."""
+
+    def finish(self, ear: socket) -> dict[int, Outcome | Fault]:
+        """Wait until some of the actions that were begun are done; what came of all that are.
+
+        Nothing, where something can be read from `ear` before that.
+        """
 
 
 def open_host(env: EnvironmentPart, *, workers: int, timeout: float, rehearsed: Sequence[str] = ()) -> Host:

@@ -12,7 +12,8 @@ from time import perf_counter
 class Waiting:
     """Steps of environments, and the seconds in which the loop waited for them to open and to act.
 
-    With workers these are seconds of the loop, not of the environments: all workers act at the same time.
+    With workers these are seconds of the loop, not of the environments: all workers act at the same time. Where
+    attempts do not go in step, they are those in which the loop waited while some environment acted.
 
     Worked example: two environments were opened in 0.5 seconds and took 6 steps in 1.0: steps 6, seconds 1.5.
     """

@@ -87,18 +87,18 @@ class Worker(Generic[Seat]):
 
     def ask(self, calls: Sequence[tuple[Seat, int, Written]]) -> bool:
         """Send calls (who waits for the answer, the environment's key, the call); False if the worker is gone."""
-        first = secrets.randbits(NUMBER_BITS)
+        is_idle, first = not self.waiting, secrets.randbits(NUMBER_BITS)
         numbered = [(first + place, key, call) for place, (_, key, call) in enumerate(calls)]
         self.waiting += [seat for seat, _, call in calls if call.what != "close"]
         self._numbers += [number for number, _, call in numbered if call.what != "close"]
         self._unsent += numbered
-        return not self.is_ready or self._send()
+        return not self.is_ready or self._send(grants_time=is_idle)
 
     def begin(self, ready: Ready) -> None:
         """It is ready: send what has been waiting for that."""
         self.pid = ready.pid
         if self._unsent:
-            self._send()
+            self._send(grants_time=True)
 
     def hear(self) -> list[Answer]:
         """The answers that have come, in order; EOFError or OSError if the worker is gone.
@@ -157,9 +157,11 @@ class Worker(Generic[Seat]):
         self._popen.wait()
         self.connection.close()
 
-    def _send(self) -> bool:
+    def _send(self, *, grants_time: bool) -> bool:
+        """Send what was not; the time for the next answer begins anew, unless one is being waited for already."""
         calls, self._unsent = self._unsent, []
-        self._deadline = monotonic() + self._timeout
+        if grants_time:
+            self._deadline = monotonic() + self._timeout
         try:
             self.connection.sendall(write_calls(calls))
         except OSError:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing.connection import wait
+from socket import socket
 from time import monotonic
 from typing import Any, Self, cast
 
@@ -55,6 +56,11 @@ class _Seat:
     num_shown: int = 0
     num_done: int = 0
     fault: Fault | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its last call was; repeating calls in a new worker does not change that."""
+        return self.fault is not None or self.num_shown == len(self.calls)
 
     def take(self, answer: Answer) -> None:
         """Take the answer to the next call: news, or a replay that must end where the environment was."""
@@ -115,6 +121,7 @@ class Workers:
         self._timeout, self._start_timeout = timeout, start_timeout
         self._workers: list[Worker[_Seat]] = []
         self._seats: dict[int, _Seat] = {}
+        self._begun: dict[int, None] = {}
         self._keys = count()
         # Called once: at shutdown, when the host is thrown away, or when the interpreter ends.
         self._end = weakref.finalize(self, _end_all, self._workers, os.getpid())
@@ -155,6 +162,21 @@ class Workers:
             chosen[number].calls.append(write_act(text))
         return cast(dict[int, Outcome | Fault], self._call(actions))
 
+    def begin(self, actions: Mapping[int, str]) -> None:
+        """Act in some environments, and do not wait for what comes of it; others may be acting already."""
+        for number, text in actions.items():
+            self._seats[number].calls.append(write_act(text))
+        self._send(actions)
+        self._begun |= dict.fromkeys(actions)
+
+    def finish(self, ear: socket) -> dict[int, Outcome | Fault]:
+        """Wait until some of the actions that were begun are done; nothing where `ear` hears something before that."""
+        self._settle(lambda worker: bool(worker.waiting), ear=ear)
+        done = [number for number in self._begun if self._seats[number].is_answered]
+        for number in done:
+            del self._begun[number]
+        return cast(dict[int, Outcome | Fault], self._answers(done))
+
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
         """Ask the experts of some environments, in all workers at once, what they would do next."""
         for seat in [self._seats[number] for number in numbers]:
@@ -164,6 +186,8 @@ class Workers:
     def close(self, numbers: Sequence[int]) -> None:
         """Drop environments whose attempts have ended."""
         gone = [seat for number in numbers if (seat := self._seats.pop(number, None)) is not None]
+        for number in numbers:
+            self._begun.pop(number, None)
         for place, seats in _by_place(gone).items():
             self._workers[place].ask([(seat, seat.key, CLOSE) for seat in seats])
 
@@ -180,22 +204,37 @@ class Workers:
 
     def _call(self, numbers: Iterable[int]) -> dict[int, Answer]:
         """Send the last call of each environment, wait for all answers and return them."""
-        seats = {number: self._seats[number] for number in numbers}
-        for place, due in _by_place(seat for seat in seats.values() if seat.fault is None).items():
+        self._send(numbers)
+        self._settle(lambda worker: bool(worker.waiting))
+        return self._answers(numbers)
+
+    def _send(self, numbers: Iterable[int]) -> None:
+        """Send the last call of each environment."""
+        seats = [self._seats[number] for number in numbers]
+        for place, due in _by_place(seat for seat in seats if seat.fault is None).items():
             worker = self._workers[place]
             if not (worker.is_alive and worker.ask([(seat, seat.key, seat.calls[-1]) for seat in due])):
                 self._replace(place)
-        self._settle(lambda worker: bool(worker.waiting))
+
+    def _answers(self, numbers: Iterable[int]) -> dict[int, Answer]:
+        """What environments answered last; those at fault are dropped."""
+        seats = {number: self._seats[number] for number in numbers}
         for number, seat in seats.items():
             if seat.fault is not None:
                 del self._seats[number]
         return {number: seat.fault or seat.shown for number, seat in seats.items()}
 
-    def _settle(self, is_awaited: Callable[[Worker[_Seat]], bool]) -> None:
-        """Listen to all awaited workers together, until none is; replace those that hang or die."""
+    def _settle(self, is_awaited: Callable[[Worker[_Seat]], bool], *, ear: socket | None = None) -> None:
+        """Listen to all awaited workers together, until none is; replace those that hang or die.
+
+        With an ear, only until some action that was begun is done, or the ear hears something.
+        """
+        extra = [] if ear is None else [ear]
         while awaited := [(place, worker) for place, worker in enumerate(self._workers) if is_awaited(worker)]:
+            if ear is not None and any(self._seats[number].is_answered for number in self._begun):
+                return
             patience = min(worker.seconds_left for _, worker in awaited)
-            heard = wait([worker.connection for _, worker in awaited], patience)
+            heard = wait([*extra, *(worker.connection for _, worker in awaited)], patience)
             for place, worker in awaited:
                 is_heard = worker.connection in heard
                 if is_heard and self._hear(place, worker):
@@ -203,6 +242,8 @@ class Workers:
                 # Looked at once more: an answer may have come while the others were heard.
                 if worker.seconds_left == 0 and (is_heard or not wait([worker.connection], 0)):
                     self._lose(place, StopReason.TIMEOUT, self._lateness(worker))
+            if ear in heard:
+                return
 
     def _hear(self, place: int, worker: Worker[_Seat]) -> bool:
         """Take what a worker says: that it is ready, answers, or nothing any more; whether anything came of it."""

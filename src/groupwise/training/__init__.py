@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from groupwise.core.parts import Part
+from groupwise.training.engine_config import LocalEngine
 from groupwise.training.schedules import Constant, Cosine, Linear
+
+ENGINES: dict[str, type[Part]] = {"local": LocalEngine}
 
 SCHEDULES: dict[str, type[Part]] = {
     "constant": Constant,
@@ -11,4 +14,4 @@ SCHEDULES: dict[str, type[Part]] = {
     "cosine": Cosine,
 }
 
-__all__ = ["SCHEDULES", "Constant", "Cosine", "Linear"]
+__all__ = ["ENGINES", "SCHEDULES", "Constant", "Cosine", "Linear", "LocalEngine"]

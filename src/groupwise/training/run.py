@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 
 from groupwise.core.errors import ConfigError, FileError, nearest
 from groupwise.core.journal import Journal
@@ -19,8 +19,7 @@ from groupwise.core.records import Task
 from groupwise.core.run_lock import RunLock
 from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine
-from groupwise.engines.open_engine import check_decoding, open_engine
-from groupwise.engines.transformers_engine import TransformersEngine
+from groupwise.engines.model_source import ModelSource
 from groupwise.envs.asking import ask_instruction, ask_max_steps, ask_panel
 from groupwise.losses.columns import COLUMN_OF
 from groupwise.rollout.hosts import Fault, Host, NoExpert, open_host
@@ -29,6 +28,7 @@ from groupwise.rollout.prompts import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.canary import Canary, allowed_for
 from groupwise.training.checkpoint_state import LATEST
+from groupwise.training.engine_needs import check_engine_gives
 from groupwise.training.learner import Learner
 from groupwise.training.panels import check_panels
 from groupwise.training.run_config import RunConfig, is_ours
@@ -84,8 +84,8 @@ def open_run(
 
 
 def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None) -> Run:
-    loss, device = _check_algorithm(config), _device(config.device)
-    check_decoding(config.engine.decoding, device)
+    loss, device = _check_algorithm(config), choose_device(config.device)
+    check_engine_gives(config, device=device.type)
     if config.threads:
         torch.set_num_threads(config.threads)
     _check_journal(folder)
@@ -109,11 +109,11 @@ def _open_in(
     """The run with an open host."""
     tasks = _check_tasks(config, host)
     panels = check_panels(config)
-    seed = seed_of(config.seed, "model")
-    model, tokenizer = model_and_tokenizer or config.model.open(words=config.words(), seed=seed)
+    model, tokenizer = model_and_tokenizer or config.model.open(
+        words=config.words(), seed=seed_of(config.seed, "model")
+    )
     model = model.to(device)
-    # The engine holds weights of its own, so that a hand-over is a real one and the canary can sing.
-    engine = open_engine(copy.deepcopy(model), **config.engine.config())
+    engine = open_engine(config, model, tokenizer)
     learner = Learner(model, loss, config.training.learner, temperature=config.rollout.temperature)
     prompter = Prompter(
         tokenizer,
@@ -154,6 +154,18 @@ def _check_algorithm(config: RunConfig) -> Loss:
     for part in config.algorithm.parts():
         part.check_attempts(config.rollout.plan.attempts)
     return loss
+
+
+def open_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Any) -> Engine:
+    """The engine that the run file names, for a loaded model; refused where it gives less than its part promised."""
+    source = ModelSource(model=model, tokenizer=tokenizer, path=getattr(config.model, "path", None))
+    engine: Engine = config.engine.open(source)
+    for gift in sorted(config.engine.gives - engine.gives):
+        raise ConfigError(
+            f"engine: {name_of(config.engine)} says that it gives {gift!r}, but its engine does not; take it out of "
+            "the part's `gives`"
+        )
+    return engine
 
 
 def _open_host(config: RunConfig) -> Host:
@@ -203,13 +215,7 @@ def _check_journal(folder: Path) -> None:
 
 
 def _check_rescue(config: RunConfig, tasks: Sequence[Task]) -> None:
-    """Refuse shapers whose entropies no engine gives, and a past that could not be found again."""
-    for shaper in config.algorithm.shapers:
-        if shaper.needs_entropy and not TransformersEngine.gives_entropy:
-            raise ConfigError(
-                f"algorithm.shapers: {name_of(shaper)} reads the entropies of sampled tokens, which the engine does "
-                "not give; use an engine that does, or leave the shaper out"
-            )
+    """Refuse a past that could not be found again."""
     assert isinstance(config.rollout.plan, Part), "a slot is filled by parts"
     if config.algorithm.replay is not None and any(isinstance(part, TopUp) for part in config.rollout.plan.parts()):
         raise ConfigError(
@@ -226,7 +232,8 @@ def _check_rescue(config: RunConfig, tasks: Sequence[Task]) -> None:
             )
 
 
-def _device(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
+    """Where a run computes, by the name that its run file gives."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.core.algorithm import Algorithm
+from groupwise.core.engine_slot import EngineSlot
 from groupwise.core.parts import Part, Slot, catalogue
 from groupwise.envs.asking import ask_vocabulary
 from groupwise.envs.environment import EnvironmentSlot
@@ -17,7 +18,7 @@ from groupwise.rollout.memory import MemorySlot, Window
 from groupwise.rollout.plans import AttemptPlan, Flat, PlanSlot
 from groupwise.rollout.prompts import PromptTemplate, TemplateSlot
 from groupwise.tasks import CurriculumSlot, Shuffled
-from groupwise.training.engine_config import EngineConfig
+from groupwise.training.engine_config import LocalEngine
 from groupwise.training.learner_config import LearnerConfig
 from groupwise.training.trackers.tracker import TrackerSlot
 
@@ -149,7 +150,7 @@ class RunConfig(Part):
     """What steps earn: the sum of these."""
     model: Annotated[ModelPart, Slot("model")]
     """Where the weights come from."""
-    engine: EngineConfig = EngineConfig()
+    engine: EngineSlot = LocalEngine()
     """How responses are sampled."""
     rollout: RolloutConfig = RolloutConfig()
     """How attempts are played."""

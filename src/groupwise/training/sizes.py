@@ -14,6 +14,7 @@ from groupwise.core.trust import WITHOUT_TRUST, may_run
 from groupwise.engines.pretrained import PretrainedModel
 from groupwise.losses.columns import REFERENCE_LOGP
 from groupwise.training import hardware
+from groupwise.training.engine_config import LocalEngine
 from groupwise.training.run_config import RunConfig
 
 NUMBERS_PER_UNIT = 30
@@ -36,7 +37,8 @@ class Sizes:
     """Bytes of the learner, the engine with keys and values, the reference, gradients, optimiser and a micro-batch's
     activations, about."""
     engine: float
-    """Those of the engine: weights of its own in its precision, and what keys and values may grow to in slots."""
+    """Those of the engine: weights of its own in its precision, and what keys and values may grow to in slots; 0 for
+    one from elsewhere, which may compute on another machine."""
     checkpoint: float
     """Bytes of one checkpoint."""
     checkpoints: int
@@ -80,16 +82,19 @@ def sizes_of(config: RunConfig) -> Sizes:
 
 def _engine(config: RunConfig, model: _Model) -> float:
     """The engine's weights, and what keys and values may take: its share of the GPU, or all that they can be."""
-    width = 2 if config.engine.precision == "bfloat16" else model.width
+    local = config.engine
+    if not isinstance(local, LocalEngine):
+        return 0.0
+    width = 2 if local.precision == "bfloat16" else model.width
     weights = model.parameters * width
     device = _gpu_memory(config.device)
-    if device is None or config.engine.decoding == "eager":
+    if device is None or local.decoding == "eager":
         return weights
     of = model.config
     heads = getattr(of, "num_key_value_heads", None) or of.num_attention_heads
     head = getattr(of, "head_dim", None) or of.hidden_size // of.num_attention_heads
     response: int = of.max_position_embeddings * of.num_hidden_layers * heads * head * 2 * width
-    return weights + min(config.engine.memory * device, config.engine.rows * response)
+    return weights + min(local.memory * device, local.rows * response)
 
 
 def _gpu_memory(device: str) -> float | None:

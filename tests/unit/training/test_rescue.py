@@ -326,19 +326,6 @@ def test_a_run_whose_index_disagrees_is_not_resumed(tmp_path: Path) -> None:
         train(opened(tmp_path, replaying, updates=3), resume=True)
 
 
-def test_an_engine_without_entropies_is_refused_where_they_are_ranked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(TransformersEngine, "gives_entropy", False)
-    with pytest.raises(ConfigError) as caught:
-        opened(tmp_path, recipes.r3())
-    assert str(caught.value) == (
-        "algorithm.shapers: EntropyRanking reads the entropies of sampled tokens, which the engine does not give; use "
-        "an engine that does, or leave the shaper out"
-    )
-    opened(tmp_path, recipes.r3(with_ranking=False))
-
-
 class Restless(Identity):
     """Gives its tasks another name each time it is asked."""
 

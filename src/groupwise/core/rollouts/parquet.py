@@ -185,7 +185,7 @@ class Shape:
         return kinds <= {str} or (name in ("role", "branch") and kinds <= {int})
 
     def _type(self, pyarrow: Any, name: str) -> Any:
-        if name in ("prompt_ids", "response_ids"):
+        if name in ("prompt_ids", "response_ids", "versions"):
             return pyarrow.list_(pyarrow.int64())
         if name in ("logp_behaviour", "entropy"):
             return pyarrow.list_(pyarrow.float64())

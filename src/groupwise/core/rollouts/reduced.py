@@ -11,7 +11,7 @@ from groupwise.core.records import Origin
 from groupwise.core.rollouts.part import Rollouts
 from groupwise.core.rollouts.row import FIRST_OBSERVATION, Id, Row, value_fault
 
-_DROPPED = ("prompt_ids", "logp_behaviour", "entropy")
+_DROPPED = ("prompt_ids", "logp_behaviour", "entropy", "versions")
 _ABSENT: dict[str, Any] = {"segment": 0, "origin": Origin.FRESH.value}
 """What an absent key means, where it does not mean 'unknown'."""
 

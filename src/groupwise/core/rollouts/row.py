@@ -80,6 +80,8 @@ class Row(TypedDict, total=False):
     """How many of the first response ids were given instead of sampled; they do not train. Absent = none."""
     version: int
     """Policy version that sampled the step."""
+    versions: list[int]
+    """Policy version that sampled each token, where several sampled the step."""
     origin: str
     """Where the attempt came from; absent = fresh."""
     extra: dict[str, Any]
@@ -201,6 +203,7 @@ KEYS: Mapping[str, Key] = {
     "entropy": Key(_is_floats, "a list of finite numbers"),
     "forced": Key(_is_count, _COUNT),
     "version": Key(_is_integer, "an integer"),
+    "versions": Key(_is_ids, "a list of integers"),
     "origin": Key(_is_origin, "one of " + ", ".join(Origin)),
     "extra": Key(_is_extra, "an object of further columns"),
 }
@@ -213,7 +216,7 @@ TAKEN = frozenset((*KEYS, FIRST_OBSERVATION, "cls"))
 """Names that no column in `extra` may have."""
 
 REQUIRED = ("task", "attempt", "index", "reward")
-ONE_PER_TOKEN = ("logp_behaviour", "entropy")
+ONE_PER_TOKEN = ("logp_behaviour", "entropy", "versions")
 
 _ACCEPTS = {name: key.accepts for name, key in KEYS.items()}
 _ACCEPTS_OUTSIDE = _ACCEPTS | {"state": _may_be_state, "next_state": _may_be_state}
@@ -238,7 +241,7 @@ def row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
         return f"no key {missing!r}; every row needs {_listed(REQUIRED)}"
     if "response_ids" in row:
         return _token_fault(row)
-    if "logp_behaviour" in row or "entropy" in row or "forced" in row:
+    if "logp_behaviour" in row or "entropy" in row or "versions" in row or "forced" in row:
         name = next(name for name in (*ONE_PER_TOKEN, "forced") if name in row)
         return f"{name!r} without 'response_ids'; store the ids of the sampled tokens too, or leave it out"
     return None

@@ -47,8 +47,15 @@ def _where_known(trajectory: Trajectory, step: Step, *, is_last: bool) -> dict[s
         "logp_behaviour": step.logp_behaviour or None,
         "entropy": step.entropy or None,
         "forced": step.forced or None,
-        # Several versions sampled the attempt: which of them sampled this step is not recorded.
-        "version": trajectory.versions[0] if len(trajectory.versions) == 1 else None,
+        **_versions(trajectory, step),
         "origin": None if trajectory.origin is Origin.FRESH else trajectory.origin,
     }
     return {name: value for name, value in optional.items() if value is not None}
+
+
+def _versions(trajectory: Trajectory, step: Step) -> dict[str, Any]:
+    """Which weights sampled the step: one version, or one for each token; nothing where that is not known."""
+    known = trajectory.versions if len(trajectory.versions) == 1 else {version for version, _ in step.versions}
+    if len(known) > 1:
+        return {"versions": tuple(version for version, tokens in step.versions for _ in range(tokens))}
+    return {"version": next(iter(known), None)}

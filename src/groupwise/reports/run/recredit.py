@@ -140,12 +140,21 @@ def step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None)
     columns |= validity_columns(*([row.get(name) for row in rows] for name in ("well_formed", "accepted", "valid")))
     if any(row.get("response_ids") for row in rows):
         columns["tokens"] = [len(row["response_ids"]) - row.get("forced", 0) for row in rows]
-    if version is not None and all("version" in row for row in rows):
-        columns["age"] = [version - row["version"] for row in rows]
+    if version is not None and all("version" in row or "versions" in row for row in rows):
+        columns["age"] = _ages(rows, version)
     elsewhere: list[Any] = [row.get("origin") in SAMPLED_ELSEWHERE for row in rows]
     if any(elsewhere):
         columns["off_policy"] = elsewhere
     return StepTable.from_columns(**columns)
+
+
+def _ages(rows: Sequence[Mapping[str, Any]], version: int) -> list[Any]:
+    """How many versions older the oldest weights are that sampled each row's attempt."""
+    oldest: dict[tuple[Any, Any], int] = {}
+    for row in rows:
+        attempt, found = (row["task"], row["attempt"]), min(row.get("versions") or (row["version"],))
+        oldest[attempt] = min(found, oldest.get(attempt, found))
+    return [version - oldest[row["task"], row["attempt"]] for row in rows]
 
 
 def _hashable(state: Any) -> Any:

@@ -1,0 +1,30 @@
+"""What an engine is opened with: the run's model, loaded, and where it came from."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """The model that an engine shall speak for.
+
+    Worked example: an engine of this process takes `copy_model()`; a client of a server reads the vocabulary off
+    `tokenizer` and `path` to see whether the server holds the same model, and copies nothing.
+    """
+
+    model: PreTrainedModel
+    """The learner's own model, where it computes; to be looked at, never changed."""
+    tokenizer: Any
+    """Its tokenizer."""
+    path: str | None
+    """The folder or hub name it was loaded from; None = it was made from scratch."""
+
+    def copy_model(self) -> PreTrainedModel:
+        """The model once more, with weights of its own on the same device: a hand-over to it is a real one."""
+        return copy.deepcopy(self.model)

@@ -1,0 +1,71 @@
+"""Tokens follow from a request alone: attempts come out the same in whatever order the engine answers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("torch")
+
+from groupwise import Trajectory
+from groupwise.engines.tiny import word_tokenizer
+from groupwise.envs import Gridworld
+from groupwise.rollout import Full, WholeResponse, Window
+from groupwise.rollout.collect import Attempt, Sampling, collect
+from groupwise.rollout.hosts import InProcess
+from groupwise.rollout.prompts import Prompter, PromptTemplate
+from groupwise.rollout.waiting import Waiting
+from tests.unit.rollout.answering import Answering, Gambling, by_lot
+
+ENV = Gridworld(size=3, num_holes=1, max_steps=4)
+TOKENIZER = word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", "."))
+
+
+def play(
+    num_tasks: int, num_attempts: int, seed: int, *, whole: bool, max_tokens: int, order: int | None
+) -> tuple[list[Trajectory], int]:
+    """Attempts by a gambler, and how many steps environments took; with an order, as it answers in that order."""
+    prompter = Prompter(TOKENIZER, template=PromptTemplate(), memory=Full() if whole else Window(), instruction="")
+    words = [token for name in ("up", "down", "left", "right") for token in prompter.encode(name)]
+    gambling = Gambling(words, prompter.frame.end_id)
+    engine = gambling if order is None else Answering(gambling, by_lot(order))
+    waiting = Waiting()
+    try:
+        played = collect(
+            [
+                Attempt(task=task, number=number, seed=seed + 100 * place + number)
+                for place, task in enumerate(ENV.panel("train")[:num_tasks])
+                for number in range(num_attempts)
+            ],
+            host=InProcess(ENV),
+            engine=engine,
+            prompter=prompter,
+            rule=WholeResponse(),
+            sampling=Sampling(max_tokens=max_tokens),
+            waiting=waiting,
+        )
+    finally:
+        if isinstance(engine, Answering):
+            engine.close()
+    return played, waiting.steps
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    num_tasks=st.integers(1, 3),
+    num_attempts=st.integers(1, 5),
+    seed=st.integers(0, 2**32),
+    whole=st.booleans(),
+    max_tokens=st.integers(1, 4),
+    order=st.integers(0, 2**32),
+)
+def test_the_order_of_answers_changes_no_attempt(
+    num_tasks: int, num_attempts: int, seed: int, whole: bool, max_tokens: int, order: int
+) -> None:
+    settings = {"whole": whole, "max_tokens": max_tokens}
+    in_step = play(num_tasks, num_attempts, seed, order=None, **settings)
+    as_answered = play(num_tasks, num_attempts, seed, order=order, **settings)
+    assert as_answered == in_step
+    assert len(in_step[0]) == num_tasks * num_attempts
+    assert in_step[1] == sum(len(trajectory.steps) for trajectory in in_step[0]) > 0

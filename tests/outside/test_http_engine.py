@@ -1,0 +1,117 @@
+"""(iv) A package adds an engine from a run file alone: a client of its own server."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from safetensors.torch import load_file
+
+from groupwise.core.blobs import unpack
+from groupwise.core.errors import ConfigError, EngineFault
+from groupwise.engines.conformance import check_engine
+from groupwise.engines.engine import Request
+from groupwise.engines.model_source import ModelSource
+from groupwise.recipes.run_file import load_run
+from groupwise.training.engine_needs import check_engine_gives
+from groupwise.training.loop import train
+from groupwise.training.run import open_run
+from tests.outside.running import SMALL_RUN, groupwise, train_from_file
+from tests.unit.engines.slot_models import VOCABULARY, family
+
+OFTEN_RIGHT = (
+    SMALL_RUN.replace('kind = "gridworld"\nsize = 3\nnum_holes = 1\nmax_steps = 4', 'kind = "identity"\nnum_words = 4')
+    .replace("attempts = 4", "attempts = 24")
+    .replace("tasks = 2", "tasks = 2\nlearner = { learning_rate = 1e-2 }")
+)
+"""Words to repeat, of which a fresh model gets some right: there is something to learn from."""
+RUN = (
+    OFTEN_RIGHT.replace("max_tokens = 2", "max_tokens = 1")
+    + """
+[engine]
+kind = "http_engine:HttpEngine"
+connections = 3
+
+[algorithm]
+recipe = "grpo"
+"""
+)
+
+
+def rows_of(run: Path) -> dict[int, list[dict[str, Any]]]:
+    """Recorded steps by update."""
+    with sqlite3.connect(run / "journal.sqlite") as database:
+        found = database.execute("SELECT number, steps FROM trajectories ORDER BY number, task, attempt").fetchall()
+    rows: dict[int, list[dict[str, Any]]] = {}
+    for number, blob in found:
+        rows.setdefault(number, []).extend(unpack(blob))
+    return rows
+
+
+def weights_of(run: Path, number: int) -> dict[str, list[Any]]:
+    found = load_file(run / "checkpoints" / f"{number:04d}" / "model.safetensors")
+    return {name: value.tolist() for name, value in found.items()}
+
+
+def test_a_run_trains_with_it_and_goes_on_to_the_bit(tmp_path: Path) -> None:
+    run = train_from_file(tmp_path, RUN)
+    rows = rows_of(run)
+    assert {number: {row["version"] for row in found} for number, found in rows.items()} == {1: {0}, 2: {1}}
+    assert not any("entropy" in row for row in rows[1])
+    assert weights_of(run, 0) != weights_of(run, 1) != weights_of(run, 2)
+    again = tmp_path / "again"
+    train(open_run(load_run(tmp_path / "run.toml", overrides=["training.updates=1"]), again))
+    train(open_run(load_run(tmp_path / "run.toml"), again), resume=True)
+    assert rows_of(again) == rows
+    assert weights_of(again, 2) == weights_of(run, 2)
+    shown = groupwise("inspect", str(run), cwd=tmp_path)  # a reader need not trust the engine
+    assert "update" in shown.stdout
+
+
+def test_it_keeps_every_rule() -> None:
+    from http_engine import HttpEngine
+
+    model = family("llama")
+    engine = HttpEngine().open(ModelSource(model=model, tokenizer=None, path=None))
+    weights = {name: value.detach() * 1.05 for name, value in model.named_parameters()}
+    results = check_engine(engine, token_ids=range(3, VOCABULARY), weights=weights)
+    assert {result.rule: result.found for result in results if result.status == "broken"} == {}
+    assert [result.rule for result in results if result.status == "not tested"] == [
+        "entropies_are_those_of_the_distribution"
+    ]
+
+
+def test_what_it_does_not_give_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(RUN.replace('"grpo"', '"r3"'), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        check_engine_gives(load_run(path), device="cpu")
+    assert str(caught.value) == (
+        "algorithm.shapers: EntropyRanking reads the entropies of sampled tokens, which the engine "
+        "HttpEngine(connections=3) does not give; use an engine that does, or leave the shaper out"
+    )
+
+
+def test_a_server_that_is_gone_or_fails_is_one_sentence() -> None:
+    from http_engine import Client, HttpEngine
+
+    engine = HttpEngine().open(ModelSource(model=family("llama"), tokenizer=None, path=None))
+    with pytest.raises(EngineFault, match=r"could not generate \(IndexError: "):
+        engine.generate([Request(prompt_ids=(10**6,), seed=0, max_tokens=1)])
+    with pytest.raises(EngineFault, match=r"the server at port 1 does not answer \(.*\); start it again"):
+        Client(1, connections=1, context=8).score([((3,), (4,))])
+
+
+def test_config_toml_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(RUN, encoding="utf-8")
+    assert json.loads(json.dumps(load_run(path).config()["engine"])) == {
+        "kind": "http_engine:HttpEngine",
+        "connections": 3,
+    }

@@ -1,0 +1,182 @@
+"""What a run needs of its engine is asked of the engine part before anything loads."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import tomli_w
+
+pytest.importorskip("torch")
+
+from groupwise import ConfigError, Part, recipes
+from groupwise.core.engine_slot import GIFTS
+from groupwise.engines.transformers_engine import TransformersEngine
+from groupwise.groups import Staleness
+from groupwise.recipes.run_file import decode_run
+from groupwise.training import LocalEngine
+from groupwise.training.run import open_run
+from groupwise.training.run_config import RunConfig
+from tests.unit.training.runs import small_config
+
+
+class Poor(Part, slot="engine"):
+    """Gives only what it is told to; it never comes to opening."""
+
+    gives: frozenset[str] = frozenset()
+    precision: str = "float32"
+
+    def check_device(self, device: str) -> None:
+        raise ConfigError(f"engine: not on {device}")
+
+    def open(self, source: Any) -> Any:
+        raise AssertionError("refused before a model loads")
+
+
+def with_engine(engine: Any, algorithm: Any = None) -> RunConfig:
+    changes = {"engine": engine} | ({"algorithm": algorithm} if algorithm is not None else {})
+    return small_config().model_copy(update=changes)
+
+
+def refusal(folder: Path, engine: Any, algorithm: Any = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        open_run(with_engine(engine, algorithm), folder)
+    return str(caught.value)
+
+
+def all_but(gift: str) -> Poor:
+    return Poor(gives=frozenset(GIFTS) - {gift})
+
+
+REPLAYING = recipes.r3(with_reflection=False, with_ranking=False)
+REPLAY = type(REPLAYING.replay).__name__
+
+
+def test_a_shaper_that_ranks_by_entropy_is_refused_with_an_engine_that_gives_none(tmp_path: Path) -> None:
+    said = refusal(tmp_path, all_but("entropy"), recipes.r3())
+    assert said.startswith(
+        "algorithm.shapers: EntropyRanking reads the entropies of sampled tokens, which the engine Poor(gives="
+    )
+    assert said.endswith(") does not give; use an engine that does, or leave the shaper out")
+    assert refusal(tmp_path, all_but("entropy"), recipes.r3(with_ranking=False)) == "engine: not on cpu"
+
+
+@pytest.mark.parametrize(
+    ("gift", "what"),
+    [
+        ("scores", "the log-probs of recorded tokens"),
+        ("versions", "which version of the weights sampled a token"),
+    ],
+)
+def test_replay_is_refused_with_an_engine_that_cannot_tell_how_far_the_policy_has_moved(
+    tmp_path: Path, gift: str, what: str
+) -> None:
+    said = refusal(tmp_path, all_but(gift), REPLAYING)
+    assert said.startswith(f"algorithm.replay: {REPLAY}")
+    assert f" reads {what}, which the engine Poor(" in said
+    assert said.endswith("does not give; use an engine that does, or leave out algorithm.replay")
+
+
+def test_an_engine_that_does_not_score_is_refused_for_the_check_after_a_hand_over(tmp_path: Path) -> None:
+    said = refusal(tmp_path, all_but("scores"))
+    assert said.startswith(
+        "engine: the check after each hand-over of weights reads the log-probs of recorded tokens, which the engine "
+        "Poor(gives="
+    )
+    assert said.endswith("does not give; use an engine that does")
+
+
+def test_a_bound_on_staleness_is_refused_where_nobody_says_what_is_stale(tmp_path: Path) -> None:
+    bounded = recipes.grpo().model_copy(update={"filters": (Staleness(most=2),)})
+    said = refusal(tmp_path, all_but("versions"), bounded)
+    assert said.startswith("algorithm.filters: Staleness(most=2) reads which version of the weights sampled a token")
+    assert refusal(tmp_path, all_but("versions")) == "engine: not on cpu", "nothing else asks"
+
+
+class NoEngine(Part, slot="engine"):
+    """Has the slot and nothing more."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        (NoEngine(), "engine: '{module}:NoEngine' has no 'gives'; docs/seams/engine.md has what an engine part needs"),
+        (
+            Poor(gives=frozenset({"scores", "entropies"})),
+            "engine: '{module}:Poor' gives 'entropies', which nobody asks for; did you mean 'entropy'? Valid: entropy, "
+            "scores, versions",
+        ),
+        (
+            Poor(gives=frozenset(GIFTS), precision="float8"),
+            "engine: '{module}:Poor' computes in 'float8'; write 'float32' or 'bfloat16'",
+        ),
+    ],
+)
+def test_a_part_that_is_no_engine_is_refused(tmp_path: Path, engine: Any, message: str) -> None:
+    assert refusal(tmp_path, engine) == message.format(module=__name__)
+
+
+def test_gives_of_another_type_is_refused(tmp_path: Path) -> None:
+    class Listing(Poor):
+        gives: ClassVar[Any] = ["scores"]  # type: ignore[misc]
+
+    said = refusal(tmp_path, Listing())
+    assert said.endswith("has ['scores'] for `gives`; write a frozenset of entropy, scores, versions")
+
+
+class Boasting(LocalEngine):
+    """Opens an engine that gives less than the part says."""
+
+    def open(self, source: Any) -> Any:
+        engine = super().open(source)
+        engine.gives = frozenset({"scores"})
+        return engine
+
+
+def test_an_engine_that_gives_less_than_its_part_said_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path, Boasting()) == (
+        "engine: Boasting says that it gives 'entropy', but its engine does not; take it out of the part's `gives`"
+    )
+
+
+class Nothing(LocalEngine):
+    """Opens something else."""
+
+    def open(self, source: Any) -> Any:
+        return source.model
+
+
+def test_something_else_than_an_engine_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path, Nothing()) == (
+        f"the engine {__name__}:Nothing: open gave a LlamaForCausalLM, but an engine, with gives, version, context, "
+        "generate, score and load, is needed"
+    )
+
+
+def test_the_engine_of_this_process_has_weights_of_its_own(tmp_path: Path) -> None:
+    run = open_run(small_config(), tmp_path)
+    assert isinstance(run.engine, TransformersEngine)
+    assert run.engine._model is not run.learner.model
+    assert run.engine.gives == LocalEngine.gives == frozenset(GIFTS)
+
+
+def test_a_section_without_kind_is_the_engine_of_this_process_as_in_the_runs_that_are_there() -> None:
+    content = tomllib.loads(tomli_w.dumps(small_config().config()))
+    assert content["engine"].pop("kind") == "local"
+    before = {
+        "precision": "float32",
+        "decoding": "auto",
+        "rows": 256,
+        "memory": 0.3,
+        "compile_parts": False,
+        "batch_tokens": 32768,
+    }
+    assert content["engine"] == before, "as config.toml had it before there were kinds"
+    assert decode_run(content).engine == LocalEngine()
+    assert decode_run(content, overrides=["engine.rows=8"]).engine == LocalEngine(rows=8)
+    del content["engine"]
+    assert decode_run(content).engine == LocalEngine()
+    with pytest.raises(ConfigError, match=r"there is no engine 'vlm'; Valid: local"):
+        decode_run(content | {"engine": {"kind": "vlm"}})
