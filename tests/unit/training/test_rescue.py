@@ -26,8 +26,9 @@ from groupwise.rollout.plans import Plan  # noqa: E402
 from groupwise.tasks import Shuffled  # noqa: E402
 from groupwise.training.evaluation import evaluate  # noqa: E402
 from groupwise.training.gather import Gathered, gather  # noqa: E402
+from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import Run, open_run, parameter_hash  # noqa: E402
+from groupwise.training.run import Run, open_run  # noqa: E402
 from groupwise.training.run_config import WarmStartConfig  # noqa: E402
 from groupwise.training.samples import credited, make_samples  # noqa: E402
 from tests.unit.training.learners import gradient, learner, logps, single_steps, tiny  # noqa: E402
@@ -184,13 +185,14 @@ def test_an_evaluation_never_shows_help(run: Run, monkeypatch: pytest.MonkeyPatc
 def test_with_an_empty_history_the_weights_are_those_of_the_base_to_the_bit(tmp_path: Path) -> None:
     """Each task comes once, so that there is nothing to recall and nothing to reflect on."""
     base, rescued = recipes.r3_grpo_ablation(), recipes.r3(with_ranking=False)
-    model, tokenizer = opened(tmp_path / "words", rescued).learner.model, opened(tmp_path / "again", rescued).tokenizer
+    settings = opened(tmp_path / "words", rescued).config
+    model, tokenizer = settings.model.open(words=settings.words(), seed=0)
 
     def weights(name: str, algorithm: Algorithm, updates: int) -> str:
         settings = {"updates": updates, "first": 0, "rate": 1e-2, "model": (deepcopy(model), tokenizer)}
         run = trained(tmp_path / name, algorithm, **settings)
         assert run.journal.curve("replay/recalled") == run.journal.curve("guidance/groups") == []
-        return parameter_hash(run.learner.model)
+        return hash_weights(run.learner.weights())
 
     found = weights("r3", rescued, 1)
     assert found == weights("base", base, 1)
@@ -214,7 +216,8 @@ def test_store_load_and_loss_equal_the_loss_in_memory(run: Run) -> None:
     results = []
     for samples in (memory, disk):
         samples = [replace(one, advantage=1.0 - i, off_policy=True) for i, one in enumerate(samples)]
-        results.append(gradient(learner(deepcopy(run.learner.model), recipes.dr_grpo().loss), samples))
+        model, _ = run.config.model.open(words=run.config.words(), seed=0)
+        results.append(gradient(learner(model, recipes.dr_grpo().loss), samples))
     assert results[0][0] == results[1][0]
     assert torch.equal(results[0][1], results[1][1])
     assert results[0][1].abs().max() > 0
