@@ -49,7 +49,7 @@ def imitate(
         Random(seed_of(seed, "warm start", epoch)).shuffle(weighted)
         losses.append(_epoch(forward, optimiser, weighted, config, epoch))
         if report is not None:
-            report(losses, config.epochs)
+            report(tuple(losses), config.epochs)  # a copy: whoever is told changes nothing
     return losses
 
 
