@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,16 @@ def test_a_secret_is_not_written_down(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="panel holds a secret"):
         train(run)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_blocks_of_the_page_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[3]
+    blocks = re.findall(r"^```python\n(.*?)^```$", (root / "docs" / "python.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    (tmp_path / "examples").symlink_to(root / "examples")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), names)
+    assert RunPaths(tmp_path / "runs" / "first").checkpoint(5).is_dir()
+    assert RunPaths(tmp_path / "runs" / "second").checkpoint(1).is_dir()
