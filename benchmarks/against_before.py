@@ -67,12 +67,11 @@ def time_run() -> Numbers:
     """An update of the household example, the first two left out."""
     import torch
 
+    from benchmarks.observing import Observer, train_observed
     from groupwise.recipes.run_file import load_run
-    from groupwise.training.loop import train
     from groupwise.training.run import open_run
-    from groupwise.training.watcher import Watcher
 
-    class Clock(Watcher):
+    class Clock(Observer):
         def __init__(self) -> None:
             self.marks: list[tuple[float, float]] = []
 
@@ -86,7 +85,7 @@ def time_run() -> Numbers:
         config = load_run(HERE / "examples" / "household.toml", overrides=[*changes, "warm_start.tasks=40"])
         clock = Clock()
         with tempfile.TemporaryDirectory() as folder:
-            train(open_run(config, Path(folder) / "run"), watchers=[clock])
+            train_observed(open_run(config, Path(folder) / "run"), clock)
         begin, end = clock.marks[1], clock.marks[-1]
         seconds, core_seconds = ((b - a) / UPDATES for a, b in zip(begin, end, strict=True))
         numbers[f"run, {workers} workers"] = {"seconds": seconds, "core_seconds": core_seconds}

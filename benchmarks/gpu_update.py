@@ -22,10 +22,11 @@ import torch
 import transformers
 
 from benchmarks.loop.ours import Clock
+from benchmarks.observing import train_observed
 from benchmarks.result_file import write_result
 from groupwise.core.journal import Update
 from groupwise.recipes.run_file import decode_run
-from groupwise.training.loop import train
+from groupwise.training.forward import Forward
 from groupwise.training.run import Run, open_run
 from groupwise.training.run_config import RunConfig
 
@@ -83,7 +84,7 @@ def watch(run: Run, clock: Clock) -> None:
     clock.wrap(run.engine, "generate", "model")
     for name in ("open", "act", "close"):
         clock.wrap(run.host, name, "environments")
-    clock.wrap(run.learner.forward, "lay_out", "pack")
+    clock.wrap(Forward, "lay_out", "pack")
 
 
 def parts(update: dict[str, float]) -> dict[str, float]:
@@ -106,7 +107,7 @@ def measure(model: str | None, updates: int, device: str) -> dict[str, Any]:
         run = open_run(config(model, WARM + updates, device), Path(folder))
         clock = Stages()
         watch(run, clock)
-        train(run, watchers=[clock])
+        train_observed(run, clock)
         engine = type(run.engine).__name__
         run.host.shutdown()
     counted = clock.updates[WARM:]

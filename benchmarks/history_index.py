@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.core.journal import Journal
+from groupwise.core.run_folder import RunPaths
 
 RESULT = Path(__file__).parent / "results" / "history_index.json"
 NUM_STATES = 8
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     for tasks in options.tasks:
         with TemporaryDirectory() as folder:
-            path = Path(folder) / "journal.sqlite"
+            path = RunPaths(Path(folder)).journal
             fill(path, options.attempts, tasks)
             last = (options.attempts - 1) // PER_UPDATE + 1
             result[f"{tasks}_tasks"] = measure(path, tasks, options.questions, last=last)

@@ -19,18 +19,17 @@ from typing import Any
 
 import torch
 
+from benchmarks.observing import Observer, train_observed
 from benchmarks.result_file import write_result
 from groupwise.core.journal import Update
 from groupwise.recipes.run_file import load_run
-from groupwise.training.loop import train
 from groupwise.training.run import open_run
-from groupwise.training.watcher import Watcher
 
 RUN = Path(__file__).parents[1] / "examples" / "household.toml"
 CHANGES = ("algorithm.loss.penalties=[]", "warm_start.sloppiness=0.7", "evaluation.tasks=0", "threads=1")
 
 
-class Turns(Watcher):
+class Turns(Observer):
     """Lets the learner hear all samples in every other update, and keeps what each update took."""
 
     def __init__(self, learner: Any) -> None:
@@ -50,7 +49,7 @@ def measure(updates: int, *changes: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = open_run(config, Path(folder))
         turns = Turns(run.learner)
-        train(run, watchers=[turns])
+        train_observed(run, turns)
         run.host.shutdown()
     every, heard = turns.found[::2], turns.found[1::2]
     seconds = {

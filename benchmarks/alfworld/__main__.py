@@ -39,6 +39,7 @@ from benchmarks.alfworld.settings import FULL, METHODS, SMALL, Arm, Key, changed
 from benchmarks.alfworld.start import make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
 from groupwise.core.errors import ConfigError
+from groupwise.core.run_folder import RunPaths
 
 
 def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
@@ -54,7 +55,7 @@ def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
             shutil.copy(record, results)
     for method in found["methods"]:
         rollouts = results / f"rollouts_{method}.jsonl.gz"
-        one_in = write_attempts(options.out / method / "journal.sqlite", rollouts)
+        one_in = write_attempts(RunPaths(options.out / method).journal, rollouts)
         audit = audited(rollouts)
         (results / f"audit_{method}.json").write_text(json.dumps(audit, indent=1))
         updates = {1: "all updates", 2: "every second update"}.get(one_in, f"one update in {one_in}")

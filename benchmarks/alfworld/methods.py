@@ -111,8 +111,8 @@ def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, A
 
 def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
     from groupwise.training.loop import make_update
+    from groupwise.training.observer import Observers
     from groupwise.training.resume import resume
-    from groupwise.training.watcher import Watchers
 
     curve, marks, sizes = record["curve"], record["marks"], job["arm"].sizes
     done = resume(run) or 0
@@ -120,7 +120,7 @@ def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path)
     marks[:] = [mark for mark in marks if mark["update"] <= done]
     last = time.time()
     while not _is_done(curve, job) and time.time() < job["train_until"]:
-        update = make_update(run, len(curve) + 1, Watchers([]))
+        update = make_update(run, len(curve) + 1, Observers([]))
         curve.append(_point(update.metrics, curve[-1]["total_steps"] if curve else 0))
         if _mark_of(curve[-1], sizes) > (marks[-1]["mark"] if marks else 0):
             _keep_mark(run, curve, marks, sizes)
@@ -159,7 +159,7 @@ def _keep_mark(run: Any, curve: Sequence[Mapping[str, float]], marks: list[dict[
     """Keep the weights at a mark; the optimiser's state is kept at the last one only, to go on from."""
     from groupwise.training.checkpoint import save_checkpoint
 
-    before = [run.checkpoints / f"{mark['update']:04d}" for mark in marks]
+    before = [run.paths.checkpoint(mark["update"]) for mark in marks]
     state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
     save_checkpoint(run.checkpoints, len(curve), run.learner, run.tokenizer, state)
     point = curve[-1]
@@ -192,7 +192,7 @@ def common_updates(records: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
 
 def _load(run: Any, number: int) -> None:
     """Give the engine the weights of a mark."""
-    from groupwise.training.checkpoint import checkpoint_weights
+    from groupwise.training.learner.local_files import read_weights
 
-    weights = checkpoint_weights(run.checkpoints / f"{number:04d}") if number else run.learner.weights()
-    run.engine.load(weights, version=number)
+    weights = read_weights(run.paths.checkpoint(number)) if number else run.learner.weights()
+    run.weight_transfer.hand_over(weights, run.engine, version=number)

@@ -11,6 +11,7 @@ from benchmarks.alfworld.evaluating import Rows, play_panels, told_briefly
 from benchmarks.alfworld.records import read_record, start_record, write_record
 from benchmarks.alfworld.settings import TEMPERATURES, Arm, Sizes, run_settings
 from benchmarks.alfworld.teacher import teach
+from groupwise.core.run_folder import RunPaths
 
 START = "start"
 """The folder of the run, below the measurement's own."""
@@ -18,13 +19,14 @@ START = "start"
 
 def start_checkpoint(folder: Path) -> Path:
     """Where the weights are that all methods begin with."""
-    return folder / START / "checkpoints" / "0000"
+    return RunPaths(folder / START).checkpoint(0)
 
 
 def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bool = False) -> dict[str, Any]:
     """Evaluate the model, let it imitate the teacher, evaluate it again; what was done before is not done again."""
     from groupwise.recipes.run_file import decode_run
-    from groupwise.training.checkpoint import checkpoint_weights, save_checkpoint
+    from groupwise.training.checkpoint import save_checkpoint
+    from groupwise.training.learner.local_files import read_weights
     from groupwise.training.run import open_run
 
     path = start_record(folder)
@@ -41,7 +43,7 @@ def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bo
         write_record(path, record)
         _tell("as it comes", record["base"])
     if start_checkpoint(folder).is_dir():
-        run.engine.load(checkpoint_weights(start_checkpoint(folder)), version=0)
+        run.weight_transfer.hand_over(read_weights(start_checkpoint(folder)), run.engine, version=0)
     else:
         record |= _warm_start(run, sizes, clock)
         state = {"seed": arm.seed, "curriculum": {}, "journal": run.journal.digest()}

@@ -15,6 +15,7 @@ from benchmarks.faults.endings import Ending
 from benchmarks.faults.section import Section
 from benchmarks.faults.troubled import BREAKS, CAME, ENDS, NUISANCES, SHOWN, VALUES
 from groupwise.core.journal import Journal
+from groupwise.core.run_folder import RunPaths
 from tests.end_to_end.killing import import_all
 
 PLACES = ("open", "observe", "act", "expert", "panel")
@@ -177,7 +178,7 @@ def judge_success(ending: Ending, trouble: Trouble, folder: Path) -> None:
     """A run that went on has made its updates, and has recorded what went wrong."""
     happened = (folder / "trace").stat().st_size if (folder / "trace").exists() else 0
     try:
-        with Journal(folder / "run" / "journal.sqlite", read_only=True) as journal:
+        with Journal(RunPaths(folder / "run").journal, read_only=True) as journal:
             made = journal.numbers()
             faults = sum(len(journal.faults(number)) for number in made)
     except Exception as error:

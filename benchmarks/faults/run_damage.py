@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
+from groupwise.core.run_folder import LATEST, RunPaths
 from tests.faults.mutations import mutate_bytes, mutate_json_lines, mutate_toml
 
 PAGE = 4096
@@ -20,7 +21,7 @@ def damage(folder: Path, rng: Random, *, rows_too: bool) -> str:
         return _damage_row(folder, rng)
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith("-shm"))
     # The journal, its log and the pointer are few among many files, and they matter most.
-    kept = [path for path in files if path.name.startswith("journal") or path.name == "latest"]
+    kept = [path for path in files if path.name.startswith("journal") or path.name == LATEST]
     path = rng.choice(kept if rng.random() < 0.4 else files)
     name, deed = path.relative_to(folder).as_posix(), rng.randrange(10)
     if deed == 0:
@@ -55,7 +56,7 @@ def _spoilt(path: Path, rng: Random) -> bytes:
 
 def _damage_row(folder: Path, rng: Random) -> str:
     """Write something odd into a column of the journal, whatever the column is for."""
-    with closing(sqlite3.connect(folder / "journal.sqlite")) as journal:
+    with closing(sqlite3.connect(RunPaths(folder).journal)) as journal:
         tables = [name for (name,) in journal.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         table = rng.choice(sorted(tables))
         column = rng.choice([row[1] for row in journal.execute(f'PRAGMA table_info("{table}")')])

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 from groupwise.core.journal import Journal
+from groupwise.core.run_folder import LATEST, RunPaths
 
 CLOCKS = ("seconds/", "speed/")
 """Names of metrics that tell the time."""
@@ -35,7 +36,7 @@ def lost_updates(whole: Path, other: Path, *, since: int = 0) -> list[str]:
 
 def different_weights(whole: Path, other: Path) -> list[str]:
     """How the last checkpoints of two runs differ in weights or optimiser."""
-    one, two = (_last_checkpoint(folder / "checkpoints") for folder in (whole, other))
+    one, two = (_last_checkpoint(RunPaths(folder).checkpoints) for folder in (whole, other))
     if one.name != two.name:
         return [f"checkpoint {two.name} instead of {one.name}"]
     names = ("model.safetensors", "optimiser.safetensors")
@@ -44,7 +45,7 @@ def different_weights(whole: Path, other: Path) -> list[str]:
 
 def _last_checkpoint(folder: Path) -> Path:
     """The checkpoint that `latest` names, read without the product's help: it is the one on trial."""
-    return folder / (folder / "latest").read_text(encoding="utf-8").strip()
+    return folder / (folder / LATEST).read_text(encoding="utf-8").strip()
 
 
 def _metrics(journal: Journal, number: int) -> dict[str, float]:
@@ -62,4 +63,4 @@ def _digest(path: Path) -> str:
 
 
 def _journal(folder: Path) -> Journal:
-    return Journal(folder / "journal.sqlite", read_only=True)
+    return Journal(RunPaths(folder).journal, read_only=True)

@@ -48,14 +48,14 @@ def go_on(job: Mapping[str, Any]) -> dict[str, Any]:
 
     from groupwise.training.evaluation import evaluate
     from groupwise.training.loop import make_update
-    from groupwise.training.watcher import Watchers
+    from groupwise.training.observer import Observers
 
     torch.set_num_threads(1)
     run = _opened(job)
     began, curve, steps, tokens = time.process_time(), list[list[float]](), 0.0, 0.0
     spent = 0.0
     while spent < job["budget"] if job["budget"] else len(curve) < run.config.training.updates:
-        update = make_update(run, len(curve) + 1, Watchers([]))
+        update = make_update(run, len(curve) + 1, Observers([]))
         steps += update.metrics["rollout/total_steps"]
         tokens += update.metrics["rollout/total_tokens"]
         spent = steps if job["unit"] == "steps" else tokens
@@ -70,6 +70,7 @@ def go_on(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _opened(job: Mapping[str, Any]) -> Any:
     """The run of a job: the run file's, but for the algorithm, the plan, and where the model comes from."""
+    from groupwise.core.run_folder import RunPaths
     from groupwise.recipes.run_file import decode_run
     from groupwise.training.run import open_run
 
@@ -79,5 +80,5 @@ def _opened(job: Mapping[str, Any]) -> Any:
     content["algorithm"] = {**job["settings"]["algorithm"], "loss": loss}
     content["rollout"]["plan"] |= job["settings"].get("plan", {})
     if not job["model"]:
-        content["model"] = {"kind": "pretrained", "path": str(Path(job["start"]) / "checkpoints" / "0000")}
+        content["model"] = {"kind": "pretrained", "path": str(RunPaths(Path(job["start"])).checkpoint(0))}
     return open_run(decode_run(content), Path(job["folder"]))

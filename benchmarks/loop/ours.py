@@ -20,14 +20,14 @@ import torch
 import groupwise.batching.logps
 from benchmarks.loop.job import ATTEMPTS, KL, LEARNING_RATE, Job
 from benchmarks.loop.reward import mentioned
+from benchmarks.observing import Observer, train_observed
 from groupwise.core.journal import Update
 from groupwise.core.parts import Part
 from groupwise.core.records import Trajectory
 from groupwise.recipes.run_file import decode_run
-from groupwise.training.loop import train
+from groupwise.training.forward import Forward
 from groupwise.training.run import Run, open_run
 from groupwise.training.run_config import RunConfig
-from groupwise.training.watcher import Watcher
 
 
 class Mentioned(Part, slot="reward"):
@@ -39,7 +39,7 @@ class Mentioned(Part, slot="reward"):
         return tuple(mentioned(step.action or "", step.observation or "") for step in trajectory.steps)
 
 
-class Clock(Watcher):
+class Clock(Observer):
     """Seconds by stage, from what the loop tells and from timers around calls inside a stage."""
 
     def __init__(self, warm: int) -> None:
@@ -96,27 +96,29 @@ def config(job: Job) -> RunConfig:
     )
 
 
-def watch(run: Run, clock: Clock) -> None:
+def watch(run: Run, model: Any, clock: Clock) -> None:
     """Timers around the model and what surrounds it; the product knows nothing of them."""
     clock.wrap(run.engine, "generate", "engine")
     clock.wrap(run.engine._model, "forward", "model")
     for name in ("open", "act", "close"):
         clock.wrap(run.host, name, "environments")
-    clock.wrap(run.learner.forward, "lay_out", "pack")
-    clock.wrap(run.learner.model.model, "forward", "model")
+    clock.wrap(Forward, "lay_out", "pack")
+    clock.wrap(model.model, "forward", "model")
     clock.wrap(groupwise.batching.logps, "head_logps", "model")
     clock.wrap(torch.Tensor, "backward", "model")
-    clock.wrap(run.learner.optimiser, "step", "model")
+    clock.wrap(torch.optim.AdamW, "step", "model")
 
 
 def measure(job: Job) -> dict[str, Any]:
     torch.set_num_threads(job.threads)
-    run = open_run(config(job), Path(job.folder))
+    settings = config(job)
+    model, tokenizer = settings.model.open(words=settings.words(), seed=0)
+    run = open_run(settings, Path(job.folder), model_and_tokenizer=(model, tokenizer))
     # No token ends a response, so that all are of one length.
     run.prompter.frame = replace(run.prompter.frame, end_id=-1)
     clock = Clock(job.warm)
-    watch(run, clock)
-    train(run, watchers=[clock])
+    watch(run, model, clock)
+    train_observed(run, clock)
     begin, end = clock.marks[job.warm - 1], clock.marks[-1]
     tokens = {value for _, value in run.journal.curve("learner/tokens")}
     assert tokens == {job.attempts * job.max_tokens}, f"responses of unequal length: {tokens}"

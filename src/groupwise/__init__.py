@@ -5,19 +5,47 @@ from groupwise import StepTable, recipes
 table = StepTable.from_columns(task=..., attempt=..., index=..., state=..., reward=...)
 credit = recipes.hgpo(depth=2).advantage(table)
 credit.values, credit.compared
+
+Training, which needs torch, is loaded when it is first asked for:
+
+from groupwise import load_run, open_run, train
+
+with open_run(load_run("run.toml"), "runs/first") as run:
+    train(run)
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from groupwise import recipes
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Credit
 from groupwise.core.errors import ConfigError, FileError, GroupwiseError, RecordError
+from groupwise.core.lazy_names import import_when_asked
 from groupwise.core.parts import Part
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
 from groupwise.core.step_table import StepTable
 
+if TYPE_CHECKING:
+    from groupwise.recipes.run_file import load_run
+    from groupwise.training.loop import train
+    from groupwise.training.observer import Observer
+    from groupwise.training.run import open_run
+    from groupwise.training.run_config import RunConfig
+
 __version__ = "0.1.0"
+
+__getattr__ = import_when_asked(
+    __name__,
+    {
+        "Observer": "groupwise.training.observer:Observer",
+        "RunConfig": "groupwise.training.run_config:RunConfig",
+        "load_run": "groupwise.recipes.run_file:load_run",
+        "open_run": "groupwise.training.run:open_run",
+        "train": "groupwise.training.loop:train",
+    },
+)
 
 __all__ = [
     "Algorithm",
@@ -25,14 +53,19 @@ __all__ = [
     "Credit",
     "FileError",
     "GroupwiseError",
+    "Observer",
     "Origin",
     "Part",
     "RecordError",
+    "RunConfig",
     "Step",
     "StepTable",
     "StopReason",
     "Task",
     "Trajectory",
     "__version__",
+    "load_run",
+    "open_run",
     "recipes",
+    "train",
 ]

@@ -94,15 +94,44 @@ def test_the_public_names_are_these() -> None:
         "Credit",
         "FileError",
         "GroupwiseError",
+        "Observer",
         "Origin",
         "Part",
         "RecordError",
+        "RunConfig",
         "Step",
         "StepTable",
         "StopReason",
         "Task",
         "Trajectory",
         "__version__",
+        "load_run",
+        "open_run",
         "recipes",
+        "train",
     ]
     assert all(hasattr(groupwise, name) for name in groupwise.__all__)
+
+
+def test_training_is_loaded_when_it_is_asked_for() -> None:
+    code = (
+        "import sys, groupwise\n"
+        "before = 'torch' in sys.modules\n"
+        "groupwise.RunConfig, groupwise.load_run, groupwise.Observer\n"
+        "between = 'torch' in sys.modules\n"
+        "from groupwise import open_run, train\n"
+        "print(before, between, open_run.__module__, train.__module__)\n"
+    )
+    assert fresh(code) == "False False groupwise.training.run groupwise.training.loop\n"
+
+
+def test_training_without_torch_says_what_to_install() -> None:
+    code = without("torch") + (
+        "import groupwise\n"
+        "try:\n    groupwise.open_run\nexcept ImportError as error:\n    print(error)\n"
+        "try:\n    groupwise.opne_run\nexcept AttributeError as error:\n    print(error)\n"
+    )
+    assert fresh(code) == (
+        "groupwise.open_run needs torch, which is not installed: pip install 'groupwise[train]'\n"
+        "module 'groupwise' has no attribute 'opne_run'\n"
+    )

@@ -1,7 +1,7 @@
 """Runs `groupwise train` in processes of its own and kills them, one after the other.
 
 Importing torch takes seconds, and a process that was killed must begin anew. So this one imports everything once,
-computes nothing, and forks: each child is a fresh `groupwise train`. What the loop tells its watchers comes back
+computes nothing, and forks: each child is a fresh `groupwise train`. What the loop tells its observers comes back
 through a pipe, so that a child is killed in a chosen stage, a share of that stage's duration after its beginning.
 
     python -m tests.end_to_end.killing RUN.toml FOLDER NUM_KILLS
@@ -110,18 +110,18 @@ def _fork(file: Path, folder: Path) -> tuple[int, int]:
 
 def _train(file: Path, folder: Path, pipe: int) -> NoReturn:
     from groupwise.cli.main import main
-    from groupwise.training.watcher import Watchers
+    from groupwise.training.observer import Observers
 
     log = os.open(folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    tell = Watchers.stage
+    tell = Observers.stage
 
-    def told(self: Watchers, name: str, number: int) -> None:
+    def told(self: Observers, name: str, number: int) -> None:
         os.write(pipe, f"{name}\t{number}\n".encode())
         tell(self, name, number)
 
-    Watchers.stage = told  # type: ignore[method-assign]
+    Observers.stage = told  # type: ignore[method-assign]
     sys.argv = ["groupwise", "train", str(file), "--out", str(folder), "--resume"]
     try:
         main()

@@ -13,8 +13,9 @@ from groupwise.core.records import Trajectory
 from groupwise.rewards import EnvironmentReward
 from groupwise.rollout import Flat
 from groupwise.training import gather
+from groupwise.training.learner.weights import hash_weights
 from groupwise.training.loop import train
-from groupwise.training.run import Run, open_run, parameter_hash
+from groupwise.training.run import Run, open_run
 from groupwise.training.run_config import EvaluationConfig, RolloutConfig
 from tests.end_to_end.runs import config
 from tests.end_to_end.unruly import TROUBLE_AT, Unruly
@@ -91,11 +92,11 @@ class Spoilt(EnvironmentReward):
 
 def test_a_reward_part_that_gives_no_number_is_named(tmp_path: Path) -> None:
     run = open_run(config(2, rewards=(EnvironmentReward(), Spoilt()), evaluation=NO_EVALUATION), tmp_path)
-    before = parameter_hash(run.learner.model)
+    before = hash_weights(run.learner.weights())
     with pytest.raises(RecordError) as caught:
         train(run)
     assert "attempt 0, step 0: reward 'tests.end_to_end.test_environment_faults:Spoilt' is nan" in str(caught.value)
-    assert parameter_hash(run.learner.model) == before
+    assert hash_weights(run.learner.weights()) == before
 
 
 class Broken:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from groupwise.core.errors import GroupwiseError
+from groupwise.training.learner.weights import hash_weights
 from groupwise.training.loop import train
-from groupwise.training.run import Run, open_run, parameter_hash
+from groupwise.training.run import Run, open_run
 from tests.unit.training.runs import small_config
 
 
@@ -65,4 +66,4 @@ def copy_run(source: Path, target: Path) -> Path:
 
 def weights_of(run: Run) -> str:
     """A digest of the learner's weights."""
-    return parameter_hash(run.learner.model)
+    return hash_weights(run.learner.weights())

@@ -14,9 +14,11 @@ torch = pytest.importorskip("torch")
 from groupwise.core.digests import digest_value  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.engines import TinyModel  # noqa: E402
-from groupwise.training.checkpoint import checkpoint_weights, load_checkpoint, save_checkpoint  # noqa: E402
+from groupwise.training.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
+from groupwise.training.learner.local_files import read_weights  # noqa: E402
+from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import Run, open_run, parameter_hash  # noqa: E402
+from groupwise.training.run import Run, open_run  # noqa: E402
 from tests.faults.damaged_runs import copy_run, flip_bit, follow, go_on, make_run, refusal, weights_of  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402
 from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
@@ -63,10 +65,10 @@ def test_nothing_is_loaded_from_a_checkpoint_that_is_damaged(tmp_path: Path) -> 
     path = save_checkpoint(tmp_path, 1, learner(tiny()[0]), tiny()[1], {})
     flip_bit(path / "optimiser.safetensors")
     made = learner(TinyModel(hidden=16, layers=1).build(tiny()[1], seed=5))
-    before = parameter_hash(made.model)
+    before = hash_weights(made.weights())
     with pytest.raises(TrainingError, match=r"optimiser\.safetensors is not as it was written"):
         load_checkpoint(path, made)
-    assert parameter_hash(made.model) == before
+    assert hash_weights(made.weights()) == before
 
 
 def test_of_two_damaged_checkpoints_neither_is_advised(folder: Path) -> None:
@@ -222,8 +224,8 @@ def test_a_model_in_several_files_comes_back(tmp_path: Path) -> None:
     assert {*names, "model.safetensors.index.json"} <= json.loads((path / "state.json").read_text())["files"].keys()
     other = learner(TinyModel(hidden=16, layers=1).build(tiny()[1], seed=5))
     load_checkpoint(path, other)
-    assert parameter_hash(other.model) == parameter_hash(made.model)
-    assert checkpoint_weights(path).keys() == {name for name, _ in made.model.named_parameters()}
+    assert hash_weights(other.weights()) == hash_weights(made.weights())
+    assert read_weights(path).keys() == {name for name, _ in made.model.named_parameters()}
 
 
 @pytest.mark.parametrize("how", ["flipped", "missing", "index"])
@@ -235,7 +237,7 @@ def test_a_damaged_part_of_a_model_in_several_files_is_found(tmp_path: Path, how
         shard.unlink()
     else:
         flip_bit(shard if how == "flipped" else index)
-    for read in (lambda: load_checkpoint(path, learner(tiny()[0])), lambda: checkpoint_weights(path)):
+    for read in (lambda: load_checkpoint(path, learner(tiny()[0])), lambda: read_weights(path)):
         with pytest.raises(TrainingError, match=r"0001 is damaged \(.*(model-|index\.json)"):
             read()
 

@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 from groupwise.core.errors import FileError  # noqa: E402
 from groupwise.core.journal import Journal, Update  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
+from groupwise.training.observer import Observer  # noqa: E402
 from groupwise.training.run import Run, open_run  # noqa: E402
-from groupwise.training.watcher import Watcher  # noqa: E402
 from tests.faults.damaged_runs import copy_run, follow, go_on, make_run, refusal, weights_of  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402
 from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
@@ -166,7 +166,7 @@ def test_a_journal_whose_head_is_gone_is_a_sentence_and_the_advice_works(folder:
     check_goes_on(said, folder, whole, "0000")
 
 
-class Killed(Watcher):
+class Killed(Observer):
     """Ends a run after its sixth update, once its checkpoint is written."""
 
     def updated(self, update: Update) -> None:
@@ -181,7 +181,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = open_run(small_config(updates=7, recipe=R3), folder / "live")
     run.journal._database.execute("PRAGMA wal_autocheckpoint = 0")
     with pytest.raises(KeyboardInterrupt):
-        train(run, watchers=[Killed()])
+        train(run, observers=[Killed()])
     copy = copy_run(folder / "live", folder / "run")
     run.journal.close()
     assert (copy / "journal.sqlite-wal").stat().st_size > 10 * PAGE

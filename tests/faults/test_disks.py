@@ -16,9 +16,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.cli.run_folders import write_config  # noqa: E402
 from groupwise.core.errors import FileError, TrainingError  # noqa: E402
 from groupwise.core.journal import Evaluated, Journal  # noqa: E402
+from groupwise.core.run_folder import RunPaths  # noqa: E402
 from groupwise.training.checkpoint import save_checkpoint  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import open_run  # noqa: E402
@@ -102,10 +102,10 @@ def test_an_update_and_what_is_forgotten_are_a_sentence_too(tmp_path: Path) -> N
 
 
 def test_settings_that_cannot_be_written_leave_those_that_were_there(tmp_path: Path) -> None:
-    write_config(small_config(), tmp_path)
+    RunPaths(tmp_path).write_config(small_config().config())
     before = (tmp_path / "config.toml").read_bytes()
     with no_space(10), pytest.raises(FileError) as caught:
-        write_config(small_config(updates=9), tmp_path)
+        RunPaths(tmp_path).write_config(small_config(updates=9).config())
     assert str(caught.value) == (
         f"{tmp_path / 'config.toml'} could not be written (File too large); free some space, or give another folder"
     )

@@ -13,9 +13,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
 from groupwise.core.errors import ConfigError, TrainingError  # noqa: E402
+from groupwise.core.seeds import seed_of  # noqa: E402
 from groupwise.engines import PretrainedModel, TinyModel  # noqa: E402
+from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import Run, open_run, parameter_hash  # noqa: E402
+from groupwise.training.run import Run, open_run  # noqa: E402
 from tests.faults.damaged_runs import flip_bit  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
@@ -62,18 +64,25 @@ def refusal(path: Path, **settings: Any) -> str:
 
 
 def test_a_run_goes_on_with_the_adapter_of_a_checkpoint(place: Path, tmp_path: Path) -> None:
-    before = trained(tmp_path / "first", PretrainedModel(path=str(place / "base"), lora_rank=2)).learner.model
+    part = PretrainedModel(path=str(place / "base"), lora_rank=2)
+    before, tokenizer = part.open(words=(), seed=seed_of(0, "model"))
+    run = open_run(
+        small_config(updates=2).model_copy(update={"model": part}),
+        tmp_path / "first",
+        model_and_tokenizer=(before, tokenizer),
+    )
+    train(run)
     checkpoint = PretrainedModel(path=str(tmp_path / "first" / "checkpoints" / "0002"))
     model = opened(Path(checkpoint.path))
-    assert parameter_hash(model) == parameter_hash(before), "base and adapter, to the bit"
+    assert hash_weights(model.state_dict()) == hash_weights(before.state_dict()), "base and adapter, to the bit"
     assert any(value.abs().sum() > 0 for name, value in model.named_parameters() if "lora_B" in name)
     trains = {name for name, value in model.named_parameters() if value.requires_grad}
     assert trains == {name for name, value in before.named_parameters() if value.requires_grad}
     whole = trained(tmp_path / "whole", checkpoint, updates=3)
-    assert parameter_hash(whole.learner.model) != parameter_hash(before)
+    assert hash_weights(whole.learner.weights()) != hash_weights(run.learner.weights())
     trained(tmp_path / "cut", checkpoint, updates=1)
     cut = trained(tmp_path / "cut", checkpoint, updates=3, resume=True)
-    assert parameter_hash(cut.learner.model) == parameter_hash(whole.learner.model)
+    assert hash_weights(cut.learner.weights()) == hash_weights(whole.learner.weights())
 
 
 def test_the_same_settings_may_be_named_and_others_are_refused(place: Path) -> None:
@@ -94,7 +103,8 @@ def test_an_adapter_loads_from_any_folder(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     model = opened(Path("../run/checkpoints/0001"))
-    assert parameter_hash(model) == parameter_hash(run.learner.model)
+    adapter = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    assert hash_weights(adapter) == hash_weights(run.learner.weights())
     trained(Path("next"), PretrainedModel(path="../run/checkpoints/0001"), updates=1)
     named = json.loads(Path("next/checkpoints/0001/adapter_config.json").read_text())["base_model_name_or_path"]
     assert named == str(tmp_path / "base"), "and what it writes names the model, not the adapter"
@@ -211,7 +221,7 @@ def test_a_model_in_several_files_is_a_start_and_is_gone_on_with(place: Path, tm
     whole = trained(tmp_path / "whole", PretrainedModel(path=str(place / "base")))
     cut = trained(tmp_path / "cut", PretrainedModel(path=str(split)), updates=1)
     cut = trained(tmp_path / "cut", PretrainedModel(path=str(split)), updates=2, resume=True)
-    assert parameter_hash(cut.learner.model) == parameter_hash(whole.learner.model)
+    assert hash_weights(cut.learner.weights()) == hash_weights(whole.learner.weights())
     next(split.glob("model-*-of-*.safetensors")).unlink()
     assert refusal(split).startswith(f"model.path: cannot load '{split}' (")
 
@@ -219,7 +229,7 @@ def test_a_model_in_several_files_is_a_start_and_is_gone_on_with(place: Path, tm
 def test_a_checkpoint_of_a_whole_model_is_a_start_unless_it_is_damaged(place: Path, tmp_path: Path) -> None:
     run = trained(tmp_path / "run", PretrainedModel(path=str(place / "base")), updates=1)
     path = tmp_path / "run" / "checkpoints" / "0001"
-    assert parameter_hash(opened(path)) == parameter_hash(run.learner.model)
+    assert hash_weights(opened(path).named_parameters()) == hash_weights(run.learner.weights())
     flip_bit(path / "model.safetensors", 0.9)
     assert "is a damaged checkpoint (model.safetensors is not as it was written)" in refusal(path)
 

@@ -94,6 +94,8 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("schedule", "__call__", "1", "gave a str, but"),
     ("tracker", "start", None, "start gave nothing, but something with run_id, log and finish"),
     ("tracker", "package", None, "package gave nothing, but text is needed"),
+    ("learner", "open", {}, "open gave a dict of 0, but something with steps, vocabulary_size, learn,"),
+    ("weight_transfer", "open", 3, "open gave the int 3, but something with hand_over is needed"),
     ("model", "open", "model", "open gave a str, but a pair of a model and a tokenizer is needed"),
 ]
 

@@ -20,7 +20,8 @@ torch = pytest.importorskip("torch")
 from groupwise.core import run_lock  # noqa: E402
 from groupwise.core.errors import FileError, TrainingError  # noqa: E402
 from groupwise.core.journal import Journal  # noqa: E402
-from groupwise.core.run_lock import LOCK, RunLock  # noqa: E402
+from groupwise.core.run_folder import LOCK  # noqa: E402
+from groupwise.core.run_lock import RunLock  # noqa: E402
 from groupwise.training.evaluation import evaluate  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import open_run  # noqa: E402

@@ -20,11 +20,11 @@ from groupwise.envs import Identity
 from groupwise.rollout.hosts import InProcess
 from groupwise.rollout.workers import Workers
 from groupwise.training.loop import train
+from groupwise.training.observer import Observer
 from groupwise.training.recorded import recorded_samples
 from groupwise.training.run import Run, open_run
 from groupwise.training.run_config import EvaluationConfig, RolloutConfig, RunConfig, TrainingConfig, WarmStartConfig
 from groupwise.training.warm_start import expert_samples
-from groupwise.training.watcher import Watcher
 from tests.faults.bad_teachers import BadTeacher, UnrulyPanel, Unteachable
 
 ROOT = Path(__file__).parents[2]
@@ -108,15 +108,15 @@ def test_too_many_faults_stop_the_run_with_the_cause(tmp_path: Path, workers: in
     )
 
 
-def test_watchers_hear_of_the_faults(tmp_path: Path) -> None:
-    class Listener(Watcher):
+def test_observers_hear_of_the_faults(tmp_path: Path) -> None:
+    class Listener(Observer):
         heard: tuple[Mapping[str, int], int] | None = None
 
         def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
             self.heard = (causes, attempts)
 
     listener, run = Listener(), run_of(tmp_path, BadTeacher(trouble="raise"), 0)
-    train(run, watchers=[listener])
+    train(run, observers=[listener])
     assert listener.heard == ({"RuntimeError: the roof fell in": 2}, TASKS)
 
 

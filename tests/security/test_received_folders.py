@@ -13,7 +13,8 @@ from groupwise.cli.streams import SafeLogRecord
 from groupwise.core.errors import FileError, GroupwiseError
 from groupwise.core.journal import Journal, Update
 from groupwise.core.records import StopReason
-from groupwise.core.run_lock import LOCK, RunLock
+from groupwise.core.run_folder import LOCK
+from groupwise.core.run_lock import RunLock
 from groupwise.core.safe_text import quote_error
 from groupwise.reports.run.responses import response_decoder
 from groupwise.reports.run.run_folder import RunFolder

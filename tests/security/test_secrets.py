@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError
-from groupwise.cli.run_folders import write_config
 from groupwise.core.journal import Journal, Update
 from groupwise.core.parts import Part
 from groupwise.core.records import StopReason, Task, Trajectory
+from groupwise.core.run_folder import RunPaths
 from groupwise.core.secrets import check_no_secret, redact, redact_all, resolve
 from groupwise.envs import Openenv
 from groupwise.recipes.run_file import decode_run, load_run
@@ -246,7 +246,7 @@ def test_a_tracker_is_told_settings_without_secrets(tmp_path: Path) -> None:
 def test_the_config_of_a_run_holds_the_name_only(tmp_path: Path) -> None:
     env = {"kind": "openenv", "url": "https://me:${EXAMPLE_API_KEY}@example.org", "world": "w"}
     config = decode_run({"algorithm": {"recipe": "grpo"}, "env": env, "model": {"kind": "tiny"}})
-    write_config(config, tmp_path)
+    RunPaths(tmp_path).write_config(config.config())
     written = (tmp_path / "config.toml").read_text()
     assert 'url = "https://me:${EXAMPLE_API_KEY}@example.org"' in written
     assert SECRET not in written

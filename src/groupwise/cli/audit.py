@@ -11,12 +11,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.cli.algorithms import algorithm_named, part_named
-from groupwise.cli.run_folders import CONFIG
 from groupwise.cli.screen import errors, file_progress, output, print_json, share, shorten
 from groupwise.cli.trust import Trust
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import kind_of
+from groupwise.core.run_folder import CONFIG
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.audit import Audit
 from groupwise.reports.audit import audit as run_audit

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from groupwise.cli.evaluate import in_words
 from groupwise.cli.screen import output
-from groupwise.training.watcher import Watcher
+from groupwise.training.observer import Observer
 
 if TYPE_CHECKING:
     from groupwise.core.journal import Update
@@ -38,7 +38,7 @@ SPARK_WIDTH = 60
 
 
 @contextmanager
-def shown_live(title: str, updates: int, *, plain: bool) -> Iterator[Watcher]:
+def shown_live(title: str, updates: int, *, plain: bool) -> Iterator[Observer]:
     """Show a run on the screen while it runs; whatever ends it, the terminal is left as it was."""
     console = output()
     if plain or not sys.stdout.isatty():
@@ -68,7 +68,7 @@ class Pace:
         return is_due
 
 
-class PlainLines(Watcher):
+class PlainLines(Observer):
     """A line for everything that happens, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
@@ -102,7 +102,7 @@ class PlainLines(Watcher):
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-class LivePanel(Watcher):
+class LivePanel(Observer):
     """Progress, sparklines, stage times and the last lines; drawn anew a few times a second."""
 
     def __init__(self, title: str, updates: int) -> None:

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from groupwise.cli.run_folders import CONFIG
 from groupwise.cli.screen import output, print_json, print_line
 from groupwise.cli.trust import Trust, start
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal import Journal
 from groupwise.core.parts import Part, Slot, check_may_open, name_of, part_class
 from groupwise.core.records import Task
+from groupwise.core.run_folder import CONFIG, JOURNAL
 from groupwise.core.text_files import parse_toml, parse_value, read_text_file
 from groupwise.envs.panel import SPLITS, choose_split, panel_hash
 from groupwise.envs.panel_file import PanelFile, check_evaluated, panels_of
@@ -125,10 +125,10 @@ def _fields(settings: Sequence[str]) -> dict[str, Any]:
 
 def _check_journal(folder: Path, part: Part) -> int:
     """Check that a run was evaluated on the panels its environment has; return how many evaluated panels there are."""
-    if not (folder / "journal.sqlite").is_file():
+    if not (folder / JOURNAL).is_file():
         return 0
     tasks: dict[tuple[str, str], set[str]] = {}
-    with Journal(folder / "journal.sqlite", read_only=True) as journal:
+    with Journal(folder / JOURNAL, read_only=True) as journal:
         for row in journal.evaluations():
             tasks.setdefault((row.split, row.panel), set()).add(row.task)
     for (split, digest), played in tasks.items():

@@ -11,6 +11,7 @@ from rich.markup import escape
 from groupwise.cli.methods import method_name
 from groupwise.cli.screen import output
 from groupwise.cli.trust import Trust
+from groupwise.core.run_folder import RunPaths
 from groupwise.reports.run.run_folder import RunFolder
 
 
@@ -22,7 +23,7 @@ def report(
     """Write a run as one HTML page that opens offline: verdict, curves, groups, and attempts with their credit."""
     from groupwise.reports.run.page import render, write_page
 
-    path = out or run / "report.html"
+    path = out or RunPaths(run).report
     with RunFolder(run) as folder:
         method, note = method_name(folder)
         size = write_page(path, render(folder, method=method, note=note))

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tomli_w
-
-from groupwise.core.errors import ConfigError, FileError
-from groupwise.core.journal_file import JOURNAL
+from groupwise.core.errors import ConfigError
+from groupwise.core.run_folder import RunPaths
 
 if TYPE_CHECKING:
     from groupwise.training.run_config import RunConfig
 
-CONFIG = "config.toml"
 TRAINER = ("torch", "transformers", "tokenizers", "safetensors", "peft")
 """What the extra `train` installs."""
 
@@ -32,29 +28,10 @@ def run_config(folder: Path) -> RunConfig:
     """The resolved run file of a run's folder."""
     from groupwise.recipes.run_file import load_run  # a run's whole schema; not every command needs it
 
-    if not (folder / CONFIG).is_file():
-        raise ConfigError(f"{folder}: there is no {CONFIG}; give the folder of a run, as `groupwise train` makes it")
-    return load_run(folder / CONFIG)
-
-
-def holds_run(folder: Path) -> bool:
-    """Whether a folder holds a run, begun or finished."""
-    return (folder / JOURNAL).exists() or (folder / "checkpoints").exists()
-
-
-def write_config(config: RunConfig, folder: Path) -> None:
-    """Put the resolved run file into a run's folder."""
-    draft = folder / f".{CONFIG}.tmp"  # moved into place whole: a run that is killed here must still resume
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        draft.write_text(tomli_w.dumps(config.config()), encoding="utf-8")
-        draft.replace(folder / CONFIG)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise FileError(
-            f"{folder / CONFIG} could not be written ({error.strerror}); free some space, or give another folder"
-        ) from None
+    path = RunPaths(folder).config
+    if not path.is_file():
+        raise ConfigError(f"{folder}: there is no {path.name}; give the folder of a run, as `groupwise train` makes it")
+    return load_run(path)
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

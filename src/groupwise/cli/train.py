@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.run_folders import CONFIG, differences, holds_run, need_trainer, run_config, write_config
+from groupwise.cli.run_folders import differences, need_trainer, run_config
 from groupwise.cli.screen import errors, output
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
-from groupwise.core.journal_file import JOURNAL
-from groupwise.training.watcher import Watcher
+from groupwise.core.run_folder import RunPaths
 
 if TYPE_CHECKING:
     from groupwise.training.run import Run
@@ -33,17 +32,17 @@ def train(
     """Train a policy: warm start, evaluation, updates, evaluation; everything is kept in the run's folder."""
     need_trainer()
     folder = out or (file if file.is_dir() else Path("runs") / file.stem)
-    if holds_run(folder) and not resume:
+    if RunPaths(folder).holds_run() and not resume:
         raise ConfigError(_holds_run(folder))
     config = _config(file, set_ or (), tracker or ())
     from groupwise.cli.live import shown_live
     from groupwise.training.loop import train as run_loop
     from groupwise.training.notices import notices
     from groupwise.training.run import open_run
-    from groupwise.training.trackers import check_trackers, tracked
+    from groupwise.training.trackers import check_trackers
 
     check_trackers(config.trackers)
-    if resume and (folder / CONFIG).is_file():
+    if resume and RunPaths(folder).config.is_file():
         _print_changes(run_config(folder), config)
     if resume and _is_finished(folder, config):
         return
@@ -52,15 +51,11 @@ def train(
     try:
         with ExitStack() as stack:
             screen = stack.enter_context(shown_live(str(folder), config.training.updates, plain=plain))
-            run = open_run(config, folder)
-            stack.callback(run.journal.close)  # its log goes into it: one file less that a copy can forget
-            with run.lock.released_if_refused():
-                if not resume:
-                    _check_unused(run)
-                    write_config(config, folder)
-                trackers = stack.enter_context(tracked(config.trackers, config.config(), folder))
+            run = stack.enter_context(open_run(config, folder))
+            if not resume:
+                _check_unused(run)
             _print_other_panels(run.journal.panels(), run.panels)
-            run_loop(run, resume=resume, watchers=[_WritesConfig(config, folder), screen, trackers])
+            run_loop(run, resume=resume, observers=[screen])
     except KeyboardInterrupt:
         errors().print(f"stopped; go on with: groupwise train --resume {_quoted(folder)}", highlight=False)
         raise typer.Exit(130) from None
@@ -69,7 +64,7 @@ def train(
 
 def _check_unused(run: Run) -> None:
     """Refuse a folder in which somebody began a run while this one was waiting for the lock."""
-    if run.journal.last() >= 0 or (run.folder / "checkpoints").exists():
+    if run.journal.last() >= 0 or run.checkpoints.exists():
         raise ConfigError(_holds_run(run.folder))
 
 
@@ -81,11 +76,12 @@ def _is_finished(folder: Path, config: RunConfig) -> bool:
     """Whether nothing is left to do, and say so."""
     from groupwise.training.checkpoint_state import latest_checkpoint
 
-    last, updates, wanted = latest_checkpoint(folder / "checkpoints"), config.training.updates, config.evaluation
+    paths, updates, wanted = RunPaths(folder), config.training.updates, config.evaluation
+    last = latest_checkpoint(paths.checkpoints)
     if last is None or int(last.name) < updates:
         return False
     try:
-        with Journal(folder / JOURNAL, read_only=True) as journal:
+        with Journal(paths.journal, read_only=True) as journal:
             played = {(each.number, each.split) for each in journal.evaluations()}
     except FileError:  # a damaged journal: going on says what can be done about it
         return False
@@ -101,24 +97,10 @@ def _is_finished(folder: Path, config: RunConfig) -> bool:
     return True
 
 
-class _WritesConfig(Watcher):
-    """Writes the settings once the checkpoint was loaded: those that do not fit it must not replace those that do."""
-
-    def __init__(self, config: RunConfig, folder: Path) -> None:
-        self._config: RunConfig | None = config
-        self._folder = folder
-
-    def stage(self, name: str, number: int) -> None:
-        """The first stage comes after the checkpoint."""
-        if self._config is not None:
-            write_config(self._config, self._folder)
-            self._config = None
-
-
 def _config(file: Path, overrides: Sequence[str], trackers: Sequence[str]) -> RunConfig:
     from groupwise.recipes.run_file import load_run  # a run's whole schema; not every command needs it
 
-    config = load_run(file / CONFIG if file.is_dir() else file, overrides=overrides)
+    config = load_run(file, overrides=overrides)
     given = config.config()["trackers"]
     new = [name for name in trackers if name not in {each["kind"] for each in given}]
     named = {**config.config(), "trackers": [*given, *new]}

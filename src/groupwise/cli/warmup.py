@@ -88,10 +88,8 @@ def _save(run: Run, out: Path, lock: RunLock) -> None:
 
     from groupwise.training.checkpoint import save_tokenizer
 
-    model = run.learner.model
-    whole = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
     try:
-        whole.save_pretrained(lock.folder)
+        run.learner.export(lock.folder)
         save_tokenizer(run.tokenizer, lock.folder)
         if out.is_dir():
             out.rmdir()

@@ -1,4 +1,4 @@
-"""Digests of the files of a folder, so that one flipped bit is found before anything is made of it."""
+"""Digests of the files in a folder, at any depth, so that one flipped bit is found before anything is made of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 MAX_THREADS = 4
@@ -29,13 +29,19 @@ def digest_value(value: object) -> str:
 def find_change(folder: Path, digests: Mapping[str, Any]) -> str | None:
     """Which file is not as its digest says, in words; None where all are."""
     for name in digests:
-        if Path(name).name != name:
+        if not _is_inside(name):
             return f"{name!r} is no file of the folder"
         if not (folder / name).is_file():
             return f"{name} is missing"
     found = digest_files(folder, digests)
     changed = next((name for name, digest in found.items() if digest != digests[name]), None)
     return None if changed is None else f"{changed} is not as it was written"
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name, with slashes where it is in a folder below, stays within the folder."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and ".." not in parts and not PurePosixPath(name).is_absolute() and "\\" not in name
 
 
 def _digest(path: Path, *, flush: bool) -> str:

@@ -10,12 +10,9 @@ from typing import Any, Self
 
 from groupwise.core.errors import FileError, GroupwiseError
 from groupwise.core.records import SCHEMA
+from groupwise.core.run_folder import DAMAGED_JOURNAL
 from groupwise.core.safe_text import quote_line
 
-JOURNAL = "journal.sqlite"
-"""What a run's folder calls it."""
-DAMAGED = "journal.damaged.sqlite"
-"""What a damaged journal is called after its sound updates were written anew."""
 TABLES = """
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS updates (number INTEGER PRIMARY KEY, version INTEGER NOT NULL, digest TEXT) STRICT;
@@ -254,7 +251,7 @@ def write_anew(database: JournalDatabase, number: int) -> JournalDatabase:
     Evaluations that cannot be read are left out; a run makes those again that it needs.
     """
     path = database.path
-    draft, kept = path.with_name(f".{path.name}.tmp"), path.with_name(DAMAGED)
+    draft, kept = path.with_name(f".{path.name}.tmp"), path.with_name(DAMAGED_JOURNAL)
     for stale in (draft, *_logs(draft)):
         stale.unlink(missing_ok=True)
     copy = connect(draft)

@@ -154,6 +154,11 @@ def _is_tensor(result: Any, shape: tuple[int, ...]) -> bool:
 _TENSOR = "a tensor of one floating-point number for each token"
 _WORDS = Needed("a tuple of words", _texts)
 _TEXT = Needed("text", _is_text)
+LEARNER = (
+    *("steps", "vocabulary_size", "learn", "imitate", "logps", "weights", "hold_reference"),
+    *("save", "load", "export"),
+)
+"""What a learner has: `groupwise.training.learner.protocol` says what each is for."""
 
 NEEDED: Mapping[str, Mapping[str, Needed]] = {
     "grouper": {
@@ -277,6 +282,8 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
         ),
         "gives": Needed("a frozenset of names", lambda result, given: isinstance(result, frozenset)),
     },
+    "learner": {"open": Needed(f"something with {', '.join(LEARNER)}", _has(*LEARNER))},
+    "weight_transfer": {"open": Needed("something with hand_over", _has("hand_over"))},
     "model": {
         "open": Needed(
             "a pair of a model and a tokenizer", lambda result, given: isinstance(result, tuple) and len(result) == 2

@@ -54,10 +54,17 @@ CATALOGUES = {
     "template": "groupwise.rollout:TEMPLATES",
     "curriculum": "groupwise.tasks:CURRICULA",
     "tracker": "groupwise.training.trackers:TRACKERS",
+    "learner": "groupwise.training.learner:LEARNERS",
+    "weight_transfer": "groupwise.training.weight_transfer:WEIGHT_TRANSFERS",
 }
 """Where each slot's catalogue stands: a literal dict of kind -> class. Named, not imported: parts live above core."""
 
-DEFAULT_KINDS = {"template": "prompt_template", "engine": "local"}
+DEFAULT_KINDS = {
+    "template": "prompt_template",
+    "engine": "local",
+    "learner": "local",
+    "weight_transfer": "in_memory",
+}
 """Slots whose tables need no `kind`, and the kind that they then are."""
 
 

@@ -22,9 +22,9 @@ from datetime import datetime
 from pathlib import Path
 
 from groupwise.core.errors import FileError, TrainingError
+from groupwise.core.run_folder import LOCK
 from groupwise.core.safe_text import quote_line
 
-LOCK = "run.lock"
 MAX_LOCK_BYTES = 4096
 """Of what a holder says about itself: the file may be anybody's."""
 HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}

@@ -11,6 +11,7 @@ from typing import Any
 
 from groupwise.core.digests import find_change
 from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.run_folder import STATE
 from groupwise.core.safe_text import quote_line
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -196,7 +197,7 @@ def _check_content(folder: Path) -> None:
             f"model.path: {folder} has its weights in {pickled}, a pickle, which can run code when it is read; convert "
             "them to safetensors"
         )
-    state = folder / "state.json"
+    state = folder / STATE
     files = _read_json(state).get("files") if state.is_file() else None
     if isinstance(files, dict):  # a checkpoint of a run
         change = find_change(folder, {name: digest for name, digest in files.items() if name.endswith(".safetensors")})

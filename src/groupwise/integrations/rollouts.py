@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.core.errors import ConfigError, FileError, nearest
-from groupwise.core.journal_file import JOURNAL
 from groupwise.core.rollouts import RolloutsFile, Source
 from groupwise.core.rollouts.header import is_header
 from groupwise.core.rollouts.journal_source import JournalSource
 from groupwise.core.rollouts.lines import PARQUET_MAGIC, JsonLines, first_bytes
 from groupwise.core.rollouts.row import shown
+from groupwise.core.run_folder import JOURNAL
 from groupwise.integrations.verifiers_traces import VerifiersSource
 from groupwise.integrations.verl_agent import VerlAgentSource
 from groupwise.integrations.verl_generations import VerlGenerationsSource

@@ -38,6 +38,7 @@ from typing import Any, TypeVar
 from groupwise import recipes
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.run_folder import RunPaths
 from groupwise.core.safe_text import quote_line
 from groupwise.core.secrets import check_no_secret
 from groupwise.core.text_files import MAX_KEY_PARTS, parse_toml, parse_value, read_text_file
@@ -55,8 +56,14 @@ def load_algorithm(path: Path) -> Algorithm:
     return _named(path, lambda: decode_algorithm(_read(path, "a recipe's name or a TOML file")))
 
 
-def load_run(path: Path, *, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read a run file, with `a.b.c=value` overrides on top; every error names the file and the overrides."""
+def load_run(path: Path | str, *, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a run file, with `a.b.c=value` overrides on top; every error names the file and the overrides.
+
+    Args:
+        path: a TOML file, or the folder of a run, whose own settings are read.
+        overrides: settings by their path, such as `training.updates=80`.
+    """
+    path = RunPaths(Path(path)).config if Path(path).is_dir() else Path(path)
     content = _named(path, lambda: _read(path, "a run file (TOML) or the folder of a run"))
     try:
         return decode_run(content, overrides=overrides)

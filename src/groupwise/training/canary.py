@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-import torch
 from transformers import PreTrainedModel
 
 from groupwise.core.errors import TrainingError
 from groupwise.engines.engine import Engine
+from groupwise.training.learner.protocol import Pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,13 @@ def allowed_for(precision: str, model: PreTrainedModel) -> Allowed:
     return ALLOWED["bfloat16" if is_narrow else "float32"]
 
 
+class Scores(Protocol):
+    """What the canary asks of a learner."""
+
+    def logps(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt, under the weights that were handed over."""
+
+
 class Canary:
     """A fixed prompt and response that engine and learner must score alike."""
 
@@ -47,11 +55,11 @@ class Canary:
     ) -> None:
         self._prompt, self._response = tuple(prompt_ids), tuple(response_ids)
         self._allowed = allowed
-        self._before: list[float] | None = None
+        self._before: Sequence[float] | None = None
         self._found: Sequence[float] = ()
         self._noise = 0.0
 
-    def check(self, engine: Engine, model: PreTrainedModel, *, version: int) -> float:
+    def check(self, engine: Engine, learner: Scores, *, version: int) -> float:
         """The largest gap in log-prob; stops the run where it is too large, or where the engine stayed behind."""
         if engine.version != version:
             raise TrainingError(
@@ -59,7 +67,7 @@ class Canary:
                 "its `load` did not take"
             )
         [found] = engine.score([(self._prompt, self._response)])
-        wanted = self._said_by(model)
+        [wanted] = learner.logps([(self._prompt, self._response)])
         gap = _distance(found, wanted)
         moved = 0.0 if self._before is None else _distance(wanted, self._before)
         if not gap <= self._allowed.gap or self._has_stayed(found, gap, moved):  # NaN is no agreement
@@ -80,15 +88,6 @@ class Canary:
         least = self._allowed.rounding
         is_apart = gap > max(0.5 * moved, least, 4 * self._noise)
         return moved > least and (is_apart or [*found] == [*self._found])
-
-    @torch.no_grad()
-    def _said_by(self, model: PreTrainedModel) -> list[float]:
-        ids = torch.tensor([[*self._prompt, *self._response]], device=next(model.parameters()).device)
-        logits = model(input_ids=ids, use_cache=False).logits[
-            0, len(self._prompt) - 1 : -1
-        ]  # the learner keeps it from dropping out
-        told: list[float] = logits.float().log_softmax(-1).gather(1, ids[0, len(self._prompt) :, None])[:, 0].tolist()
-        return told
 
 
 def _distance(some: Sequence[float], others: Sequence[float]) -> float:

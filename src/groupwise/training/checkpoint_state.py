@@ -13,11 +13,9 @@ from groupwise.core.digests import digest_files, digest_value, find_change
 from groupwise.core.errors import FileError, TrainingError
 from groupwise.core.journal import Journal
 from groupwise.core.journal_chain import Chain
-from groupwise.core.journal_file import JOURNAL
+from groupwise.core.run_folder import JOURNAL, LATEST, STATE
 from groupwise.core.safe_text import quote_line
 
-LATEST = "latest"
-STATE = "state.json"
 NEEDED = ("files", "update", "learner_steps")
 """What every state.json has; the loop adds its own."""
 MAX_POINTER_BYTES = 64
@@ -26,11 +24,16 @@ NUMBER = re.compile(r"[0-9]{4,12}")
 
 def write_state(folder: Path, content: Mapping[str, Any]) -> None:
     """Write state.json, with the digest of every other file and of itself; all of them are on the disk afterwards."""
-    files = digest_files(folder, [path.name for path in folder.iterdir() if path.is_file()], flush=True)
+    files = digest_files(folder, list_files(folder), flush=True)
     whole = {**content, "files": files}
     path = folder / STATE
     path.write_text(json.dumps({**whole, "digest": digest_value(whole)}, indent=2), encoding="utf-8")
     flush(path)
+
+
+def list_files(folder: Path) -> list[str]:
+    """The files in a folder, at any depth, by their place in it."""
+    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -40,8 +43,10 @@ def read_state(path: Path) -> dict[str, Any]:
         change = find_change(path, state["files"])
     except (OSError, ValueError) as error:
         raise damaged(path, str(error)) from None
-    if change:
-        raise damaged(path, change)
+    # Whoever reads the folder might take a file that was added for one of its own.
+    unknown = next((name for name in sorted(list_files(path)) if name not in {STATE, *state["files"]}), None)
+    if change or unknown:
+        raise damaged(path, change or f"{unknown} was not written with it")
     return state
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.journal import Evaluated
 from groupwise.core.records import FAULTS, Task, Trajectory
+from groupwise.core.run_folder import RunPaths
 from groupwise.core.seeds import seed_of
 from groupwise.envs.asking import ask_panel
 from groupwise.envs.panel import panel_hash
@@ -58,15 +59,14 @@ def evaluate(
 
 def open_at(config: RunConfig, folder: Path, number: int | None = None, *, read_only: bool = False) -> Run:
     """Open a run with the weights of one of its checkpoints; None = the latest."""
-    path = latest_checkpoint(folder / "checkpoints") if number is None else folder / "checkpoints" / f"{number:04d}"
+    paths = RunPaths(folder)
+    path = latest_checkpoint(paths.checkpoints) if number is None else paths.checkpoint(number)
     if path is None or not path.is_dir():
-        known = ", ".join(str(int(each.name)) for each in sorted((folder / "checkpoints").glob("[0-9]*")))
+        known = ", ".join(str(int(each.name)) for each in sorted(paths.checkpoints.glob("[0-9]*")))
         wanted = "no checkpoint" if number is None else f"no checkpoint {number}"
         raise ConfigError(f"{folder}: there is {wanted}; there are: {known or 'none yet'}")
     run = open_run(config, folder, read_only=read_only)
-    version = int(load_checkpoint(path, run.learner)["update"])
-    run.engine.load(run.learner.weights(), version=version)
-    run.canary.check(run.engine, run.learner.model, version=version)
+    run.hand_over(int(load_checkpoint(path, run.learner)["update"]))
     return run
 
 

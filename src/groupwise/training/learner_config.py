@@ -1,19 +1,22 @@
-"""How weights are updated: the learner's settings, without torch, so that run files decode without it."""
+"""How weights are updated: the local learner's settings, without torch, so that run files decode without it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from groupwise.core.parts import Part
+from groupwise.core.parts import Loss, Part
 from groupwise.training.schedules import Constant, ScheduleSlot
+
+if TYPE_CHECKING:
+    from groupwise.training.learner.protocol import Learner
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
-class LearnerConfig(Part):
-    """How weights are updated."""
+class LearnerConfig(Part, slot="learner"):
+    """In this process, by AdamW: one model on one device."""
 
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     """Largest step size of AdamW; the schedule says which share of it a step uses."""
@@ -41,3 +44,9 @@ class LearnerConfig(Part):
     """Whether only what enters a layer is kept, and the rest computed again in the backward pass: less memory."""
     compile_layers: bool = False
     """Whether layers are compiled: faster on a GPU, after half a minute at the start."""
+
+    def open(self, model: Any, loss: Loss, *, temperature: float) -> Learner:
+        """The learner on a model."""
+        from groupwise.training.learner.local import LocalLearner  # it needs torch
+
+        return LocalLearner(model, loss, self, temperature=temperature)

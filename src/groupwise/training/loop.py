@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from groupwise.batching import totals as count
-from groupwise.core.errors import TrainingError
 from groupwise.core.journal import Update
 from groupwise.training.checkpoint import save_checkpoint
-from groupwise.training.checkpoint_state import latest_checkpoint
 from groupwise.training.evaluation import evaluate
+from groupwise.training.folder_start import check_unused, settings_written
 from groupwise.training.gather import gather
 from groupwise.training.metrics import checked
+from groupwise.training.observer import Observer, Observers
 from groupwise.training.rescue_metrics import rescue_metrics
 from groupwise.training.resume import resume as go_back
 from groupwise.training.rollout_metrics import credit_metrics, rollout_metrics
@@ -21,40 +21,48 @@ from groupwise.training.run import Run
 from groupwise.training.samples import credited, make_samples
 from groupwise.training.speed_metrics import speed_metrics
 from groupwise.training.warm_start import warm_start
-from groupwise.training.watcher import Watchers, Watching
 
 
-def train(run: Run, *, resume: bool = False, watchers: Sequence[Watching] = ()) -> None:
-    """Make the run's updates; a resumed run goes on from its last checkpoint as if it had never stopped.
+def train(run: Run, *, resume: bool = False, observers: Sequence[Observer] = ()) -> None:
+    """Make the run's updates, and leave a complete folder: settings, journal, checkpoints, what trackers write.
 
     The folder is the run's alone from `open_run` until this returns.
+
+    Args:
+        run: as `open_run` opened it.
+        resume: whether to go on from the last checkpoint, as if the run had never stopped.
+        observers: told what happens; they change nothing.
     """
     run.lock.acquire()
     try:
-        _train(run, Watchers(watchers), resume=resume)
+        done = go_back(run) if resume else None
+        if done is None:
+            check_unused(run)
+        # Not before the checkpoint was loaded: settings that do not fit it must not replace those that do.
+        with settings_written(run) as trackers:
+            _train(run, done, Observers([*observers, trackers]))
     finally:
         run.lock.release()
 
 
-def _train(run: Run, watching: Watching, *, resume: bool) -> None:
+def _train(run: Run, done: int | None, observer: Observer) -> None:
     config = run.config
-    done = go_back(run) if resume else None
     if done is None:
-        done = _start(run, watching)
+        done = _start(run, observer)
     if done == 0 or _due(done, config.evaluation.every, run):
-        _evaluate(run, done, watching)
+        _evaluate(run, done, observer)
     for number in range(done + 1, config.training.updates + 1):
-        update = make_update(run, number, watching)
+        update = make_update(run, number, observer)
         if _due(number, config.training.checkpoint_every, run):
-            _save(run, number, watching)
-        watching.updated(update)
+            _save(run, number, observer)
+        observer.updated(update)
         if _due(number, config.evaluation.every, run):
-            _evaluate(run, number, watching)
+            _evaluate(run, number, observer)
 
 
-def make_update(run: Run, number: int, watching: Watching) -> Update:
+def make_update(run: Run, number: int, observer: Observer) -> Update:
     """One turn of the loop."""
-    clock, config = Stopwatch(watching, number), run.config
+    clock, config = Stopwatch(observer, number), run.config
     clock.stage("rollout")
     gathered = gather(run, number)
     clock.stage("credit")
@@ -64,8 +72,7 @@ def make_update(run: Run, number: int, watching: Watching) -> Update:
     clock.stage("learn")
     learned = run.learner.learn(samples, totals) if totals.tokens else None
     clock.stage("handover")
-    run.engine.load(run.learner.weights(), version=number)
-    gap = run.canary.check(run.engine, run.learner.model, version=number)
+    gap = run.hand_over(number)
     run.curriculum.observe(gathered.survivors)
     clock.stage("write")
     metrics = rollout_metrics(gathered.played, gathered.survivors)
@@ -89,17 +96,17 @@ def make_update(run: Run, number: int, watching: Watching) -> Update:
     return update
 
 
-def _start(run: Run, watching: Watching) -> int:
+def _start(run: Run, observer: Observer) -> int:
     """Begin a run: the checkpoint of update 0 is where it all starts."""
-    if run.journal.last() >= 0 or latest_checkpoint(run.checkpoints):
-        raise TrainingError(f"{run.folder} holds a run already; go on with --resume, or choose another folder")
-    if run.config.warm_start is not None:
-        watching.stage("warm start", 0)
-        losses = warm_start(run, run.config.warm_start, told=watching.warming, report=watching.warn_of_faults)
-        watching.warm_started(losses)
-    run.canary.check(run.engine, run.learner.model, version=0)
-    _save(run, 0, watching)
-    run.learner.hold_reference(run.learner.model.state_dict())
+    if run.config.warm_start is None:
+        run.canary.check(run.engine, run.learner, version=0)
+    else:
+        observer.stage("warm start", 0)
+        losses = warm_start(run, run.config.warm_start, told=observer.warming, report=observer.warn_of_faults)
+        observer.warm_started(losses)
+    _save(run, 0, observer)
+    if run.needs_reference:
+        run.learner.hold_reference()
     return 0
 
 
@@ -108,26 +115,26 @@ def _due(number: int, every: int, run: Run) -> bool:
     return number == run.config.training.updates or (every > 0 and number % every == 0)
 
 
-def _save(run: Run, number: int, watching: Watching) -> None:
-    watching.stage("checkpoint", number)
+def _save(run: Run, number: int, observer: Observer) -> None:
+    observer.stage("checkpoint", number)
     state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
     save_checkpoint(run.checkpoints, number, run.learner, run.tokenizer, state)
 
 
-def _evaluate(run: Run, number: int, watching: Watching) -> None:
+def _evaluate(run: Run, number: int, observer: Observer) -> None:
     """Evaluate, unless that was done before the run was interrupted."""
     config = run.config.evaluation
     if config.tasks and (number, config.split) not in {(each.number, each.split) for each in run.journal.evaluations()}:
-        watching.stage("evaluate", number)
-        watching.evaluated(evaluate(run))
+        observer.stage("evaluate", number)
+        observer.evaluated(evaluate(run))
 
 
 class Stopwatch:
     """Seconds by stage."""
 
-    def __init__(self, watching: Watching, number: int) -> None:
+    def __init__(self, observer: Observer, number: int) -> None:
         self.seconds: dict[str, float] = {}
-        self._watching, self._number = watching, number
+        self._observer, self._number = observer, number
         self._current, self._since = "", 0.0
 
     def stage(self, name: str) -> None:
@@ -136,4 +143,4 @@ class Stopwatch:
         if self._current:
             self.seconds[f"seconds/{self._current}"] = now - self._since
         self._current, self._since = name, now
-        self._watching.stage(name, self._number)
+        self._observer.stage(name, self._number)

@@ -74,7 +74,7 @@ def _has_tokens(steps: Sequence[Row]) -> bool:
 
 
 def _from_tokens(run: Run, steps: Sequence[Row], number: int) -> list[Sample]:
-    size = run.learner.model.get_input_embeddings().num_embeddings
+    size = run.learner.vocabulary_size
     for row in steps:
         ids = (*row["prompt_ids"], *row["response_ids"])
         strange = next((number for number in (max(ids), min(ids)) if not 0 <= number < size), None)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 
-import torch
-
 from groupwise.core.errors import TrainingError
 from groupwise.core.safe_text import quote_line
-from groupwise.training.checkpoint import checkpoint_weights, load_checkpoint
+from groupwise.training.checkpoint import load_checkpoint
 from groupwise.training.checkpoint_state import advise, damaged, latest_checkpoint
 from groupwise.training.run import Run
 
@@ -31,17 +29,16 @@ def resume(run: Run) -> int | None:
     number = int(state["update"])
     _go_back(run, number, str(state["journal"]))
     run.curriculum.load_state_dict(state["curriculum"])
-    if run.learner.has_reference:
-        run.learner.hold_reference(_first_weights(run))
-    run.engine.load(run.learner.weights(), version=number)
-    run.canary.check(run.engine, run.learner.model, version=number)
+    if run.needs_reference:
+        _hold_first_policy(run)
+    run.hand_over(number)
     return number
 
 
-def _first_weights(run: Run) -> dict[str, torch.Tensor]:
-    """The weights that the run started from, which the loss compares with."""
+def _hold_first_policy(run: Run) -> None:
+    """Let the learner take up the policy that the run started from, which the loss compares with."""
     try:
-        return checkpoint_weights(run.checkpoints / "0000")
+        run.learner.hold_reference(run.paths.checkpoint(0))
     except TrainingError as error:
         what = str(error).partition("; ")[0]
         raise TrainingError(

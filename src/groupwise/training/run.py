@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -13,25 +14,25 @@ from transformers import PreTrainedModel
 
 from groupwise.core.errors import ConfigError, FileError, nearest
 from groupwise.core.journal import Journal
-from groupwise.core.journal_file import JOURNAL
 from groupwise.core.parts import Draw, Loss, Part, name_of
 from groupwise.core.records import Task
+from groupwise.core.run_folder import JOURNAL, RunPaths
 from groupwise.core.run_lock import RunLock
 from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine
 from groupwise.engines.model_source import ModelSource
 from groupwise.envs.asking import ask_instruction, ask_max_steps, ask_panel
-from groupwise.losses.columns import COLUMN_OF
+from groupwise.losses.columns import COLUMN_OF, REFERENCE_LOGP
 from groupwise.rollout.hosts import Fault, Host, NoExpert, open_host
 from groupwise.rollout.plans import TopUp
 from groupwise.rollout.prompts import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.canary import Canary, allowed_for
-from groupwise.training.checkpoint_state import LATEST
 from groupwise.training.engine_needs import check_engine_gives
-from groupwise.training.learner import Learner
+from groupwise.training.learner.protocol import Learner
 from groupwise.training.panels import check_panels
 from groupwise.training.run_config import RunConfig, is_ours
+from groupwise.training.weight_transfer.protocol import WeightTransfer
 
 NO_EXPERT = "the environment has no expert to start from; leave out [warm_start]"
 CANARY_TOKENS = 64
@@ -49,6 +50,7 @@ class Run:
     tokenizer: Any
     learner: Learner
     engine: Engine
+    weight_transfer: WeightTransfer
     prompter: Prompter
     host: Host
     journal: Journal
@@ -58,29 +60,69 @@ class Run:
     panels: Mapping[str, str]
     """Hash of each panel that is trained or evaluated on, by split."""
 
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the environments' processes, close the journal, and give the folder back."""
+        self.host.shutdown()
+        self.journal.close()  # its log goes into it: one file less that a copy can forget
+        self.lock.release()
+
     def draw(self, number: int) -> Draw:
         """Random generators of an update, by name."""
         return lambda *path: np.random.default_rng(seed_of(self.config.seed, "update", number, "draw", *path))
 
     @property
+    def paths(self) -> RunPaths:
+        """Where the run's files are."""
+        return RunPaths(self.folder)
+
+    @property
     def checkpoints(self) -> Path:
         """Where checkpoints go."""
-        return self.folder / "checkpoints"
+        return self.paths.checkpoints
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether anything compares with the policy that the run started from."""
+        loss = self.config.algorithm.loss
+        return loss is not None and REFERENCE_LOGP in loss.needs
+
+    def hand_over(self, version: int) -> float:
+        """Give the engine the learner's weights as a version, and see that they arrived; the canary's gap."""
+        self.weight_transfer.hand_over(self.learner.weights(), self.engine, version=version)
+        return self.canary.check(self.engine, self.learner, version=version)
 
 
 def open_run(
-    config: RunConfig, folder: Path, *, model_and_tokenizer: tuple[Any, Any] | None = None, read_only: bool = False
+    config: RunConfig,
+    folder: Path | str,
+    *,
+    model_and_tokenizer: tuple[Any, Any] | None = None,
+    read_only: bool = False,
 ) -> Run:
     """Open everything a run needs; what cannot work is refused before a model loads.
 
     The folder is locked until `train` returns, or the run is gone. With `read_only` it is not: somebody else may write
     there meanwhile, this run does not.
+
+    Args:
+        config: the run, as `load_run` reads it from a file, or made of its parts.
+        folder: where the run is, or will be.
+        model_and_tokenizer: to take the place of those that `config.model` would open.
+        read_only: whether nothing is written into the folder.
     """
-    lock = RunLock(folder)
+    lock = RunLock(Path(folder))
     if not read_only:
         lock.acquire()
     with lock.released_if_refused():
-        return _open(config, folder, lock, model_and_tokenizer)
+        return _open(config, Path(folder), lock, model_and_tokenizer)
 
 
 def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None) -> Run:
@@ -114,7 +156,8 @@ def _open_in(
     )
     model = model.to(device)
     engine = open_engine(config, model, tokenizer)
-    learner = Learner(model, loss, config.training.learner, temperature=config.rollout.temperature)
+    canary_allows = allowed_for(config.engine.precision, model)
+    learner = config.training.learner.open(model, loss, temperature=config.rollout.temperature)
     prompter = Prompter(
         tokenizer,
         template=config.rollout.template,
@@ -122,7 +165,8 @@ def _open_in(
         instruction=ask_instruction(config.env),
     )
     opening = prompter.opening_ids("")[:CANARY_TOKENS]
-    journal = Journal(folder / JOURNAL, read_only=not lock.is_held)
+    paths = RunPaths(folder)
+    journal = Journal(paths.journal, read_only=not lock.is_held)
     if lock.is_held:
         journal.name_panels(panels)
     return Run(
@@ -132,13 +176,12 @@ def _open_in(
         tokenizer=tokenizer,
         learner=learner,
         engine=engine,
+        weight_transfer=config.training.weight_transfer.open(paths.weights if lock.is_held else None),
         prompter=prompter,
         host=host,
         journal=journal,
         panels=panels,
-        canary=Canary(
-            opening, (*opening[-4:], prompter.frame.end_id), allowed=allowed_for(config.engine.precision, model)
-        ),
+        canary=Canary(opening, (*opening[-4:], prompter.frame.end_id), allowed=canary_allows),
         tasks=tasks,
         curriculum=config.training.curriculum.start(tasks, seed_of(config.seed, "curriculum")),
     )
@@ -201,16 +244,17 @@ def _check_expert(host: Host, task: Task) -> None:
 
 def _check_journal(folder: Path) -> None:
     """Refuse a journal that this version cannot go on with, before a model loads."""
-    if not (folder / JOURNAL).exists():
+    paths = RunPaths(folder)
+    if not paths.journal.exists():
         return
     try:
-        Journal(folder / JOURNAL, read_only=True).close()
+        Journal(paths.journal, read_only=True).close()
     except FileError as error:
-        if not (folder / "checkpoints" / LATEST).exists():
+        if not paths.latest.exists():
             raise
         raise FileError(
             f"{error}. To begin again from its first checkpoint, move {JOURNAL} and what begins with its name out of "
-            f"{folder}, write `0000` into {folder / 'checkpoints' / LATEST} and resume"
+            f"{folder}, write `0000` into {paths.latest} and resume"
         ) from None
 
 
@@ -243,14 +287,3 @@ def choose_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device: {name!r} cannot be used ({reason}); give cpu, cuda, or auto") from None
     return device
-
-
-def parameter_hash(model: torch.nn.Module) -> str:
-    """A digest of all weights, to the bit."""
-    import hashlib
-
-    digest = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

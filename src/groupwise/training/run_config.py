@@ -19,8 +19,11 @@ from groupwise.rollout.plans import AttemptPlan, Flat, PlanSlot
 from groupwise.rollout.prompts import PromptTemplate, TemplateSlot
 from groupwise.tasks import CurriculumSlot, Shuffled
 from groupwise.training.engine_config import LocalEngine
+from groupwise.training.learner.protocol import LearnerSlot
 from groupwise.training.learner_config import LearnerConfig
 from groupwise.training.trackers.tracker import TrackerSlot
+from groupwise.training.weight_transfer.in_memory import InMemory
+from groupwise.training.weight_transfer.protocol import WeightTransferSlot
 
 
 class ModelPart(Protocol):
@@ -86,8 +89,10 @@ class TrainingConfig(Part):
     """Tasks of an update."""
     curriculum: CurriculumSlot = Shuffled()
     """Which task comes next."""
-    learner: LearnerConfig = LearnerConfig()
-    """How weights are updated."""
+    learner: LearnerSlot = LearnerConfig()
+    """Who updates the weights, and how."""
+    weight_transfer: WeightTransferSlot = InMemory()
+    """How weights come from the learner to the engine."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 5
     """Updates between checkpoints; the last update always has one."""
     least_survivors: Annotated[float, Field(ge=0, le=1)] = 0.5

@@ -13,9 +13,9 @@ from groupwise.engines.tiny import TinyModel
 from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.losses import PolicyLoss
 from groupwise.training.canary import Canary
-from groupwise.training.learner import Learner
+from groupwise.training.learner.weights import hash_weights
 from groupwise.training.learner_config import LearnerConfig
-from groupwise.training.run import parameter_hash
+from groupwise.training.weight_transfer.in_memory import InMemory
 
 WORDS = ("take", "the", "red", "mug", "from", "a", "shelf")
 TOLERANCE = 1e-5
@@ -64,7 +64,7 @@ class _Bench:
         model, tokenizer = tiny.open(words=WORDS, seed=0)
         self._prompt = tuple(tokenizer(" ".join(WORDS), add_special_tokens=False).input_ids)
         self._engine = TransformersEngine(tiny.build(tokenizer, seed=0))
-        self._learner = Learner(model, PolicyLoss(), LearnerConfig(learning_rate=1e-2), temperature=TEMPERATURE)
+        self._learner = LearnerConfig(learning_rate=1e-2).open(model, PolicyLoss(), temperature=TEMPERATURE)
         self._samples: list[Sample] = []
 
     def sample_and_score(self) -> str:
@@ -97,13 +97,13 @@ class _Bench:
         return f"largest difference {gap:.1g} nats over {sum(len(response) for _, response in pairs)} tokens"
 
     def learn(self) -> str:
-        before = parameter_hash(self._learner.model)
+        before = hash_weights(self._learner.weights())
         learned = self._learner.learn(self._samples, totals(self._samples, max_tokens=6))
-        if parameter_hash(self._learner.model) == before:
+        if hash_weights(self._learner.weights()) == before:
             raise TrainingError("the weights are as they were")
         return f"gradient of length {learned.metrics['learner/grad_norm']:.2g}"
 
     def hand_over(self) -> str:
         canary = Canary(self._prompt, self._prompt[:3])
-        self._engine.load(self._learner.weights(), version=1)
-        return f"largest difference {canary.check(self._engine, self._learner.model, version=1):.1g} nats"
+        InMemory().hand_over(self._learner.weights(), self._engine, version=1)
+        return f"largest difference {canary.check(self._engine, self._learner, version=1):.1g} nats"

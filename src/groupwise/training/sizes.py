@@ -10,11 +10,13 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from groupwise.core.errors import ConfigError
+from groupwise.core.parts import Part
 from groupwise.core.trust import WITHOUT_TRUST, may_run
 from groupwise.engines.pretrained import PretrainedModel
 from groupwise.losses.columns import REFERENCE_LOGP
 from groupwise.training import hardware
 from groupwise.training.engine_config import LocalEngine
+from groupwise.training.learner_config import LearnerConfig
 from groupwise.training.run_config import RunConfig
 
 NUMBERS_PER_UNIT = 30
@@ -65,7 +67,7 @@ def sizes_of(config: RunConfig) -> Sizes:
     copies = 1 + (needs_copy and trained == parameters)
     moments = trained * 4 * 2
     units = model.config.hidden_size * model.config.num_hidden_layers
-    activations = config.training.learner.token_budget * units * NUMBERS_PER_UNIT * width
+    activations = _token_budget(config) * units * NUMBERS_PER_UNIT * width
     engine = _engine(config, model)
     every = config.training.checkpoint_every
     return Sizes(
@@ -95,6 +97,14 @@ def _engine(config: RunConfig, model: _Model) -> float:
     head = getattr(of, "head_dim", None) or of.hidden_size // of.num_attention_heads
     response: int = of.max_position_embeddings * of.num_hidden_layers * heads * head * 2 * width
     return weights + min(local.memory * device, local.rows * response)
+
+
+def _token_budget(config: RunConfig) -> int:
+    """Most tokens of a micro-batch: of the local learner, which one from elsewhere may have within it."""
+    part = config.training.learner
+    assert isinstance(part, Part), "the slot is filled by parts"
+    local = (inner for inner in part.parts() if isinstance(inner, LearnerConfig))
+    return next(local, LearnerConfig()).token_budget
 
 
 def _gpu_memory(device: str) -> float | None:

@@ -6,14 +6,10 @@ out into a search over what is possible, which is the exploration that the compa
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-import torch
-
-from groupwise.batching import Pack, PaddedRows, column
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.records import Task
 from groupwise.core.sample import Sample
@@ -22,76 +18,38 @@ from groupwise.envs.asking import ask_max_steps
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.hosts import Advice, Fault, NoExpert
 from groupwise.rollout.prompts import Exchange
-from groupwise.training.forward import Forward
+from groupwise.training.learner.protocol import ReportEpoch
 from groupwise.training.run import NO_EXPERT, Run
 from groupwise.training.run_config import WarmStartConfig
 
-Told = Callable[[Sequence[float], int], None]
 ToldOfFaults = Callable[[Mapping[str, int], int], None]
 MAX_AT_ONCE = 64
 """Expert attempts that are played in step with one another, so that workers have work and none holds too many."""
-WARM_UP_STEPS = 30
-"""Optimiser steps over which the step size grows: without them AdamW's first steps throw a fresh model about."""
 
 
 def warm_start(
-    run: Run, config: WarmStartConfig, *, told: Told | None = None, report: ToldOfFaults | None = None
+    run: Run, config: WarmStartConfig, *, told: ReportEpoch | None = None, report: ToldOfFaults | None = None
 ) -> list[float]:
-    """Train the learner's model on expert attempts; mean loss of each epoch. The engine takes the weights over."""
+    """Let the learner imitate expert attempts; mean loss of each epoch. The engine takes the weights over."""
     return imitate(run, expert_samples(run, run.tasks[: config.tasks], config, report=report), config, told=told)
 
 
-def imitate(run: Run, samples: Sequence[Sample], config: WarmStartConfig, *, told: Told | None = None) -> list[float]:
-    """Train the learner's model to say what samples say, tokens weighted by `advantage`; mean loss of each epoch.
+def imitate(
+    run: Run, samples: Sequence[Sample], config: WarmStartConfig, *, told: ReportEpoch | None = None
+) -> list[float]:
+    """Let the learner learn to say what samples say, tokens weighted by `advantage`; mean loss of each epoch.
+
+    The engine takes the weights over.
 
     Args:
-        run: Whose model.
+        run: Whose learner.
         samples: What to say.
         config: Epochs and step sizes.
         told: Told the losses so far after each epoch, and how many epochs there will be.
     """
-    model = run.learner.model
-    trained = [value for value in model.parameters() if value.requires_grad]
-    optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
-    batches = run.learner.forward.lay_out(samples, token_budget=config.batch_tokens, unit="sample")
-    weights = [sample.advantage for sample in samples]
-    weighted = [(batch, column(batch, weights)) for batch in batches]
-    losses: list[float] = []
-    for epoch in range(config.epochs):
-        Random(seed_of(run.config.seed, "warm start", epoch)).shuffle(weighted)
-        losses.append(_epoch(run.learner.forward, optimiser, weighted, config, epoch))
-        if told is not None:
-            told(losses, config.epochs)
-    run.engine.load(run.learner.weights(), version=0)
+    losses = run.learner.imitate(samples, config, seed=run.config.seed, report=told)
+    run.hand_over(0)
     return losses
-
-
-def _epoch(
-    forward: Forward,
-    optimiser: torch.optim.Optimizer,
-    weighted: Sequence[tuple[Pack | PaddedRows, torch.Tensor]],
-    config: WarmStartConfig,
-    epoch: int,
-) -> float:
-    total = weight = 0.0
-    for number, (batch, weight_T) in enumerate(weighted):
-        done = epoch * len(weighted) + number
-        for group in optimiser.param_groups:
-            group["lr"] = config.learning_rate * _step_size(done, config.epochs * len(weighted))
-        logp_T, _ = forward(batch)
-        loss = -(weight_T * logp_T).sum()
-        (loss / weight_T.sum()).backward()
-        torch.nn.utils.clip_grad_norm_(forward.model.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        total, weight = total + float(loss.detach()), weight + float(weight_T.sum())
-    return total / weight
-
-
-def _step_size(done: int, steps: int) -> float:
-    """Share of the full step size: up within a few steps, then down to a twentieth along a cosine."""
-    fall = 0.05 + 0.95 * (1 + math.cos(math.pi * done / steps)) / 2
-    return min(1.0, (done + 1) / WARM_UP_STEPS) * fall
 
 
 def expert_samples(

@@ -14,7 +14,7 @@ from groupwise.cli import machine  # noqa: E402
 from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
 from groupwise.recipes.run_file import load_run  # noqa: E402
 from groupwise.training import hardware  # noqa: E402
-from groupwise.training.learner import Learner  # noqa: E402
+from groupwise.training.learner.local import LocalLearner  # noqa: E402
 from groupwise.training.sizes import sizes_of  # noqa: E402
 from tests.unit.cli.conftest import Run  # noqa: E402
 from tests.unit.cli.run_files import small  # noqa: E402
@@ -121,15 +121,15 @@ def test_weights_that_do_not_arrive_are_broken(groupwise: Run, monkeypatch: pyte
 
 
 def test_a_learner_that_learns_nothing_is_broken(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Learner.learn
+    honest = LocalLearner.learn
 
-    def idle(self: Learner, samples: Any, totals: Any) -> Any:
+    def idle(self: LocalLearner, samples: Any, totals: Any) -> Any:
         before = {name: value.clone() for name, value in self.model.state_dict().items()}
         learned = honest(self, samples, totals)
         self.model.load_state_dict(before)
         return learned
 
-    monkeypatch.setattr(Learner, "learn", idle)
+    monkeypatch.setattr(LocalLearner, "learn", idle)
     ran = groupwise("doctor")
     assert ran.status == 1
     assert about(ran.out, "a learner step changes the weights")[0].endswith("the weights are as they were")

@@ -12,7 +12,7 @@ from groupwise.core.parts import Loss
 from groupwise.core.sample import Sample
 from groupwise.core.totals import Totals
 from groupwise.engines import TinyModel
-from groupwise.training.learner import Learner
+from groupwise.training.learner.local import LocalLearner
 from groupwise.training.learner_config import LearnerConfig
 
 WORDS = ("alpha", "bravo", "charlie")
@@ -23,10 +23,10 @@ def tiny(**changes: Any) -> tuple[Any, Any]:
     return TinyModel(**{"hidden": 16, "layers": 1, **changes}).open(words=WORDS, seed=0)
 
 
-def learner(model: Any = None, loss: Loss | None = None, **config: Any) -> Learner:
+def learner(model: Any = None, loss: Loss | None = None, **config: Any) -> LocalLearner:
     loss = loss or recipes.dr_grpo().loss
     assert loss is not None
-    return Learner(model or tiny()[0], loss, LearnerConfig(**{"learning_rate": 1e-2, **config}))
+    return LocalLearner(model or tiny()[0], loss, LearnerConfig(**{"learning_rate": 1e-2, **config}))
 
 
 def single_steps(*advantages: float) -> list[Sample]:
@@ -88,7 +88,7 @@ def logps(model: Any, samples: Sequence[Sample]) -> torch.Tensor:
     return torch.cat(found)
 
 
-def gradient(made: Learner, samples: Sequence[Sample]) -> tuple[float, torch.Tensor]:
+def gradient(made: LocalLearner, samples: Sequence[Sample]) -> tuple[float, torch.Tensor]:
     """The loss of one optimiser step and its gradient, before it is applied."""
     found: list[torch.Tensor] = []
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,9 +13,28 @@ torch = pytest.importorskip("torch")
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.engines.open_engine import open_engine  # noqa: E402
 from groupwise.training.canary import ALLOWED, Canary, allowed_for  # noqa: E402
+from groupwise.training.learner.protocol import Pair  # noqa: E402
 from tests.unit.engines.slot_models import family  # noqa: E402
 
 PROMPT, RESPONSE = (3, 4, 5, 6, 7, 8), (9, 10, 11)
+
+
+class Asked:
+    """What the canary asks of a learner, of a bare model."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def logps(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+        return [tuple(scores(self.model, prompt, response)) for prompt, response in pairs]
+
+
+@torch.no_grad()
+def scores(model: Any, prompt: Sequence[int], response: Sequence[int]) -> list[float]:
+    ids = torch.tensor([[*prompt, *response]])
+    every = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1)
+    found: list[float] = every.gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()
+    return found
 
 
 def moved_by(model: torch.nn.Module, size: float) -> dict[str, torch.Tensor]:
@@ -27,10 +48,10 @@ def moved_by(model: torch.nn.Module, size: float) -> dict[str, torch.Tensor]:
 def test_a_bfloat16_engine_passes_under_its_own_bounds_and_fails_under_those_of_float32() -> None:
     model = family("llama")
     engine = open_engine(copy.deepcopy(model), precision="bfloat16")
-    gap = Canary(PROMPT, RESPONSE, allowed=ALLOWED["bfloat16"]).check(engine, model, version=0)
+    gap = Canary(PROMPT, RESPONSE, allowed=ALLOWED["bfloat16"]).check(engine, Asked(model), version=0)
     assert 1e-3 < gap < 1.0
     with pytest.raises(TrainingError, match=r"disagree by .* nats on a fixed prompt \(allowed 0\.001;"):
-        Canary(PROMPT, RESPONSE).check(engine, model, version=0)
+        Canary(PROMPT, RESPONSE).check(engine, Asked(model), version=0)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -38,13 +59,13 @@ def test_an_engine_that_stays_behind_is_found_in_either_precision(precision: str
     model = family("llama")
     engine = open_engine(copy.deepcopy(model), precision=precision)
     canary = Canary(PROMPT, RESPONSE, allowed=ALLOWED[precision])
-    canary.check(engine, model, version=0)
+    canary.check(engine, Asked(model), version=0)
     engine.load(moved_by(model, 0.02), version=1)
-    canary.check(engine, model, version=1)
+    canary.check(engine, Asked(model), version=1)
     moved_by(model, 0.1)
     engine.load({}, version=2)
     with pytest.raises(TrainingError, match="after the hand-over of version 2 the engine and the learner disagree"):
-        canary.check(engine, model, version=2)
+        canary.check(engine, Asked(model), version=2)
 
 
 def test_an_engine_that_says_the_same_to_the_last_bit_has_stayed_behind_however_noisy_it_was() -> None:
@@ -61,12 +82,12 @@ def test_an_engine_that_says_the_same_to_the_last_bit_has_stayed_behind_however_
 
     model = family("llama")
     canary = Canary(PROMPT, RESPONSE, allowed=ALLOWED["bfloat16"])
-    engine = Still([each + 0.28 for each in canary._said_by(model)])
-    assert canary.check(engine, model, version=0) == pytest.approx(0.28, abs=1e-5)  # type: ignore[arg-type]
-    canary.check(engine, model, version=0)  # type: ignore[arg-type]  # the learner has not moved either
+    engine = Still([each + 0.28 for each in scores(model, PROMPT, RESPONSE)])
+    assert canary.check(engine, Asked(model), version=0) == pytest.approx(0.28, abs=1e-5)  # type: ignore[arg-type]
+    canary.check(engine, Asked(model), version=0)  # type: ignore[arg-type]  # the learner has not moved either
     moved_by(model, 0.03)
     with pytest.raises(TrainingError, match="the engine did not take the weights over"):
-        canary.check(engine, model, version=0)  # type: ignore[arg-type]
+        canary.check(engine, Asked(model), version=0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -78,7 +99,7 @@ def test_a_log_prob_that_is_not_a_number_is_no_agreement(place: int) -> None:
             return [tuple(float("nan") if i == place else -1.0 for i in range(len(RESPONSE)))]
 
     with pytest.raises(TrainingError, match="disagree by nan nats"):
-        Canary(PROMPT, RESPONSE).check(Broken(), family("llama"), version=0)  # type: ignore[arg-type]
+        Canary(PROMPT, RESPONSE).check(Broken(), Asked(family("llama")), version=0)  # type: ignore[arg-type]
 
 
 def test_a_model_that_was_loaded_narrow_is_allowed_what_its_rounding_takes() -> None:

@@ -14,7 +14,8 @@ from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.losses import Kl, PolicyLoss  # noqa: E402
 from groupwise.training import checkpoint  # noqa: E402
 from groupwise.training.checkpoint_state import latest_checkpoint  # noqa: E402
-from groupwise.training.run import parameter_hash  # noqa: E402
+from groupwise.training.learner import local_files  # noqa: E402
+from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from tests.unit.training.learners import learner, single_steps, tiny, totals  # noqa: E402
 
 
@@ -28,7 +29,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_no_draft(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(local_files, "save_file", full)
     with pytest.raises(TrainingError) as caught:
         checkpoint.save_checkpoint(tmp_path, 2, made, tokenizer, {})
     assert str(caught.value) == (
@@ -58,19 +59,19 @@ def test_a_checkpoint_brings_back_weights_moments_and_schedule_to_the_bit(tmp_pa
         made.learn(samples, totals(samples))
     path = checkpoint.save_checkpoint(tmp_path, 2, made, tiny()[1], {"seed": 7})
     assert checkpoint.load_checkpoint(path, other)["seed"] == 7
-    other.hold_reference(checkpoint.checkpoint_weights(start))
+    other.hold_reference(start)
     assert other.steps == made.steps == 2
     for _ in range(2):
         expected, found = (one.learn(samples, totals(samples)).metrics for one in (made, other))
         assert found == expected
-    assert parameter_hash(made.model) == parameter_hash(other.model)
+    assert hash_weights(made.weights()) == hash_weights(other.weights())
 
 
 def test_of_an_adapter_only_the_adapter_is_written(tmp_path: Path) -> None:
     model = adapted()
     path = checkpoint.save_checkpoint(tmp_path, 1, learner(model), tiny()[1], {})
     assert not (path / "model.safetensors").exists()
-    stored = checkpoint.checkpoint_weights(path)
+    stored = local_files.read_weights(path)
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     assert stored.keys() == trained.keys()
     assert all(torch.equal(stored[name], value) for name, value in trained.items())
@@ -79,7 +80,7 @@ def test_of_an_adapter_only_the_adapter_is_written(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     path = checkpoint.save_checkpoint(tmp_path, 1, learner(tiny(layers=2)[0]), tiny()[1], {})
     made = learner()
-    before = parameter_hash(made.model)
+    before = hash_weights(made.weights())
     with pytest.raises(TrainingError) as caught:
         checkpoint.load_checkpoint(path, made)
     assert str(caught.value) == (
@@ -87,7 +88,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
         "not; give the section [model] that the run began with, which its config.toml has, or start a new run in "
         "another folder"
     )
-    assert parameter_hash(made.model) == before, "nothing was loaded"
+    assert hash_weights(made.weights()) == before, "nothing was loaded"
 
 
 def test_a_pointer_to_nothing_names_the_checkpoint_before(tmp_path: Path) -> None:

@@ -23,14 +23,14 @@ from groupwise.losses import (  # noqa: E402
     TrajectoryMean,
     Truncate,
 )
-from groupwise.training.learner import Learner  # noqa: E402
-from groupwise.training.run import parameter_hash  # noqa: E402
+from groupwise.training.learner.local import LocalLearner  # noqa: E402
+from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from tests.unit.training.learners import attempts, gradient, learner, logps, single_steps, tiny, totals  # noqa: E402
 
 NO_CLIPPING = {"max_grad_norm": math.inf}
 
 
-def optimiser_state(made: Learner) -> list[Any]:
+def optimiser_state(made: LocalLearner) -> list[Any]:
     """Everything the optimiser remembers, as plain numbers."""
     return [
         (number, key, value.tolist() if isinstance(value, torch.Tensor) else value)
@@ -203,13 +203,13 @@ def test_an_update_without_any_credit_still_makes_its_steps() -> None:
     """AdamW moves on by what it remembers."""
     made = learner()
     made.learn(attempts(), totals(attempts()))
-    before = parameter_hash(made.model)
+    before = hash_weights(made.weights())
     idle = [dataclasses.replace(sample, advantage=0.0) for sample in attempts()]
     found = made.learn(idle, totals(idle)).metrics
     assert (found["loss/total"], found["learner/grad_norm"], made.steps) == (0.0, 0.0, 2)
     assert found["learner/computed"] == 0
     assert "loss/ratio" not in found
-    assert parameter_hash(made.model) != before
+    assert hash_weights(made.weights()) != before
 
 
 def test_samples_that_do_not_train_change_no_bit() -> None:
@@ -218,7 +218,7 @@ def test_samples_that_do_not_train_change_no_bit() -> None:
     first, second = learner(), learner()
     first.learn(samples, totals(samples))
     second.learn([*samples, *idle], totals([*samples, *idle]))
-    assert parameter_hash(first.model) == parameter_hash(second.model)
+    assert hash_weights(first.weights()) == hash_weights(second.weights())
 
 
 def test_an_update_without_a_token_to_train_on_is_refused() -> None:
@@ -241,7 +241,7 @@ def test_log_probs_that_were_not_recorded_are_asked_for() -> None:
 def test_a_loss_that_is_not_finite_names_its_cause_and_leaves_everything_as_it_was() -> None:
     made = learner(token_budget=4)
     made.learn(single_steps(1.0, -0.5), totals(single_steps(1.0, -0.5)))
-    before = parameter_hash(made.model), optimiser_state(made), made.steps
+    before = hash_weights(made.weights()), optimiser_state(made), made.steps
     samples = single_steps(1.0, 0.5, math.nan)
     with pytest.raises(TrainingError) as caught:
         made.learn(samples, totals(samples))
@@ -249,7 +249,7 @@ def test_a_loss_that_is_not_finite_names_its_cause_and_leaves_everything_as_it_w
         "optimiser step 2: the loss is not finite (nan: trajectory 2, step 0 has advantage nan); weights and optimiser "
         "were left as they were. Lower the learning rate, or look at this update's rewards"
     )
-    assert (parameter_hash(made.model), optimiser_state(made), made.steps) == before
+    assert (hash_weights(made.weights()), optimiser_state(made), made.steps) == before
     assert all(value.grad is None for value in made.model.parameters())
 
 
@@ -265,7 +265,7 @@ def test_weights_that_are_not_finite_show_in_the_log_probs() -> None:
 def test_a_gradient_that_is_not_finite_names_the_weight_and_leaves_everything_as_it_was() -> None:
     made, samples = learner(), single_steps(1.0, -0.5)
     made.learn(samples, totals(samples))
-    before = parameter_hash(made.model), optimiser_state(made), made.steps
+    before = hash_weights(made.weights()), optimiser_state(made), made.steps
     spoilt = dict(made.model.named_parameters())["model.norm.weight"]
     hook = spoilt.register_hook(lambda found: found * math.nan)
     with pytest.raises(TrainingError) as caught:
@@ -274,7 +274,7 @@ def test_a_gradient_that_is_not_finite_names_the_weight_and_leaves_everything_as
         "optimiser step 2: the gradient is not finite (nan, first in model.norm.weight); weights and optimiser were "
         "left as they were. Lower the learning rate, or look at this update's rewards"
     )
-    assert (parameter_hash(made.model), optimiser_state(made), made.steps) == before
+    assert (hash_weights(made.weights()), optimiser_state(made), made.steps) == before
     assert all(value.grad is None for value in made.model.parameters())
     hook.remove()
     assert math.isfinite(made.learn(samples, totals(samples)).metrics["loss/total"])

@@ -106,7 +106,7 @@ def test_an_outcome_decides_where_there_is_one(tmp_path: Path) -> None:
 )
 def test_what_cannot_teach_is_told(tmp_path: Path, rows: list[dict[str, Any]], said: str) -> None:
     run = small_run(tmp_path)
-    size = run.learner.model.get_input_embeddings().num_embeddings
+    size = run.learner.vocabulary_size
     with pytest.raises(RecordError) as caught:
         recorded_samples(run, rows)  # type: ignore[arg-type]
     assert str(caught.value) == said.format(size=size)

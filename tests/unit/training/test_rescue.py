@@ -26,8 +26,9 @@ from groupwise.rollout.plans import AttemptPlan  # noqa: E402
 from groupwise.tasks import Shuffled  # noqa: E402
 from groupwise.training.evaluation import evaluate  # noqa: E402
 from groupwise.training.gather import Gathered, gather  # noqa: E402
+from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import Run, open_run, parameter_hash  # noqa: E402
+from groupwise.training.run import Run, open_run  # noqa: E402
 from groupwise.training.run_config import WarmStartConfig  # noqa: E402
 from groupwise.training.samples import credited, make_samples  # noqa: E402
 from tests.unit.training.learners import gradient, learner, logps, single_steps, tiny  # noqa: E402
@@ -186,13 +187,14 @@ def test_an_evaluation_never_shows_help(run: Run, monkeypatch: pytest.MonkeyPatc
 def test_with_an_empty_history_the_weights_are_those_of_the_base_to_the_bit(tmp_path: Path) -> None:
     """Each task comes once, so that there is nothing to recall and nothing to reflect on."""
     base, rescued = recipes.r3_grpo_ablation(), recipes.r3(with_ranking=False)
-    model, tokenizer = opened(tmp_path / "words", rescued).learner.model, opened(tmp_path / "again", rescued).tokenizer
+    settings = opened(tmp_path / "words", rescued).config
+    model, tokenizer = settings.model.open(words=settings.words(), seed=0)
 
     def weights(name: str, algorithm: Algorithm, updates: int) -> str:
         settings = {"updates": updates, "first": 0, "rate": 1e-2, "model": (deepcopy(model), tokenizer)}
         run = trained(tmp_path / name, algorithm, **settings)
         assert run.journal.curve("replay/recalled") == run.journal.curve("guidance/groups") == []
-        return parameter_hash(run.learner.model)
+        return hash_weights(run.learner.weights())
 
     found = weights("r3", rescued, 1)
     assert found == weights("base", base, 1)
@@ -216,7 +218,8 @@ def test_store_load_and_loss_equal_the_loss_in_memory(run: Run) -> None:
     results = []
     for samples in (memory, disk):
         samples = [replace(one, advantage=1.0 - i, off_policy=True) for i, one in enumerate(samples)]
-        results.append(gradient(learner(deepcopy(run.learner.model), recipes.dr_grpo().loss), samples))
+        model, _ = run.config.model.open(words=run.config.words(), seed=0)
+        results.append(gradient(learner(model, recipes.dr_grpo().loss), samples))
     assert results[0][0] == results[1][0]
     assert torch.equal(results[0][1], results[1][1])
     assert results[0][1].abs().max() > 0
@@ -313,7 +316,7 @@ def test_guidance_of_the_algorithm_and_a_guided_plan_are_one_thing(tmp_path: Pat
     by_plan = trained(tmp_path / "plan", without, plan=Guided(plan=Flat(attempts=3), guidance=R3.guidance))
     by_algorithm = trained(tmp_path / "algorithm", R3)
     assert by_plan.journal.digest() == by_algorithm.journal.digest()
-    assert parameter_hash(by_plan.learner.model) == parameter_hash(by_algorithm.learner.model)
+    assert hash_weights(by_plan.learner.weights()) == hash_weights(by_algorithm.learner.weights())
     assert by_plan.journal.curve("guidance/groups")
 
 

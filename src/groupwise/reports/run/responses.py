@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from groupwise.core.run_folder import TOKENIZER, RunPaths
+
 
 def response_decoder(folder: Path) -> Callable[[Sequence[int]], str] | None:
     """Turns sampled ids into text; None where the run keeps no tokenizer, or nothing here can read one."""
-    checkpoints = folder / "checkpoints"
+    paths = RunPaths(folder)
     try:
-        latest = (checkpoints / "latest").read_text(encoding="utf-8").strip()
-        path = checkpoints / Path(latest).name / "tokenizer.json"
+        latest = paths.latest.read_text(encoding="utf-8").strip()
+        path = paths.checkpoints / Path(latest).name / TOKENIZER
         is_there = path.is_file()
     except (OSError, ValueError):  # a page is worth showing without it; `train --resume` says what is wrong
         return None

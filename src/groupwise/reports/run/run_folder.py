@@ -11,13 +11,12 @@ from typing import Any
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
-from groupwise.core.journal_file import JOURNAL
 from groupwise.core.parts import Slot, check_may_open
+from groupwise.core.run_folder import CONFIG, JOURNAL
 from groupwise.core.text_files import parse_toml, read_text_file
 from groupwise.core.trust import WITHOUT_TRUST
 from groupwise.envs.environment import EnvironmentPart
 
-CONFIG = "config.toml"
 GIVE = "give the folder that `groupwise train --out FOLDER` wrote"
 
 

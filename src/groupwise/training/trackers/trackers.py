@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import Part, kind_of
+from groupwise.core.run_folder import RunPaths
 from groupwise.core.secrets import redact_all
+from groupwise.training.observer import Observer
 from groupwise.training.trackers.tracker import LiveTracker, Tracker
-from groupwise.training.watcher import Watcher
 
 if TYPE_CHECKING:
     from groupwise.core.journal import Update
     from groupwise.training.evaluation_summary import Evaluation
-
-BOOKMARKS = "trackers.json"
-"""File of the run's folder that says how far each tracker got."""
 
 
 def check_trackers(trackers: Sequence[Tracker]) -> None:
@@ -47,7 +45,7 @@ def tracked(trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path
         found.finish()
 
 
-class Trackers(Watcher):
+class Trackers(Observer):
     """Hands a run's metrics to its trackers.
 
     What a tracker has been told is bookmarked in the run's folder. A resumed run makes some updates again, the same to
@@ -55,7 +53,7 @@ class Trackers(Watcher):
     """
 
     def __init__(self, trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path) -> None:
-        self._path = folder / BOOKMARKS
+        self._path = RunPaths(folder).bookmarks
         self._marks = _read_bookmarks(self._path)
         self._live: dict[str, LiveTracker] = {}
         for tracker in trackers:

@@ -1,4 +1,4 @@
-"""The learner: it turns samples into optimiser steps, and knows no method by name.
+"""The local learner: one process, one model. It turns samples into optimiser steps, and knows no method by name.
 
 Axis: T trained tokens of a micro-batch.
 """
@@ -6,9 +6,10 @@ Axis: T trained tokens of a micro-batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NoReturn
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -23,24 +24,22 @@ from groupwise.core.totals import Totals
 from groupwise.losses.columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.losses.policy_loss import Tally
 from groupwise.training.forward import Forward
+from groupwise.training.learner.imitation import imitate
+from groupwise.training.learner.local_files import load_model, read_weights, write_model
+from groupwise.training.learner.protocol import Learned, Pair, ReportEpoch, Whose
 from groupwise.training.learner_config import LearnerConfig
 from groupwise.training.micro_batches import MicroBatch, check_logps, micro_batches
 from groupwise.training.reference import Reference
+
+if TYPE_CHECKING:
+    from groupwise.training.run_config import WarmStartConfig
 
 CAUSES = ("advantage", "logp_behaviour", "logp_old", "logp_ref", "logp", "entropy")
 """Columns in which the cause of a loss that is not finite is looked for, inputs first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Learned:
-    """What one update did."""
-
-    metrics: dict[str, float]
-    """The loss and what the loss measured, the gradient, the step size."""
-
-
-class Learner:
-    """A model, its optimiser, and the one thing they do."""
+class LocalLearner:
+    """A model, its optimiser, and what they do."""
 
     def __init__(self, model: PreTrainedModel, loss: Loss, config: LearnerConfig, *, temperature: float = 1.0) -> None:
         _check_trainable(model)
@@ -60,18 +59,60 @@ class Learner:
         self.steps = 0
 
     @property
-    def has_reference(self) -> bool:
-        """Whether the loss compares with the policy the run started from."""
-        return self._reference is not None
+    def vocabulary_size(self) -> int:
+        """How many token ids the model knows."""
+        return int(self.model.get_input_embeddings().num_embeddings)
 
-    def hold_reference(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Take weights as the reference policy: those the run started from. Without it, those the learner was given."""
-        if self._reference is not None:
-            self._reference.hold(weights)
+    def hold_reference(self, folder: Path | None = None) -> None:
+        """Keep a policy as the reference: that of a checkpoint; None = this one. Until then, the one it began with."""
+        if self._reference is None:
+            self._reference = Reference(self.model)
+        self._reference.hold(self.model.state_dict() if folder is None else read_weights(folder))
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The trained weights by name, for the engine."""
+        """The trained weights by name, for the engine: the tensors themselves, which the next step changes."""
         return {name: value.detach() for name, value in self._trained.items()}
+
+    @torch.no_grad()
+    def logps(
+        self, pairs: Sequence[Pair], *, temperature: float = 1.0, weights: Whose = "current"
+    ) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt, one pair at a time through the model's own pass."""
+        if weights == "current":
+            return [self._logp(prompt, response, temperature) for prompt, response in pairs]
+        if self._reference is None:
+            raise TrainingError("the learner keeps no reference policy; call hold_reference first")
+        with self._reference.in_place():
+            return [self._logp(prompt, response, temperature) for prompt, response in pairs]
+
+    def _logp(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
+        ids = torch.tensor([[*prompt, *response]], device=self.forward.device)
+        # The model is in evaluation mode, so that nothing drops out.
+        logits = self.model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+        if temperature != 1:
+            logits = logits / temperature
+        return tuple(logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].tolist())
+
+    def save(self, folder: Path) -> None:
+        """Write the model as Hugging Face reads it, and what the optimiser remembers."""
+        write_model(folder, self.model, self.optimiser)
+
+    def load(self, folder: Path, *, steps: int) -> None:
+        """Take up what `save` wrote."""
+        load_model(folder, self.model, self.optimiser)
+        self.steps = steps
+
+    def export(self, folder: Path) -> None:
+        """Write the model as Hugging Face reads it, an adapter merged into it, after which it learns no more."""
+        model: Any = self.model
+        whole = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
+        whole.save_pretrained(folder)
+
+    def imitate(
+        self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None
+    ) -> list[float]:
+        """Learn to say what samples say, with an optimiser that is forgotten afterwards; mean loss of each epoch."""
+        return imitate(self.forward, samples, settings, seed=seed, report=report)
 
     def learn(self, samples: Sequence[Sample], totals: Totals) -> Learned:
         """Make an update's optimiser steps."""
@@ -121,7 +162,8 @@ class Learner:
         found = list(micros)
         if OLD_LOGP in self._loss.needs and not is_single:
             found = [replace(micro, logp_old=self._logps(micro)) for micro in found]
-        if self._reference is not None:
+        if REFERENCE_LOGP in self._loss.needs:
+            assert self._reference is not None, "it is held from the beginning where the loss needs it"
             with self._reference.in_place():
                 found = [replace(micro, logp_ref=self._logps(micro)) for micro in found]
         return found

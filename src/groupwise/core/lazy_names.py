@@ -1,0 +1,31 @@
+"""Names of a package that are imported when somebody first asks for them: what they need takes seconds to load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def import_when_asked(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+    """A module's `__getattr__`, which Python calls for names that the module does not have.
+
+    Args:
+        package: the module's own name.
+        places: where each name is defined, as `module:name`.
+    """
+
+    def find_name(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, _, inner = places[name].partition(":")
+        try:
+            return getattr(import_module(module), inner)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == package.partition(".")[0]:
+                raise
+            raise ImportError(
+                f"groupwise.{name} needs {error.name}, which is not installed: pip install 'groupwise[train]'"
+            ) from error
+
+    return find_name

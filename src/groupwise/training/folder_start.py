@@ -1,0 +1,34 @@
+"""What stands in a run's folder before the first update: its settings, and what its trackers have been told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from groupwise.core.errors import TrainingError
+from groupwise.core.secrets import check_no_secret
+from groupwise.training.checkpoint_state import latest_checkpoint
+from groupwise.training.run import Run
+from groupwise.training.trackers import Trackers, check_trackers, tracked
+
+
+def check_unused(run: Run) -> None:
+    """Refuse a folder in which a run was begun."""
+    if run.journal.last() >= 0 or latest_checkpoint(run.checkpoints):
+        raise TrainingError(f"{run.folder} holds a run already; go on with --resume, or choose another folder")
+
+
+@contextmanager
+def settings_written(run: Run) -> Iterator[Trackers]:
+    """Write the run's settings into its folder and start its trackers; they are finished when the context ends.
+
+    Where that fails, the lock is given back, and a folder that was made for the run goes.
+    """
+    with ExitStack() as stack:
+        with run.lock.released_if_refused():
+            settings = run.config.config()
+            check_no_secret(settings)
+            check_trackers(run.config.trackers)
+            run.paths.write_config(settings)
+            trackers = stack.enter_context(tracked(run.config.trackers, settings, run.folder))
+        yield trackers

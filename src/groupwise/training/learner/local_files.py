@@ -1,0 +1,143 @@
+"""What the local learner writes into a checkpoint's folder, and reads back: the model as Hugging Face reads it, and the
+optimiser's moments by the name of their weight. No pickle."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.utils import logging
+
+from groupwise.core.errors import TrainingError
+from groupwise.core.safe_text import quote_line
+from groupwise.training.checkpoint_state import check_files, damaged
+
+ADAPTER = "adapter_model.safetensors"
+MODEL = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+"""Which of several files a weight is in, where a model is too large for one."""
+OPTIMISER = "optimiser.safetensors"
+UNREADABLE = (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError)
+"""What reading a file raises that is not what its name says."""
+
+logging.disable_progress_bar()  # a bar per checkpoint would break up the run's own display
+
+
+def write_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
+    """Write a model and what its optimiser remembers."""
+    model.save_pretrained(folder)
+    save_file(_optimiser_tensors(model, optimiser), folder / OPTIMISER)
+
+
+def load_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
+    """Load what `write_model` wrote; every weight is compared with the model's before any is loaded."""
+    try:
+        weights, tensors = _stored_weights(folder), load_file(folder / OPTIMISER)
+    except UNREADABLE as error:
+        raise damaged(folder, str(error)) from error
+    difference = _find_other_weight(model, weights) or _find_other_moment(model, tensors)
+    if difference:
+        raise TrainingError(
+            f"checkpoint {folder} is of another model: {difference}; give the section [model] that the run began with, "
+            "which its config.toml has, or start a new run in another folder"
+        )
+    model.load_state_dict(weights, strict=False)
+    _load_optimiser(model, optimiser, tensors)
+
+
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """The weights of a checkpoint by the model's own names, each file compared with its digest; of a model with an
+    adapter, the adapter's. The checkpoint's other files need not be there."""
+    try:
+        if (path / INDEX).exists():
+            check_files(path, [INDEX])  # before it is asked which files there are
+        check_files(path, _weight_files(path))
+        return _stored_weights(path)
+    except TrainingError:
+        raise
+    except UNREADABLE as error:
+        raise damaged(path, str(error)) from error
+
+
+def _optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    names = [name for name, value in model.named_parameters() if value.requires_grad]
+    state = optimiser.state_dict()["state"]
+    return {
+        f"{names[number]}/{key}": value if isinstance(value, torch.Tensor) else torch.tensor(value)
+        for number, entries in state.items()
+        for key, value in entries.items()
+    }
+
+
+def _load_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
+    names = [name for name, value in model.named_parameters() if value.requires_grad]
+    place = {name: number for number, name in enumerate(names)}
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for key, value in tensors.items():
+        name, _, entry = key.rpartition("/")
+        state.setdefault(place[name], {})[entry] = value
+    content = optimiser.state_dict()
+    optimiser.load_state_dict({**content, "state": state})
+
+
+def _weight_files(path: Path) -> list[str]:
+    """The files that hold the weights, and the index of them where there are several."""
+    if (path / ADAPTER).exists():
+        return [ADAPTER]
+    if not (path / INDEX).exists():
+        return [MODEL]
+    return [INDEX, *_shards(path)]
+
+
+def _shards(path: Path) -> list[str]:
+    found = sorted(set(json.loads((path / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
+    strange = next((name for name in found if Path(name).name != name), None)
+    if strange is not None:
+        raise ValueError(f"{INDEX} names {strange!r}, which is no file of the folder")
+    return found
+
+
+def _stored_weights(path: Path) -> dict[str, torch.Tensor]:
+    files = _weight_files(path)
+    if files == [ADAPTER]:
+        # On the disk, peft leaves out the name that an adapter has in the model.
+        stored = load_file(path / ADAPTER)
+        return {re.sub(r"\.(lora_[AB])\.weight$", r".\1.default.weight", name): value for name, value in stored.items()}
+    return {name: value for file in files if file != INDEX for name, value in load_file(path / file).items()}
+
+
+def _find_other_weight(model: nn.Module, weights: Mapping[str, torch.Tensor]) -> str | None:
+    """The first weight in which a checkpoint and a model differ, in words; None where they fit."""
+    own = model.state_dict()
+    for name, value in weights.items():
+        if name not in own:
+            return f"it has {quote_line(name)!r}, which this model has not"
+        if own[name].shape != value.shape:
+            return f"{name!r} has the shape {list(value.shape)} there and {list(own[name].shape)} in this model"
+    # Tied weights are stored once; the model that an adapter sits on is not in the checkpoint.
+    needed = {name for name, value in model.named_parameters() if value.requires_grad}
+    if not hasattr(model, "peft_config"):
+        needed = own.keys() - set(getattr(model, "_tied_weights_keys", None) or {})
+    lacking = sorted(needed - weights.keys())
+    return f"it has no {lacking[0]!r}" if lacking else None
+
+
+def _find_other_moment(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> str | None:
+    """The first entry of a stored optimiser that this one cannot go on with, in words."""
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    for key, value in tensors.items():
+        name, _, entry = key.rpartition("/")
+        if name not in trained:
+            return f"its optimiser trained {quote_line(name)!r}, which does not train here"
+        if entry not in ("step", "exp_avg", "exp_avg_sq"):
+            return f"its optimiser remembers {quote_line(entry)!r}, which AdamW does not"
+        if entry != "step" and trained[name].shape != value.shape:
+            return f"its optimiser remembers {name!r} with the shape {list(value.shape)}"
+    return None

@@ -1,0 +1,22 @@
+"""Weight transfer: how weights come from the learner to the engine. The canary looks whether they arrived."""
+
+from __future__ import annotations
+
+from groupwise.core.parts import Part
+from groupwise.training.weight_transfer.in_memory import InMemory
+from groupwise.training.weight_transfer.protocol import WeightTransfer, WeightTransferPart, WeightTransferSlot
+from groupwise.training.weight_transfer.through_file import ThroughFile
+
+WEIGHT_TRANSFERS: dict[str, type[Part]] = {
+    "in_memory": InMemory,
+    "through_file": ThroughFile,
+}
+
+__all__ = [
+    "WEIGHT_TRANSFERS",
+    "InMemory",
+    "ThroughFile",
+    "WeightTransfer",
+    "WeightTransferPart",
+    "WeightTransferSlot",
+]

@@ -1,0 +1,142 @@
+"""Observers change nothing: a run with them is the run without, and one that raises loses nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise.training.learner.weights import hash_weights  # noqa: E402
+from groupwise.training.loop import train  # noqa: E402
+from groupwise.training.observer import Observer  # noqa: E402
+from groupwise.training.run import Run, open_run  # noqa: E402
+from groupwise.training.run_config import WarmStartConfig  # noqa: E402
+from tests.unit.training.runs import small_config  # noqa: E402
+
+CALLS = {"stage", "warming", "warm_started", "evaluated", "updated"}
+
+
+class Meddling(Observer):
+    """Draws from and seeds every generator that is not the run's own, and empties whatever it is handed."""
+
+    def __init__(self) -> None:
+        self.heard: set[str] = set()
+
+    def stage(self, name: str, number: int) -> None:
+        self.meddle("stage")
+
+    def warming(self, losses: Sequence[float], epochs: int) -> None:
+        self.meddle("warming", losses)
+
+    def warm_started(self, losses: Sequence[float]) -> None:
+        self.meddle("warm_started", losses)
+
+    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+        self.meddle("warn_of_faults", causes)
+
+    def evaluated(self, evaluation: Any) -> None:
+        self.meddle("evaluated", evaluation.rows, evaluation.trajectories)
+
+    def updated(self, update: Any) -> None:
+        self.meddle("updated", update.metrics, update.trajectories, update.credit, update.faults)
+
+    def meddle(self, call: str, *given: Any) -> None:
+        self.heard.add(call)
+        torch.manual_seed(len(self.heard))
+        random.seed(1)
+        np.random.seed(1)
+        torch.rand(3), random.random(), np.random.rand()
+        for value in given:
+            if hasattr(value, "clear"):
+                value.clear()
+
+
+def settings(updates: int, recipe: str = "hgpo") -> Any:
+    start = WarmStartConfig(tasks=2, epochs=3)
+    return small_config(updates=updates, recipe=recipe).model_copy(update={"warm_start": start})
+
+
+def ended(folder: Path, observers: Sequence[Observer] = (), *, resume: bool = False, recipe: str = "hgpo") -> Run:
+    run = open_run(settings(2, recipe), folder)
+    train(run, observers=observers, resume=resume)
+    return run
+
+
+def outcome(run: Run) -> tuple[Any, ...]:
+    """The journal's chain, which has every attempt, credit and metric but the clock's; evaluations; weights."""
+    last = run.paths.checkpoint(2)
+    files = [(last / name).read_bytes() for name in ("model.safetensors", "optimiser.safetensors")]
+    return run.journal.digest(), run.journal.evaluations(), hash_weights(run.learner.weights()), files
+
+
+@pytest.mark.parametrize("recipe", ["hgpo", "r3"])
+def test_a_run_with_observers_is_the_run_without(tmp_path: Path, recipe: str) -> None:
+    alone = ended(tmp_path / "alone", recipe=recipe)
+    observers = [Meddling(), Observer(), Meddling()]
+    observed = ended(tmp_path / "observed", observers, recipe=recipe)
+    assert outcome(observed) == outcome(alone)
+    assert all(observer.heard == CALLS for observer in observers if isinstance(observer, Meddling))
+
+
+class Raising(Observer):
+    """Raises at one call about one update."""
+
+    def __init__(self, call: str, number: int, error: BaseException) -> None:
+        self.at, self.error = (call, number), error
+
+    def stage(self, name: str, number: int) -> None:
+        self.reach(name, number)
+
+    def evaluated(self, evaluation: Any) -> None:
+        self.reach("evaluated", evaluation.number)
+
+    def updated(self, update: Any) -> None:
+        self.reach("updated", update.number)
+
+    def reach(self, call: str, number: int) -> None:
+        if (call, number) == self.at:
+            raise self.error
+
+
+class Heard(Observer):
+    """Keeps the numbers of the updates that it was told of."""
+
+    def __init__(self) -> None:
+        self.updates: list[int] = []
+
+    def updated(self, update: Any) -> None:
+        self.updates.append(update.number)
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "written", "told"),
+    [("updated", 1, [1], [1]), ("learn", 2, [1], [1]), ("checkpoint", 1, [1], []), ("evaluated", 0, [], [])],
+)
+def test_an_observer_that_raises_ends_the_run_and_nothing_is_lost(
+    tmp_path: Path, call: str, number: int, written: list[int], told: list[int]
+) -> None:
+    heard = Heard()
+    run = open_run(settings(2), tmp_path / "cut")
+    with pytest.raises(LookupError, match="mine"):
+        train(run, observers=[Raising(call, number, LookupError("mine")), heard])
+    assert run.journal.numbers() == written
+    assert heard.updates == told, "the others were told the same"
+    run.close()
+    assert outcome(ended(tmp_path / "cut", resume=True)) == outcome(ended(tmp_path / "whole"))
+
+
+def test_of_several_errors_the_first_is_raised_and_an_interruption_does_not_wait(tmp_path: Path) -> None:
+    heard = Heard()
+    errors = [Raising("updated", 1, KeyError("first")), Raising("updated", 1, KeyError("second"))]
+    with pytest.raises(KeyError, match="first"):
+        ended(tmp_path / "errors", [*errors, heard])
+    assert heard.updates == [1]
+    with pytest.raises(KeyboardInterrupt):
+        ended(tmp_path / "interrupted", [Raising("updated", 2, KeyboardInterrupt()), heard])
+    assert heard.updates == [1, 1], "the second update was not told"

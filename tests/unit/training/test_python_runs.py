@@ -1,0 +1,126 @@
+"""A run made from Python is a run: its folder is complete, and every command works on it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise import ConfigError, RunConfig, load_run, open_run, train  # noqa: E402
+from groupwise.core.errors import TrainingError  # noqa: E402
+from groupwise.core.run_folder import RunPaths  # noqa: E402
+from groupwise.training.learner.weights import hash_weights  # noqa: E402
+from groupwise.training.trackers import Csv  # noqa: E402
+from tests.unit.cli.conftest import Run as Command  # noqa: E402
+from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
+from tests.unit.training.runs import small_config  # noqa: E402
+
+
+def written(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.iterdir())
+
+
+def test_a_run_from_python_is_a_whole_folder(tmp_path: Path) -> None:
+    config = small_config(updates=1)
+    with open_run(config, str(tmp_path / "run")) as run:
+        train(run)
+    assert written(tmp_path / "run") == ["checkpoints", "config.toml", "journal.sqlite"], "no lock, no log"
+    assert load_run(str(tmp_path / "run")) == config
+    assert load_run(RunPaths(tmp_path / "run").config) == config
+    assert set(run.panels) == {"train"}
+
+
+def test_report_inspect_evaluate_and_resume_work_on_it(groupwise: Command, tmp_path: Path) -> None:  # noqa: F811
+    with open_run(small_config(updates=1), tmp_path / "run") as run:
+        train(run)
+    assert groupwise("inspect", "run", "--update", "1").status == 0
+    assert groupwise("report", "run").status == 0
+    assert (tmp_path / "run" / "report.html").stat().st_size > 10_000
+    assert groupwise("evaluate", "run", "--dry", "--seeds", "1").status == 0
+    ran = groupwise("train", "--resume", "run", "--set", "training.updates=2")
+    assert ran.status == 0, ran.err
+    assert ran.err.strip() == "changed since the run began: training.updates was 1, is 2"
+    with open_run(small_config(updates=2), tmp_path / "whole") as whole:
+        train(whole)
+    with open_run(load_run(tmp_path / "run"), tmp_path / "run", read_only=True) as again:
+        assert again.journal.numbers() == [1, 2]
+    files = [RunPaths(tmp_path / name).checkpoint(2) / "model.safetensors" for name in ("run", "whole")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_python_goes_on_with_a_run_of_the_command(groupwise: Command, tmp_path: Path) -> None:  # noqa: F811
+    file = tmp_path / "run.toml"
+    RunPaths(tmp_path).write_config(small_config(updates=1).config())
+    RunPaths(tmp_path).config.rename(file)
+    assert groupwise("train", "run.toml", "--out", "run").status == 0
+    config = load_run(tmp_path / "run", overrides=["training.updates=2"])
+    with open_run(config, tmp_path / "run") as run:
+        train(run, resume=True)
+    assert load_run(tmp_path / "run").training.updates == 2, "the settings that it went on with"
+    with open_run(small_config(updates=2), tmp_path / "whole") as whole:
+        train(whole)
+    assert hash_weights(run.learner.weights()) == hash_weights(whole.learner.weights())
+
+
+def test_a_folder_that_holds_a_run_keeps_its_settings(tmp_path: Path) -> None:
+    with open_run(small_config(updates=1), tmp_path) as run:
+        train(run)
+    before = RunPaths(tmp_path).config.read_bytes()
+    with open_run(small_config(updates=3), tmp_path) as run, pytest.raises(TrainingError, match="holds a run already"):
+        train(run)
+    assert RunPaths(tmp_path).config.read_bytes() == before
+
+
+def test_updates_made_by_hand_are_not_lost_to_a_refusal(tmp_path: Path) -> None:
+    from groupwise.training.loop import make_update
+    from groupwise.training.observer import Observer
+
+    with open_run(small_config(updates=2), tmp_path / "run") as run:
+        make_update(run, 1, Observer())
+        with pytest.raises(TrainingError, match="holds a run already"):
+            train(run)
+    assert RunPaths(tmp_path / "run").journal.is_file()
+
+
+def with_trackers(config: RunConfig, *trackers: Any) -> RunConfig:
+    return config.model_copy(update={"trackers": trackers})
+
+
+def test_trackers_of_the_settings_are_told(tmp_path: Path) -> None:
+    with open_run(with_trackers(small_config(updates=2), Csv()), tmp_path) as run:
+        train(run)
+    assert len((tmp_path / "metrics.csv").read_text().splitlines()) >= 3
+    assert RunPaths(tmp_path).bookmarks.is_file()
+
+
+def test_a_tracker_that_is_named_twice_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
+    run = open_run(with_trackers(small_config(), Csv(), Csv(file="other.csv")), tmp_path / "run")
+    with pytest.raises(ConfigError, match="'csv' is named twice"):
+        train(run)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_secret_is_not_written_down(tmp_path: Path) -> None:
+    config = small_config().model_copy(update={"panel": "https://me:hunter22hunter22@example.org/panel.json"})
+    run = open_run(small_config(), tmp_path / "run")
+    run.config = config
+    with pytest.raises(ConfigError, match="panel holds a secret"):
+        train(run)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_blocks_of_the_page_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[3]
+    blocks = re.findall(r"^```python\n(.*?)^```$", (root / "docs" / "python.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    (tmp_path / "examples").symlink_to(root / "examples")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), names)
+    assert RunPaths(tmp_path / "runs" / "first").checkpoint(5).is_dir()
+    assert RunPaths(tmp_path / "runs" / "second").checkpoint(1).is_dir()

@@ -1,0 +1,150 @@
+"""Weights reach the engine in memory and through a file, and what goes wrong on the way is a sentence."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from safetensors.torch import load_file  # noqa: E402
+
+from groupwise import ConfigError, Part  # noqa: E402
+from groupwise.core.errors import TrainingError  # noqa: E402
+from groupwise.core.parts import Slot  # noqa: E402
+from groupwise.engines.open_engine import open_engine  # noqa: E402
+from groupwise.training.learner.weights import hash_weights  # noqa: E402
+from groupwise.training.loop import train  # noqa: E402
+from groupwise.training.run import open_run  # noqa: E402
+from groupwise.training.run_config import TrainingConfig  # noqa: E402
+from groupwise.training.weight_transfer import InMemory, ThroughFile  # noqa: E402
+from tests.faults.test_disks import no_space  # noqa: E402
+from tests.unit.training.learners import tiny  # noqa: E402
+from tests.unit.training.runs import small_config  # noqa: E402
+
+PAIRS = [((2, 4), (5, 3))]
+
+
+def moved(model: Any) -> dict[str, torch.Tensor]:
+    """Weights other than a model's, by name."""
+    return {name: value.detach() * 1.5 for name, value in model.named_parameters()}
+
+
+@pytest.mark.parametrize("place", ["memory", "folder", "named", "nowhere"])
+@pytest.mark.parametrize("as_table", [True, False])
+def test_the_engine_says_what_it_would_say_with_the_weights(tmp_path: Path, place: str, as_table: bool) -> None:
+    model = tiny()[0]
+    engine, wanted = open_engine(copy.deepcopy(model)), open_engine(copy.deepcopy(model))
+    weights = moved(model)
+    wanted.load(weights, version=3)
+    part = InMemory() if place == "memory" else ThroughFile(folder=str(tmp_path / "own") if place == "named" else "")
+    transfer = part.open(None if place == "nowhere" else tmp_path / "weights")
+    transfer.hand_over(weights if as_table else iter(weights.items()), engine, version=3)
+    assert engine.version == 3
+    assert engine.score(PAIRS) == wanted.score(PAIRS)
+    assert list(tmp_path.iterdir()) == [], "nothing stays behind"
+
+
+def test_an_engine_that_reads_files_is_told_the_path(tmp_path: Path) -> None:
+    class Reads:
+        """An engine at the other end of a network, as far as hand-over goes."""
+
+        told: dict[str, Any]
+
+        def load_file(self, path: Path, *, version: int) -> None:
+            self.told = {"path": path, "version": version, "weights": load_file(path)}
+
+    engine, weights = Reads(), moved(tiny()[0])
+    ThroughFile().open(tmp_path / "weights").hand_over(weights, engine, version=12)  # type: ignore[arg-type]
+    assert engine.told["path"] == tmp_path / "weights" / "0012.safetensors"
+    assert engine.told["version"] == 12
+    assert hash_weights(engine.told["weights"]) == hash_weights(weights)
+
+
+def test_files_of_others_in_the_folder_stay(tmp_path: Path) -> None:
+    (tmp_path / "note").touch()
+    engine = open_engine(tiny()[0])
+    ThroughFile(folder=str(tmp_path)).open(None).hand_over(moved(tiny()[0]), engine, version=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["note"]
+
+
+def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
+    engine = open_engine(tiny()[0])
+    with no_space(100), pytest.raises(TrainingError) as caught:
+        ThroughFile().open(tmp_path / "weights").hand_over(moved(tiny()[0]), engine, version=1)
+    path = tmp_path / "weights" / "0001.safetensors"
+    assert str(caught.value).startswith(f"the weights could not be written to {path} (")
+    assert str(caught.value).endswith(
+        "; free some space, or name another place in training.weight_transfer.folder, then go on with --resume"
+    )
+    assert engine.version == 0
+    assert list(tmp_path.rglob("*.safetensors")) == []
+
+
+@pytest.mark.parametrize("kind", ["through_file", {"kind": "through_file"}])
+def test_a_run_through_files_is_the_run_in_memory_to_the_bit(tmp_path: Path, kind: Any) -> None:
+    runs = []
+    for name, transfer in (("memory", {"kind": "in_memory"}), ("file", kind)):
+        config = small_config(updates=2)
+        training = TrainingConfig(**{**config.training.config(), "weight_transfer": transfer})
+        run = open_run(config.model_copy(update={"training": training}), tmp_path / name)
+        train(run)
+        runs.append(run)
+    assert runs[0].journal.digest() == runs[1].journal.digest()
+    assert hash_weights(runs[0].learner.weights()) == hash_weights(runs[1].learner.weights())
+    assert not (tmp_path / "file" / "weights").exists()
+
+
+class Forgetful(Part, slot="weight_transfer"):
+    """Opens nothing."""
+
+    def open(self, folder: Path | None) -> Any:
+        return None
+
+
+class Idle(Part, slot="weight_transfer"):
+    """Says the version and leaves the weights behind."""
+
+    def open(self, folder: Path | None) -> Any:
+        return self
+
+    def hand_over(self, weights: Any, engine: Any, *, version: int) -> None:
+        engine.load({}, version=version)
+
+
+def test_a_transfer_that_opens_nothing_is_a_sentence(tmp_path: Path) -> None:
+    training = small_config().training.model_copy(update={"weight_transfer": Forgetful()})
+    with pytest.raises(ConfigError) as caught:
+        open_run(small_config().model_copy(update={"training": training}), tmp_path / "run")
+    assert str(caught.value) == (
+        f"the weight_transfer {__name__}:Forgetful: open gave nothing, but something with hand_over is needed"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_transfer_that_leaves_the_weights_behind_is_found_by_the_canary(tmp_path: Path) -> None:
+    training = small_config().training.model_copy(update={"weight_transfer": Idle()})
+    run = open_run(small_config().model_copy(update={"training": training}), tmp_path)
+    with pytest.raises(TrainingError, match="the engine did not take the weights over"):
+        train(run)
+
+
+def nameless() -> Iterator[torch.Tensor]:
+    yield torch.zeros(2)
+
+
+@pytest.mark.parametrize("weights", [None, 3, nameless(), {"a": 1.0}, [("a", "b")], {1: torch.zeros(1)}])
+def test_weights_that_are_no_tensors_by_name_are_a_sentence(weights: Any) -> None:
+    with pytest.raises(TrainingError, match=r"the learner's weights\(\) gave .*, but tensors by name, or pairs"):
+        InMemory().hand_over(weights, open_engine(tiny()[0]), version=1)
+
+
+def test_a_transfer_is_named_by_its_kind_and_is_in_memory_by_default() -> None:
+    assert TrainingConfig().weight_transfer == InMemory()
+    assert Slot("weight_transfer").fill({"kind": "through_file", "folder": "x"}) == ThroughFile(folder="x")
+    with pytest.raises(ConfigError, match="there is no weight_transfer 'thruogh_file'; did you mean 'through_file'"):
+        Slot("weight_transfer").fill("thruogh_file")
