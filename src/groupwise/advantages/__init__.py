@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groupwise.advantages.above_prior import AbovePrior
 from groupwise.advantages.baselines import DistinctMean, LeaveOneOut, Mean, Median, NoBaseline
 from groupwise.advantages.bounded import Bounded
 from groupwise.advantages.combine import Blend, Sum, Term
@@ -27,6 +28,7 @@ SIGNALS: dict[str, type[Part]] = {
     "penalised": Penalised,
     "centred": Centred,
     "bounded": Bounded,
+    "above_prior": AbovePrior,
 }
 
 BASELINES: dict[str, type[Part]] = {
@@ -60,6 +62,7 @@ __all__ = [
     "ESTIMATORS",
     "SCALES",
     "SIGNALS",
+    "AbovePrior",
     "Asymmetric",
     "Blend",
     "Bounded",

@@ -28,6 +28,7 @@ from groupwise.core.journal_file import (
     name_cells,
     write_anew,
 )
+from groupwise.core.journal_states import StateBefore, read_states, write_states
 from groupwise.core.records import Trajectory
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
 
@@ -83,6 +84,8 @@ class Update:
     """Attempts that a fault ended; they take part in nothing, but are not forgotten."""
     recalled: Sequence[Recalled] = ()
     """Past attempts that took part, with their credit."""
+    states: Sequence[StateBefore] = ()
+    """What parts with memory remembered when it began."""
 
 
 class Journal:
@@ -161,6 +164,7 @@ class Journal:
             )
             write_history(self._database, update.number, update.trajectories, update.credit)
             write_recalled(self._database, update.number, update.recalled)
+            write_states(self._database, update.number, update.states)
             digest = link(self._database, update.number, before)
             self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, update.number))
 
@@ -223,6 +227,11 @@ class Journal:
         names = [column[0] for column in cursor.description]
         with decoding(self._path):
             return [Evaluated(**name_cells(names, row)) for row in cursor]
+
+    def states_before(self, number: int) -> list[StateBefore]:
+        """What parts with memory remembered when an update began, by path; none in a run that has no such part."""
+        with decoding(self._path):
+            return read_states(self._database, number)
 
     def _has(self, table: str) -> bool:
         """Whether a journal that is only read was written when there was such a table."""

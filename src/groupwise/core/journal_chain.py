@@ -8,10 +8,13 @@ which differs between two runs of the same seed, and the evaluations, which noth
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from groupwise.core.errors import FileError
 from groupwise.core.journal_file import JournalDatabase
+from groupwise.core.journal_states import has_states
 
 START = hashlib.sha256(b"groupwise journal").hexdigest()
 """The chain before the first update."""
@@ -28,6 +31,8 @@ LINKED = (
     "WHERE number = ? ORDER BY task, attempt",
 )
 """What a link is made of. Columns are named: one that a later version adds must not change the digests of old rows."""
+STATES = "SELECT path, kind, state, columns FROM part_states WHERE number = ? ORDER BY path"
+"""What else it is made of where the update has such rows: without them the digest is that of versions before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +55,22 @@ def link(database: JournalDatabase, number: int, previous: str) -> str:
     for query in LINKED:
         digest.update(b"\0")
         for row in database.execute(query, (number,)):
-            # The bytes of a blob by themselves: written out as text they would cost several times the digest.
-            plain = [(len(value),) if isinstance(value, bytes) else value for value in row]
-            digest.update(repr(plain).encode())
-            for value in row:
-                if isinstance(value, bytes):
-                    digest.update(value)
+            _add_row(digest, row)
+    states = database.execute(STATES, (number,)).fetchall() if has_states(database) else ()
+    if states:
+        digest.update(b"\0")
+    for row in states:
+        _add_row(digest, row)
     return digest.hexdigest()
+
+
+def _add_row(digest: hashlib._Hash, row: Sequence[Any]) -> None:
+    # The bytes of a blob by themselves: written out as text they would cost several times the digest.
+    plain = [(len(value),) if isinstance(value, bytes) else value for value in row]
+    digest.update(repr(plain).encode())
+    for value in row:
+        if isinstance(value, bytes):
+            digest.update(value)
 
 
 def check_chain(database: JournalDatabase, last: int | None = None) -> Chain:

@@ -47,8 +47,12 @@ CREATE TABLE IF NOT EXISTS recalled (
     from_number INTEGER NOT NULL, from_attempt INTEGER NOT NULL, why TEXT NOT NULL, log_ratio REAL,
     keeps_credit INTEGER NOT NULL, credit BLOB NOT NULL, PRIMARY KEY (number, task, attempt)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS part_states (
+    number INTEGER NOT NULL, path TEXT NOT NULL, kind TEXT NOT NULL, state BLOB NOT NULL, columns BLOB NOT NULL,
+    PRIMARY KEY (number, path)
+) WITHOUT ROWID;
 """
-BY_UPDATE = ("updates", "metrics", "trajectories", "faults", "evaluations", "history", "recalled")
+BY_UPDATE = ("updates", "metrics", "trajectories", "faults", "evaluations", "history", "recalled", "part_states")
 """The tables whose rows belong to an update."""
 ADDED = (("evaluations", "tokens", "INTEGER"), ("trajectories", "parent", "TEXT"), ("updates", "digest", "TEXT"))
 """Columns that a journal may lack which was written before there were any; they stand last in their tables."""

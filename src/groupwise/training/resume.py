@@ -31,6 +31,7 @@ def resume(run: Run) -> int | None:
     number = int(state["update"])
     _go_back(run, number, str(state["journal"]))
     run.curriculum.load_state_dict(state["curriculum"])
+    run.part_states.load_state_dict(state.get("parts", {}), checkpoint=path)
     if run.learner.has_reference:
         run.learner.hold_reference(_first_weights(run))
     run.engine.load(run.learner.weights(), version=number)

@@ -31,6 +31,7 @@ from groupwise.training.canary import Canary, allowed_for
 from groupwise.training.checkpoint_state import LATEST
 from groupwise.training.learner import Learner
 from groupwise.training.panels import check_panels
+from groupwise.training.part_states import PartStates
 from groupwise.training.run_config import RunConfig, is_ours
 
 NO_EXPERT = "the environment has no expert to start from; leave out [warm_start]"
@@ -55,6 +56,8 @@ class Run:
     canary: Canary
     tasks: Sequence[Task]
     curriculum: LiveCurriculum
+    part_states: PartStates
+    """What parts with memory remember, by path."""
     panels: Mapping[str, str]
     """Hash of each panel that is trained or evaluated on, by split."""
 
@@ -108,6 +111,7 @@ def _open_in(
 ) -> Run:
     """The run with an open host."""
     tasks = _check_tasks(config, host)
+    part_states = PartStates.start(config, seed=config.seed, tasks=tasks)
     panels = check_panels(config)
     seed = seed_of(config.seed, "model")
     model, tokenizer = model_and_tokenizer or config.model.open(words=config.words(), seed=seed)
@@ -141,6 +145,7 @@ def _open_in(
         ),
         tasks=tasks,
         curriculum=config.training.curriculum.start(tasks, seed_of(config.seed, "curriculum")),
+        part_states=part_states,
     )
 
 
