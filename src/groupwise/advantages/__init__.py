@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groupwise.advantages.above_prior import AbovePrior
 from groupwise.advantages.baselines import DistinctMean, LeaveOneOut, Mean, Median, NoBaseline
 from groupwise.advantages.bounded import Bounded
 from groupwise.advantages.combine import Blend, Sum, Term
@@ -29,6 +30,7 @@ SIGNALS: dict[str, type[Part]] = {
     "penalised_refusals": PenalisedRefusals,
     "centred": Centred,
     "bounded": Bounded,
+    "above_prior": AbovePrior,
 }
 
 BASELINES: dict[str, type[Part]] = {
@@ -62,6 +64,7 @@ __all__ = [
     "ESTIMATORS",
     "SCALES",
     "SIGNALS",
+    "AbovePrior",
     "Asymmetric",
     "Blend",
     "Bounded",

@@ -113,7 +113,8 @@ def _attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *
 def _why(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, step: int, *, as_json: bool) -> None:
     found = explain_step(folder, number=number, task=group.task, attempt=attempt, step=step)
     if as_json:
-        views.print_json(asdict(found.explanation) | {"recorded": found.recorded, "largest_gap": found.gap})
+        more = {"recorded": found.recorded, "largest_gap": found.gap, "remembered": found.remembered}
+        views.print_json(asdict(found.explanation) | more)
     else:
         method = _method(folder)
         print_explanation(found.again.table, found.explanation, found.gap, recipe=method, position=found.position)

@@ -130,6 +130,9 @@ def recorded(found: Why) -> None:
     same = found.agrees or gap <= 1e-9 * max(1.0, abs(found.recorded))
     words = "the same number" if same else "[bold red]another number[/]; the credit was made from more than these rows"
     output().print(f"the journal holds {found.recorded:+.9f}: {words}", highlight=False)
+    for known in found.remembered:
+        name, path = escape(known.column), escape(known.path)
+        output().print(f"{name} {known.value:.9g}: what {path} remembered when the update began", highlight=False)
 
 
 def differences(found: Differences, first: str, second: str) -> None:

@@ -28,6 +28,7 @@ from groupwise.core.journal_file import (
     name_cells,
     write_anew,
 )
+from groupwise.core.journal_states import StateBefore, read_states, write_states
 from groupwise.core.records import SetAside, Trajectory
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
 
@@ -87,6 +88,8 @@ class Update:
     """Attempts that ended without a fault and took part in nothing."""
     asked_for: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """What the plan asked for an attempt with, in words, by task and attempt; nothing where its origin says it all."""
+    states: Sequence[StateBefore] = ()
+    """What parts with memory remembered when it began."""
 
 
 class Journal:
@@ -173,6 +176,7 @@ class Journal:
                 "INSERT INTO asked_for VALUES (?, ?, ?, ?)",
                 [(update.number, *attempt, words) for attempt, words in sorted(update.asked_for.items())],
             )
+            write_states(self._database, update.number, update.states)
             digest = link(self._database, update.number, before)
             self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, update.number))
 
@@ -255,6 +259,11 @@ class Journal:
         names = [column[0] for column in cursor.description]
         with decoding(self._path):
             return [Evaluated(**name_cells(names, row)) for row in cursor]
+
+    def states_before(self, number: int) -> list[StateBefore]:
+        """What parts with memory remembered when an update began, by path; none in a run that has no such part."""
+        with decoding(self._path):
+            return read_states(self._database, number)
 
     def _has(self, table: str) -> bool:
         """Whether a journal that is only read was written when there was such a table."""

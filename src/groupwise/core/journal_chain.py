@@ -34,6 +34,7 @@ LINKED_WHERE_ANY = {
     "set_aside": "SELECT task, attempt, stop, outcome, success, origin, set_aside_by, steps FROM set_aside "
     "WHERE number = ? ORDER BY task, attempt",
     "asked_for": "SELECT task, attempt, words FROM asked_for WHERE number = ? ORDER BY task, attempt",
+    "part_states": "SELECT path, kind, state, columns FROM part_states WHERE number = ? ORDER BY path",
 }
 """Tables that came later, by name: an update without rows in them has the digest that it had before there were any."""
 

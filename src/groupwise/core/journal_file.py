@@ -53,6 +53,10 @@ CREATE TABLE IF NOT EXISTS asked_for (
     number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, words TEXT NOT NULL,
     PRIMARY KEY (number, task, attempt)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS part_states (
+    number INTEGER NOT NULL, path TEXT NOT NULL, kind TEXT NOT NULL, state BLOB NOT NULL, columns BLOB NOT NULL,
+    PRIMARY KEY (number, path)
+) WITHOUT ROWID;
 """
 BY_UPDATE = (
     "updates",
@@ -64,6 +68,7 @@ BY_UPDATE = (
     "recalled",
     "set_aside",
     "asked_for",
+    "part_states",
 )
 """The tables whose rows belong to an update."""
 ADDED = (("evaluations", "tokens", "INTEGER"), ("trajectories", "parent", "TEXT"), ("updates", "digest", "TEXT"))

@@ -195,6 +195,18 @@ class StepTable:
         """The same table, which knows by these filters which of its steps may train."""
         return replace(self, filters=filters) if filters else self
 
+    def with_task_columns(self, columns: Mapping[str, Mapping[Any, float]]) -> StepTable:
+        """The same table with further columns that hold one number a task, given by the column's name and task id."""
+        if not columns:
+            return self
+        added: dict[str, FloatArray] = {}
+        for name, by_task in columns.items():
+            unknown = next((task for task in self.task_ids if task not in by_task), None)
+            if unknown is not None:
+                raise RecordError(f"task {check.shown(unknown)} has no number in the column {name!r}; give it one")
+            added[name] = np.array([by_task[task] for task in self.task_ids], dtype=np.float64)[self.task]
+        return replace(self, extra={**self.extra, **added}, _asked={})  # what was asked before knew fewer columns
+
     def once(self, part: Callable[[StepTable], _Answer]) -> _Answer:
         """What a grouper or a signal says of this table; parts that compare equal are asked once."""
         if part not in self._asked:

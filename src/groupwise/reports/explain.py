@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.advantages import (
+    AbovePrior,
     Blend,
     Bounded,
     DistinctMean,
@@ -278,6 +279,9 @@ def _worked_out(table: StepTable, signal: object, step: int, traced: float) -> f
         return by_hand.discounted(table.reward[attempt & (table.index >= table.index[step])].tolist(), signal.gamma)
     if isinstance(signal, Bounded):
         return _worked_out(table, signal.of, step, traced)
+    if isinstance(signal, AbovePrior):
+        prior = float(table.column(signal.column)[step])
+        return Fraction(_worked_out(table, signal.of, step, traced + prior)) - Fraction(prior)
     if isinstance(signal, Penalised | PenalisedRefusals):
         penalty = signal.penalty if _is_penalised(table, signal, step) else 0.0
         return Fraction(_worked_out(table, signal.of, step, traced + penalty)) - Fraction(penalty)

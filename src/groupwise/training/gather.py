@@ -51,6 +51,11 @@ class Gathered:
     """What environments took."""
 
     @property
+    def taking_part(self) -> list[Trajectory]:
+        """The attempts that are compared or trained on, recalled ones too."""
+        return [*self.chosen, *(past.trajectory for past in self.recalled if past.trajectory)]
+
+    @property
     def faults(self) -> list[Trajectory]:
         """The attempts that a fault ended."""
         return [trajectory for trajectory in self.played if not _survived(trajectory)]

@@ -64,9 +64,11 @@ def make_update(run: Run, number: int, observer: Observer) -> Update:
     """One turn of the loop."""
     clock, config = Stopwatch(observer, number), run.config
     clock.stage("rollout")
+    remembered = run.part_states.state_dict()
     gathered = gather(run, number)
     clock.stage("credit")
-    credit = credited(config.algorithm, gathered.chosen, gathered.recalled, version=number - 1)
+    states = run.part_states.before(remembered, gathered.taking_part)
+    credit = credited(config.algorithm, gathered.chosen, gathered.recalled, version=number - 1, states=states)
     samples = make_samples(credit)
     totals = count(samples, max_tokens=config.rollout.max_tokens)
     clock.stage("learn")
@@ -74,6 +76,7 @@ def make_update(run: Run, number: int, observer: Observer) -> Update:
     clock.stage("handover")
     gap = run.hand_over(number)
     run.curriculum.observe(gathered.survivors)
+    run.part_states.observe(number, gathered.survivors, credit, learned.metrics if learned else {})
     clock.stage("write")
     metrics = rollout_metrics(gathered.played, gathered.survivors)
     metrics |= {"engine/canary_gap": gap, "learner/tokens": float(totals.tokens)}
@@ -91,6 +94,7 @@ def make_update(run: Run, number: int, observer: Observer) -> Update:
         set_aside=gathered.set_aside,
         asked_for=gathered.asked_for,
         recalled=[replace(one, credit=tuple(c)) for one, c in zip(gathered.recalled, earned[own:], strict=True)],
+        states=states,
     )
     run.journal.write(update)
     return update
@@ -118,6 +122,8 @@ def _due(number: int, every: int, run: Run) -> bool:
 def _save(run: Run, number: int, observer: Observer) -> None:
     observer.stage("checkpoint", number)
     state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
+    if run.part_states:
+        state["parts"] = run.part_states.state_dict()
     save_checkpoint(run.checkpoints, number, run.learner, run.tokenizer, state)
 
 

@@ -29,6 +29,7 @@ def resume(run: Run) -> int | None:
     number = int(state["update"])
     _go_back(run, number, str(state["journal"]))
     run.curriculum.load_state_dict(state["curriculum"])
+    run.part_states.load_state_dict(state.get("parts", {}), checkpoint=path)
     if run.needs_reference:
         _hold_first_policy(run)
     run.hand_over(number)

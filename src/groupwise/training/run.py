@@ -31,6 +31,7 @@ from groupwise.training.canary import Canary, allowed_for
 from groupwise.training.engine_needs import check_engine_gives
 from groupwise.training.learner.protocol import Learner
 from groupwise.training.panels import check_panels
+from groupwise.training.part_states import PartStates
 from groupwise.training.run_config import RunConfig, is_ours
 from groupwise.training.weight_transfer.protocol import WeightTransfer
 
@@ -57,6 +58,8 @@ class Run:
     canary: Canary
     tasks: Sequence[Task]
     curriculum: LiveCurriculum
+    part_states: PartStates
+    """What parts with memory remember, by path."""
     panels: Mapping[str, str]
     """Hash of each panel that is trained or evaluated on, by split."""
 
@@ -150,6 +153,7 @@ def _open_in(
 ) -> Run:
     """The run with an open host."""
     tasks = _check_tasks(config, host)
+    part_states = PartStates.start(config, seed=config.seed, tasks=tasks)
     panels = check_panels(config)
     model, tokenizer = model_and_tokenizer or config.model.open(
         words=config.words(), seed=seed_of(config.seed, "model")
@@ -184,6 +188,7 @@ def _open_in(
         canary=Canary(opening, (*opening[-4:], prompter.frame.end_id), allowed=canary_allows),
         tasks=tasks,
         curriculum=config.training.curriculum.start(tasks, seed_of(config.seed, "curriculum")),
+        part_states=part_states,
     )
 
 

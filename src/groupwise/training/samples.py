@@ -9,9 +9,11 @@ import numpy as np
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.history import Recalled
+from groupwise.core.journal_states import StateBefore
 from groupwise.core.records import Trajectory
 from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
+from groupwise.core.stateful import join_columns
 from groupwise.core.step_table import StepTable
 
 
@@ -40,16 +42,21 @@ class Credited:
 
 
 def credited(
-    algorithm: Algorithm, chosen: Sequence[Trajectory], recalled: Sequence[Recalled] = (), *, version: int
+    algorithm: Algorithm,
+    chosen: Sequence[Trajectory],
+    recalled: Sequence[Recalled] = (),
+    *,
+    version: int,
+    states: Sequence[StateBefore] = (),
 ) -> Credited:
-    """Credit of every step, and whether it may train. `version` is the learner's.
+    """Credit of every step, and whether it may train. `version` is the learner's, `states` what parts remember.
 
     What was recalled is compared with the chosen, unless it keeps the credit that it had.
     """
     # Those that keep their credit come last, whatever order they were recalled in.
     joined = [one.trajectory for one in recalled if one.trajectory and not one.keeps_credit]
     kept = [(one.trajectory, one.credit) for one in recalled if one.trajectory and one.keeps_credit]
-    table = StepTable.from_trajectories([*chosen, *joined], version=version)
+    table = join_columns(StepTable.from_trajectories([*chosen, *joined], version=version), states)
     credit, stored = algorithm.credit(table), [value for _, values in kept for value in values]
     return Credited(
         trajectories=[*chosen, *joined, *(trajectory for trajectory, _ in kept)],

@@ -32,6 +32,7 @@ class JournalSource:
         with Journal(self._path, read_only=True) as journal:
             updates = journal.numbers()
             for done, update in enumerate(updates, start=1):
+                remembered = _by_task(journal, update)
                 for trajectory in journal.trajectories(update):
                     if not trajectory["steps"]:
                         left_out["attempts without a step"] += 1
@@ -43,7 +44,19 @@ class JournalSource:
                         )
                     for row in rows:
                         number += 1
+                        if row["task"] in remembered:
+                            row["extra"] = {**row.get("extra", {}), **remembered[row["task"]]}
                         row["group"] = f"{row['task']}@{update}"
                         yield number, row
                 if progress is not None:
                     progress(size * done // len(updates))
+
+
+def _by_task(journal: Journal, update: int) -> dict[Any, dict[str, float]]:
+    """What parts remembered of each task when an update began, by the name of the column."""
+    found: dict[Any, dict[str, float]] = {}
+    for state in journal.states_before(update):
+        for name, by_task in state.columns.items():
+            for task, value in by_task.items():
+                found.setdefault(task, {})[name] = value
+    return found

@@ -157,7 +157,8 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
     if not trajectories and number not in folder.updates:
         raise RecordError(f"{folder.path}: there is no update {number}; {_updates(folder.updates)}")
     recalled, algorithm = recalled_attempts(folder.journal, number), folder.known_algorithm()
-    again = recredit(trajectories, algorithm, recalled)
+    states = folder.journal.states_before(number)
+    again = recredit(trajectories, algorithm, recalled, states)
     where = _compared_where(again)
     unknown = (None if again is None else False, ())  # who took part in no comparison was compared with nobody
     decode = response_decoder(folder.path)
@@ -179,7 +180,7 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
     played = [_group(task, groups.get(task, ()), aside.get(task, ())) for task in dict.fromkeys([*groups, *aside])]
     if again is None or not any(_was_changed(group) for group in played):
         return played
-    sizes = sizes_without_rescue(trajectories, algorithm) or {}
+    sizes = sizes_without_rescue(trajectories, algorithm, states) or {}
     return [replace(group, size_without=sizes.get(group.task)) if _was_changed(group) else group for group in played]
 
 

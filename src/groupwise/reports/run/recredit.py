@@ -12,10 +12,12 @@ import numpy as np
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit, Mixture, Trace
 from groupwise.core.errors import ConfigError, RecordError
+from groupwise.core.journal_states import StateBefore
 from groupwise.core.json_text import canonical
 from groupwise.core.parts import name_of
 from groupwise.core.records import validity_columns
 from groupwise.core.segments import IntArray
+from groupwise.core.stateful import join_columns
 from groupwise.core.step_table import StepTable
 from groupwise.groups import ByHistory, ByState, ByTask
 from groupwise.reports.run.joined import SAMPLED_ELSEWHERE
@@ -51,12 +53,21 @@ class Recredit:
     """The credit that the journal holds, in the same order."""
 
     @classmethod
-    def of(cls, trajectories: Sequence[Mapping[str, Any]], algorithm: Algorithm) -> Recredit:
-        """Compute the credit of an update's trajectories, as `Journal.trajectories` gives them."""
+    def of(
+        cls,
+        trajectories: Sequence[Mapping[str, Any]],
+        algorithm: Algorithm,
+        states: Sequence[StateBefore] = (),
+    ) -> Recredit:
+        """Compute the credit of an update's trajectories, as `Journal.trajectories` gives them.
+
+        `states` is what the update's parts remembered when it began, as `Journal.states_before` gives it.
+        """
         rows = [row for found in trajectories for row in found["steps"]]
         recorded = [value for found in trajectories for value in found["credit"]]
         number = next((found["number"] for found in trajectories if "number" in found), None)
-        table = step_table(rows, version=None if number is None else number - 1).with_filters(algorithm.filters)
+        table = join_columns(step_table(rows, version=None if number is None else number - 1), states)
+        table = table.with_filters(algorithm.filters)
         return cls(table=table, rows=rows, credit=algorithm.advantage(table), recorded=recorded)
 
     @property
@@ -92,6 +103,7 @@ def recredit(
     trajectories: Sequence[Mapping[str, Any]],
     algorithm: Algorithm | None,
     recalled: Sequence[Mapping[str, Any]] = (),
+    states: Sequence[StateBefore] = (),
 ) -> Recredit | None:
     """The credit computed again; None where it cannot be, or where it is not what the journal holds.
 
@@ -99,19 +111,20 @@ def recredit(
         trajectories: those of the update, as `Journal.trajectories` gives them.
         algorithm: what gave the credit; None = not known.
         recalled: what joined them, as `recalled_attempts` gives them.
+        states: what parts remembered when the update began, as `Journal.states_before` gives it.
     """
     if algorithm is None or not any(found["steps"] for found in trajectories):
         return None
     compared = [one for one in recalled if not one["source"].keeps_credit]
     try:
-        found = Recredit.of([*trajectories, *compared], algorithm)
+        found = Recredit.of([*trajectories, *compared], algorithm, states)
     except (RecordError, ConfigError):
         return None
     return found if found.agrees else None
 
 
 def sizes_without_rescue(
-    trajectories: Sequence[Mapping[str, Any]], algorithm: Algorithm | None
+    trajectories: Sequence[Mapping[str, Any]], algorithm: Algorithm | None, states: Sequence[StateBefore] = ()
 ) -> dict[str, float] | None:
     """Mean size of the credit of each group's own steps, had nothing joined it and nothing been added to its rewards.
 
@@ -122,7 +135,7 @@ def sizes_without_rescue(
     if algorithm is None or not rows:
         return None
     try:
-        values = algorithm.credit(step_table(rows)).values.tolist()
+        values = algorithm.credit(join_columns(step_table(rows), states)).values.tolist()
     except (RecordError, ConfigError):
         return None
     sizes: dict[str, list[float]] = {}

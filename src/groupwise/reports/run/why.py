@@ -7,10 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.core.errors import RecordError
+from groupwise.core.journal_states import StateBefore
+from groupwise.core.stateful import check_journaled
 from groupwise.reports.explain import Explanation, explain, find_step
 from groupwise.reports.run.joined import recalled_attempts
 from groupwise.reports.run.recredit import AGREEMENT, Recredit, recredit
 from groupwise.reports.run.run_folder import RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembered:
+    """A number that a part with memory knew of a task when an update began."""
+
+    path: str
+    """Where the part stands in the run's settings."""
+    column: str
+    """What the step table calls it."""
+    value: float
+    """The number."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -25,6 +39,8 @@ class Why:
     """The update's credit, computed again."""
     position: int
     """The step's position in the table."""
+    remembered: tuple[Remembered, ...] = ()
+    """What parts with memory knew of the step's task when the update began."""
 
     @property
     def gap(self) -> float:
@@ -42,7 +58,9 @@ def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -
     """Explain one step's credit with the run's own algorithm."""
     trajectories, recalled = list(folder.journal.trajectories(number)), recalled_attempts(folder.journal, number)
     everybody, algorithm = [*trajectories, *recalled], folder.algorithm()
-    again = recredit(trajectories, algorithm, recalled) or Recredit.of(everybody, algorithm)
+    states = folder.journal.states_before(number)
+    check_journaled(algorithm, states, where=f"{folder.path}: update {number}", path="algorithm")
+    again = recredit(trajectories, algorithm, recalled, states) or Recredit.of(everybody, algorithm, states)
     _check_compared(again, everybody, task, attempt, number)
     position = find_step(again.table, task=task, attempt=attempt, index=step)
     recorded = [
@@ -55,7 +73,22 @@ def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -
     if len(recorded) != 1:
         raise RecordError(f"{folder.path}: update {number} holds {len(recorded)} rows of that step; there must be one")
     found = explain(again.table, again.credit, task=task, attempt=attempt, index=step)
-    return Why(explanation=found, recorded=recorded[0], again=again, position=position)
+    return Why(
+        explanation=found,
+        recorded=recorded[0],
+        again=again,
+        position=position,
+        remembered=_remembered_of(task, states),
+    )
+
+
+def _remembered_of(task: str, states: Sequence[StateBefore]) -> tuple[Remembered, ...]:
+    return tuple(
+        Remembered(path=state.path, column=name, value=by_task[task])
+        for state in states
+        for name, by_task in state.columns.items()
+        if task in by_task
+    )
 
 
 def _check_compared(

@@ -1,0 +1,155 @@
+"""What the parts of a run remember: started, read, told once an update, saved and taken up again, all in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.core.errors import ConfigError, TrainingError
+from groupwise.core.journal_states import StateBefore
+from groupwise.core.part_results import describe
+from groupwise.core.parts import Part, kind_of
+from groupwise.core.records import Task, Trajectory, step_columns
+from groupwise.core.safe_text import quote_line
+from groupwise.core.seeds import seed_of
+from groupwise.core.stateful import METHODS, Observed, PartState, check_names, find_stateful, read_columns, read_state
+from groupwise.core.step_table import MADE_BY
+from groupwise.training.samples import Credited
+
+BEGAN_WITH = (
+    "give the settings that the run began with, which its config.toml has, or start a new run in another folder"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartedPart:
+    """A part with memory, at work."""
+
+    path: str
+    """Where it stands in the run's settings."""
+    kind: str
+    """What a run file calls it."""
+    state: PartState
+    """What it remembers."""
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return f"{self.path} ({self.kind})"
+
+
+class PartStates:
+    """What every part with memory of a run remembers, by the part's path; most runs have none."""
+
+    def __init__(self, parts: Sequence[StartedPart]) -> None:
+        self._parts = parts
+
+    @classmethod
+    def start(cls, config: Part, *, seed: int, tasks: Sequence[Task]) -> PartStates:
+        """Start every part with memory within a run's settings; what cannot be kept or read is refused at once."""
+        parts = [_start(path, part, seed) for path, part in find_stateful(config).items()]
+        for part in parts:
+            read_state(part.where, part.state)
+        names = [(part.where, read_columns(part.where, part.state, tasks[:1])) for part in parts]
+        check_names(names, taken=(*step_columns(()), *MADE_BY))
+        return cls(parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def columns(self, tasks: Sequence[Task]) -> dict[str, dict[str, float]]:
+        """What the parts know of tasks now: a number by the column's name and the task's id."""
+        return {
+            name: by_task
+            for part in self._parts
+            for name, by_task in read_columns(part.where, part.state, tasks).items()
+        }
+
+    def state_dict(self) -> dict[str, dict[str, Any]]:
+        """What the parts remember, each with its kind, by path; it does not change when they do."""
+        return {part.path: {"kind": part.kind, "state": read_state(part.where, part.state)} for part in self._parts}
+
+    def before(
+        self, remembered: Mapping[str, Mapping[str, Any]], taking_part: Sequence[Trajectory]
+    ) -> list[StateBefore]:
+        """What an update began with: what was remembered then, and what the parts know of the tasks that take part."""
+        tasks = list({trajectory.task.id: trajectory.task for trajectory in taking_part}.values())
+        return [
+            StateBefore(
+                path=part.path,
+                kind=part.kind,
+                state=remembered[part.path]["state"],
+                columns=read_columns(part.where, part.state, tasks),
+            )
+            for part in self._parts
+        ]
+
+    def observe(
+        self, number: int, survivors: Sequence[Trajectory], credit: Credited, metrics: Mapping[str, float]
+    ) -> None:
+        """Tell every part what an update brought: its unguided attempts, and the credit of those compared."""
+        if not self._parts:
+            return
+        earned = {
+            trajectory.id: tuple(values)
+            for trajectory, values in zip(credit.trajectories, credit.by_trajectory(), strict=True)
+            if not trajectory.off_policy
+        }
+        update = Observed(
+            number=number,
+            trajectories=tuple(survivors),
+            credit=tuple(earned.get(trajectory.id) for trajectory in survivors),
+            metrics=dict(metrics),
+        )
+        for part in self._parts:
+            part.state.observe(update)
+
+    def load_state_dict(self, saved: Any, *, checkpoint: Path) -> None:
+        """Take up what a checkpoint remembers of every part, and of no other."""
+        known = {part.path: part for part in self._parts}
+        if not isinstance(saved, Mapping) or not all(_is_entry(entry) for entry in saved.values()):
+            raise TrainingError(f"checkpoint {checkpoint}: its 'parts' are no memories by path; {BEGAN_WITH}")
+        for path, entry in saved.items():
+            owner = quote_line(f"{path} ({entry['kind']})", limit=200)
+            where = f"checkpoint {checkpoint}: it holds the memory of {owner}"
+            if path not in known:
+                raise TrainingError(f"{where}, and this run has no part with memory there; {BEGAN_WITH}")
+            if entry["kind"] != known[path].kind:
+                raise TrainingError(f"{where}, and this run has {known[path].kind} there; {BEGAN_WITH}")
+        for path, part in known.items():
+            if path not in saved:
+                raise TrainingError(f"checkpoint {checkpoint}: it holds no memory of {part.where}; {BEGAN_WITH}")
+            _load(part, saved[path]["state"], checkpoint)
+
+
+def _start(path: str, part: Any, seed: int) -> StartedPart:
+    state, kind = part.start(seed=seed_of(seed, "part", path)), kind_of(type(part))
+    missing = next((name for name in METHODS if not callable(getattr(state, name, None))), None)
+    if missing is not None:
+        raise ConfigError(
+            f"{path} ({kind}): start gave {describe(state)}, which has no {missing}; something with "
+            f"{', '.join(METHODS[:-1])} and {METHODS[-1]} is needed"
+        )
+    return StartedPart(path=path, kind=kind, state=state)
+
+
+def _is_entry(entry: object) -> bool:
+    return isinstance(entry, Mapping) and isinstance(entry.get("kind"), str) and isinstance(entry.get("state"), Mapping)
+
+
+def _load(part: StartedPart, state: Mapping[str, Any], checkpoint: Path) -> None:
+    """Let a part take up what it remembered, and see that it did."""
+    try:
+        part.state.load_state_dict(state)
+    except Exception as error:  # whatever a part of a user's own makes of it
+        reason = quote_line(str(error), limit=200) or type(error).__name__
+        raise TrainingError(
+            f"checkpoint {checkpoint}: {part.where} cannot take up what it remembered ({reason}); {BEGAN_WITH}"
+        ) from error
+    if read_state(part.where, part.state) != state:
+        raise TrainingError(
+            f"checkpoint {checkpoint}: {part.where} remembers something else after load_state_dict than state_dict had "
+            "written; see that the one takes up all that the other gives"
+        )

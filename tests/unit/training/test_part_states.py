@@ -1,0 +1,245 @@
+"""What the parts of a run remember: seeded by path, told once an update, saved by path, and refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise import Algorithm, ConfigError, Part, StepTable, Task
+from groupwise.advantages import AbovePrior, NoBaseline, NoScale, Relative
+from groupwise.core.errors import TrainingError
+from groupwise.core.seeds import seed_of
+from groupwise.core.segments import BoolArray
+from groupwise.groups import ByTask
+from groupwise.rollout import TopUp
+from groupwise.training.loop import train
+from groupwise.training.part_states import PartStates
+from groupwise.training.run import Run, open_run
+from groupwise.training.run_config import RolloutConfig, RunConfig
+from tests.unit.core.remembering import Count, CountState
+from tests.unit.training.runs import small_config
+
+TASKS = [Task(id="t1"), Task(id="t2")]
+CHECKPOINT = Path("checkpoints/0002")
+BEGAN_WITH = (
+    "give the settings that the run began with, which its config.toml has, or start a new run in another folder"
+)
+COUNT = "tests.unit.core.remembering:Count"
+PATH = "algorithm.advantage.of"
+
+
+class CountFilter(Part, slot="filter"):
+    """Keeps every step, and counts."""
+
+    column: str = "filter_count"
+    """What the table calls its count."""
+
+    def __call__(self, table: StepTable) -> BoolArray:
+        return np.asarray(table.column(self.column) >= 0)
+
+    def start(self, *, seed: int) -> CountState:
+        """Begin at 0."""
+        return CountState(self.column, seed)
+
+
+def config(signal: Part, *filters: Part, updates: int = 2, **changes: Any) -> RunConfig:
+    """A small run whose credit is a signal, as it is."""
+    small = small_config(updates=updates)
+    advantage = Relative(by=ByTask(), of=signal, baseline=NoBaseline(), scale=NoScale(), alone="raw")
+    algorithm = Algorithm(advantage=advantage, filters=filters, loss=small.algorithm.loss)
+    return small.model_copy(update={"algorithm": algorithm, **changes})
+
+
+def started(signal: Part, *filters: Part) -> PartStates:
+    return PartStates.start(config(signal, *filters), seed=7, tasks=TASKS)
+
+
+def heard_by(states: PartStates) -> list[CountState]:
+    return [part.state for part in states._parts]  # type: ignore[misc]
+
+
+def test_each_part_is_started_with_the_seed_of_its_path() -> None:
+    states = started(Count(), CountFilter())
+    assert [state.seed for state in heard_by(states)] == [
+        seed_of(7, "part", "algorithm.advantage.of"),
+        seed_of(7, "part", "algorithm.filters.0"),
+    ]
+    assert len(started(AbovePrior())) == 1
+    assert not PartStates.start(small_config(), seed=7, tasks=TASKS)
+
+
+def test_what_start_gives_must_be_a_state() -> None:
+    class Hasty(Part, slot="signal"):
+        def start(self, *, seed: int) -> Any:
+            return {"seed": seed}
+
+    with pytest.raises(ConfigError) as error:
+        started(Hasty())
+    assert str(error.value) == (
+        f"{PATH} ({__name__}:{Hasty.__qualname__}): start gave a dict of 1, which has no columns; something with "
+        "columns, observe, state_dict and load_state_dict is needed"
+    )
+
+
+def test_names_that_collide_are_refused_before_a_model_loads(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        open_run(config(Count(), CountFilter(column="count")), tmp_path)
+    assert str(error.value) == (
+        f"algorithm.filters.0 ({__name__}:CountFilter) and {PATH} ({COUNT}) both give the column 'count'; give one of "
+        "them another name"
+    )
+    for name in ("outcome", "age", "reward"):
+        with pytest.raises(ConfigError) as error:
+            open_run(config(Count(column=name)), tmp_path)
+        assert str(error.value) == (
+            f"{PATH} ({COUNT}) gives the column {name!r}, which every step has; give it another name"
+        )
+
+
+def test_a_memory_that_is_no_json_is_refused_before_a_model_loads(tmp_path: Path) -> None:
+    class Arrays(Count):
+        def start(self, *, seed: int) -> CountState:
+            state = CountState("count", seed)
+            state.count = np.int64(0)  # type: ignore[assignment]
+            return state
+
+    with pytest.raises(
+        ConfigError, match=r"^algorithm\.advantage\.of \(.*Arrays\): what state_dict gave holds a int64;"
+    ):
+        open_run(config(Arrays()), tmp_path)
+
+
+class Trained:
+    """A run of two updates whose signal and filter count."""
+
+    def __init__(self, folder: Path, settings: RunConfig) -> None:
+        self.run: Run = open_run(settings, folder)
+        train(self.run)
+        self.signal, *_ = heard_by(self.run.part_states)
+
+
+def test_parts_hear_of_an_update_once_with_its_attempts_and_their_credit(tmp_path: Path) -> None:
+    trained = Trained(tmp_path, config(Count(), CountFilter()))
+    first, second = trained.signal.heard
+    assert (first.number, second.number) == (1, 2)
+    assert len(second.trajectories) == len(second.credit) == 16
+    assert all(credit == (1.0,) for credit in second.credit), "each step's credit was the count"
+    journal = trained.run.journal
+    assert second.metrics["loss/total"] == dict(journal.curve("loss/total"))[2]
+    assert not any(name.startswith(("seconds/", "speed/")) for name in second.metrics)
+    assert [[state.state for state in journal.states_before(number)] for number in (1, 2)] == [
+        [{"count": 0}, {"count": 0}],
+        [{"count": 1}, {"count": 1}],
+    ]
+
+
+def test_an_attempt_that_the_plan_left_out_is_heard_of_without_credit(tmp_path: Path) -> None:
+    rollout = RolloutConfig(max_tokens=1, plan=TopUp(attempts=2, rounds=3))
+    [update] = Trained(tmp_path, config(Count(), updates=1, rollout=rollout)).signal.heard
+    assert None in update.credit
+    assert len(update.credit) == len(update.trajectories) > 4
+
+
+def test_the_journal_and_the_checkpoint_of_a_run_without_memory_have_nothing_new(tmp_path: Path) -> None:
+    run = open_run(small_config(), tmp_path)
+    train(run)
+    assert run.journal.states_before(1) == []
+    assert "parts" not in json.loads((tmp_path / "checkpoints" / "0001" / "state.json").read_text(encoding="utf-8"))
+
+
+def test_a_resumed_run_remembers(tmp_path: Path) -> None:
+    Trained(tmp_path, config(AbovePrior(), updates=2)).run.journal.close()
+    resumed = open_run(config(AbovePrior(), updates=3), tmp_path)
+    train(resumed, resume=True)
+    state = json.loads((tmp_path / "checkpoints" / "0002" / "state.json").read_text(encoding="utf-8"))
+    [before] = resumed.journal.states_before(3)
+    assert state["parts"] == {PATH: {"kind": "above_prior", "state": before.state}}
+    assert len(before.state["tasks"]) == 2
+
+
+def test_a_resumed_run_without_the_part_is_refused(tmp_path: Path) -> None:
+    Trained(tmp_path, config(AbovePrior(), updates=1)).run.journal.close()
+    resumed = open_run(small_config(updates=2), tmp_path)
+    with pytest.raises(TrainingError) as error:
+        train(resumed, resume=True)
+    assert str(error.value) == (
+        f"checkpoint {tmp_path}/checkpoints/0001: it holds the memory of {PATH} (above_prior), and this run has no "
+        f"part with memory there; {BEGAN_WITH}"
+    )
+
+
+class Picky(CountState):
+    """Takes up nothing, or something else."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__("count", 0)
+        self.fault = fault
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self.fault:
+            raise KeyError(self.fault)
+
+
+class PickyPart(Count):
+    """A part whose memory cannot be taken up."""
+
+    fault: str = ""
+    """What it raises."""
+
+    def start(self, *, seed: int) -> Picky:
+        """Begin."""
+        return Picky(self.fault)
+
+
+ENTRY = {"kind": COUNT, "state": {"count": 3}}
+HERE = f"checkpoint {CHECKPOINT}: "
+
+
+@pytest.mark.parametrize(
+    ("part", "saved", "words"),
+    [
+        (Count(), {}, f"it holds no memory of {PATH} ({COUNT}); {BEGAN_WITH}"),
+        (
+            Count(),
+            {PATH: ENTRY, "algorithm.filters.0": {"kind": "x", "state": {}}},
+            "it holds the memory of algorithm.filters.0 (x), and this run has no part with memory there; " + BEGAN_WITH,
+        ),
+        (
+            Count(),
+            {PATH: {"kind": "above_prior", "state": {"tasks": {}}}},
+            f"it holds the memory of {PATH} (above_prior), and this run has {COUNT} there; {BEGAN_WITH}",
+        ),
+        (Count(), {PATH: {"count": 3}}, f"its 'parts' are no memories by path; {BEGAN_WITH}"),
+        (Count(), [1], f"its 'parts' are no memories by path; {BEGAN_WITH}"),
+        (
+            PickyPart(fault="gone"),
+            {PATH: {"kind": f"{__name__}:PickyPart", "state": {"count": 3}}},
+            f"{PATH} ({__name__}:PickyPart) cannot take up what it remembered ('gone'); {BEGAN_WITH}",
+        ),
+        (
+            PickyPart(),
+            {PATH: {"kind": f"{__name__}:PickyPart", "state": {"count": 3}}},
+            f"{PATH} ({__name__}:PickyPart) remembers something else after load_state_dict than state_dict had "
+            "written; see that the one takes up all that the other gives",
+        ),
+    ],
+    ids=["missing", "surplus", "another kind", "no entry", "no mapping", "cannot load", "loads something else"],
+)
+def test_a_memory_that_does_not_fit_is_refused_in_a_sentence(part: Part, saved: Any, words: str) -> None:
+    with pytest.raises(TrainingError) as error:
+        started(part).load_state_dict(saved, checkpoint=CHECKPOINT)
+    assert str(error.value) == HERE + words
+
+
+def test_what_fits_is_taken_up() -> None:
+    states = started(Count())
+    states.load_state_dict({PATH: ENTRY}, checkpoint=CHECKPOINT)
+    assert states.state_dict() == {PATH: ENTRY}
+    assert states.columns(TASKS) == {"count": {"t1": 3.0, "t2": 3.0}}
