@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from groupwise.core.errors import ConfigError, FileError, nearest
+from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
 from groupwise.core.journal_file import JOURNAL
 from groupwise.core.parts import Draw, Loss, name_of
@@ -22,7 +22,6 @@ from groupwise.engines.engine import Engine
 from groupwise.engines.open_engine import check_decoding, open_engine
 from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.envs.asking import ask_instruction, ask_max_steps, ask_panel
-from groupwise.losses.columns import COLUMN_OF
 from groupwise.rollout.hosts import Fault, Host, NoExpert, open_host
 from groupwise.rollout.plans import TopUp
 from groupwise.rollout.prompts import Prompter
@@ -30,6 +29,7 @@ from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.canary import Canary, allowed_for
 from groupwise.training.checkpoint_state import LATEST
 from groupwise.training.learner import Learner
+from groupwise.training.loss_context import check_loss_context
 from groupwise.training.panels import check_panels
 from groupwise.training.run_config import RunConfig, is_ours
 
@@ -149,8 +149,7 @@ def _check_algorithm(config: RunConfig) -> Loss:
     loss = config.algorithm.loss
     if loss is None:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
-    for need in sorted(loss.needs - COLUMN_OF.keys()):
-        raise ConfigError(f"algorithm.loss: it needs {need!r}, which nothing here computes; {nearest(need, COLUMN_OF)}")
+    check_loss_context(config.algorithm, loss)
     for part in config.algorithm.parts():
         part.check_attempts(config.rollout.plan.attempts)
     return loss

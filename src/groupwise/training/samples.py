@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from groupwise.core.records import Trajectory
 from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.step_table import StepTable
+from groupwise.training.loss_context import LossContext, make_loss_context
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,6 +28,8 @@ class Credited:
     """Whether the step was compared with anybody."""
     keep: BoolArray
     """Whether it may train."""
+    context: LossContext = field(default_factory=LossContext)
+    """What the loss is handed beside credit."""
 
     def of_first(self, num: int) -> tuple[FloatArray, BoolArray, BoolArray]:
         """Credit, whether compared and whether it may train, of the steps of the first so many trajectories."""
@@ -56,6 +59,7 @@ def credited(
         values=np.append(credit.values, stored),
         compared=np.append(credit.compared, np.zeros(len(stored), dtype=np.bool_)),
         keep=np.append(algorithm.keep(table), np.ones(len(stored), dtype=np.bool_)),
+        context=make_loss_context(algorithm, table, [*chosen, *joined], num_kept=len(kept)),
     )
 
 
@@ -78,6 +82,8 @@ def make_samples(credit: Credited) -> list[Sample]:
                     group=groups[trajectory.task.id],
                     trains=bool(credit.keep[row]) and bool(step.response_ids),
                     off_policy=trajectory.off_policy,
+                    columns=credit.context.columns_of(row),
+                    channels=credit.context.channels_of(row),
                 )
             )
     return found

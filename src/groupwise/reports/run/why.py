@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from groupwise.core.errors import RecordError
-from groupwise.reports.explain import Explanation, explain, find_step
+from groupwise.reports.explain import Explanation, explain, explain_channels, find_step
 from groupwise.reports.run.joined import recalled_attempts
 from groupwise.reports.run.recredit import AGREEMENT, Recredit, recredit
 from groupwise.reports.run.run_folder import RunFolder
@@ -25,12 +25,15 @@ class Why:
     """The update's credit, computed again."""
     position: int
     """The step's position in the table."""
+    channels: Mapping[str, Explanation] = field(default_factory=dict)
+    """How its credit in each further channel comes about; the journal holds none of these, they derive again."""
 
     @property
     def gap(self) -> float:
         """Largest relative distance between the journal's number, the computed one and those derived by hand."""
         value = self.explanation.value
-        return max(self.explanation.largest_gap(), abs(value - self.recorded) / max(1.0, abs(value)))
+        by_hand = max(found.largest_gap() for found in (self.explanation, *self.channels.values()))
+        return max(by_hand, abs(value - self.recorded) / max(1.0, abs(value)))
 
     @property
     def agrees(self) -> bool:
@@ -55,7 +58,8 @@ def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -
     if len(recorded) != 1:
         raise RecordError(f"{folder.path}: update {number} holds {len(recorded)} rows of that step; there must be one")
     found = explain(again.table, again.credit, task=task, attempt=attempt, index=step)
-    return Why(explanation=found, recorded=recorded[0], again=again, position=position)
+    channels = explain_channels(again.table, algorithm, task=task, attempt=attempt, index=step)
+    return Why(explanation=found, recorded=recorded[0], again=again, position=position, channels=channels)
 
 
 def _check_compared(
