@@ -189,9 +189,11 @@ def grouped() -> list[Sample]:
     ]
 
 
-def last_gradient(loss: Any, samples: Sequence[Sample], **config: Any) -> tuple[float, Any]:
+def last_gradient(loss: Any, samples: Sequence[Sample], *, rows: bool = False, **config: Any) -> tuple[float, Any]:
     """The gradient of the second of two passes, whose policy has moved, so that the penalty acts too."""
     learner = Learner(tiny()[0], loss, LearnerConfig(learning_rate=1e-2, passes=2, max_grad_norm=math.inf, **config))
+    if rows:  # as for a model that does not run packed
+        learner.forward.lay_out = padded_within  # type: ignore[method-assign,assignment]
     seen: list[Any] = []
     hook = learner.optimiser.register_step_pre_hook(
         lambda *_: seen.append(torch.cat([value.grad.flatten().clone() for value in learner.model.parameters()]))
@@ -208,6 +210,7 @@ SPLITS = [
     {"token_budget": 12},
     {"token_budget": 1},
     {"token_budget": 30, "share_prefixes": False},
+    {"token_budget": 40, "rows": True},
 ]
 
 
