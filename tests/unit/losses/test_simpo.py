@@ -106,14 +106,14 @@ def test_it_says_that_it_needs_pairs_and_no_unit_beyond_a_sample() -> None:
 
 
 def test_sums_of_micro_batches_add_up() -> None:
-    totals = counted([0, 1, 1, 2], [])
+    totals = counted([0, 1, 1, 2, 3], [])
     here = columns([-0.5, -1.0, -2.0], trajectory=[0, 1, 1], sample=[0, 1, 2], group=[4, 5, 5])
-    there = columns([-1.5], trajectory=[0], sample=[3], group=[4])
+    there = columns([-1.5, -4.0], trajectory=[0, 2], sample=[3, 4], group=[4, 6])
     merged = TrajectorySums.of(here, totals, logp=here.logp) + TrajectorySums.of(there, totals, logp=there.logp)
-    assert merged.tokens.tolist() == [2, 2, 0]
-    assert merged.group.tolist() == [4, 5, -1]
-    assert merged.sums["logp"].tolist() == [-2.0, -3.0, 0.0]
-    assert merged.mean("logp").tolist() == [-1.0, -1.5, 0.0]
+    assert merged.tokens.tolist() == [2, 2, 1, 0]
+    assert merged.group.tolist() == [4, 5, 6, -1]
+    assert merged.sums["logp"].tolist() == [-2.0, -3.0, -4.0, 0.0]
+    assert merged.mean("logp").tolist() == [-1.0, -1.5, -4.0, 0.0]
     assert not merged.sums["logp"].requires_grad
 
 

@@ -15,7 +15,7 @@ from groupwise import Algorithm, ConfigError, Part, RecordError, Step, StepTable
 from groupwise.advantages import EpisodeReturn, Relative, StepReward  # noqa: E402
 from groupwise.core.history import PastAttempt, Recalled  # noqa: E402
 from groupwise.core.pairs import Pair  # noqa: E402
-from groupwise.groups import ByTask, DropSolved  # noqa: E402
+from groupwise.groups import ByTask, DropPivot  # noqa: E402
 from groupwise.losses import PolicyLoss, Simpo  # noqa: E402
 from groupwise.losses.columns import TokenColumns  # noqa: E402
 from groupwise.training.loop import make_update  # noqa: E402
@@ -23,6 +23,7 @@ from groupwise.training.loss_context import check_loss_context  # noqa: E402
 from groupwise.training.run import open_run  # noqa: E402
 from groupwise.training.samples import credited, make_samples  # noqa: E402
 from groupwise.training.watcher import Watchers  # noqa: E402
+from tests.unit.losses.token_rows import columns, number, totals  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
 GRPO = Relative(by=ByTask(), of=EpisodeReturn())
@@ -81,11 +82,12 @@ def played(*rewards: tuple[float, ...], task: str = "t") -> list[Trajectory]:
 
 def test_declared_columns_are_those_of_the_table_in_the_order_of_the_steps() -> None:
     loss = Reading(reads=("tokens", "valid", "episode_return", "reward", "index"))
-    found = make_samples(credited(Algorithm(advantage=GRPO, loss=loss), played((0.0, 1.0), (3.0,)), version=0))
+    backwards = played((0.0, 1.0), (3.0,))[::-1]  # the table has an order of its own
+    found = make_samples(credited(Algorithm(advantage=GRPO, loss=loss), backwards, version=0))
     assert [sample.columns for sample in found] == [
+        {"episode_return": 3.0, "index": 0.0, "reward": 3.0, "tokens": 1.0, "valid": 1.0},
         {"episode_return": 1.0, "index": 0.0, "reward": 0.0, "tokens": 1.0, "valid": 1.0},
         {"episode_return": 1.0, "index": 1.0, "reward": 1.0, "tokens": 2.0, "valid": 0.0},
-        {"episode_return": 3.0, "index": 0.0, "reward": 3.0, "tokens": 1.0, "valid": 1.0},
     ]
 
 
@@ -130,9 +132,9 @@ def test_pairs_are_numbered_by_trajectory_whatever_order_they_came_in() -> None:
 
 
 def test_pairs_know_the_filters() -> None:
-    algorithm = Algorithm(advantage=GRPO, filters=(DropSolved(),), pairing="all_pairs", loss=Simpo())
-    solved, mixed = played((1.0,), (1.0,), task="a"), played((1.0,), (0.0,), task="b")
-    assert credited(algorithm, [*solved, *mixed], version=0).context.pairs == (Pair(2, 3),)
+    """The pivot of returns 2, 1, 0 does not train, so that one pair is left, and counts for the whole task."""
+    algorithm = Algorithm(advantage=GRPO, filters=(DropPivot(),), pairing="all_pairs", loss=Simpo())
+    assert credited(algorithm, played((2.0,), (1.0,), (0.0,)), version=0).context.pairs == (Pair(0, 2, 1.0),)
 
 
 def test_an_attempt_in_two_trajectories_is_in_no_pair() -> None:
@@ -180,6 +182,12 @@ def test_the_pieces_of_a_policy_loss_declare_for_it() -> None:
     assert PolicyLoss(penalties=(Gated(),)).columns == {"pass_rate"}
     assert PolicyLoss(penalties=(Gated(),)).channels == {"tempo"}
     assert PolicyLoss(penalties=(Gated(weight=0.0),)).columns == frozenset()
+
+
+def test_the_pieces_of_a_policy_loss_read_what_they_declared() -> None:
+    """Credit 0, so that the loss is the penalty alone: the mean of -1 x 0.5 and -2 x 0.25, masked tokens left out."""
+    tokens = columns([-1.0, -2.0, -9.0], advantage=0.0, mask=[True, True, False], named={"pass_rate": [0.5, 0.25, 9.0]})
+    assert number(PolicyLoss(penalties=(Gated(),))(tokens, totals(2)).loss) == -0.5
 
 
 def test_recalled_attempts_that_keep_their_credit_have_no_columns() -> None:
