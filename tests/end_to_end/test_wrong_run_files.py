@@ -146,7 +146,7 @@ OPENED = [
     (
         f"algorithm.loss.penalties=['{__name__}:Critical']",
         "algorithm.loss: it needs 'reference_logps', which nothing here computes; did you mean 'reference_logp'? "
-        "Valid: entropy, old_logp, reference_logp",
+        "Valid: entropy, old_logp, pairs, reference_logp",
     ),
     (
         "algorithm.recipe=mc_grpo",

@@ -11,6 +11,7 @@ import pytest
 
 from groupwise import Algorithm, ConfigError, Part, Step, StepTable, StopReason, Task, Trajectory
 from groupwise.advantages import EpisodeReturn, Relative
+from groupwise.core.pairs import Pair
 from groupwise.core.part_results import NEEDED, check_tasks, describe
 from groupwise.core.parts import CATALOGUES, Slot
 from groupwise.core.segments import Segments
@@ -35,6 +36,7 @@ GIVEN: dict[tuple[str, str], tuple[Any, ...]] = {
     ("signal", "__call__"): (TABLE,),
     ("estimator", "__call__"): (TABLE,),
     ("filter", "__call__"): (TABLE,),
+    ("pairing", "__call__"): (TABLE,),
     ("baseline", "__call__"): (VALUES, GROUPS),
     ("scale", "__call__"): (VALUES, GROUPS),
     ("reward", "__call__"): (TRAJECTORY,),
@@ -69,6 +71,18 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("guidance", "joins_unguided_group", 1, "joins_unguided_group gave the int 1, but True or False is needed"),
     ("loss", "__call__", 0.5, "gave the float 0.5, but a LossResult"),
     ("loss", "needs", ["logp_ref"], "needs gave a list of 1, but a frozenset of names is needed"),
+    ("loss", "columns", {"pass_rate"}, "columns gave a set, but a frozenset of names is needed"),
+    ("loss", "channels", "tempo", "channels gave a str, but a frozenset of names is needed"),
+    ("loss", "first_pass", None, "first_pass gave nothing, but a summary whose parts add up, by `+` or by a method"),
+    ("loss", "first_pass", [0.5], "first_pass gave a list of 1, but a summary"),
+    ("loss", "first_pass", {"mean": 0.5}, "first_pass gave a dict of 1, but a summary"),
+    ("pairing", "__call__", [(0, 1)], "gave a list of 1, but a list of Pair, each of two attempts at one task"),
+    ("pairing", "__call__", Pair(0, 1), "gave a Pair of 3, but a list of Pair"),
+    ("pairing", "__call__", [Pair(0, 2)], "gave a list of 1, but"),
+    ("pairing", "__call__", [Pair(0, 0)], "gave a list of 1, but"),
+    ("pairing", "__call__", [Pair(-1, 0)], "gave a list of 1, but"),
+    ("pairing", "__call__", [Pair(0, 1, 0.0)], "gave a list of 1, but"),
+    ("pairing", "__call__", [Pair(0, 1, float("nan"))], "gave a list of 1, but"),
     ("ratio", "__call__", 1.0, "gave the float 1.0, but a tensor of one floating-point number for each token"),
     ("surrogate", "__call__", np.zeros(3), "gave an array of 3 float64, but a TokenLoss"),
     ("correction", "__call__", [1.0], "gave a list of 1, but a tensor"),
@@ -142,6 +156,14 @@ def test_right_results_pass_as_they_are() -> None:
     assert own("grouper", "__call__", labels)(TABLE) is labels
     assert own("memory", "first_shown", 3).first_shown(3) == 3
     assert own("schedule", "__call__", 1).__call__(0) == 1
+    assert own("loss", "first_pass", 0.5).first_pass(COLUMNS) == 0.5
+    assert own("pairing", "__call__", [Pair(1, 0, 0.5)])(TABLE) == [(1, 0, 0.5)]
+
+
+def test_a_pair_of_attempts_at_two_tasks_is_refused() -> None:
+    table = StepTable.from_columns(task=["a", "b"], attempt=[0, 0], index=[0, 0], reward=[0.0, 1.0])
+    with pytest.raises(ConfigError, match="but a list of Pair, each of two attempts at one task"):
+        own("pairing", "__call__", [Pair(1, 0)])(table)
     right = Relative(by=ByTask(), of=EpisodeReturn())(TABLE)
     assert own("estimator", "__call__", right)(TABLE) is right
     torch = pytest.importorskip("torch")

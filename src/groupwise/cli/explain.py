@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ from groupwise.core.errors import ConfigError, RecordError, listed, nearest
 from groupwise.core.rollouts import Rollouts
 from groupwise.core.step_table import StepTable
 from groupwise.integrations.rollouts import open_rollouts
-from groupwise.reports.explain import Explanation, Member, find_step
+from groupwise.reports.explain import Explanation, Member, explain_channels, find_step
 from groupwise.reports.explain import explain as run_explain
 
 AGREEMENT = 1e-9
@@ -48,13 +48,15 @@ def explain(
     table = part.table().with_filters(algorithm.filters)
     credit = algorithm.advantage(table)
     found = run_explain(table, credit, task=scope, attempt=attempt, index=step)
-    gap = found.largest_gap()
+    channels = explain_channels(table, algorithm, task=scope, attempt=attempt, index=step)
+    gap = max(explanation.largest_gap() for explanation in (found, *channels.values()))
     if as_json:
-        print_json(asdict(found) | {"largest_gap": gap})
+        print_json(asdict(found) | {"largest_gap": gap} | channels_as_json(channels))
     else:
         print_explanation(
             table, found, gap, recipe=recipe, position=find_step(table, task=scope, attempt=attempt, index=step)
         )
+        print_channels(channels)
     if gap > AGREEMENT:
         raise typer.Exit(1)
 
@@ -72,6 +74,18 @@ def print_explanation(table: StepTable, found: Explanation, gap: float, *, recip
     console.print(
         f"credit [bold]{found.value:+.9f}[/]; derived again by hand from the members, it {verdict} (gap {gap:.1e})"
     )
+
+
+def print_channels(channels: Mapping[str, Explanation]) -> None:
+    """Print how a step came by its credit in each further channel."""
+    for name, found in channels.items():
+        output().print(f"channel [bold]{escape(name)}[/]: credit [bold]{found.value:+.9f}[/]", highlight=False)
+        output().print(_tree(found))
+
+
+def channels_as_json(channels: Mapping[str, Explanation]) -> dict[str, object]:
+    """The further channels for a JSON answer; nothing where there are none."""
+    return {"channels": {name: asdict(found) for name, found in channels.items()}} if channels else {}
 
 
 def _find(parts: Iterable[Rollouts], task: str | None, attempt: str, *, batchwide: bool) -> tuple[Rollouts, str | int]:

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from groupwise.cli import inspect_views as views
-from groupwise.cli.explain import print_explanation
+from groupwise.cli.explain import channels_as_json, print_channels, print_explanation
 from groupwise.cli.inspect_rescue import joined
 from groupwise.cli.methods import method_name
 from groupwise.cli.screen import errors
@@ -114,11 +114,12 @@ def _why(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, step:
     found = explain_step(folder, number=number, task=group.task, attempt=attempt, step=step)
     if as_json:
         more = {"recorded": found.recorded, "largest_gap": found.gap, "remembered": found.remembered}
-        views.print_json(asdict(found.explanation) | more)
+        views.print_json(asdict(found.explanation) | more | channels_as_json(found.channels))
     else:
         method = _method(folder)
         print_explanation(found.again.table, found.explanation, found.gap, recipe=method, position=found.position)
         views.recorded(found)
+        print_channels(found.channels)
     if not found.agrees:
         raise typer.Exit(1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from groupwise.core.credit import Credit
 from groupwise.core.parts import (
     AdmissionPart,
@@ -9,6 +11,7 @@ from groupwise.core.parts import (
     FilterPart,
     GuidancePart,
     LossPart,
+    PairingPart,
     Part,
     ReplayPart,
     ShaperPart,
@@ -43,6 +46,10 @@ class Algorithm(Part):
     """Which past attempts join the groups; None = none."""
     guidance: GuidancePart | None = None
     """Which tasks get further attempts with guidance in their prompt; None = none."""
+    channels: Mapping[str, EstimatorPart] | None = None
+    """Further credit that the loss reads by name, beside that of `advantage`; None = none."""
+    pairing: PairingPart | None = None
+    """Which attempts at a task the loss holds against each other; None = none."""
     loss: LossPart | None = None
     """What is minimised; None = the algorithm gives credit only."""
 
@@ -54,6 +61,11 @@ class Algorithm(Part):
     def credit(self, table: StepTable) -> Credit:
         """Credit of every step; statistics over the tokens that train leave out what the filters drop."""
         return self.advantage(table.with_filters(self.filters))
+
+    def channel_credit(self, table: StepTable) -> dict[str, Credit]:
+        """Credit of every step in each of the further channels, by name."""
+        kept = table.with_filters(self.filters)
+        return {name: estimator(kept) for name, estimator in (self.channels or {}).items()}
 
     def keep(self, table: StepTable) -> BoolArray:
         """Which rows may train, in the order of the rows handed in (N)."""

@@ -19,6 +19,7 @@ import numpy as np
 from groupwise.core.credit import Credit
 from groupwise.core.errors import ConfigError
 from groupwise.core.history import PastAttempt, Recalled
+from groupwise.core.pairs import Pair
 
 Check = Callable[[Any, tuple[Any, ...]], bool]
 """Whether a result is what is needed, given what the method was called with."""
@@ -147,6 +148,19 @@ def _per_token(result: Any, given: tuple[Any, ...]) -> bool:
     return _is_tensor(result, tuple(given[-1].logp.shape))
 
 
+def _is_mergeable(result: Any) -> bool:
+    return not isinstance(result, list | tuple | str) and (hasattr(result, "merge") or hasattr(result, "__add__"))
+
+
+def _is_pair(pair: Any, table: Any) -> bool:
+    if not isinstance(pair, Pair) or not all(_is_count(number) for number in pair[:2]) or pair.winner == pair.loser:
+        return False
+    first = table.attempts.first
+    is_known = max(pair[:2]) < len(first)
+    is_weighed = _is_number(pair.weight) and math.isfinite(pair.weight) and pair.weight > 0
+    return is_known and is_weighed and bool(table.task[first[pair.winner]] == table.task[first[pair.loser]])
+
+
 def _is_tensor(result: Any, shape: tuple[int, ...]) -> bool:
     return hasattr(result, "detach") and tuple(result.shape) == shape and bool(result.is_floating_point())
 
@@ -159,6 +173,7 @@ LEARNER = (
     *("save", "load", "export"),
 )
 """What a learner has: `groupwise.training.learner.protocol` says what each is for."""
+_NAMES = Needed("a frozenset of names", lambda result, given: isinstance(result, frozenset))
 
 NEEDED: Mapping[str, Mapping[str, Needed]] = {
     "grouper": {
@@ -220,7 +235,19 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
                 _is_tensor(getattr(result, "loss", None), ()) and isinstance(getattr(result, "metrics", None), Mapping)
             ),
         ),
-        "needs": Needed("a frozenset of names", lambda result, given: isinstance(result, frozenset)),
+        "needs": _NAMES,
+        "columns": _NAMES,
+        "channels": _NAMES,
+        "first_pass": Needed(
+            "a summary whose parts add up, by `+` or by a method `merge` (a list would grow with every micro-batch),",
+            lambda result, given: _is_mergeable(result),
+        ),
+    },
+    "pairing": {
+        "__call__": Needed(
+            "a list of Pair, each of two attempts at one task and of a weight above 0,",
+            lambda result, given: isinstance(result, list | tuple) and all(_is_pair(pair, given[0]) for pair in result),
+        ),
     },
     "ratio": {"__call__": Needed(_TENSOR, _per_token)},
     "surrogate": {

@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails, core_schema
 from groupwise.core.credit import Credit
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.history import History, PastAttempt, Recalled
+from groupwise.core.pairs import Pair
 from groupwise.core.part_results import watch
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
@@ -35,6 +36,7 @@ CATALOGUES = {
     "scale": "groupwise.advantages:SCALES",
     "estimator": "groupwise.advantages:ESTIMATORS",
     "loss": "groupwise.losses:LOSSES",
+    "pairing": "groupwise.losses:PAIRINGS",
     "ratio": "groupwise.losses:RATIOS",
     "surrogate": "groupwise.losses:SURROGATES",
     "correction": "groupwise.losses:CORRECTIONS",
@@ -98,7 +100,7 @@ class Part(BaseModel):
         yield self
         for name in type(self).model_fields:
             value = getattr(self, name)
-            for inner in value if isinstance(value, tuple) else (value,):
+            for inner in value if isinstance(value, tuple) else _held(value):
                 if isinstance(inner, Part):
                     yield from inner.parts()
 
@@ -293,11 +295,22 @@ class Guidance(Protocol):
         """Whether a guided attempt also trains without guidance, among the attempts at the task itself."""
 
 
+class Pairing(Protocol):
+    """Says which attempts at a task a loss holds against each other, as numbers of the table's attempts."""
+
+    def __call__(self, table: StepTable) -> Sequence[Pair]: ...
+
+
 class Loss(Protocol):
     """Makes the number that is minimised of a micro-batch's token columns; its shares of an update add up.
 
-    The columns and the result hold tensors, which core does not name: see `groupwise.losses`. One that has
-    `ignores_zero_credit`, and says so, is not shown samples without credit.
+    The columns and the result hold tensors, which core does not name: see `groupwise.losses`. What else one may have:
+
+    - `ignores_zero_credit`: one that says so is not shown samples without credit.
+    - `columns`, `channels`: names of the step table's columns and of the algorithm's channels that it is handed.
+    - `first_pass(columns, totals)`: makes a summary of a micro-batch, without gradient. It is called for all
+      micro-batches of an optimiser step before any of them is learnt from; their summaries, added up by `+` or by a
+      method `merge`, come third in the call: `loss(columns, totals, summary)`.
     """
 
     @property
@@ -306,7 +319,7 @@ class Loss(Protocol):
     @property
     def unit(self) -> str: ...
 
-    def __call__(self, columns: Any, totals: Totals) -> Any: ...
+    def __call__(self, columns: Any, totals: Totals, *summary: Any) -> Any: ...
 
 
 GrouperPart = Annotated[Grouper, Slot("grouper")]
@@ -319,7 +332,13 @@ AdmissionPart = Annotated[Admission, Slot("admission")]
 ShaperPart = Annotated[Shaper, Slot("shaper")]
 ReplayPart = Annotated[Replay, Slot("replay")]
 GuidancePart = Annotated[Guidance, Slot("guidance")]
+PairingPart = Annotated[Pairing, Slot("pairing")]
 LossPart = Annotated[Loss, Slot("loss")]
+
+
+def _held(value: object) -> Iterable[object]:
+    """What a field holds: the entries of a table, or the value itself."""
+    return value.values() if isinstance(value, Mapping) else (value,)
 
 
 def _plain(value: object) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from groupwise.core.errors import RecordError
 
@@ -40,6 +41,10 @@ class Sample:
     """Whether it trains; off = it only took part in comparisons."""
     off_policy: bool = False
     """Whether another policy sampled it than the one that learns: its ratio is taken against `logp_behaviour`."""
+    columns: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Named numbers for the loss, the same for all its tokens; those that the loss declares."""
+    channels: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict, hash=False)
+    """Further credit for the loss by name: of the whole response, or of each sampled token."""
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:
@@ -54,9 +59,14 @@ class Sample:
                     f"{self.name}: {name} has {found} entries for {len(self.response_ids)} sampled tokens; "
                     "record one per token, or none"
                 )
-        if isinstance(self.advantage, tuple) and len(self.advantage) != len(self.response_ids):
+        self._check_credit("advantage", self.advantage)
+        for name, credit in self.channels.items():
+            self._check_credit(f"channel {name!r}", credit)
+
+    def _check_credit(self, name: str, credit: float | tuple[float, ...]) -> None:
+        if isinstance(credit, tuple) and len(credit) != len(self.response_ids):
             raise RecordError(
-                f"{self.name}: advantage has {len(self.advantage)} entries for {len(self.response_ids)} sampled "
+                f"{self.name}: {name} has {len(credit)} entries for {len(self.response_ids)} sampled "
                 "tokens; give one number, or one per token"
             )
 

@@ -5,12 +5,14 @@ Axis: N samples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from groupwise.core.columns import check_lengths, integer_column
+from groupwise.core.pairs import Pair
 from groupwise.core.segments import IntArray, Segments, pair_labels
 
 
@@ -49,6 +51,18 @@ class Totals:
     """Tokens that train of each trajectory, by its number in the update."""
     trajectory_steps: tuple[int, ...] = ()
     """Steps with a token that trains of each trajectory, by its number in the update."""
+    pair_members: tuple[Pair, ...] = ()
+    """The pairs of trajectories that a loss holds against each other; both members of each have a token that trains."""
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs there are."""
+        return len(self.pair_members)
+
+    @property
+    def pair_weight(self) -> float:
+        """What the weights of all pairs sum to."""
+        return math.fsum(pair.weight for pair in self.pair_members)
 
     @classmethod
     def count(
@@ -59,6 +73,7 @@ class Totals:
         step: Sequence[int] | IntArray,
         group: Sequence[int] | IntArray,
         max_tokens: int,
+        pairs: Sequence[Pair] = (),
     ) -> Totals:
         """Count an update from one entry a sample (N).
 
@@ -68,6 +83,7 @@ class Totals:
             step: index of its step within the trajectory.
             group: number of its group.
             max_tokens: the most tokens a sample may have.
+            pairs: pairs of trajectories; those of which a member does not train here are left out.
         """
         columns = {"tokens": tokens, "trajectory": trajectory, "step": step, "group": group}
         # An empty list has no type of its own; numpy would make it one of floats.
@@ -90,4 +106,5 @@ class Totals:
             max_tokens=max_tokens,
             trajectory_tokens=tuple(tokens_of.tolist()),
             trajectory_steps=tuple(steps_of.tolist()),
+            pair_members=tuple(pair for pair in pairs if all(n < num and tokens_of[n] for n in pair[:2])),
         )

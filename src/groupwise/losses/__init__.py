@@ -11,16 +11,25 @@ from groupwise.losses.aggregates import (
     TokenMean,
     TrajectoryMean,
 )
-from groupwise.losses.columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
+from groupwise.losses.columns import ENTROPY, OLD_LOGP, PAIRS, REFERENCE_LOGP, TokenColumns
 from groupwise.losses.corrections import Mask, OffPolicyMask, Reject, Truncate
+from groupwise.losses.pairings import AllPairs, BestAgainstWorst
 from groupwise.losses.penalties import EntropyBonus, Kl
 from groupwise.losses.policy_loss import METRICS, LossResult, PolicyLoss, Tally
 from groupwise.losses.ratios import SequenceRatio, TokenRatio
+from groupwise.losses.simpo import Simpo
 from groupwise.losses.slots import TokenLoss
 from groupwise.losses.surrogates import Cispo, Clip, Plain, Sapo
+from groupwise.losses.trajectory_sums import TrajectorySums, share_of_step
 
 LOSSES: dict[str, type[Part]] = {
     "policy_loss": PolicyLoss,
+    "simpo": Simpo,
+}
+
+PAIRINGS: dict[str, type[Part]] = {
+    "best_against_worst": BestAgainstWorst,
+    "all_pairs": AllPairs,
 }
 
 RATIOS: dict[str, type[Part]] = {
@@ -63,10 +72,14 @@ __all__ = [
     "LOSSES",
     "METRICS",
     "OLD_LOGP",
+    "PAIRINGS",
+    "PAIRS",
     "PENALTIES",
     "RATIOS",
     "REFERENCE_LOGP",
     "SURROGATES",
+    "AllPairs",
+    "BestAgainstWorst",
     "Cispo",
     "Clip",
     "ConstantLength",
@@ -82,6 +95,7 @@ __all__ = [
     "SequenceMean",
     "SequenceRatio",
     "SequenceSum",
+    "Simpo",
     "StepMean",
     "Tally",
     "TokenColumns",
@@ -89,5 +103,7 @@ __all__ = [
     "TokenMean",
     "TokenRatio",
     "TrajectoryMean",
+    "TrajectorySums",
     "Truncate",
+    "share_of_step",
 ]

@@ -5,10 +5,11 @@ Axis: T tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Literal
 
-from groupwise.core.errors import RecordError
+from groupwise.core.errors import RecordError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,6 +19,12 @@ OLD_LOGP, REFERENCE_LOGP, ENTROPY = "old_logp", "reference_logp", "entropy"
 
 COLUMN_OF = {OLD_LOGP: "logp_old", REFERENCE_LOGP: "logp_ref", ENTROPY: "entropy"}
 """The column in which each need is handed in."""
+
+PAIRS = "pairs"
+"""What a loss needs that holds attempts against each other: `Totals.pair_members`, which the slot `pairing` fills."""
+
+MAPPINGS = ("named", "channels")
+"""Fields of `TokenColumns` that hold columns by name."""
 
 Unit = Literal["token", "sample", "step", "trajectory"]
 UNITS: tuple[Unit, ...] = ("token", "sample", "step", "trajectory")
@@ -58,13 +65,18 @@ class TokenColumns:
     """Log-prob under the reference policy (T)."""
     entropy: Tensor | None = None
     """Entropy of the distribution the token was drawn from, under the current weights (T); carries a gradient."""
+    group: Tensor | None = None
+    """Group of each token, by its number in the update (T): the attempts at one task."""
+    named: Mapping[str, Tensor] = field(default_factory=dict)
+    """Named numbers of each token's sample (T each): those that the loss declares in `columns`."""
+    channels: Mapping[str, Tensor] = field(default_factory=dict)
+    """Further credit of the token by name (T each): the channels that the loss declares in `channels`."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            column = getattr(self, field.name)
-            if column is not None and tuple(column.shape) != (len(self),):
+        for name, column in self.given_columns():
+            if tuple(column.shape) != (len(self),):
                 raise RecordError(
-                    f"column {field.name!r} has shape {tuple(column.shape)}, but logp has {tuple(self.logp.shape)}; "
+                    f"column {name!r} has shape {tuple(column.shape)}, but logp has {tuple(self.logp.shape)}; "
                     "every column needs one entry per token"
                 )
         if str(self.mask.dtype) != "torch.bool" and not bool(((self.mask == 0) | (self.mask == 1)).all()):
@@ -83,6 +95,19 @@ class TokenColumns:
             )
         return column
 
+    def column(self, name: str) -> Tensor:
+        """A named column (T), or an error that lists those there are."""
+        return _entry(self.named, name, "column", "columns")
+
+    def channel(self, name: str) -> Tensor:
+        """A further channel of credit (T), or an error that lists those there are."""
+        return _entry(self.channels, name, "channel", "channels")
+
+    def given_columns(self) -> list[tuple[str, Tensor]]:
+        """Every column that is given, with its name: the fields, then what stands in `named` and `channels`."""
+        own = [(one.name, getattr(self, one.name)) for one in fields(self) if one.name not in MAPPINGS]
+        return [pair for pair in own if pair[1] is not None] + [*self.named.items(), *self.channels.items()]
+
     def trained(self) -> TokenColumns:
         """Only the tokens that train, in float32 or better, and with a gradient on `logp` and `entropy` alone.
 
@@ -90,10 +115,10 @@ class TokenColumns:
         0 x NaN would be NaN.
         """
         kept = self.mask.nonzero()[:, 0]
-        chosen = {
-            field.name: column.index_select(0, kept)
-            for field in fields(self)
-            if (column := getattr(self, field.name)) is not None
+        chosen: dict[str, Tensor] = {
+            one.name: column.index_select(0, kept)
+            for one in fields(self)
+            if one.name not in MAPPINGS and (column := getattr(self, one.name)) is not None
         }
         logp = chosen["logp"]
         chosen["logp"] = logp = logp if logp.dtype.itemsize >= 4 else logp.float()
@@ -102,7 +127,11 @@ class TokenColumns:
                 chosen[name] = chosen[name].detach().to(logp)
         if "entropy" in chosen:
             chosen["entropy"] = chosen["entropy"].to(logp)
-        return replace(self, **chosen)
+        named, channels = (
+            {name: column.index_select(0, kept).detach().to(logp) for name, column in columns.items()}
+            for columns in (self.named, self.channels)
+        )
+        return replace(self, **chosen, named=named, channels=channels)
 
     def units(self, unit: Unit) -> Units:
         """The units of one kind that these tokens make up."""
@@ -134,6 +163,15 @@ class Units:
     def mean(self, values: Tensor) -> Tensor:
         """Hand each token the mean over its unit (T)."""
         return self.sum(values) / self.size(values)
+
+
+def _entry(columns: Mapping[str, Tensor], name: str, what: str, declared: str) -> Tensor:
+    if name not in columns:
+        raise RecordError(
+            f"the loss reads the {what} {name!r}, which it was not given; declare it in `{declared}` of the loss, so "
+            f"that it is handed in. {nearest(name, columns)}"
+        )
+    return columns[name]
 
 
 def _dense(ids: Tensor) -> Units:

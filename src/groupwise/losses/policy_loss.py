@@ -37,6 +37,8 @@ METRICS = {
     "loss/correction": "mean weight that the corrections give a token",
     "loss/rejected": "share of tokens that the corrections dropped",
     "loss/entropy": "mean entropy of the distributions the tokens were drawn from",
+    "loss/pair_gap": "how much likelier, a token, the winner of a pair is than the loser: mean over the pairs",
+    "loss/pair_accuracy": "share of pairs whose winner is likelier, a token, than the loser",
 }
 """Every metric a loss may report, in a sentence each."""
 
@@ -116,6 +118,16 @@ class PolicyLoss(Part, slot="loss"):
         return needed - {OLD_LOGP} if self.old == "engine" else needed
 
     @property
+    def columns(self) -> frozenset[str]:
+        """The named columns that its parts read."""
+        return frozenset().union(*(_names(part, "columns") for part in self._pieces()))
+
+    @property
+    def channels(self) -> frozenset[str]:
+        """The channels of credit that its parts read."""
+        return frozenset().union(*(_names(part, "channels") for part in self._pieces()))
+
+    @property
     def unit(self) -> Unit:
         """What must lie whole in one micro-batch: each sample, or each step or trajectory with all its samples."""
         return max("sample", *(_unit(part) for part in self._pieces()), key=UNITS.index)
@@ -175,8 +187,13 @@ def _against_their_samplers(columns: TokenColumns) -> TokenColumns:
 
 
 def _needs(part: object) -> frozenset[str]:
-    needs: frozenset[str] = getattr(part, "needs", frozenset())
-    return needs
+    return _names(part, "needs")
+
+
+def _names(part: object, attribute: str) -> frozenset[str]:
+    """What a part declares under this name; nothing where it does not."""
+    declared: frozenset[str] = getattr(part, attribute, frozenset())
+    return declared
 
 
 def _unit(part: object) -> Unit:

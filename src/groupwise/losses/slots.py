@@ -1,8 +1,9 @@
 """The slots of a loss: what each of its parts is handed and what it returns.
 
-A part sees only tokens that train. It may declare two things of itself: `needs`, what it reads beyond the basics
-(`OLD_LOGP`, `REFERENCE_LOGP`, `ENTROPY`), and `unit`, what it must see whole in one micro-batch (`step`,
-`trajectory`). A part that declares neither reads the basics, token by token. Axis: T tokens.
+A part sees only tokens that train. It may declare of itself: `needs`, what it reads beyond the basics (`OLD_LOGP`,
+`REFERENCE_LOGP`, `ENTROPY`); `columns`, the named numbers it reads (`TokenColumns.column`); `channels`, the further
+credit it reads (`TokenColumns.channel`); and `unit`, what it must see whole in one micro-batch (`step`, `trajectory`).
+A part that declares nothing reads the basics, token by token. Axis: T tokens.
 """
 
 from __future__ import annotations

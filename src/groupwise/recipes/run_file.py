@@ -101,7 +101,7 @@ def _check_spelled_out(section: Mapping[str, Any]) -> None:
 
 def _check_present(recipe: str, made: Algorithm, over: Mapping[str, Any]) -> None:
     """Settings of a part that the recipe, as it was asked for, does not have."""
-    for key in ("replay", "guidance"):
+    for key in ("replay", "guidance", "pairing"):
         given = over.get(key)
         if isinstance(given, Mapping) and "kind" not in given and getattr(made, key) is None:
             raise ConfigError(

@@ -138,6 +138,12 @@ OVER: dict[str, Any] = {
     "shapers": {"type": "array", "description": "Shapers in place of the recipe's.", "items": {SLOT: "shaper"}},
     "replay": {"type": ["object", "string"], "description": "Fields of the recipe's replay to change, or another one."},
     "guidance": {"type": ["object", "string"], "description": "Fields of the recipe's guidance to change, or another."},
+    "channels": {
+        "type": "object",
+        "description": "Further credit that the loss reads, an estimator by name.",
+        "additionalProperties": {SLOT: "estimator"},
+    },
+    "pairing": {SLOT: "pairing"},
     "loss": {"type": "object", "description": "Fields of the recipe's loss to change."},
 }
 """What a run file may say about a recipe's parts: single fields, checked when the file is read."""

@@ -26,6 +26,7 @@ from groupwise.advantages import (
     Sum,
     Whitened,
 )
+from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit, Mixture, Shared, Trace
 from groupwise.core.errors import RecordError, nearest
 from groupwise.core.parts import Part, name_of
@@ -81,6 +82,14 @@ class Explanation:
 def explain(table: StepTable, credit: Credit, *, task: str | int, attempt: str | int, index: int) -> Explanation:
     """Explain the credit of one step."""
     return _explain(table, credit.trace, find_step(table, task=task, attempt=attempt, index=index))
+
+
+def explain_channels(
+    table: StepTable, algorithm: Algorithm, *, task: str | int, attempt: str | int, index: int
+) -> dict[str, Explanation]:
+    """Explain the credit of one step in each further channel that the loss reads, by name."""
+    step = find_step(table, task=task, attempt=attempt, index=index)
+    return {name: _explain(table, credit.trace, step) for name, credit in algorithm.channel_credit(table).items()}
 
 
 def find_step(table: StepTable, *, task: str | int, attempt: str | int, index: int) -> int:

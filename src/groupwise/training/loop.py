@@ -70,7 +70,7 @@ def make_update(run: Run, number: int, observer: Observer) -> Update:
     states = run.part_states.before(remembered, gathered.taking_part)
     credit = credited(config.algorithm, gathered.chosen, gathered.recalled, version=number - 1, states=states)
     samples = make_samples(credit)
-    totals = count(samples, max_tokens=config.rollout.max_tokens)
+    totals = count(samples, max_tokens=config.rollout.max_tokens, pairs=credit.context.pairs)
     clock.stage("learn")
     learned = run.learner.learn(samples, totals) if totals.tokens else None
     clock.stage("handover")
@@ -83,6 +83,7 @@ def make_update(run: Run, number: int, observer: Observer) -> Update:
     metrics |= credit_metrics(*credit.of_first(len(gathered.chosen))) | rescue_metrics(gathered, credit)
     metrics |= speed_metrics(gathered.played, totals, clock.seconds, gathered.waiting)
     metrics |= learned.metrics if learned else {}
+    metrics |= credit.context.metrics() | ({} if config.algorithm.pairing is None else {"learner/pairs": totals.pairs})
     earned, own = credit.by_trajectory(), len(gathered.chosen)
     update = Update(
         number=number,

@@ -200,6 +200,11 @@ METRICS: dict[str, Metric] = {
         "tokens",
         "0: every sample was filtered out, and the weights were left as they were.",
     ),
+    "learner/pairs": Metric(
+        "pairs of attempts that the loss held against each other",
+        "pairs",
+        "0: at no task did two attempts that train earn differently, and the loss had nothing to say.",
+    ),
     "learner/token_ratio": Metric(
         "tokens of the samples that were computed over tokens computed for them: how often each would have been "
         "computed without shared prefixes",
@@ -294,6 +299,17 @@ METRICS: dict[str, Metric] = {
         "mean entropy of the distributions the tokens were drawn from",
         "nats",
         "As for `rollout/entropy`; this one is the learner's.",
+    ),
+    "loss/pair_gap": Metric(
+        "how much likelier, a token, the winner of a pair is than the loser: mean over the pairs",
+        "nats",
+        "Falling: the policy learns to prefer the losers; lower the learning rate.",
+    ),
+    "loss/pair_accuracy": Metric(
+        "share of pairs whose winner is likelier, a token, than the loser",
+        SHARE,
+        "Flat at 0.5: returns do not say which attempts are likelier; look at the rewards. At 1: only the margin still "
+        "trains.",
     ),
     "evaluation/success": Metric(
         "share of the evaluation's attempts that solved their task, every task counting the same",

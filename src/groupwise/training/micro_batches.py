@@ -5,8 +5,9 @@ Axis: T trained tokens of a micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 
@@ -14,6 +15,8 @@ from groupwise.batching import Pack, PaddedRows, column
 from groupwise.core.errors import RecordError
 from groupwise.core.sample import Sample
 from groupwise.losses.columns import TokenColumns
+
+Number = TypeVar("Number", float, float | tuple[float, ...])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,6 +33,12 @@ class MicroBatch:
     """Step of each trained token within its trajectory (T)."""
     trajectory: torch.Tensor
     """Trajectory of each trained token (T)."""
+    group: torch.Tensor
+    """Group of each trained token (T)."""
+    named: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Named numbers of each trained token's sample (T each)."""
+    channels: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Further credit of each trained token, by name (T each)."""
     off_policy: torch.Tensor | None = None
     """Whether another policy sampled each trained token (T); None = none of the update's."""
     logp_old: torch.Tensor | None = None
@@ -50,6 +59,9 @@ class MicroBatch:
             sample=self.layout.sample,
             step=self.step,
             trajectory=self.trajectory,
+            group=self.group,
+            named=self.named,
+            channels=self.channels,
             off_policy=self.off_policy,
         )
 
@@ -70,6 +82,9 @@ def micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows
     behaviour, advantage = [one.logp_behaviour for one in samples], [one.advantage for one in samples]
     step = torch.tensor([one.step for one in samples], device=device)
     trajectory = torch.tensor([one.trajectory for one in samples], device=device)
+    group = torch.tensor([one.group for one in samples], device=device)
+    named = _by_name("column", [one.columns for one in samples])
+    channels = _by_name("channel", [one.channels for one in samples])
     strange = [one.off_policy for one in samples]
     off_policy = torch.tensor(strange, device=device) if any(strange) else None
     return [
@@ -79,7 +94,24 @@ def micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows
             advantage=column(layout, advantage),
             step=step[layout.sample],
             trajectory=trajectory[layout.sample],
+            group=group[layout.sample],
+            named={name: column(layout, values) for name, values in named.items()},
+            channels={name: column(layout, values) for name, values in channels.items()},
             off_policy=None if off_policy is None else off_policy[layout.sample],
         )
         for layout in layouts
     ]
+
+
+def _by_name(what: str, given: Sequence[Mapping[str, Number]]) -> dict[str, list[Number]]:
+    """What samples carry by name, as one list a name with an entry for each sample; all carry the same names."""
+    names = given[0].keys()
+    for number, entries in enumerate(given):
+        if entries.keys() != names:
+            odd = min(entries.keys() ^ names)
+            raise RecordError(
+                f"sample {number}: the {what} {odd!r} stands on some samples and not on others; give it to all or to "
+                "none",
+                row=number,
+            )
+    return {name: [entries[name] for entries in given] for name in names}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from groupwise.core.errors import ConfigError, FileError, nearest
+from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
 from groupwise.core.parts import Draw, Loss, Part, name_of
 from groupwise.core.records import Task
@@ -22,7 +22,7 @@ from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine
 from groupwise.engines.model_source import ModelSource
 from groupwise.envs.asking import ask_instruction, ask_max_steps, ask_panel
-from groupwise.losses.columns import COLUMN_OF, REFERENCE_LOGP
+from groupwise.losses.columns import REFERENCE_LOGP
 from groupwise.rollout.hosts import Fault, Host, NoExpert, open_host
 from groupwise.rollout.plans import TopUp
 from groupwise.rollout.prompts import Prompter
@@ -30,6 +30,7 @@ from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.canary import Canary, allowed_for
 from groupwise.training.engine_needs import check_engine_gives
 from groupwise.training.learner.protocol import Learner
+from groupwise.training.loss_context import check_loss_context
 from groupwise.training.panels import check_panels
 from groupwise.training.part_states import PartStates
 from groupwise.training.run_config import RunConfig, is_ours
@@ -197,8 +198,7 @@ def _check_algorithm(config: RunConfig) -> Loss:
     loss = config.algorithm.loss
     if loss is None:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
-    for need in sorted(loss.needs - COLUMN_OF.keys()):
-        raise ConfigError(f"algorithm.loss: it needs {need!r}, which nothing here computes; {nearest(need, COLUMN_OF)}")
+    check_loss_context(config.algorithm, loss)
     for part in config.algorithm.parts():
         part.check_attempts(config.rollout.plan.attempts)
     return loss

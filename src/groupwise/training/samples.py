@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.stateful import join_columns
 from groupwise.core.step_table import StepTable
+from groupwise.training.loss_context import LossContext, make_loss_context
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -29,6 +30,8 @@ class Credited:
     """Whether the step was compared with anybody."""
     keep: BoolArray
     """Whether it may train."""
+    context: LossContext = field(default_factory=LossContext)
+    """What the loss is handed beside credit."""
 
     def of_first(self, num: int) -> tuple[FloatArray, BoolArray, BoolArray]:
         """Credit, whether compared and whether it may train, of the steps of the first so many trajectories."""
@@ -63,6 +66,7 @@ def credited(
         values=np.append(credit.values, stored),
         compared=np.append(credit.compared, np.zeros(len(stored), dtype=np.bool_)),
         keep=np.append(algorithm.keep(table), np.ones(len(stored), dtype=np.bool_)),
+        context=make_loss_context(algorithm, table, [*chosen, *joined], num_kept=len(kept)),
     )
 
 
@@ -85,6 +89,8 @@ def make_samples(credit: Credited) -> list[Sample]:
                     group=groups[trajectory.task.id],
                     trains=bool(credit.keep[row]) and bool(step.response_ids),
                     off_policy=trajectory.off_policy,
+                    columns=credit.context.columns_of(row),
+                    channels=credit.context.channels_of(row),
                 )
             )
             if step.forced:
@@ -102,5 +108,6 @@ def read_forced(sample: Sample, num: int) -> Sample:
         advantage=advantage[num:] if isinstance(advantage, tuple) else advantage,
         logp_behaviour=sample.logp_behaviour[num:],
         entropy=sample.entropy[num:],
+        channels={name: value[num:] if isinstance(value, tuple) else value for name, value in sample.channels.items()},
         trains=sample.trains and len(sample.response_ids) > num,
     )

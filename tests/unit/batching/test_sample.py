@@ -44,6 +44,11 @@ def test_a_sample_is_frozen_and_keyword_only() -> None:
             "sample of trajectory 4, step 1: advantage has 1 entries for 2 sampled tokens; "
             "give one number, or one per token",
         ),
+        (
+            {"channels": {"tempo": 1.0, "economy": (0.5,)}},
+            "sample of trajectory 4, step 1: channel 'economy' has 1 entries for 2 sampled tokens; "
+            "give one number, or one per token",
+        ),
     ],
 )
 def test_lengths_that_do_not_fit_are_refused(changes: dict[str, object], message: str) -> None:

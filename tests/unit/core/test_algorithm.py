@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from groupwise import Algorithm, ConfigError
-from groupwise.advantages import EpisodeReturn, Relative
+from groupwise.advantages import EpisodeReturn, Relative, StepReward, Whitened
 from groupwise.groups import ByTask, DropPivot, DropSolved
 from tests.unit.tables import single_steps, table
 
 GRPO = Relative(by=ByTask(), of=EpisodeReturn())
+WHITE = Whitened(of=GRPO)
 
 
 def test_an_algorithm_without_filters_keeps_every_row() -> None:
@@ -26,6 +27,27 @@ def test_what_is_kept_comes_back_in_the_order_of_the_rows() -> None:
     rows = table("task attempt index reward", ("q", 1, 0, 1.0), ("q", 2, 0, 2.0), ("q", 0, 1, 0.0), ("q", 0, 0, 0.0))
     # Returns 0, 1, 2: attempt 1 is the pivot and stands in the first row.
     assert Algorithm(advantage=GRPO, filters=("drop_pivot",)).keep(rows).tolist() == [False, True, True, True]
+
+
+def test_a_channel_is_credit_of_its_own_and_knows_the_filters() -> None:
+    """Whitening counts what trains: the solved task is dropped, so that its steps are not counted."""
+    algorithm = Algorithm(advantage=GRPO, filters=(DropSolved(),), channels={"plain": GRPO, "white": WHITE})
+    rows = single_steps([1, 1], [0, 1])
+    found = algorithm.channel_credit(rows)
+    assert list(found) == ["plain", "white"]
+    assert found["plain"].values.tolist() == GRPO(rows).values.tolist()
+    assert found["white"].values[2:].tolist() == pytest.approx(WHITE(single_steps([0, 1])).values.tolist())
+    assert WHITE(rows).values[2:].tolist() != found["white"].values[2:].tolist()
+    assert Algorithm(advantage=GRPO).channel_credit(rows) == {}
+
+
+def test_channels_are_among_the_parts_and_in_the_configuration() -> None:
+    tempo = {"kind": "relative", "by": "by_task", "of": "step_reward"}
+    algorithm = Algorithm(advantage=GRPO, channels={"tempo": tempo})
+    assert StepReward() in list(algorithm.parts())
+    assert algorithm.config()["channels"]["tempo"]["of"] == {"kind": "step_reward"}
+    assert Algorithm(**algorithm.config()) == algorithm
+    assert {"channels", "pairing"} & Algorithm(advantage=GRPO).config().keys() == set()
 
 
 def test_filters_must_be_filters() -> None:

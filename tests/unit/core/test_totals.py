@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from groupwise import RecordError
+from groupwise.core.pairs import Pair
 from groupwise.core.totals import Totals
 
 
@@ -51,6 +52,27 @@ def test_an_update_of_nothing() -> None:
     assert Totals.count(tokens=[], trajectory=[], step=[], group=[], max_tokens=8) == Totals(
         tokens=0, samples=0, steps=0, trajectories=0, groups=0, max_tokens=8
     )
+
+
+def test_only_pairs_of_which_both_train_are_counted() -> None:
+    """Trajectory 1 does not train, and there is no trajectory 7: of four pairs two are left."""
+    pairs = [Pair(0, 2, 0.5), Pair(1, 0), Pair(2, 1), Pair(7, 0), Pair(2, 3, 2.0)]
+    totals = Totals.count(
+        tokens=[2, 0, 3, 1],
+        trajectory=[0, 1, 2, 3],
+        step=[0, 0, 0, 0],
+        group=[0, 0, 0, 0],
+        max_tokens=4,
+        pairs=pairs,
+    )
+    assert totals.pair_members == (Pair(0, 2, 0.5), Pair(2, 3, 2.0))
+    assert totals.pairs == 2
+    assert totals.pair_weight == 2.5
+
+
+def test_an_update_without_pairs_has_none() -> None:
+    totals = Totals.count(tokens=[2], trajectory=[0], step=[0], group=[0], max_tokens=4)
+    assert (totals.pairs, totals.pair_weight) == (0, 0.0)
 
 
 def test_columns_of_different_lengths_are_refused() -> None:

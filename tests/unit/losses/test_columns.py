@@ -60,8 +60,11 @@ def test_only_tokens_that_train_are_left_with_all_their_columns() -> None:
         step=[0, 0, 7],
         trajectory=[2, 2, 3],
         off_policy=[False, True, True],
+        group=[5, 5, 6],
+        named={"pass_rate": [0.25, math.nan, 0.75]},
+        channels={"tempo": [-1.0, math.inf, 2.0]},
     ).trained()
-    assert {field.name: getattr(kept, field.name).tolist() for field in dataclasses.fields(kept)} == {
+    assert {name: column.tolist() for name, column in kept.given_columns()} == {
         "logp": [-1.0, -3.0],
         "logp_old": [-1.5, -3.5],
         "logp_behaviour": [-1.25, -3.25],
@@ -73,7 +76,40 @@ def test_only_tokens_that_train_are_left_with_all_their_columns() -> None:
         "step": [0, 7],
         "trajectory": [2, 3],
         "off_policy": [False, True],
+        "group": [5, 6],
+        "pass_rate": [0.25, 0.75],
+        "tempo": [-1.0, 2.0],
     }
+    assert list(kept.named) == ["pass_rate"]
+    assert list(kept.channels) == ["tempo"]
+
+
+def test_what_stands_by_name_is_found_by_name_or_said_to_be_missing() -> None:
+    given = columns([-1.0], named={"pass_rate": [0.5]}, channels={"tempo": [2.0]})
+    assert given.column("pass_rate").tolist() == [0.5]
+    assert given.channel("tempo").tolist() == [2.0]
+    with pytest.raises(RecordError) as caught:
+        given.column("pass_rat")
+    assert str(caught.value) == (
+        "the loss reads the column 'pass_rat', which it was not given; declare it in `columns` of the loss, so that it "
+        "is handed in. did you mean 'pass_rate'? Valid: pass_rate"
+    )
+    with pytest.raises(RecordError, match=r"the channel 'speed', .* declare it in `channels` of the loss"):
+        given.channel("speed")
+
+
+@pytest.mark.parametrize("where", ["named", "channels"])
+def test_a_column_by_name_needs_one_entry_a_token_too(where: str) -> None:
+    with pytest.raises(RecordError, match=r"^column 'short' has shape \(1,\), but logp has \(2,\); every column"):
+        columns([-1.0, -1.0], **{where: {"short": [1.0]}})
+
+
+def test_what_is_given_by_name_carries_no_gradient_and_the_precision_of_logp() -> None:
+    own = columns([-1.0, -2.0])
+    kept = dataclasses.replace(own, named={"x": own.logp.float()}, channels={"y": own.logp}).trained()
+    assert not kept.column("x").requires_grad
+    assert not kept.channel("y").requires_grad
+    assert kept.column("x").dtype == torch.float64
 
 
 def test_gradients_run_through_logp_and_entropy_alone() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ def columns(
     step: Sequence[int] | None = None,
     trajectory: Sequence[int] | None = None,
     off_policy: Sequence[bool] | None = None,
+    group: Sequence[int] | None = None,
+    named: Mapping[str, Sequence[float]] | None = None,
+    channels: Mapping[str, Sequence[float]] | None = None,
 ) -> TokenColumns:
     """Columns in float64. Tokens belong to one sample of one step unless said; old and behaviour are logp itself."""
     num = len(logp)
@@ -40,6 +43,9 @@ def columns(
         step=ids(sample if step is None else step, num),
         trajectory=ids(trajectory, num),
         off_policy=None if off_policy is None else torch.tensor(list(off_policy), dtype=torch.bool),
+        group=None if group is None else ids(group, num),
+        named={name: numbers(values) for name, values in (named or {}).items()},
+        channels={name: numbers(values) for name, values in (channels or {}).items()},
     )
 
 

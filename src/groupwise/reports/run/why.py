@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from groupwise.core.errors import RecordError
 from groupwise.core.journal_states import StateBefore
 from groupwise.core.stateful import check_journaled
-from groupwise.reports.explain import Explanation, explain, find_step
+from groupwise.reports.explain import Explanation, explain, explain_channels, find_step
 from groupwise.reports.run.joined import recalled_attempts
 from groupwise.reports.run.recredit import AGREEMENT, Recredit, recredit
 from groupwise.reports.run.run_folder import RunFolder
@@ -41,12 +41,15 @@ class Why:
     """The step's position in the table."""
     remembered: tuple[Remembered, ...] = ()
     """What parts with memory knew of the step's task when the update began."""
+    channels: Mapping[str, Explanation] = field(default_factory=dict)
+    """How its credit in each further channel comes about; the journal holds none of these, they derive again."""
 
     @property
     def gap(self) -> float:
         """Largest relative distance between the journal's number, the computed one and those derived by hand."""
         value = self.explanation.value
-        return max(self.explanation.largest_gap(), abs(value - self.recorded) / max(1.0, abs(value)))
+        by_hand = max(found.largest_gap() for found in (self.explanation, *self.channels.values()))
+        return max(by_hand, abs(value - self.recorded) / max(1.0, abs(value)))
 
     @property
     def agrees(self) -> bool:
@@ -79,6 +82,7 @@ def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -
         again=again,
         position=position,
         remembered=_remembered_of(task, states),
+        channels=explain_channels(again.table, algorithm, task=task, attempt=attempt, index=step),
     )
 
 

@@ -23,6 +23,7 @@ from groupwise.core.sample import Sample
 from groupwise.core.totals import Totals
 from groupwise.losses.columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.losses.policy_loss import Tally
+from groupwise.training.first_pass import has_first_pass, merge_summaries
 from groupwise.training.forward import Forward
 from groupwise.training.learner.imitation import imitate
 from groupwise.training.learner.local_files import load_model, read_weights, write_model
@@ -117,10 +118,11 @@ class LocalLearner:
     def learn(self, samples: Sequence[Sample], totals: Totals) -> Learned:
         """Make an update's optimiser steps."""
         config = self._config
-        batches = _minibatches([sample for sample in samples if sample.num_trained], config.minibatches)
+        whole = has_first_pass(self._loss)
+        batches = _minibatches([sample for sample in samples if sample.num_trained], config.minibatches, whole=whole)
         if not batches:
             raise TrainingError("no sample of the update trains; leave the update out")
-        shares = [totals] if len(batches) == 1 else [count(batch, max_tokens=totals.max_tokens) for batch in batches]
+        shares = [totals] if len(batches) == 1 else [_count_again(batch, totals) for batch in batches]
         is_single = config.passes * len(batches) == 1
         check_logps(samples)
         heard = [self._heard(batch) for batch in batches]
@@ -150,7 +152,7 @@ class LocalLearner:
         """The samples that can move the weights."""
         if not getattr(self._loss, "ignores_zero_credit", False):  # a loss from elsewhere may not say
             return samples
-        return [one for one in samples if np.any(one.advantage)]
+        return [one for one in samples if any(map(np.any, (one.advantage, *one.channels.values())))]
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         layouts = self.forward.lay_out(samples, token_budget=self._config.token_budget, unit=self._loss.unit)
@@ -174,14 +176,10 @@ class LocalLearner:
     def _step(self, micros: Sequence[MicroBatch], totals: Totals, tallies: dict[str, Tally]) -> tuple[float, float]:
         """One optimiser step over the micro-batches of a mini-batch: its loss and the length of its gradient."""
         total = 0.0
+        summary = self._summary(micros, totals) if has_first_pass(self._loss) else ()
         for micro in micros:
-            logp_T, entropy_T = self.forward(
-                micro.layout, temperature=self._temperature, entropy=ENTROPY in self._loss.needs
-            )
-            columns = micro.columns(logp_T, entropy_T)
-            if columns.logp_old is None:
-                columns = replace(columns, logp_old=logp_T.detach())
-            result = self._loss(columns, totals)
+            columns = self._columns(micro)
+            result = self._loss(columns, totals, *summary)
             share = float(result.loss.detach())
             if not math.isfinite(share):
                 self._refuse(f"the loss is not finite ({share}{_cause(columns)})")
@@ -190,6 +188,20 @@ class LocalLearner:
             for name, tally in result.metrics.items():
                 tallies[name] = tallies[name] + tally if name in tallies else tally
         return total, self._apply()
+
+    @torch.no_grad()
+    def _summary(self, micros: Sequence[MicroBatch], totals: Totals) -> tuple[Any]:
+        """What the loss has to know of the whole optimiser step before any gradient: its first pass, merged."""
+        first_pass = self._loss.first_pass  # type: ignore[attr-defined]
+        return (merge_summaries(self._loss, (first_pass(self._columns(micro), totals) for micro in micros)),)
+
+    def _columns(self, micro: MicroBatch) -> TokenColumns:
+        """What the loss sees of a micro-batch under the current weights."""
+        logp_T, entropy_T = self.forward(
+            micro.layout, temperature=self._temperature, entropy=ENTROPY in self._loss.needs
+        )
+        columns = micro.columns(logp_T, entropy_T)
+        return columns if columns.logp_old is not None else replace(columns, logp_old=logp_T.detach())
 
     def _apply(self) -> float:
         """Check, clip and apply the gradient; its length before clipping."""
@@ -232,18 +244,23 @@ def _check_trainable(model: PreTrainedModel) -> None:
         )
 
 
-def _minibatches(samples: Sequence[Sample], num: int) -> list[list[Sample]]:
+def _minibatches(samples: Sequence[Sample], num: int, *, whole: bool = False) -> list[list[Sample]]:
     """The samples of each mini-batch: whole groups, dealt out in turn, since members of a group share their prefixes.
 
-    Where there are fewer groups than mini-batches, whole trajectories.
+    Where there are fewer groups than mini-batches, whole trajectories; with `whole`, fewer mini-batches instead.
     """
-    by_group = len({sample.group for sample in samples}) >= num
+    by_group = whole or len({sample.group for sample in samples}) >= num
     kinds = [sample.group if by_group else sample.trajectory for sample in samples]
     place = {kind: i % num for i, kind in enumerate(dict.fromkeys(kinds))}
     found: list[list[Sample]] = [[] for _ in range(num)]
     for kind, sample in zip(kinds, samples, strict=True):
         found[place[kind]].append(sample)
     return [batch for batch in found if batch]
+
+
+def _count_again(batch: Sequence[Sample], totals: Totals) -> Totals:
+    """The totals of a mini-batch of the update."""
+    return count(batch, max_tokens=totals.max_tokens, pairs=totals.pair_members)
 
 
 def _num_tokens(sample: Sample) -> int:
@@ -258,10 +275,11 @@ def _token_ratio(packed: Sequence[Sequence[MicroBatch]]) -> float:
 
 def _cause(columns: TokenColumns) -> str:
     """Where a loss that is not finite comes from, in words; nothing where each column is sound by itself."""
-    for name in CAUSES:
-        column_T = getattr(columns, name)
+    known = dict(columns.given_columns())
+    for name in (*columns.named, *columns.channels, *CAUSES):
+        column_T = known.get(name)
         bad = [] if column_T is None else (~column_T.detach().isfinite()).nonzero()[:, 0].tolist()
-        if bad:
+        if column_T is not None and bad:
             trajectory, step = int(columns.trajectory[bad[0]]), int(columns.step[bad[0]])
             return f": trajectory {trajectory}, step {step} has {name} {float(column_T[bad[0]])}"
     return ""

@@ -1,0 +1,134 @@
+"""What a loss is handed beside credit: named columns of the step table, further channels of credit, pairs.
+
+Axes: N rows of the table, in the order of the trajectories' steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.columns import number_column
+from groupwise.core.errors import ConfigError, RecordError, nearest
+from groupwise.core.pairs import Pair
+from groupwise.core.parts import Loss, name_of
+from groupwise.core.records import Trajectory
+from groupwise.core.segments import FloatArray
+from groupwise.core.step_table import StepTable
+from groupwise.losses.columns import COLUMN_OF, PAIRS
+
+OWN_COLUMNS = ("reward", "index", "episode_return")
+"""What every step table has, beside its named columns."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LossContext:
+    """What a loss is handed of an update beside credit, a row a step."""
+
+    columns: Mapping[str, FloatArray] = field(default_factory=dict)
+    """The columns that the loss declares, by name (N each)."""
+    channels: Mapping[str, FloatArray] = field(default_factory=dict)
+    """Further credit, by name (N each)."""
+    pairs: tuple[Pair, ...] = ()
+    """Which trajectories are held against each other, by their numbers in the update."""
+
+    def columns_of(self, row: int) -> dict[str, float]:
+        """The declared columns of one row."""
+        return {name: float(column[row]) for name, column in self.columns.items()}
+
+    def channels_of(self, row: int) -> dict[str, float]:
+        """The channels' credit of one row."""
+        return {name: float(channel[row]) for name, channel in self.channels.items()}
+
+    def metrics(self) -> dict[str, float]:
+        """Mean size of the credit of each channel."""
+        return {f"extra/channel/{name}": float(np.abs(channel).mean()) for name, channel in self.channels.items()}
+
+
+def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
+    """Refuse a loss that needs what nothing gives, and channels or pairs that nobody reads; before a model loads."""
+    for need in sorted(loss.needs - COLUMN_OF.keys() - {PAIRS}):
+        known = [*COLUMN_OF, PAIRS]
+        raise ConfigError(f"algorithm.loss: it needs {need!r}, which nothing here computes; {nearest(need, known)}")
+    if PAIRS in loss.needs and algorithm.pairing is None:
+        raise ConfigError(
+            f"algorithm.loss: {name_of(loss)} holds attempts against each other, and no part says which; add "
+            'algorithm.pairing, such as "best_against_worst"'
+        )
+    if algorithm.pairing is not None and PAIRS not in loss.needs:
+        raise ConfigError(
+            f"algorithm.pairing: {name_of(loss)} reads no pairs; leave the pairing out, or choose a loss that needs "
+            f"{PAIRS!r}"
+        )
+    read, given = get_declared(loss, "channels"), frozenset(algorithm.channels or {})
+    for name in sorted(read - given):
+        raise ConfigError(
+            f"algorithm.loss: {name_of(loss)} reads the channel {name!r}, which no estimator gives; add "
+            f"algorithm.channels.{name}. {nearest(name, given)}"
+        )
+    for name in sorted(given - read):
+        raise ConfigError(
+            f"algorithm.channels.{name}: {name_of(loss)} does not read it; leave the channel out, or declare it in "
+            f"`channels` of the loss. {nearest(name, read)}"
+        )
+
+
+def get_declared(loss: object, attribute: str) -> frozenset[str]:
+    """The names that a loss declares under this attribute; a loss need not have it."""
+    names: frozenset[str] = getattr(loss, attribute, frozenset())
+    return names
+
+
+def make_loss_context(
+    algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory], *, num_kept: int
+) -> LossContext:
+    """What the algorithm's loss is handed of an update.
+
+    Args:
+        algorithm: whose loss, channels and pairing are meant.
+        table: the steps of the trajectories that are compared.
+        trajectories: those, in the order of the table's rows.
+        num_kept: how many more trajectories train with credit of an earlier update: they are in no table.
+    """
+    names = get_declared(algorithm.loss, "columns")
+    if not names and not algorithm.channels and algorithm.pairing is None:
+        return LossContext()
+    if num_kept and (names or algorithm.channels):
+        asked = sorted(names) or sorted(algorithm.channels or {})
+        raise ConfigError(
+            f"algorithm.replay: recalled attempts keep the credit that they had, and no {asked[0]!r} was kept with it; "
+            "leave out the replay, or what the loss reads beside credit"
+        )
+    return LossContext(
+        columns={name: _column(table, name, algorithm.loss) for name in sorted(names)},
+        channels={name: credit.values for name, credit in algorithm.channel_credit(table).items()},
+        pairs=_pairs(algorithm, table, trajectories),
+    )
+
+
+def _column(table: StepTable, name: str, loss: object) -> FloatArray:
+    """A column of the table that the loss declares (N)."""
+    try:
+        values = getattr(table, name) if name in OWN_COLUMNS else table.column(name)
+        return number_column(name, values)[table.step_of_row]
+    except RecordError as error:
+        raise RecordError(f"algorithm.loss: {name_of(loss)} declares the column {name!r}: {error}") from None
+
+
+def _pairs(algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory]) -> tuple[Pair, ...]:
+    """The pairs of the table's attempts as pairs of trajectories."""
+    if algorithm.pairing is None:
+        return ()
+    number_of_row = [number for number, trajectory in enumerate(trajectories) for _ in trajectory.steps]
+    trajectory_of: dict[int, int] = {}
+    for attempt, number in zip(table.attempt[table.step_of_row].tolist(), number_of_row, strict=True):
+        if trajectory_of.setdefault(attempt, number) != number:
+            raise RecordError(
+                f"trajectory {trajectories[number].id!r} goes on with an attempt that began in another one, which no "
+                "pair can hold whole; record each attempt as one trajectory"
+            )
+    found = algorithm.pairing(table.with_filters(algorithm.filters))
+    return tuple(Pair(trajectory_of[pair.winner], trajectory_of[pair.loser], pair.weight) for pair in found)

@@ -1,0 +1,62 @@
+"""Credit channel by channel: `explain` on a file, `inspect --why` on a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from groupwise import Algorithm, recipes
+from groupwise.advantages import NoScale, Relative, StepReward
+from groupwise.groups import ByTask
+from groupwise.reports.run.played import read_groups
+from groupwise.reports.run.run_folder import RunFolder
+from tests.unit.cli.conftest import Run
+from tests.unit.reports.run_folders import write_run
+
+TEMPO = Relative(by=ByTask(), of=StepReward(), scale=NoScale(), average="step")
+METHOD = """
+[algorithm]
+recipe = "dr_grpo"
+
+[algorithm.channels.tempo]
+kind = "relative"
+by = "by_task"
+of = "step_reward"
+scale = "no_scale"
+average = "step"
+"""
+AT_TASK_T = ("--task", "t", "--attempt", "a", "--step", "1", "--recipe", "method.toml")
+
+
+def test_explain_shows_each_channel_and_derives_it_again(groupwise: Run, rollouts: str, tmp_path: Path) -> None:
+    """Task t: rewards 0, 1, 0, 0, so that the step of reward 1 lies 0.75 above the mean; its attempt 0.5."""
+    (tmp_path / "method.toml").write_text(METHOD, encoding="utf-8")
+    text = groupwise("explain", rollouts, *AT_TASK_T).out
+    before, _, channel = text.partition("channel tempo: credit +0.750000000")
+    assert "credit +0.500000000; derived again by hand" in before
+    assert "(1 - 0.25) / 1 = 0.75" in channel
+    assert "attempt a, step 1: 1 (this step)" in channel
+
+
+def test_explain_json_holds_the_channels_by_name(groupwise: Run, rollouts: str, tmp_path: Path) -> None:
+    (tmp_path / "method.toml").write_text(METHOD, encoding="utf-8")
+    found = json.loads(groupwise("explain", rollouts, *AT_TASK_T, "--json").out)
+    assert found["value"] == 0.5
+    assert {name: inner["value"] for name, inner in found["channels"].items()} == {"tempo": 0.75}
+    plain = json.loads(groupwise("explain", rollouts, *AT_TASK_T[:-1], "dr_grpo", "--json").out)
+    assert "channels" not in plain
+
+
+def test_why_explains_the_channels_of_a_run(groupwise: Run, tmp_path: Path) -> None:
+    made = recipes.dr_grpo()
+    algorithm = Algorithm(advantage=made.advantage, loss=made.loss, channels={"tempo": TEMPO})
+    folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=4, algorithm=algorithm)
+    with RunFolder(folder) as run:
+        (group,) = read_groups(run, 1)
+    rewards = [[step.reward for step in attempt.steps] for attempt in group.attempts]
+    every = [reward for own in rewards for reward in own]
+    arguments = ("inspect", "run", "--update", "1", "--task", group.task, "--attempt", "1", "--why", "0")
+    found = json.loads(groupwise(*arguments, "--json").out)
+    expected = rewards[1][0] - sum(every) / len(every)
+    assert abs(found["channels"]["tempo"]["value"] - expected) < 1e-9
+    assert f"channel tempo: credit {expected:+.9f}" in groupwise(*arguments).out

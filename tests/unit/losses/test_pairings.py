@@ -1,0 +1,54 @@
+"""Pairings: who is held against whom, and how much a pair counts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from groupwise import StepTable
+from groupwise.core.pairs import Pair
+from groupwise.losses import AllPairs, BestAgainstWorst
+
+
+def table(returns: list[float], tasks: str = "", **extra: list[bool]) -> StepTable:
+    """An attempt of one step for each return, at the task of that letter."""
+    names = list(tasks or "t" * len(returns))
+    return StepTable.from_columns(
+        task=names, attempt=list(range(len(returns))), index=[0] * len(returns), reward=returns, **extra
+    )
+
+
+def test_the_best_is_held_against_the_worst_of_each_task() -> None:
+    assert BestAgainstWorst()(table([0.0, 2.0, 1.0, 5.0, 4.0], "aaabb")) == [Pair(1, 0), Pair(3, 4)]
+
+
+def test_of_equal_attempts_the_first_counts_and_equal_groups_have_no_pair() -> None:
+    assert BestAgainstWorst()(table([1.0, 1.0, 0.0, 0.0])) == [Pair(0, 2)]
+    assert BestAgainstWorst()(table([1.0, 1.0])) == []
+    assert BestAgainstWorst()(table([1.0])) == []
+    assert AllPairs()(table([1.0, 1.0])) == []
+
+
+def test_all_pairs_are_those_whose_returns_differ() -> None:
+    assert AllPairs(counts="pair")(table([0.0, 1.0, 1.0])) == [Pair(1, 0), Pair(2, 0)]
+
+
+def test_each_task_counts_the_same_by_default() -> None:
+    pairs = AllPairs()(table([0.0, 1.0, 2.0, 1.0, 0.0], "aaabb"))
+    assert pairs == [Pair(1, 0, 1 / 3), Pair(2, 0, 1 / 3), Pair(2, 1, 1 / 3), Pair(3, 4, 1.0)]
+
+
+def test_an_attempt_that_may_not_train_is_in_no_pair() -> None:
+    """The best was dropped by the column, the worst by a filter; the middle two are left."""
+    found = table([9.0, 1.0, 2.0, 0.0], trains=[False, True, True, True])
+    kept = found.with_filters([lambda each: each.reward > 0])
+    assert BestAgainstWorst()(kept) == [Pair(2, 1)]
+    assert AllPairs()(kept) == [Pair(2, 1)]
+
+
+def test_an_attempt_of_several_steps_is_one_attempt() -> None:
+    steps = StepTable.from_columns(
+        task=["t"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.0, 1.0, 2.0, 0.0]
+    )
+    assert BestAgainstWorst()(steps) == [Pair(1, 0)]
+    one = steps.with_filters([lambda each: np.array([True, False, True, False])])
+    assert BestAgainstWorst()(one) == [Pair(1, 0)]

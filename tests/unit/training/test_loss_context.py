@@ -1,0 +1,219 @@
+"""What a loss is handed beside credit, and what is refused before a model loads."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise import Algorithm, ConfigError, Part, RecordError, Step, StepTable, StopReason, Task, Trajectory  # noqa: E402
+from groupwise.advantages import EpisodeReturn, Relative, StepReward  # noqa: E402
+from groupwise.core.history import PastAttempt, Recalled  # noqa: E402
+from groupwise.core.pairs import Pair  # noqa: E402
+from groupwise.groups import ByTask, DropPivot  # noqa: E402
+from groupwise.losses import PolicyLoss, Simpo  # noqa: E402
+from groupwise.losses.columns import TokenColumns  # noqa: E402
+from groupwise.training.loop import make_update  # noqa: E402
+from groupwise.training.loss_context import check_loss_context  # noqa: E402
+from groupwise.training.observer import Observers  # noqa: E402
+from groupwise.training.run import open_run  # noqa: E402
+from groupwise.training.samples import credited, make_samples  # noqa: E402
+from tests.unit.losses.token_rows import columns, number, totals  # noqa: E402
+from tests.unit.training.runs import small_config  # noqa: E402
+
+GRPO = Relative(by=ByTask(), of=EpisodeReturn())
+
+
+class Reading(PolicyLoss):
+    """A loss that reads what its fields name."""
+
+    reads: tuple[str, ...] = ()
+    hears: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset(self.reads)
+
+    @property
+    def channels(self) -> frozenset[str]:
+        return frozenset(self.hears)
+
+
+class Gated(Part, slot="penalty"):
+    """A penalty that reads a column."""
+
+    weight: float = 1.0
+    columns: ClassVar[frozenset[str]] = frozenset({"pass_rate"})
+    channels: ClassVar[frozenset[str]] = frozenset({"tempo"})
+
+    def __call__(self, columns: TokenColumns) -> Any:
+        return columns.logp * columns.column("pass_rate")
+
+
+def played(*rewards: tuple[float, ...], task: str = "t") -> list[Trajectory]:
+    """An attempt for each tuple, a step for each reward; a step's response is as long as its index plus one."""
+    return [
+        Trajectory(
+            id=f"{task}/{number}",
+            task=Task(id=task),
+            attempt=number,
+            steps=tuple(
+                Step(
+                    index=index,
+                    reward=reward,
+                    prompt_ids=(1,),
+                    response_ids=(2,) * (index + 1),
+                    logp_behaviour=(-1.0,) * (index + 1),
+                    valid=index == 0,
+                )
+                for index, reward in enumerate(own)
+            ),
+            stop=StopReason.TERMINATED,
+            versions=(0,),
+        )
+        for number, own in enumerate(rewards)
+    ]
+
+
+def test_declared_columns_are_those_of_the_table_in_the_order_of_the_steps() -> None:
+    loss = Reading(reads=("tokens", "valid", "episode_return", "reward", "index"))
+    backwards = played((0.0, 1.0), (3.0,))[::-1]  # the table has an order of its own
+    found = make_samples(credited(Algorithm(advantage=GRPO, loss=loss), backwards, version=0))
+    assert [sample.columns for sample in found] == [
+        {"episode_return": 3.0, "index": 0.0, "reward": 3.0, "tokens": 1.0, "valid": 1.0},
+        {"episode_return": 1.0, "index": 0.0, "reward": 0.0, "tokens": 1.0, "valid": 1.0},
+        {"episode_return": 1.0, "index": 1.0, "reward": 1.0, "tokens": 2.0, "valid": 0.0},
+    ]
+
+
+def test_a_loss_that_declares_nothing_is_handed_nothing() -> None:
+    found = make_samples(credited(Algorithm(advantage=GRPO, loss=PolicyLoss()), played((0.0,), (3.0,)), version=0))
+    assert [(sample.columns, sample.channels) for sample in found] == [({}, {})] * 2
+
+
+def test_a_declared_column_that_nothing_provides_is_refused_by_name() -> None:
+    algorithm = Algorithm(advantage=GRPO, loss=Reading(reads=("pass_rate",)))
+    with pytest.raises(RecordError) as raised:
+        credited(algorithm, played((0.0,), (1.0,)), version=0)
+    assert str(raised.value).startswith(
+        "algorithm.loss: Reading(reads=('pass_rate',)) declares the column 'pass_rate': the table has no column "
+        "'pass_rate', which this method reads; "
+    )
+
+
+def test_a_declared_column_of_text_is_refused_by_name() -> None:
+    algorithm = Algorithm(advantage=GRPO, loss=Reading(reads=("action",)))
+    with pytest.raises(RecordError, match=r"declares the column 'action': column 'action', row 0: .* is not a number"):
+        credited(algorithm, played((0.0,), (1.0,)), version=0)
+
+
+def test_a_channel_is_handed_over_by_name_beside_the_credit() -> None:
+    tempo = Relative(by=ByTask(), of=StepReward(), scale={"kind": "no_scale"})
+    algorithm = Algorithm(advantage=GRPO, channels={"tempo": tempo}, loss=Reading(hears=("tempo",)))
+    found = credited(algorithm, played((0.0, 1.0), (3.0,)), version=0)
+    values = [sample.channels["tempo"] for sample in make_samples(found)]
+    table = StepTable.from_trajectories(played((0.0, 1.0), (3.0,)), version=0)
+    assert values == pytest.approx(tempo(table).values.tolist())
+    assert found.context.metrics() == {"extra/channel/tempo": pytest.approx(sum(map(abs, values)) / 3)}
+    assert [sample.advantage for sample in make_samples(found)] != values
+
+
+def test_pairs_are_numbered_by_trajectory_whatever_order_they_came_in() -> None:
+    """Attempts of task a come last but are first in the table."""
+    algorithm = Algorithm(advantage=GRPO, pairing="best_against_worst", loss=Simpo())
+    trajectories = [*played((0.0,), (0.0, 1.0), task="b"), *played((2.0,), (1.0,), (0.0,), task="a")]
+    found = credited(algorithm, trajectories[::-1], version=0)
+    assert set(found.context.pairs) == {Pair(2, 0), Pair(3, 4)}
+
+
+def test_pairs_know_the_filters() -> None:
+    """The pivot of returns 2, 1, 0 does not train, so that one pair is left, and counts for the whole task."""
+    algorithm = Algorithm(advantage=GRPO, filters=(DropPivot(),), pairing="all_pairs", loss=Simpo())
+    assert credited(algorithm, played((2.0,), (1.0,), (0.0,)), version=0).context.pairs == (Pair(0, 2, 1.0),)
+
+
+def test_an_attempt_in_two_trajectories_is_in_no_pair() -> None:
+    first, second = played((1.0, 0.0), (0.0,))
+    begin = dataclasses.replace(first, steps=first.steps[:1])
+    rest = dataclasses.replace(first, id="t/0b", steps=first.steps[1:])
+    algorithm = Algorithm(advantage=GRPO, pairing="all_pairs", loss=Simpo())
+    with pytest.raises(RecordError, match="trajectory 't/0b' goes on with an attempt that began in another one"):
+        credited(algorithm, [begin, second, rest], version=0)
+
+
+REFUSED = [
+    (
+        {"loss": Simpo()},
+        "algorithm.loss: Simpo holds attempts against each other, and no part says which; add algorithm.pairing, such "
+        'as "best_against_worst"',
+    ),
+    (
+        {"loss": PolicyLoss(), "pairing": "all_pairs"},
+        "algorithm.pairing: PolicyLoss reads no pairs; leave the pairing out, or choose a loss that needs 'pairs'",
+    ),
+    (
+        {"loss": Reading(hears=("tempo",)), "channels": {"temp": GRPO}},
+        "algorithm.loss: Reading(hears=('tempo',)) reads the channel 'tempo', which no estimator gives; add "
+        "algorithm.channels.tempo. did you mean 'temp'? Valid: temp",
+    ),
+    (
+        {"loss": PolicyLoss(), "channels": {"tempo": GRPO}},
+        "algorithm.channels.tempo: PolicyLoss does not read it; leave the channel out, or declare it in `channels` of "
+        "the loss. Valid: ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parts", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_nothing_gives_or_nobody_reads_is_refused(parts: dict[str, Any], message: str) -> None:
+    algorithm = Algorithm(advantage=GRPO, **parts)
+    assert algorithm.loss is not None
+    with pytest.raises(ConfigError) as raised:
+        check_loss_context(algorithm, algorithm.loss)
+    assert str(raised.value).startswith(message)
+
+
+def test_the_pieces_of_a_policy_loss_declare_for_it() -> None:
+    assert PolicyLoss(penalties=(Gated(),)).columns == {"pass_rate"}
+    assert PolicyLoss(penalties=(Gated(),)).channels == {"tempo"}
+    assert PolicyLoss(penalties=(Gated(weight=0.0),)).columns == frozenset()
+
+
+def test_the_pieces_of_a_policy_loss_read_what_they_declared() -> None:
+    """Credit 0, so that the loss is the penalty alone: the mean of -1 x 0.5 and -2 x 0.25, masked tokens left out."""
+    tokens = columns([-1.0, -2.0, -9.0], advantage=0.0, mask=[True, True, False], named={"pass_rate": [0.5, 0.25, 9.0]})
+    assert number(PolicyLoss(penalties=(Gated(),))(tokens, totals(2)).loss) == -0.5
+
+
+def test_recalled_attempts_that_keep_their_credit_have_no_columns() -> None:
+    chosen, past = played((0.0,), (1.0,)), played((1.0,), task="u")[0]
+    nothing = np.zeros(0)
+    source = PastAttempt(
+        task="u",
+        number=0,
+        attempt=0,
+        version=0,
+        origin="fresh",
+        score=1.0,
+        credit=0.5,
+        states=nothing.astype(np.int64),
+        rewards=nothing,
+    )
+    recalled = Recalled(past=source, task="u", why="", trajectory=past, credit=(0.5,), keeps_credit=True)
+    algorithm = Algorithm(advantage=GRPO, loss=Reading(reads=("tokens",)))
+    with pytest.raises(ConfigError, match="recalled attempts keep the credit that they had, and no 'tokens' was kept"):
+        credited(algorithm, chosen, [recalled], version=0)
+
+
+def test_a_run_with_pairs_says_how_many(tmp_path: Path) -> None:
+    config = small_config()
+    parts = {"advantage": GRPO, "pairing": "all_pairs", "loss": Simpo()}
+    run = open_run(config.model_copy(update={"algorithm": Algorithm(**parts)}), tmp_path)
+    metrics = make_update(run, 1, Observers([])).metrics
+    assert metrics["learner/pairs"] >= 0
+    assert ("loss/pair_gap" in metrics) == (metrics["learner/pairs"] > 0)
