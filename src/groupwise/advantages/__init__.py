@@ -16,6 +16,7 @@ from groupwise.advantages.scales import (
     NoScale,
 )
 from groupwise.advantages.signals import Centred, Column, EpisodeReturn, Penalised, ReturnToGo, StepReward
+from groupwise.advantages.tokens import DiscountedTokens, FirstTokens
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts import Part
 
@@ -55,20 +56,25 @@ ESTIMATORS: dict[str, type[Part]] = {
     "asymmetric": Asymmetric,
 }
 
+TOKEN_CREDITS: dict[str, type[Part]] = {"discounted_tokens": DiscountedTokens, "first_tokens": FirstTokens}
+
 __all__ = [
     "BASELINES",
     "ESTIMATORS",
     "SCALES",
     "SIGNALS",
+    "TOKEN_CREDITS",
     "Asymmetric",
     "Blend",
     "Bounded",
     "Centred",
     "Column",
     "Deviation",
+    "DiscountedTokens",
     "DistinctDeviation",
     "DistinctMean",
     "EpisodeReturn",
+    "FirstTokens",
     "LeaveOneOut",
     "Mean",
     "MeanAbsoluteDeviation",

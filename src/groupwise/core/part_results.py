@@ -19,6 +19,7 @@ import numpy as np
 from groupwise.core.credit import Credit
 from groupwise.core.errors import ConfigError
 from groupwise.core.history import PastAttempt, Recalled
+from groupwise.core.token_credit import TokenCredit
 
 Check = Callable[[Any, tuple[Any, ...]], bool]
 """Whether a result is what is needed, given what the method was called with."""
@@ -106,7 +107,16 @@ def _credit(result: Any, given: tuple[Any, ...]) -> bool:
         return False
     trace, num = result.trace, len(given[0])
     is_whole = _array(result.step_of_row, "i", len(given[0].step_of_row))
-    return is_whole and _numbers(trace.values, num) and _array(trace.compared, "b", num)
+    has_both = hasattr(trace, "values") and hasattr(trace, "compared")
+    return is_whole and has_both and _numbers(trace.values, num) and _array(trace.compared, "b", num)
+
+
+def _token_credit(result: Any, given: tuple[Any, ...]) -> bool:
+    if not isinstance(result, TokenCredit):
+        return False
+    num = len(given[2])
+    is_whole = _array(result.values, "f", num) and _array(result.trains, "b", num)
+    return is_whole and bool(np.isfinite(result.values[result.trains]).all())
 
 
 def _list_of(result: Any, name: str) -> bool:
@@ -176,6 +186,11 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
         ),
     },
     "estimator": {"__call__": Needed("a Credit with one finite value for each step of the table", _credit)},
+    "token_credit": {
+        "__call__": Needed(
+            "a TokenCredit with one float, finite where the token trains, and one boolean for each token", _token_credit
+        ),
+    },
     "filter": {
         "__call__": Needed(
             "a NumPy array of one boolean for each step (True = it may train)",

@@ -23,6 +23,8 @@ from groupwise.core.part_results import watch
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
 from groupwise.core.step_table import StepTable
+from groupwise.core.token_credit import TokenCredit
+from groupwise.core.token_table import TokenTable
 from groupwise.core.totals import Totals
 from groupwise.core.trust import WITHOUT_TRUST, load_outside, may_run
 
@@ -33,6 +35,7 @@ CATALOGUES = {
     "baseline": "groupwise.advantages:BASELINES",
     "scale": "groupwise.advantages:SCALES",
     "estimator": "groupwise.advantages:ESTIMATORS",
+    "token_credit": "groupwise.advantages:TOKEN_CREDITS",
     "loss": "groupwise.losses:LOSSES",
     "ratio": "groupwise.losses:RATIOS",
     "surrogate": "groupwise.losses:SURROGATES",
@@ -231,10 +234,31 @@ class Estimator(Protocol):
     def __call__(self, table: StepTable) -> Credit: ...
 
 
+class TokenCreditPart(Protocol):
+    """Turns the credit of steps into that of their sampled tokens, and says which of these train.
+
+    `credit` is handed over in the table's order of steps.
+    """
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit: ...
+
+
 class Filter(Protocol):
     """Says which steps may train: True a step to keep. Groups still count the steps it drops."""
 
     def __call__(self, table: StepTable) -> BoolArray: ...
+
+
+class CreditFilter(Protocol):
+    """A filter that declares `reads_credit = True`: it is asked once there is credit, so that credit cannot depend on
+    it.
+
+    `credit` is handed over in the table's order of steps; `table.trains` says what the other filters leave.
+    """
+
+    reads_credit: ClassVar[bool]
+
+    def __call__(self, table: StepTable, credit: Credit) -> BoolArray: ...
 
 
 class Shaper(Protocol):
@@ -299,7 +323,8 @@ SignalPart = Annotated[Signal, Slot("signal")]
 BaselinePart = Annotated[Baseline, Slot("baseline")]
 ScalePart = Annotated[Scale, Slot("scale")]
 EstimatorPart = Annotated[Estimator, Slot("estimator")]
-FilterPart = Annotated[Filter, Slot("filter")]
+FilterPart = Annotated[Filter | CreditFilter, Slot("filter")]
+TokenCreditSlot = Annotated[TokenCreditPart, Slot("token_credit")]
 ShaperPart = Annotated[Shaper, Slot("shaper")]
 ReplayPart = Annotated[Replay, Slot("replay")]
 GuidancePart = Annotated[Guidance, Slot("guidance")]

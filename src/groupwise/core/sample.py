@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from groupwise.core.errors import RecordError
 
@@ -17,7 +19,8 @@ class Sample:
                trajectory=4, step=1, group=0)
 
     trains on two tokens: 5, predicted from 9, and 2, predicted from 5; both have advantage 0.5. A sample without
-    sampled tokens, or with `trains` off, trains on none: no layout holds it and no total counts it.
+    sampled tokens, or with `trains` off, trains on none: no layout holds it and no total counts it. With
+    `trained=(False, True)` it trains on token 2 alone: 5 is still read, and nothing else is made of it.
     """
 
     prompt_ids: tuple[int, ...]
@@ -38,6 +41,8 @@ class Sample:
     """Number of its group within the update."""
     trains: bool = True
     """Whether it trains; off = it only took part in comparisons."""
+    trained: tuple[bool, ...] | None = None
+    """Which of the sampled tokens train, where not all do; None = all."""
     off_policy: bool = False
     """Whether another policy sampled it than the one that learns: its ratio is taken against `logp_behaviour`."""
 
@@ -59,6 +64,11 @@ class Sample:
                 f"{self.name}: advantage has {len(self.advantage)} entries for {len(self.response_ids)} sampled "
                 "tokens; give one number, or one per token"
             )
+        if self.trained is not None and len(self.trained) != len(self.response_ids):
+            raise RecordError(
+                f"{self.name}: trained has {len(self.trained)} entries for {len(self.response_ids)} sampled tokens; "
+                "say of each token whether it trains, or leave it out"
+            )
 
     @property
     def name(self) -> str:
@@ -73,4 +83,26 @@ class Sample:
     @property
     def num_trained(self) -> int:
         """How many of its tokens train."""
-        return len(self.response_ids) if self.trains else 0
+        if not self.trains:
+            return 0
+        return len(self.response_ids) if self.trained is None else sum(self.trained)
+
+    @property
+    def computed_ids(self) -> tuple[int, ...]:
+        """Prompt, and the response up to its last token that trains: what comes after that is never computed."""
+        if self.trained is None:
+            return self.token_ids
+        return self.prompt_ids + self.computed_response_ids
+
+    @property
+    def computed_response_ids(self) -> tuple[int, ...]:
+        """The response up to its last token that trains."""
+        if self.trained is None:
+            return self.response_ids
+        return self.response_ids[: max((n for n, trains in enumerate(self.trained, 1) if trains), default=0)]
+
+    def of_trained(self, values: float | Sequence[float]) -> float | Sequence[float]:
+        """Of a value for each sampled token, those of the tokens that train; a single value stays as it is."""
+        if self.trained is None or not isinstance(values, Sequence) or not len(values):
+            return values
+        return tuple(compress(values, self.trained))

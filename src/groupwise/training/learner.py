@@ -109,7 +109,7 @@ class Learner:
         """The samples that can move the weights."""
         if not getattr(self._loss, "ignores_zero_credit", False):  # a loss from elsewhere may not say
             return samples
-        return [one for one in samples if np.any(one.advantage)]
+        return [one for one in samples if np.any(one.of_trained(one.advantage))]
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         layouts = self.forward.lay_out(samples, token_budget=self._config.token_budget, unit=self._loss.unit)

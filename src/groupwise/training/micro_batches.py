@@ -67,7 +67,8 @@ def check_logps(samples: Sequence[Sample]) -> None:
 def micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]) -> list[MicroBatch]:
     """Give each layout of samples what is known of its tokens."""
     device = layouts[0].sample.device
-    behaviour, advantage = [one.logp_behaviour for one in samples], [one.advantage for one in samples]
+    behaviour = [one.of_trained(one.logp_behaviour) for one in samples]
+    advantage = [one.of_trained(one.advantage) for one in samples]
     step = torch.tensor([one.step for one in samples], device=device)
     trajectory = torch.tensor([one.trajectory for one in samples], device=device)
     strange = [one.off_policy for one in samples]

@@ -8,11 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.core.algorithm import Algorithm
+from groupwise.core.credit import Comparison, Credit
 from groupwise.core.history import Recalled
 from groupwise.core.records import Trajectory
 from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.step_table import StepTable
+from groupwise.core.token_table import TokenTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditOfTokens:
+    """What the sampled tokens of one step deserve, and which of them train."""
+
+    values: tuple[float, ...]
+    """Credit of each token."""
+    trains: tuple[bool, ...]
+    """Whether each token trains."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,6 +39,8 @@ class Credited:
     """Whether the step was compared with anybody."""
     keep: BoolArray
     """Whether it may train."""
+    tokens: Sequence[CreditOfTokens] | None = None
+    """Credit of the tokens of every step, in the order of the steps; None = each token has that of its step."""
 
     def of_first(self, num: int) -> tuple[FloatArray, BoolArray, BoolArray]:
         """Credit, whether compared and whether it may train, of the steps of the first so many trajectories."""
@@ -51,32 +65,76 @@ def credited(
     kept = [(one.trajectory, one.credit) for one in recalled if one.trajectory and one.keeps_credit]
     table = StepTable.from_trajectories([*chosen, *joined], version=version)
     credit, stored = algorithm.credit(table), [value for _, values in kept for value in values]
+    past = [trajectory for trajectory, _ in kept]
     return Credited(
-        trajectories=[*chosen, *joined, *(trajectory for trajectory, _ in kept)],
+        trajectories=[*chosen, *joined, *past],
         values=np.append(credit.values, stored),
         compared=np.append(credit.compared, np.zeros(len(stored), dtype=np.bool_)),
-        keep=np.append(algorithm.keep(table), np.ones(len(stored), dtype=np.bool_)),
+        keep=np.append(algorithm.keep(table, credit), np.ones(len(stored), dtype=np.bool_)),
+        tokens=None
+        if algorithm.token_credit is None
+        else [
+            *credit_tokens(algorithm, table, credit, [*chosen, *joined]),
+            *_credit_kept_tokens(algorithm, past, stored, version=version),
+        ],
     )
 
 
+def credit_tokens(
+    algorithm: Algorithm, table: StepTable, credit: Credit, trajectories: Sequence[Trajectory]
+) -> list[CreditOfTokens]:
+    """Credit of the sampled tokens of each step, in the order of the trajectories that the table was made of."""
+    assert algorithm.token_credit is not None, "without the part, tokens have the credit of their step"
+    tokens = TokenTable.from_trajectories(table, trajectories)
+    found = algorithm.token_credit(algorithm.estimator_table(table), credit.by_step(), tokens)
+    values, trains = found.values.tolist(), found.trains.tolist()
+    rows = (tokens.row(number) for number in range(len(table.step_of_row)))
+    return [CreditOfTokens(values=tuple(values[row]), trains=tuple(trains[row])) for row in rows]
+
+
+def _credit_kept_tokens(
+    algorithm: Algorithm, past: Sequence[Trajectory], stored: Sequence[float], *, version: int
+) -> list[CreditOfTokens]:
+    """Credit of the tokens of recalled attempts that keep the credit they had: they are asked about by themselves."""
+    if not past:
+        return []
+    table = StepTable.from_trajectories(past, version=version)
+    by_row = np.asarray(stored, dtype=np.float64)
+    values = np.empty_like(by_row)
+    values[table.step_of_row] = by_row
+    nothing = np.full(len(table), np.nan)
+    trace = Comparison(
+        values=values,
+        compared=np.zeros(len(table), dtype=np.bool_),
+        signal=values,
+        label=np.full(len(table), -1, dtype=np.int64),
+        baseline=nothing,
+        scale=nothing,
+        part="the credit that it had when it was sampled",
+    )
+    return credit_tokens(algorithm, table, Credit(trace=trace, step_of_row=table.step_of_row), past)
+
+
 def make_samples(credit: Credited) -> list[Sample]:
-    """One sample a step, with its credit as the advantage of its tokens; groups are numbered by task."""
+    """One sample a step, with its credit, or that of each token, as the advantage; groups are numbered by task."""
     groups = {name: number for number, name in enumerate(dict.fromkeys(t.task.id for t in credit.trajectories))}
     found: list[Sample] = []
     for number, trajectory in enumerate(credit.trajectories):
         for step in trajectory.steps:
             row = len(found)
+            own = None if credit.tokens is None else credit.tokens[row]
             found.append(
                 Sample(
                     prompt_ids=step.prompt_ids,
                     response_ids=step.response_ids,
-                    advantage=float(credit.values[row]),
+                    advantage=float(credit.values[row]) if own is None else own.values,
                     logp_behaviour=step.logp_behaviour,
                     entropy=step.entropy,
                     trajectory=number,
                     step=step.index,
                     group=groups[trajectory.task.id],
                     trains=bool(credit.keep[row]) and bool(step.response_ids),
+                    trained=None if own is None or all(own.trains) else own.trains,
                     off_policy=trajectory.off_policy,
                 )
             )

@@ -8,6 +8,7 @@ from typing import Any
 
 from groupwise.core.errors import RecordError
 from groupwise.reports.explain import Explanation, explain, find_step
+from groupwise.reports.explain_token import TokenExplanation
 from groupwise.reports.run.joined import recalled_attempts
 from groupwise.reports.run.recredit import AGREEMENT, Recredit, recredit
 from groupwise.reports.run.run_folder import RunFolder
@@ -25,12 +26,15 @@ class Why:
     """The update's credit, computed again."""
     position: int
     """The step's position in the table."""
+    token: TokenExplanation | None = None
+    """How one of its tokens comes by its credit, where that was asked."""
 
     @property
     def gap(self) -> float:
         """Largest relative distance between the journal's number, the computed one and those derived by hand."""
         value = self.explanation.value
-        return max(self.explanation.largest_gap(), abs(value - self.recorded) / max(1.0, abs(value)))
+        recorded = abs(value - self.recorded) / max(1.0, abs(value))
+        return max(self.explanation.largest_gap(), recorded, self.token.gap if self.token else 0.0)
 
     @property
     def agrees(self) -> bool:
@@ -38,8 +42,8 @@ class Why:
         return self.gap <= AGREEMENT
 
 
-def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -> Why:
-    """Explain one step's credit with the run's own algorithm."""
+def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int, token: int | None = None) -> Why:
+    """Explain one step's credit, and where asked that of one of its tokens, with the run's own algorithm."""
     trajectories, recalled = list(folder.journal.trajectories(number)), recalled_attempts(folder.journal, number)
     everybody, algorithm = [*trajectories, *recalled], folder.algorithm()
     again = recredit(trajectories, algorithm, recalled) or Recredit.of(everybody, algorithm)
@@ -55,7 +59,8 @@ def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -
     if len(recorded) != 1:
         raise RecordError(f"{folder.path}: update {number} holds {len(recorded)} rows of that step; there must be one")
     found = explain(again.table, again.credit, task=task, attempt=attempt, index=step)
-    return Why(explanation=found, recorded=recorded[0], again=again, position=position)
+    of_token = None if token is None else again.explain_token(position, token)
+    return Why(explanation=found, recorded=recorded[0], again=again, position=position, token=of_token)
 
 
 def _check_compared(
