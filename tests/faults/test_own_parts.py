@@ -14,6 +14,7 @@ from groupwise.advantages import EpisodeReturn, Relative
 from groupwise.core.part_results import NEEDED, check_tasks, describe
 from groupwise.core.parts import CATALOGUES, Slot
 from groupwise.core.segments import Segments
+from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByTask
 
 TABLE = StepTable.from_columns(task=["t"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.0, 1.0, 0.0, 0.0])
@@ -34,6 +35,7 @@ GIVEN: dict[tuple[str, str], tuple[Any, ...]] = {
     ("grouper", "__call__"): (TABLE,),
     ("signal", "__call__"): (TABLE,),
     ("estimator", "__call__"): (TABLE,),
+    ("token_credit", "__call__"): (TABLE, None, TokenTable.from_rows(TABLE, [{"response_ids": [5]}] * 4)),
     ("filter", "__call__"): (TABLE,),
     ("baseline", "__call__"): (VALUES, GROUPS),
     ("scale", "__call__"): (VALUES, GROUPS),
@@ -56,6 +58,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("scale", "__call__", np.zeros(2), "gave an array of 2 float64, but a NumPy array of one finite float for each gr"),
     ("scale", "__call__", np.array([np.inf]), "gave an array of 1 float64 with inf in it, but"),
     ("estimator", "__call__", np.zeros(4), "gave an array of 4 float64, but a Credit"),
+    ("token_credit", "__call__", np.zeros(4), "gave an array of 4 float64, but a TokenCredit with one float, finite"),
     ("filter", "__call__", np.ones(4), "gave an array of 4 float64, but a NumPy array of one boolean"),
     ("filter", "__call__", [True] * 4, "gave a list of 4, but"),
     ("reward", "__call__", 1.0, "gave the float 1.0, but a tuple of one number for each step"),
