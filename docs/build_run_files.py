@@ -17,6 +17,7 @@ from groupwise.recipes.run_schema import run_schema
 PAGE = Path(__file__).parent / "run_files.md"
 ALGORITHM = (
     *("estimator", "grouper", "signal", "baseline", "scale", "token_credit", "filter"),
+    *("measure", "judge"),
     *("loss", "ratio", "surrogate", "correction", "penalty", "aggregate"),
 )
 """Slots that the parts of an algorithm fill; the others belong to the run."""

@@ -11,7 +11,9 @@ from groupwise.core.parts import (
     Filter,
     FilterPart,
     GuidancePart,
+    JudgePart,
     LossPart,
+    MeasurePart,
     Part,
     ReplayPart,
     ShaperPart,
@@ -41,6 +43,11 @@ class Algorithm(Part):
     filters: tuple[FilterPart, ...] = ()
     """Which steps may train; a step must pass all of them. Groups still count the steps they drop; statistics over the
     tokens of the batch (`Whitened`) do not, but for what a filter drops that reads the credit itself."""
+    measures: tuple[MeasurePart, ...] | None = None
+    """What is found out about attempts before they are shaped and compared, one after the other, and written down as
+    facts of their steps; None = nothing."""
+    judge: JudgePart | None = None
+    """Whom measures may ask; None = nobody."""
     shapers: tuple[ShaperPart, ...] = ()
     """What comparing the attempts of a group adds to what they earned, one after the other."""
     replay: ReplayPart | None = None

@@ -276,6 +276,7 @@ def _step(row: dict[str, Any]) -> Step:
         response_ids=tuple(row.get("response_ids", ())),
         logp_behaviour=tuple(row.get("logp_behaviour", ())),
         entropy=tuple(row.get("entropy", ())),
+        facts=row.get("extra", {}),
     )
 
 

@@ -140,6 +140,11 @@ def _amounts(result: Any) -> bool:
     return isinstance(result, list | tuple | np.ndarray) and all(_is_number(amount) for amount in result)
 
 
+def _facts(result: Any, given: tuple[Any, ...]) -> bool:
+    # What is inside the lists is checked where it is written down, attempt by attempt.
+    return isinstance(result, list | tuple) and len(result) == len(given[0])
+
+
 def _is_text(result: Any, given: tuple[Any, ...]) -> bool:
     return isinstance(result, str)
 
@@ -199,6 +204,20 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
     },
     "reward": {
         "__call__": Needed("a tuple of one number for each step", lambda result, given: _amounts(result)),
+    },
+    "measure": {
+        "__call__": Needed("a list of one list of attempts for each group", _facts),
+        "needs": Needed("a frozenset of names", lambda result, given: isinstance(result, frozenset)),
+    },
+    "judge": {
+        "__call__": Needed(
+            "a list of one finite number for each question",
+            lambda result, given: (
+                isinstance(result, list | tuple)
+                and len(result) == len(given[0])
+                and all(_is_number(each) and math.isfinite(each) for each in result)
+            ),
+        ),
     },
     "shaper": {
         "__call__": Needed(

@@ -42,6 +42,8 @@ CATALOGUES = {
     "correction": "groupwise.losses:CORRECTIONS",
     "penalty": "groupwise.losses:PENALTIES",
     "aggregate": "groupwise.losses:AGGREGATES",
+    "measure": "groupwise.rollout.measures:MEASURES",
+    "judge": "groupwise.rollout.measures:JUDGES",
     "env": "groupwise.envs:ENVS",
     "model": "groupwise.engines:MODELS",
     "memory": "groupwise.rollout:MEMORIES",
@@ -261,6 +263,27 @@ class CreditFilter(Protocol):
     def __call__(self, table: StepTable, credit: Credit) -> BoolArray: ...
 
 
+class Measure(Protocol):
+    """Finds something out about attempts before they are compared: a mapping of facts for each step of each attempt.
+
+    Facts are written down with the steps and become columns of the table, so that credit can be derived again without
+    whatever was asked. `tools` is what it may ask, `groupwise.rollout.measures.Tools`; `draw(...)` gives a random
+    generator by name.
+    """
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What of the tools it asks: generate, score, reference, hidden, judge."""
+
+    def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Any, *, draw: Draw) -> list[Any]: ...
+
+
+class Judge(Protocol):
+    """Answers questions about attempts, `groupwise.rollout.measures.Question`: a finite number for each."""
+
+    def __call__(self, questions: Sequence[Any]) -> list[float]: ...
+
+
 class Shaper(Protocol):
     """Adds to what a group's attempts earned by comparing them: a number for each step of each attempt."""
 
@@ -325,6 +348,8 @@ ScalePart = Annotated[Scale, Slot("scale")]
 EstimatorPart = Annotated[Estimator, Slot("estimator")]
 FilterPart = Annotated[Filter | CreditFilter, Slot("filter")]
 TokenCreditSlot = Annotated[TokenCreditPart, Slot("token_credit")]
+MeasurePart = Annotated[Measure, Slot("measure")]
+JudgePart = Annotated[Judge, Slot("judge")]
 ShaperPart = Annotated[Shaper, Slot("shaper")]
 ReplayPart = Annotated[Replay, Slot("replay")]
 GuidancePart = Annotated[Guidance, Slot("guidance")]

@@ -131,6 +131,8 @@ class Step:
     """Log-probability of each sampled token when it was sampled."""
     entropy: tuple[float, ...] = ()
     """Entropy of the sampling distribution at each sampled token."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else was found out about the step, by name, as measures write it down: columns of the table; JSON values."""
 
     def __post_init__(self) -> None:
         if self.index < 0:
@@ -210,6 +212,9 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
         columns["age"] = [_age(trajectory, version) for trajectory, _ in steps]
     if steps and all("accuracy" in trajectory.scores for trajectory, _ in steps):
         columns["accuracy"] = [trajectory.scores["accuracy"] for trajectory, _ in steps]
+    if any(step.facts for _, step in steps):
+        names = dict.fromkeys(name for _, step in steps for name in step.facts)
+        columns |= {name: [step.facts.get(name) for _, step in steps] for name in names}
     without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
     if len(without) < len(trajectories):
         if without:

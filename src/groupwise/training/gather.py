@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from groupwise.core.errors import TrainingError
@@ -16,6 +16,7 @@ from groupwise.rollout.collect import Attempt, Sampling, collect
 from groupwise.rollout.plans import Group
 from groupwise.rollout.waiting import Waiting
 from groupwise.training.guided import guided_attempts, told_without_help
+from groupwise.training.measuring import measure
 from groupwise.training.recall import recall
 from groupwise.training.run import Run
 
@@ -36,6 +37,8 @@ class Gathered:
     """Past attempts that were wanted, but that the policy has moved too far away from."""
     waiting: Waiting = field(default_factory=Waiting)
     """What environments took."""
+    spent_on_measures: Mapping[str, float] = field(default_factory=dict)
+    """What measures were given to read, sampled and asked, as metrics; nothing where there are none."""
 
     @property
     def faults(self) -> list[Trajectory]:
@@ -67,7 +70,8 @@ def gather(run: Run, number: int) -> Gathered:
     _check_enough(bare, survivors, number, run.config.training.least_survivors)
     # A task that came in several rounds is one group: its attempts are compared, and joined, together.
     own = _groups([trajectory for group in (*plan.chosen(groups, wanted), *rounds.helped) for trajectory in group])
-    chosen = [shaped(group, run.config.algorithm.shapers) for group in _joined(run, own)]
+    measured, spent = measure(run, number, _joined(run, own))
+    chosen = [shaped(group, run.config.algorithm.shapers) for group in measured]
     recalled, left_out = recall(run, number, chosen)
     return Gathered(
         played=rounds.played,
@@ -76,6 +80,7 @@ def gather(run: Run, number: int) -> Gathered:
         recalled=recalled,
         left_out=left_out,
         waiting=rounds.waiting,
+        spent_on_measures=spent,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 import torch
@@ -16,9 +16,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from groupwise.batching import totals as count
+from groupwise.batching.causal_lm import CausalLM
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.parts import Loss
 from groupwise.core.sample import Sample
+from groupwise.core.segments import FloatArray
 from groupwise.core.totals import Totals
 from groupwise.losses.columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.losses.policy_loss import Tally
@@ -26,6 +28,9 @@ from groupwise.training.forward import Forward
 from groupwise.training.learner_config import LearnerConfig
 from groupwise.training.micro_batches import MicroBatch, check_logps, micro_batches
 from groupwise.training.reference import Reference
+
+Pair = tuple[Sequence[int], Sequence[int]]
+"""Ids of a prompt, and of a response to it."""
 
 CAUSES = ("advantage", "logp_behaviour", "logp_old", "logp_ref", "logp", "entropy")
 """Columns in which the cause of a loss that is not finite is looked for, inputs first."""
@@ -42,13 +47,21 @@ class Learned:
 class Learner:
     """A model, its optimiser, and the one thing they do."""
 
-    def __init__(self, model: PreTrainedModel, loss: Loss, config: LearnerConfig, *, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        loss: Loss,
+        config: LearnerConfig,
+        *,
+        temperature: float = 1.0,
+        keeps_reference: bool = False,
+    ) -> None:
         _check_trainable(model)
         self.forward = Forward(model, config)
         self.model = self.forward.model
         self._loss, self._config, self._temperature = loss, config, temperature
         self._trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-        self._reference = Reference(model) if REFERENCE_LOGP in loss.needs else None
+        self._reference = Reference(model) if keeps_reference or REFERENCE_LOGP in loss.needs else None
         self.optimiser = torch.optim.AdamW(
             self._trained.values(),
             lr=config.learning_rate,
@@ -61,7 +74,7 @@ class Learner:
 
     @property
     def has_reference(self) -> bool:
-        """Whether the loss compares with the policy the run started from."""
+        """Whether the loss, or a measure, compares with the policy the run started from."""
         return self._reference is not None
 
     def hold_reference(self, weights: Mapping[str, torch.Tensor]) -> None:
@@ -72,6 +85,33 @@ class Learner:
     def weights(self) -> dict[str, torch.Tensor]:
         """The trained weights by name, for the engine."""
         return {name: value.detach() for name, value in self._trained.items()}
+
+    @torch.no_grad()
+    def logps(
+        self, pairs: Sequence[Pair], *, temperature: float = 1.0, weights: Literal["current", "reference"] = "current"
+    ) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt, one pair at a time through the model's own pass."""
+        if weights == "current":
+            return [self._logp(prompt, response, temperature) for prompt, response in pairs]
+        if self._reference is None:
+            raise TrainingError("the learner keeps no reference policy; a measure that asks for it declares the need")
+        with self._reference.in_place():
+            return [self._logp(prompt, response, temperature) for prompt, response in pairs]
+
+    def _logp(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
+        ids = torch.tensor([[*prompt, *response]], device=self.forward.device)
+        logits = self.model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float() / temperature
+        return tuple(logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].tolist())
+
+    @torch.no_grad()
+    def hidden_states(self, pairs: Sequence[Pair]) -> list[FloatArray]:
+        """The last hidden state at each response token, for (prompt, response) pairs: tokens by width, in float64."""
+        body, found = CausalLM.of(self.model), []
+        for prompt, response in pairs:
+            ids = torch.tensor([[*prompt, *response]], device=self.forward.device)
+            hidden = body.hidden_states(input_ids=ids)[0, len(prompt) :]
+            found.append(hidden.double().cpu().numpy())
+        return found
 
     def learn(self, samples: Sequence[Sample], totals: Totals) -> Learned:
         """Make an update's optimiser steps."""
@@ -121,7 +161,8 @@ class Learner:
         found = list(micros)
         if OLD_LOGP in self._loss.needs and not is_single:
             found = [replace(micro, logp_old=self._logps(micro)) for micro in found]
-        if self._reference is not None:
+        if REFERENCE_LOGP in self._loss.needs:
+            assert self._reference is not None, "it is held where the loss needs it"
             with self._reference.in_place():
                 found = [replace(micro, logp_ref=self._logps(micro)) for micro in found]
         return found

@@ -24,6 +24,7 @@ from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.envs.asking import ask_instruction, ask_max_steps, ask_panel
 from groupwise.losses.columns import COLUMN_OF
 from groupwise.rollout.hosts import Fault, Host, NoExpert, open_host
+from groupwise.rollout.measures.tools import check_measures
 from groupwise.rollout.plans import TopUp
 from groupwise.rollout.prompts import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
@@ -114,7 +115,13 @@ def _open_in(
     model = model.to(device)
     # The engine holds weights of its own, so that a hand-over is a real one and the canary can sing.
     engine = open_engine(copy.deepcopy(model), **config.engine.config())
-    learner = Learner(model, loss, config.training.learner, temperature=config.rollout.temperature)
+    learner = Learner(
+        model,
+        loss,
+        config.training.learner,
+        temperature=config.rollout.temperature,
+        keeps_reference=any("reference" in part.needs for part in config.algorithm.measures or ()),
+    )
     prompter = Prompter(
         tokenizer,
         template=config.rollout.template,
@@ -151,6 +158,7 @@ def _check_algorithm(config: RunConfig) -> Loss:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
     for need in sorted(loss.needs - COLUMN_OF.keys()):
         raise ConfigError(f"algorithm.loss: it needs {need!r}, which nothing here computes; {nearest(need, COLUMN_OF)}")
+    check_measures(config.algorithm)
     for part in config.algorithm.parts():
         part.check_attempts(config.rollout.plan.attempts)
     return loss

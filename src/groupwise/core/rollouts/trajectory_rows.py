@@ -45,6 +45,7 @@ def _where_known(trajectory: Trajectory, step: Step, *, is_last: bool) -> dict[s
         "entropy": step.entropy or None,
         # Several versions sampled the attempt: which of them sampled this step is not recorded.
         "version": trajectory.versions[0] if len(trajectory.versions) == 1 else None,
+        "extra": dict(step.facts) or None,
         "origin": None if trajectory.origin is Origin.FRESH else trajectory.origin,
     }
     return {name: value for name, value in optional.items() if value is not None}

@@ -148,6 +148,8 @@ def step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None)
     columns["state"] = [_hashable(row.get("state")) for row in rows]
     if any(row.get("response_ids") for row in rows):
         columns["tokens"] = [len(row["response_ids"]) for row in rows]
+    for name in dict.fromkeys(name for row in rows for name in row.get("extra", ())):
+        columns[name] = [row.get("extra", {}).get(name) for row in rows]
     if version is not None and all("version" in row for row in rows):
         columns["age"] = [version - row["version"] for row in rows]
     elsewhere: list[Any] = [row.get("origin") in SAMPLED_ELSEWHERE for row in rows]
