@@ -23,7 +23,11 @@ def print_token(found: TokenExplanation | None) -> None:
     if found is None:
         return
     console = output()
-    known = [f"{name} {value:.6g}" for name, value in (("log-prob", found.logp), ("entropy", found.entropy)) if value]
+    known = [
+        f"{name} {value:.6g}"
+        for name, value in (("log-prob", found.logp), ("entropy", found.entropy))
+        if value is not None
+    ]
     about = f" ({', '.join(known)})" if known else ""
     console.print(f"[bold]token {found.position}[/], id {found.token}{about}: {escape(found.what)}", highlight=False)
     for member in found.members:

@@ -63,6 +63,11 @@ class Algorithm(Part):
         return self.replay is not None or self.guidance is not None
 
     @property
+    def measures_reference(self) -> bool:
+        """Whether a measure asks the policy that the run started from."""
+        return any("reference" in part.needs for part in self.measures or ())
+
+    @property
     def credit_filters(self) -> tuple[CreditFilter, ...]:
         """The filters that read the credit."""
         return tuple(cast(CreditFilter, part) for part in self.filters if getattr(part, "reads_credit", False))

@@ -115,13 +115,8 @@ def _open_in(
     model = model.to(device)
     # The engine holds weights of its own, so that a hand-over is a real one and the canary can sing.
     engine = open_engine(copy.deepcopy(model), **config.engine.config())
-    learner = Learner(
-        model,
-        loss,
-        config.training.learner,
-        temperature=config.rollout.temperature,
-        keeps_reference=any("reference" in part.needs for part in config.algorithm.measures or ()),
-    )
+    temperature, keeps_reference = config.rollout.temperature, config.algorithm.measures_reference
+    learner = Learner(model, loss, config.training.learner, temperature=temperature, keeps_reference=keeps_reference)
     prompter = Prompter(
         tokenizer,
         template=config.rollout.template,
