@@ -76,10 +76,10 @@ def pack(
     if token_budget < 1:
         raise ConfigError(f"token_budget is {token_budget}; a pack holds at least one token")
     trained = np.array([number for number, sample in enumerate(samples) if sample.num_trained], dtype=np.int64)
-    inputs = Ragged.of([samples[number].computed_ids[:-1] for number in trained])
-    targets = Ragged.of([samples[number].computed_response_ids for number in trained])
-    kept = kept_tokens([samples[number] for number in trained], targets)
-    units = _units([samples[number] for number in trained], unit)
+    members = [samples[number] for number in trained.tolist()]
+    inputs = Ragged.of([sample.computed_ids[:-1] for sample in members])
+    targets = Ragged.of([sample.computed_response_ids for sample in members])
+    kept, units = kept_tokens(members, targets), _units(members, unit)
     plan = _shared_plan(inputs, token_budget, units) if share else None
     if plan is None or len(inputs.flat) < gate * plan.num_nodes:
         plan = _plain_plan(inputs, token_budget, units)

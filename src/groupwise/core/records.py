@@ -212,9 +212,10 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
         columns["age"] = [_age(trajectory, version) for trajectory, _ in steps]
     if steps and all("accuracy" in trajectory.scores for trajectory, _ in steps):
         columns["accuracy"] = [trajectory.scores["accuracy"] for trajectory, _ in steps]
-    if any(step.facts for _, step in steps):
-        names = dict.fromkeys(name for _, step in steps for name in step.facts)
-        columns |= {name: [step.facts.get(name) for _, step in steps] for name in names}
+    facts = [step.facts for _, step in steps]
+    if any(facts):
+        names = dict.fromkeys(name for known in facts for name in known)
+        columns |= {name: [known.get(name) for known in facts] for name in names}
     without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
     if len(without) < len(trajectories):
         if without:

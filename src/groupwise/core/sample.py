@@ -52,21 +52,21 @@ class Sample:
                 f"{self.name}: the prompt is empty, so that nothing predicts the first sampled token; "
                 "begin it with a token such as the tokenizer's beginning of sequence"
             )
-        for name in ("logp_behaviour", "entropy"):
-            found = len(getattr(self, name))
-            if found not in (0, len(self.response_ids)):
+        num = len(self.response_ids)
+        for name, values in (("logp_behaviour", self.logp_behaviour), ("entropy", self.entropy)):
+            if values and len(values) != num:
                 raise RecordError(
-                    f"{self.name}: {name} has {found} entries for {len(self.response_ids)} sampled tokens; "
+                    f"{self.name}: {name} has {len(values)} entries for {num} sampled tokens; "
                     "record one per token, or none"
                 )
-        if isinstance(self.advantage, tuple) and len(self.advantage) != len(self.response_ids):
+        if isinstance(self.advantage, tuple) and len(self.advantage) != num:
             raise RecordError(
-                f"{self.name}: advantage has {len(self.advantage)} entries for {len(self.response_ids)} sampled "
+                f"{self.name}: advantage has {len(self.advantage)} entries for {num} sampled "
                 "tokens; give one number, or one per token"
             )
-        if self.trained is not None and len(self.trained) != len(self.response_ids):
+        if self.trained is not None and len(self.trained) != num:
             raise RecordError(
-                f"{self.name}: trained has {len(self.trained)} entries for {len(self.response_ids)} sampled tokens; "
+                f"{self.name}: trained has {len(self.trained)} entries for {num} sampled tokens; "
                 "say of each token whether it trains, or leave it out"
             )
 
@@ -90,9 +90,7 @@ class Sample:
     @property
     def computed_ids(self) -> tuple[int, ...]:
         """Prompt, and the response up to its last token that trains: what comes after that is never computed."""
-        if self.trained is None:
-            return self.token_ids
-        return self.prompt_ids + self.computed_response_ids
+        return self.prompt_ids + (self.response_ids if self.trained is None else self.computed_response_ids)
 
     @property
     def computed_response_ids(self) -> tuple[int, ...]:

@@ -119,6 +119,7 @@ def make_samples(credit: Credited) -> list[Sample]:
     """One sample a step, with its credit, or that of each token, as the advantage; groups are numbered by task."""
     groups = {name: number for number, name in enumerate(dict.fromkeys(t.task.id for t in credit.trajectories))}
     found: list[Sample] = []
+    values, keep = credit.values.tolist(), credit.keep.tolist()
     for number, trajectory in enumerate(credit.trajectories):
         for step in trajectory.steps:
             row = len(found)
@@ -127,13 +128,13 @@ def make_samples(credit: Credited) -> list[Sample]:
                 Sample(
                     prompt_ids=step.prompt_ids,
                     response_ids=step.response_ids,
-                    advantage=float(credit.values[row]) if own is None else own.values,
+                    advantage=values[row] if own is None else own.values,
                     logp_behaviour=step.logp_behaviour,
                     entropy=step.entropy,
                     trajectory=number,
                     step=step.index,
                     group=groups[trajectory.task.id],
-                    trains=bool(credit.keep[row]) and bool(step.response_ids),
+                    trains=keep[row] and bool(step.response_ids),
                     trained=None if own is None or all(own.trains) else own.trains,
                     off_policy=trajectory.off_policy,
                 )
