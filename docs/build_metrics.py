@@ -18,6 +18,7 @@ SECTIONS = {
     "credit": "What the comparison made of them, over all steps.",
     "replay": "What past attempts brought, where the algorithm recalls some.",
     "guidance": "What attempts with help brought, where the algorithm gives some.",
+    "measures": "What finding things out about attempts before credit cost, where the algorithm measures them.",
     "shaping": "What comparing the attempts of a group added to their rewards, where the algorithm shapes them.",
     "learner": "What the optimiser did.",
     "engine": "Whether the engine follows.",

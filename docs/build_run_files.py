@@ -16,7 +16,8 @@ from groupwise.recipes.run_schema import run_schema
 
 PAGE = Path(__file__).parent / "run_files.md"
 ALGORITHM = (
-    *("estimator", "grouper", "signal", "baseline", "scale", "filter"),
+    *("estimator", "grouper", "signal", "baseline", "scale", "token_credit", "filter"),
+    *("measure", "judge"),
     *("loss", "pairing", "ratio", "surrogate", "correction", "penalty", "aggregate"),
 )
 """Slots that the parts of an algorithm fill; the others belong to the run."""

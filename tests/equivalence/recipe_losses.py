@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from groupwise.batching import Pack, PaddedRows, column, token_logps, totals
-from groupwise.core.parts import Loss
 from groupwise.core.sample import Sample
+from groupwise.core.slots import Loss
 from groupwise.losses.columns import ENTROPY
 from groupwise.training.micro_batches import micro_batches
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 
 from groupwise.core.sample import Sample
 
@@ -71,4 +73,16 @@ def stepwise(*, attempts: int = 4, steps: int = 6, window: int | None = None) ->
             prompt = sum(shown, task) + observation
             found.append(_sample(rng, attempt * steps + step, prompt, response))
             history.append(observation + response)
+    return found
+
+
+def with_token_credit(samples: Sequence[Sample]) -> list[Sample]:
+    """The same samples, their tokens with credit of their own; of some every third token does not train, or none."""
+    found = []
+    for number, sample in enumerate(samples):
+        num = len(sample.response_ids)
+        own = sample.advantage if isinstance(sample.advantage, float) else 1.0
+        advantage = tuple(own * (1 + 0.25 * place) for place in range(num))
+        trained = tuple((place + number) % 3 > 0 for place in range(num)) if number % 4 else None
+        found.append(replace(sample, advantage=advantage, trained=trained))
     return found

@@ -15,6 +15,7 @@ from groupwise.core.pairs import Pair
 from groupwise.core.part_results import NEEDED, check_tasks, describe
 from groupwise.core.parts import CATALOGUES, Slot
 from groupwise.core.segments import Segments
+from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByTask
 
 TABLE = StepTable.from_columns(task=["t"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.0, 1.0, 0.0, 0.0])
@@ -35,10 +36,13 @@ GIVEN: dict[tuple[str, str], tuple[Any, ...]] = {
     ("grouper", "__call__"): (TABLE,),
     ("signal", "__call__"): (TABLE,),
     ("estimator", "__call__"): (TABLE,),
+    ("token_credit", "__call__"): (TABLE, None, TokenTable.from_rows(TABLE, [{"response_ids": [5]}] * 4)),
     ("filter", "__call__"): (TABLE,),
     ("pairing", "__call__"): (TABLE,),
     ("baseline", "__call__"): (VALUES, GROUPS),
     ("scale", "__call__"): (VALUES, GROUPS),
+    ("measure", "__call__"): ([[TRAJECTORY]], None),
+    ("judge", "__call__"): (["is it?"],),
     ("reward", "__call__"): (TRAJECTORY,),
     ("shaper", "__call__"): ([TRAJECTORY],),
     ("memory", "first_shown"): (3,),
@@ -58,8 +62,13 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("scale", "__call__", np.zeros(2), "gave an array of 2 float64, but a NumPy array of one finite float for each gr"),
     ("scale", "__call__", np.array([np.inf]), "gave an array of 1 float64 with inf in it, but"),
     ("estimator", "__call__", np.zeros(4), "gave an array of 4 float64, but a Credit"),
+    ("token_credit", "__call__", np.zeros(4), "gave an array of 4 float64, but a TokenCredit with one float, finite"),
     ("filter", "__call__", np.ones(4), "gave an array of 4 float64, but a NumPy array of one boolean"),
     ("filter", "__call__", [True] * 4, "gave a list of 4, but"),
+    ("measure", "__call__", {"probe": 1.0}, "gave a dict of 1, but a list of one list of attempts for each group"),
+    ("measure", "needs", {"score"}, "needs gave a set, but a frozenset of names is needed"),
+    ("judge", "__call__", [float("nan")], "gave a list of 1, but a list of one finite number for each question"),
+    ("judge", "__call__", [0.5, 0.5], "gave a list of 2, but"),
     ("reward", "__call__", 1.0, "gave the float 1.0, but a tuple of one number for each step"),
     ("reward", "__call__", ("1",), "gave a tuple of 1, but"),
     ("shaper", "__call__", [0.5], "gave a list of 1, but a list of one tuple of numbers"),

@@ -15,7 +15,7 @@ from groupwise.recipes import RECIPES
 from groupwise.training.forward import _checkpoint
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update
-from tests.equivalence.rollouts import VOCABULARY, stepwise, tangled
+from tests.equivalence.rollouts import VOCABULARY, stepwise, tangled, with_token_credit
 
 pytestmark = [
     pytest.mark.gpu,
@@ -80,6 +80,15 @@ def test_every_loss_has_the_gradient_of_padded_rows(name: str) -> None:
     found_loss, found = update(model, loss, samples, pack(samples, token_budget=1500, gate=0.0, unit=loss.unit))
     assert found_loss == pytest.approx(expected_loss, rel=1e-4, abs=1e-6)
     assert apart(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_token_credit_and_token_masks_have_the_gradient_of_padded_rows(share: bool) -> None:
+    samples, loss, model = with_token_credit(rollouts(2)), RECIPES["hgpo"]().loss, model_of("qwen2")
+    assert loss is not None
+    _, expected = update(model, loss, samples, padded(samples))
+    packs = pack(samples, token_budget=1500, gate=0.0, share=share, unit=loss.unit)
+    assert apart(update(model, loss, samples, packs)[1], expected) < 1e-5
 
 
 def test_checkpointed_layers_and_compiled_ones_have_the_same_gradient() -> None:

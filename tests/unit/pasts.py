@@ -10,8 +10,8 @@ import numpy as np
 
 from groupwise import Origin, Step, StopReason, Task, Trajectory
 from groupwise.core.journal import Journal, Update
-from groupwise.core.parts import Draw
 from groupwise.core.seeds import seed_of
+from groupwise.core.slots import Draw
 
 
 def attempt(

@@ -18,6 +18,7 @@ from groupwise.advantages.scales import (
     NoScale,
 )
 from groupwise.advantages.signals import Centred, Column, EpisodeReturn, ReturnToGo, StepReward
+from groupwise.advantages.tokens import DiscountedTokens, FirstTokens
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts import Part
 
@@ -59,11 +60,14 @@ ESTIMATORS: dict[str, type[Part]] = {
     "asymmetric": Asymmetric,
 }
 
+TOKEN_CREDITS: dict[str, type[Part]] = {"discounted_tokens": DiscountedTokens, "first_tokens": FirstTokens}
+
 __all__ = [
     "BASELINES",
     "ESTIMATORS",
     "SCALES",
     "SIGNALS",
+    "TOKEN_CREDITS",
     "AbovePrior",
     "Asymmetric",
     "Blend",
@@ -71,9 +75,11 @@ __all__ = [
     "Centred",
     "Column",
     "Deviation",
+    "DiscountedTokens",
     "DistinctDeviation",
     "DistinctMean",
     "EpisodeReturn",
+    "FirstTokens",
     "LeaveOneOut",
     "Mean",
     "MeanAbsoluteDeviation",

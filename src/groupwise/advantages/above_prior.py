@@ -13,9 +13,10 @@ from pydantic import Field
 
 from groupwise.advantages.signals import EpisodeReturn
 from groupwise.core.columns import number_column
-from groupwise.core.parts import Part, SignalPart
+from groupwise.core.parts import Part
 from groupwise.core.records import Task
 from groupwise.core.segments import FloatArray, Segments
+from groupwise.core.slots import SignalPart
 from groupwise.core.stateful import Observed
 from groupwise.core.step_table import StepTable
 

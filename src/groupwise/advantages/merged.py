@@ -7,8 +7,9 @@ from typing import Literal
 import numpy as np
 
 from groupwise.core.credit import Credit, Shared
-from groupwise.core.parts import EstimatorPart, GrouperPart, Part
+from groupwise.core.parts import Part
 from groupwise.core.segments import NOT_COMPARABLE, Segments, pair_labels
+from groupwise.core.slots import EstimatorPart, GrouperPart
 from groupwise.core.step_table import StepTable
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.core.columns import number_column
-from groupwise.core.parts import GrouperPart, Part, SignalPart
+from groupwise.core.parts import Part
 from groupwise.core.segments import FloatArray, IntArray, Segments, pair_labels, sorted_runs
+from groupwise.core.slots import GrouperPart, SignalPart
 from groupwise.core.step_table import StepTable
 
 

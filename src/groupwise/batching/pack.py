@@ -1,7 +1,7 @@
 """Micro-batches of packed tokens under a budget, each distinct prefix once.
 
 The last token of a sequence predicts nothing, so a pack holds a sample's inputs only: the prompt, and the response
-without its last token.
+without its last token that trains and whatever comes after it.
 
 Axes: N samples, L nodes (tokens computed), T trained tokens.
 """
@@ -22,10 +22,11 @@ from groupwise.batching.layout import Layout
 from groupwise.batching.placing import moved
 from groupwise.batching.predictions import Predictions
 from groupwise.batching.runs import Runs
+from groupwise.batching.trained_tokens import kept_tokens
 from groupwise.batching.units import unit_labels
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
-from groupwise.core.segments import IntArray
+from groupwise.core.segments import BoolArray, IntArray
 
 GATE = 1.1
 """Raw tokens per distinct token from which sharing pays; below it, rows side by side need no copies of keys."""
@@ -75,14 +76,15 @@ def pack(
     if token_budget < 1:
         raise ConfigError(f"token_budget is {token_budget}; a pack holds at least one token")
     trained = np.array([number for number, sample in enumerate(samples) if sample.num_trained], dtype=np.int64)
-    inputs = Ragged.of([samples[number].token_ids[:-1] for number in trained])
-    targets = Ragged.of([samples[number].response_ids for number in trained])
-    units = _units([samples[number] for number in trained], unit)
+    members = [samples[number] for number in trained.tolist()]
+    inputs = Ragged.of([sample.computed_ids[:-1] for sample in members])
+    targets = Ragged.of([sample.computed_response_ids for sample in members])
+    kept, units = kept_tokens(members, targets), _units(members, unit)
     plan = _shared_plan(inputs, token_budget, units) if share else None
     if plan is None or len(inputs.flat) < gate * plan.num_nodes:
         plan = _plain_plan(inputs, token_budget, units)
     return [
-        _pack(grow(inputs, plan.order[run], plan.shared[run]), np.sort(plan.order[run]), trained, targets)
+        _pack(grow(inputs, plan.order[run], plan.shared[run]), np.sort(plan.order[run]), trained, targets, kept)
         for run in plan.runs
     ]
 
@@ -119,14 +121,15 @@ def cuts(length: IntArray, shared: IntArray, token_budget: int) -> list[int]:
 
 
 def unpack(pack: Pack) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Prompt and response of each sample in a pack, read back from the tensors alone."""
+    """Prompt, and response up to its last token that trains, of each sample in a pack, read from the tensors alone."""
     found = {}
     node = torch.arange(len(pack), device=pack.end.device)
     for number in pack.members:
         mine = pack.sample == number
-        last = pack.predictor[mine][0]  # what predicts the first sampled token is the end of the prompt
-        prompt = pack.input_ids[0][(node <= last) & (last < pack.end)]
-        found[number] = tuple(prompt.tolist()), tuple(pack.target[mine].tolist())
+        last, target, position = pack.predictor[mine][-1], int(pack.target[mine][-1]), int(pack.position[mine][-1])
+        tokens = [*pack.input_ids[0][(node <= last) & (last < pack.end)].tolist(), target]
+        cut = len(tokens) - position - 1  # where the response begins
+        found[number] = tuple(tokens[:cut]), tuple(tokens[cut:])
     return found
 
 
@@ -202,17 +205,24 @@ def _shared_within(shared: IntArray, places: IntArray) -> IntArray:
     return found
 
 
-def _pack(grown: Forest, members: IntArray, trained: IntArray, targets: Ragged) -> Pack:
-    """The pack of a forest whose paths are the inputs of `members`, as numbered among those that train."""
+def _pack(grown: Forest, members: IntArray, trained: IntArray, targets: Ragged, kept: BoolArray | None) -> Pack:
+    """The pack of a forest whose paths are the inputs of `members`, as numbered among those that train.
+
+    `kept` says which of the targets train; None = all.
+    """
     responses = targets.length[members]
-    position = count_up(responses)
+    position, sample = count_up(responses), np.repeat(trained[members], responses)
     predictor = grown.node[np.repeat(grown.start[1:] - responses, responses) + position]
-    target = targets.flat[np.repeat(targets.start[members], responses) + position]
+    place = np.repeat(targets.start[members], responses) + position
+    if kept is not None:
+        chosen = kept[place]
+        position, sample, predictor, place = position[chosen], sample[chosen], predictor[chosen], place[chosen]
+    target = targets.flat[place]
     return Pack(
         input_ids=torch.from_numpy(grown.token)[None],
         position_ids=torch.from_numpy(grown.depth)[None],
         end=torch.from_numpy(grown.end),
-        sample=torch.from_numpy(np.repeat(trained[members], responses)),
+        sample=torch.from_numpy(sample),
         position=torch.from_numpy(position),
         predictions=Predictions.of(predictor, target),
         members=tuple(trained[members].tolist()),

@@ -14,6 +14,7 @@ import torch
 from groupwise.batching.forest import Ragged, count_up
 from groupwise.batching.layout import Layout
 from groupwise.batching.predictions import Predictions
+from groupwise.batching.trained_tokens import kept_tokens
 from groupwise.batching.units import unit_labels
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
@@ -21,7 +22,7 @@ from groupwise.core.sample import Sample
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PaddedRows(Layout):
-    """Some samples of an update as rows of one width: `input_ids` (B, W) with the last token of each response too.
+    """Some samples of an update as rows of one width: `input_ids` (B, W) with the last trained token of each too.
 
     Worked example: prompt (1, 2) with response (3,), prompt (4,) with response (5, 6), pad_id 0, are the rows
     [1, 2, 3] and [4, 5, 6]: predictor [1, 3, 4], target [3, 5, 6], sample [0, 1, 1], position [0, 0, 1].
@@ -75,7 +76,7 @@ def padded_within(samples: Sequence[Sample], *, token_budget: int, unit: str = "
     units: dict[int, list[int]] = {}
     for number, label in zip(trained, unit_labels([samples[each] for each in trained], unit).tolist(), strict=True):
         units.setdefault(label, []).append(number)
-    width = {label: max(len(samples[number].token_ids) for number in members) for label, members in units.items()}
+    width = {label: max(len(samples[number].computed_ids) for number in members) for label, members in units.items()}
     batches: list[list[int]] = []
     for label in sorted(units, key=lambda each: width[each]):
         joined = [*(batches[-1] if batches else []), *units[label]]
@@ -87,9 +88,9 @@ def padded_within(samples: Sequence[Sample], *, token_budget: int, unit: str = "
 
 
 def _rows(samples: Sequence[Sample], members: list[int], *, width: int | None, pad_id: int) -> PaddedRows:
-    tokens = Ragged.of([samples[number].token_ids for number in members])
-    responses = np.array([len(samples[number].response_ids) for number in members], dtype=np.int64)
-    targets = Ragged.of([samples[number].response_ids for number in members])
+    tokens = Ragged.of([samples[number].computed_ids for number in members])
+    targets = Ragged.of([samples[number].computed_response_ids for number in members])
+    responses, kept = targets.length, kept_tokens([samples[number] for number in members], targets)
     longest = int(tokens.length.max())
     if width is not None and width < longest:
         raise ConfigError(f"width is {width}; the longest sample has {longest} tokens")
@@ -102,12 +103,15 @@ def _rows(samples: Sequence[Sample], members: list[int], *, width: int | None, p
     position = count_up(responses)
     first_predictor = np.arange(len(members)) * width + tokens.length - responses - 1
     predictor = np.repeat(first_predictor, responses) + position
+    target, sample = targets.flat, np.repeat(np.array(members, dtype=np.int64), responses)
+    if kept is not None:
+        position, predictor, target, sample = position[kept], predictor[kept], target[kept], sample[kept]
     return PaddedRows(
         input_ids=torch.from_numpy(input_ids),
         attention_mask=torch.from_numpy(is_token),
         position_ids=torch.arange(width).expand(len(members), width),
-        predictions=Predictions.of(predictor, targets.flat),
-        sample=torch.from_numpy(np.repeat(np.array(members, dtype=np.int64), responses)),
+        predictions=Predictions.of(predictor, target),
+        sample=torch.from_numpy(sample),
         position=torch.from_numpy(position),
         members=tuple(members),
         longest=longest,

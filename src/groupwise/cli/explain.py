@@ -12,14 +12,17 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from groupwise.cli.algorithms import algorithm_named
+from groupwise.cli.explain_training import more_as_json, print_dropped, print_token
 from groupwise.cli.screen import file_progress, output, print_json, shorten
 from groupwise.cli.trust import Trust
 from groupwise.core.errors import ConfigError, RecordError, listed, nearest
-from groupwise.core.rollouts import Rollouts
+from groupwise.core.rollouts import Rollouts, RolloutsFile, Row
 from groupwise.core.step_table import StepTable
+from groupwise.core.token_table import TokenTable
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.explain import Explanation, Member, explain_channels, find_step
 from groupwise.reports.explain import explain as run_explain
+from groupwise.reports.explain_token import explain_token
 
 AGREEMENT = 1e-9
 MOST_MEMBERS = 12
@@ -36,6 +39,9 @@ def explain(
     format: Annotated[
         str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
     ] = "auto",
+    token: Annotated[
+        int | None, typer.Option(help="Explain the credit of this token of the response too, from 0.", min=0)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
@@ -45,20 +51,40 @@ def explain(
     with file_progress(rollouts.size, f"reading {file.name}") as progress:
         batchwide = any(inner.mixes_tasks for inner in algorithm.parts())
         part, scope = _find(rollouts.parts(progress=progress), task, attempt, batchwide=batchwide)
-    table = part.table().with_filters(algorithm.filters)
+    table = algorithm.estimator_table(part.table())
     credit = algorithm.advantage(table)
     found = run_explain(table, credit, task=scope, attempt=attempt, index=step)
     channels = explain_channels(table, algorithm, task=scope, attempt=attempt, index=step)
-    gap = max(explanation.largest_gap() for explanation in (found, *channels.values()))
+    position = find_step(table, task=scope, attempt=attempt, index=step)
+    of_token = None
+    if token is not None:
+        tokens = TokenTable.from_rows(table, whole_rows(rollouts, part))
+        of_token = explain_token(algorithm, table, credit, tokens, step=position, position=token)
+    gaps = [explanation.largest_gap() for explanation in (found, *channels.values())]
+    gap = max(*gaps, of_token.gap if of_token else 0.0)
     if as_json:
-        print_json(asdict(found) | {"largest_gap": gap} | channels_as_json(channels))
+        more = channels_as_json(channels) | more_as_json(algorithm, table, credit, of_token)
+        print_json(asdict(found) | {"largest_gap": gap} | more)
     else:
-        print_explanation(
-            table, found, gap, recipe=recipe, position=find_step(table, task=scope, attempt=attempt, index=step)
-        )
+        print_explanation(table, found, gap, recipe=recipe, position=position)
         print_channels(channels)
+        print_token(of_token)
+        print_dropped(algorithm, table, credit, position)
     if gap > AGREEMENT:
         raise typer.Exit(1)
+
+
+def whole_rows(rollouts: RolloutsFile, part: Rollouts) -> list[Row]:
+    """The rows of a part as the file holds them, with their tokens, in the order of the part."""
+    keys = ("task", "attempt", "index", "segment")
+    wanted = [tuple(part.columns[key][row] if key in part.columns else 0 for key in keys) for row in range(len(part))]
+    is_wanted = set(wanted)
+    found: dict[tuple[str | int, ...], Row] = {}
+    for row in rollouts.rows():
+        key = (row.get("group", row["task"]), row["attempt"], row["index"], row.get("segment", 0))
+        if key in is_wanted:
+            found[key] = row
+    return [found[key] for key in wanted]
 
 
 def print_explanation(table: StepTable, found: Explanation, gap: float, *, recipe: str, position: int) -> None:
@@ -74,6 +100,8 @@ def print_explanation(table: StepTable, found: Explanation, gap: float, *, recip
     console.print(
         f"credit [bold]{found.value:+.9f}[/]; derived again by hand from the members, it {verdict} (gap {gap:.1e})"
     )
+    for words in found.taken_on_trust():
+        console.print(f"not derived again, but taken as it was computed: {escape(words)}", highlight=False)
 
 
 def print_channels(channels: Mapping[str, Explanation]) -> None:

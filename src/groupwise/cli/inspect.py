@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from groupwise.cli import inspect_views as views
 from groupwise.cli.explain import channels_as_json, print_channels, print_explanation
+from groupwise.cli.explain_training import more_as_json, print_dropped, print_token
 from groupwise.cli.inspect_rescue import joined
 from groupwise.cli.methods import method_name
 from groupwise.cli.screen import errors
@@ -23,6 +24,7 @@ from groupwise.reports.run.played import PlayedGroup, find_attempt, find_task, r
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import every_verdict
+from groupwise.reports.run.why import Why
 from groupwise.reports.run.why import why as explain_step
 
 
@@ -34,6 +36,9 @@ def inspect(
     ] = None,
     attempt: Annotated[int | None, typer.Option(help="Which attempt; default: the best.", min=0)] = None,
     why: Annotated[int | None, typer.Option(metavar="STEP", help="Explain the credit of this step.", min=0)] = None,
+    token: Annotated[
+        int | None, typer.Option(help="Explain the credit of this token of that step too, from 0.", min=0)
+    ] = None,
     diff: Annotated[
         tuple[Path, Path] | None, typer.Option(metavar="A B", help="Compare two runs: settings, metrics, success.")
     ] = None,
@@ -42,13 +47,13 @@ def inspect(
 ) -> None:
     """Look into a run: its updates, an update's groups, an attempt as a dialogue with credit per step, and why."""
     if diff is not None:
-        if run is not None or any(option is not None for option in (update, task, attempt, why)):
+        if run is not None or any(option is not None for option in (update, task, attempt, why, token)):
             raise ConfigError("--diff takes two folders and nothing else; write `groupwise inspect --diff A B`")
         _compare(*diff, as_json=as_json)
         return
     if run is None:
         raise ConfigError("no run is given; write `groupwise inspect RUN`, or `groupwise inspect --diff A B`")
-    _check(update, task, attempt, why)
+    _check(update, task, attempt, why, token)
     with RunFolder(run) as folder:
         if update is None:
             _overview(folder, as_json=as_json)
@@ -66,10 +71,11 @@ def inspect(
         if why is None:
             _attempt(folder, update, group, number, as_json=as_json)
         else:
-            _why(folder, update, group, number, why, as_json=as_json)
+            found = explain_step(folder, number=update, task=group.task, attempt=number, step=why, token=token)
+            _why(folder, found, as_json=as_json)
 
 
-def _check(update: int | None, task: str | None, attempt: int | None, why: int | None) -> None:
+def _check(update: int | None, task: str | None, attempt: int | None, why: int | None, token: int | None) -> None:
     """An option that says more needs the one before it."""
     if task is not None and update is None:
         raise ConfigError("--task needs an update; add --update N (`groupwise inspect RUN` lists them)")
@@ -77,6 +83,8 @@ def _check(update: int | None, task: str | None, attempt: int | None, why: int |
         raise ConfigError("--attempt needs a task; add --task ID (`groupwise inspect RUN --update N` lists them)")
     if why is not None and attempt is None:
         raise ConfigError("--why needs an attempt; add --attempt NUMBER (`--update N --task ID` lists them)")
+    if token is not None and why is None:
+        raise ConfigError("--token needs a step; add --why STEP (`--update N --task ID --attempt M` lists them)")
 
 
 def _overview(folder: RunFolder, *, as_json: bool) -> None:
@@ -110,16 +118,18 @@ def _attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *
         views.attempt(number, group, played, goal)
 
 
-def _why(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, step: int, *, as_json: bool) -> None:
-    found = explain_step(folder, number=number, task=group.task, attempt=attempt, step=step)
+def _why(folder: RunFolder, found: Why, *, as_json: bool) -> None:
+    again = found.again
     if as_json:
-        more = {"recorded": found.recorded, "largest_gap": found.gap, "remembered": found.remembered}
-        views.print_json(asdict(found.explanation) | more | channels_as_json(found.channels))
+        own = {"recorded": found.recorded, "largest_gap": found.gap, "remembered": found.remembered}
+        more = more_as_json(again.algorithm, again.table, again.credit, found.token)
+        views.print_json(asdict(found.explanation) | own | channels_as_json(found.channels) | more)
     else:
-        method = _method(folder)
-        print_explanation(found.again.table, found.explanation, found.gap, recipe=method, position=found.position)
+        print_explanation(again.table, found.explanation, found.gap, recipe=_method(folder), position=found.position)
         views.recorded(found)
         print_channels(found.channels)
+        print_token(found.token)
+        print_dropped(again.algorithm, again.table, again.credit, found.position)
     if not found.agrees:
         raise typer.Exit(1)
 

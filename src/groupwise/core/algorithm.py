@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from groupwise.core.credit import Credit
-from groupwise.core.parts import (
+from groupwise.core.parts import Part
+from groupwise.core.segments import BoolArray
+from groupwise.core.slots import (
     AdmissionPart,
+    CreditFilter,
     EstimatorPart,
+    Filter,
     FilterPart,
     GuidancePart,
+    JudgePart,
     LossPart,
+    MeasurePart,
     PairingPart,
-    Part,
     ReplayPart,
     ShaperPart,
+    TokenCreditSlot,
 )
-from groupwise.core.segments import BoolArray
 from groupwise.core.step_table import StepTable
 
 
@@ -34,12 +40,20 @@ class Algorithm(Part):
 
     advantage: EstimatorPart
     """Turns a step table into credit."""
+    token_credit: TokenCreditSlot | None = None
+    """Turns the credit of a step into that of its tokens, and says which of them train; None = each token has the
+    credit of its step, and all train."""
     filters: tuple[FilterPart, ...] = ()
     """Which steps may train; a step must pass all of them. Groups still count the steps they drop; statistics over the
-    tokens of the batch (`Whitened`) do not."""
+    tokens of the batch (`Whitened`) do not, but for what a filter drops that reads the credit itself."""
     admissions: tuple[AdmissionPart, ...] | None = None
     """Which attempts are compared at all, one after the other; what they leave out leaves the statistics too. None =
     all are."""
+    measures: tuple[MeasurePart, ...] | None = None
+    """What is found out about attempts before they are shaped and compared, one after the other, and written down as
+    facts of their steps; None = nothing."""
+    judge: JudgePart | None = None
+    """Whom measures may ask; None = nobody."""
     shapers: tuple[ShaperPart, ...] = ()
     """What comparing the attempts of a group adds to what they earned, one after the other."""
     replay: ReplayPart | None = None
@@ -58,15 +72,42 @@ class Algorithm(Part):
         """Whether it needs the attempts of earlier updates."""
         return self.replay is not None or self.guidance is not None
 
+    @property
+    def measures_reference(self) -> bool:
+        """Whether a measure asks the policy that the run started from."""
+        return any("reference" in part.needs for part in self.measures or ())
+
+    @property
+    def credit_filters(self) -> tuple[CreditFilter, ...]:
+        """The filters that read the credit."""
+        return tuple(cast(CreditFilter, part) for part in self.filters if getattr(part, "reads_credit", False))
+
+    def estimator_table(self, table: StepTable) -> StepTable:
+        """The table as the estimator sees it: it knows which steps the filters drop that do not read the credit."""
+        return table.with_filters(
+            tuple(cast(Filter, part) for part in self.filters if not getattr(part, "reads_credit", False))
+        )
+
     def credit(self, table: StepTable) -> Credit:
         """Credit of every step; statistics over the tokens that train leave out what the filters drop."""
-        return self.advantage(table.with_filters(self.filters))
+        return self.advantage(self.estimator_table(table))
 
     def channel_credit(self, table: StepTable) -> dict[str, Credit]:
         """Credit of every step in each of the further channels, by name."""
-        kept = table.with_filters(self.filters)
-        return {name: estimator(kept) for name, estimator in (self.channels or {}).items()}
+        seen = self.estimator_table(table)
+        return {name: estimator(seen) for name, estimator in (self.channels or {}).items()}
 
-    def keep(self, table: StepTable) -> BoolArray:
-        """Which rows may train, in the order of the rows handed in (N)."""
-        return table.with_filters(self.filters).trains[table.step_of_row]
+    def keep(self, table: StepTable, credit: Credit | None = None) -> BoolArray:
+        """Which rows may train, in the order of the rows handed in (N).
+
+        Args:
+            table: the steps.
+            credit: what `credit(table)` gave, for the filters that read it; None = it is computed where one does.
+        """
+        seen = self.estimator_table(table)
+        kept = seen.trains
+        if self.credit_filters:
+            earned = (self.advantage(seen) if credit is None else credit).by_step()
+            for admits in self.credit_filters:
+                kept = kept & admits(seen, earned)
+        return kept[table.step_of_row]

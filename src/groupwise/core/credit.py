@@ -6,10 +6,14 @@ Axes: N rows as handed in, S steps of the table.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
 from groupwise.core.segments import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from groupwise.core.step_table import StepTable
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,7 +74,48 @@ class Shared:
     """The estimator that shared the credit."""
 
 
-Trace = Comparison | Mixture | Shared
+@dataclass(frozen=True, kw_only=True)
+class Derivation:
+    """How a number comes about, told by the trace of a part that groupwise does not know.
+
+    Worked example: a step of a segment that earned 3 where the others' segments earned 1 on average, so credit 2:
+    value 2.0, formula "3 - 1 = 2", members ((4, 3.0), (5, 3.0), (9, 1.0)).
+    """
+
+    value: float
+    """The number, worked out again from what is named below, without reading it from the trace."""
+    formula: str
+    """The arithmetic, with the numbers in it."""
+    members: tuple[tuple[int, float], ...] = ()
+    """The steps of the table (or tokens of the token table) that took part, and what was compared of each."""
+    terms: tuple[tuple[float, Trace], ...] = ()
+    """Traces of the credit that the number was made of, each with its weight; they are explained in turn."""
+
+
+@runtime_checkable
+class OwnTrace(Protocol):
+    """A trace that derives its numbers itself, for an estimator whose credit is none of the three above.
+
+    `explain` shows what it tells and holds the number against it.
+    """
+
+    @property
+    def values(self) -> FloatArray:
+        """Credit of each step (S)."""
+
+    @property
+    def compared(self) -> BoolArray:
+        """Whether anybody else took part (S)."""
+
+    @property
+    def part(self) -> object:
+        """The estimator."""
+
+    def derive(self, table: StepTable, step: int) -> Derivation:
+        """How one step of the table comes by its number: worked out again, in plain arithmetic."""
+
+
+Trace = Comparison | Mixture | Shared | OwnTrace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -95,6 +140,10 @@ class Credit:
     def compared(self) -> BoolArray:
         """Whether each row's step was compared with anybody (N)."""
         return self.trace.compared[self.step_of_row]
+
+    def by_step(self) -> Credit:
+        """The same credit, handed back in the table's own order of steps instead of that of the rows."""
+        return Credit(trace=self.trace, step_of_row=np.arange(len(self.trace.values)))
 
     def __len__(self) -> int:
         return len(self.step_of_row)

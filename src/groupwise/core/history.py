@@ -299,6 +299,7 @@ def _step(row: dict[str, Any], versions: tuple[tuple[int, int], ...] = ()) -> St
         entropy=tuple(row.get("entropy", ())),
         forced=int(row.get("forced", 0)),
         versions=versions,
+        facts=row.get("extra", {}),
     )
 
 

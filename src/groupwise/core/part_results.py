@@ -20,6 +20,7 @@ from groupwise.core.credit import Credit
 from groupwise.core.errors import ConfigError
 from groupwise.core.history import PastAttempt, Recalled
 from groupwise.core.pairs import Pair
+from groupwise.core.token_credit import TokenCredit
 
 Check = Callable[[Any, tuple[Any, ...]], bool]
 """Whether a result is what is needed, given what the method was called with."""
@@ -107,7 +108,16 @@ def _credit(result: Any, given: tuple[Any, ...]) -> bool:
         return False
     trace, num = result.trace, len(given[0])
     is_whole = _array(result.step_of_row, "i", len(given[0].step_of_row))
-    return is_whole and _numbers(trace.values, num) and _array(trace.compared, "b", num)
+    has_both = hasattr(trace, "values") and hasattr(trace, "compared")
+    return is_whole and has_both and _numbers(trace.values, num) and _array(trace.compared, "b", num)
+
+
+def _token_credit(result: Any, given: tuple[Any, ...]) -> bool:
+    if not isinstance(result, TokenCredit):
+        return False
+    num = len(given[2])
+    is_whole = _array(result.values, "f", num) and _array(result.trains, "b", num)
+    return is_whole and bool(np.isfinite(result.values[result.trains]).all())
 
 
 def _list_of(result: Any, name: str) -> bool:
@@ -129,6 +139,11 @@ def _is_count(value: Any) -> bool:
 
 def _amounts(result: Any) -> bool:
     return isinstance(result, list | tuple | np.ndarray) and all(_is_number(amount) for amount in result)
+
+
+def _facts(result: Any, given: tuple[Any, ...]) -> bool:
+    # What is inside the lists is checked where it is written down, attempt by attempt.
+    return isinstance(result, list | tuple) and len(result) == len(given[0])
 
 
 def _is_text(result: Any, given: tuple[Any, ...]) -> bool:
@@ -196,6 +211,11 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
         ),
     },
     "estimator": {"__call__": Needed("a Credit with one finite value for each step of the table", _credit)},
+    "token_credit": {
+        "__call__": Needed(
+            "a TokenCredit with one float, finite where the token trains, and one boolean for each token", _token_credit
+        ),
+    },
     "filter": {
         "__call__": Needed(
             "a NumPy array of one boolean for each step (True = it may train)",
@@ -204,6 +224,20 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
     },
     "reward": {
         "__call__": Needed("a tuple of one number for each step", lambda result, given: _amounts(result)),
+    },
+    "measure": {
+        "__call__": Needed("a list of one list of attempts for each group", _facts),
+        "needs": Needed("a frozenset of names", lambda result, given: isinstance(result, frozenset)),
+    },
+    "judge": {
+        "__call__": Needed(
+            "a list of one finite number for each question",
+            lambda result, given: (
+                isinstance(result, list | tuple)
+                and len(result) == len(given[0])
+                and all(_is_number(each) and math.isfinite(each) for each in result)
+            ),
+        ),
     },
     "shaper": {
         "__call__": Needed(

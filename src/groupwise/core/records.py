@@ -138,6 +138,8 @@ class Step:
     versions: tuple[tuple[int, int], ...] = ()
     """Which version of the weights sampled which of its tokens, as (version, tokens) in order, where several versions
     sampled the attempt; empty = the attempt's one version, or not known."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else was found out about the step, by name, as measures write it down: columns of the table; JSON values."""
 
     @property
     def valid(self) -> bool | None:
@@ -244,6 +246,10 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
         columns["age"] = [_age(trajectory, version) for trajectory, _ in steps]
     if steps and all("accuracy" in trajectory.scores for trajectory, _ in steps):
         columns["accuracy"] = [trajectory.scores["accuracy"] for trajectory, _ in steps]
+    facts = [step.facts for _, step in steps]
+    if any(facts):
+        names = dict.fromkeys(name for known in facts for name in known)
+        columns |= {name: [known.get(name) for known in facts] for name in names}
     without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
     if len(without) < len(trajectories):
         if without:

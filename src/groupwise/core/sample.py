@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 from groupwise.core.errors import RecordError
 
@@ -18,7 +19,8 @@ class Sample:
                trajectory=4, step=1, group=0)
 
     trains on two tokens: 5, predicted from 9, and 2, predicted from 5; both have advantage 0.5. A sample without
-    sampled tokens, or with `trains` off, trains on none: no layout holds it and no total counts it.
+    sampled tokens, or with `trains` off, trains on none: no layout holds it and no total counts it. With
+    `trained=(False, True)` it trains on token 2 alone: 5 is still read, and nothing else is made of it.
     """
 
     prompt_ids: tuple[int, ...]
@@ -39,6 +41,8 @@ class Sample:
     """Number of its group within the update."""
     trains: bool = True
     """Whether it trains; off = it only took part in comparisons."""
+    trained: tuple[bool, ...] | None = None
+    """Which of the sampled tokens train, where not all do; None = all."""
     off_policy: bool = False
     """Whether another policy sampled it than the one that learns: its ratio is taken against `logp_behaviour`."""
     columns: Mapping[str, float] = field(default_factory=dict, hash=False)
@@ -52,16 +56,21 @@ class Sample:
                 f"{self.name}: the prompt is empty, so that nothing predicts the first sampled token; "
                 "begin it with a token such as the tokenizer's beginning of sequence"
             )
-        for name in ("logp_behaviour", "entropy"):
-            found = len(getattr(self, name))
-            if found not in (0, len(self.response_ids)):
+        num = len(self.response_ids)
+        for name, values in (("logp_behaviour", self.logp_behaviour), ("entropy", self.entropy)):
+            if values and len(values) != num:
                 raise RecordError(
-                    f"{self.name}: {name} has {found} entries for {len(self.response_ids)} sampled tokens; "
+                    f"{self.name}: {name} has {len(values)} entries for {num} sampled tokens; "
                     "record one per token, or none"
                 )
         self._check_credit("advantage", self.advantage)
         for name, credit in self.channels.items():
             self._check_credit(f"channel {name!r}", credit)
+        if self.trained is not None and len(self.trained) != num:
+            raise RecordError(
+                f"{self.name}: trained has {len(self.trained)} entries for {num} sampled tokens; "
+                "say of each token whether it trains, or leave it out"
+            )
 
     def _check_credit(self, name: str, credit: float | tuple[float, ...]) -> None:
         if isinstance(credit, tuple) and len(credit) != len(self.response_ids):
@@ -83,4 +92,24 @@ class Sample:
     @property
     def num_trained(self) -> int:
         """How many of its tokens train."""
-        return len(self.response_ids) if self.trains else 0
+        if not self.trains:
+            return 0
+        return len(self.response_ids) if self.trained is None else sum(self.trained)
+
+    @property
+    def computed_ids(self) -> tuple[int, ...]:
+        """Prompt, and the response up to its last token that trains: what comes after that is never computed."""
+        return self.prompt_ids + (self.response_ids if self.trained is None else self.computed_response_ids)
+
+    @property
+    def computed_response_ids(self) -> tuple[int, ...]:
+        """The response up to its last token that trains."""
+        if self.trained is None:
+            return self.response_ids
+        return self.response_ids[: max((n for n, trains in enumerate(self.trained, 1) if trains), default=0)]
+
+    def of_trained(self, values: float | Sequence[float]) -> float | Sequence[float]:
+        """Of a value for each sampled token, those of the tokens that train; a single value stays as it is."""
+        if self.trained is None or not isinstance(values, Sequence) or not len(values):
+            return values
+        return tuple(compress(values, self.trained))

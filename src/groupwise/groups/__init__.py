@@ -16,7 +16,7 @@ from groupwise.groups.by_state import ByState
 from groupwise.groups.by_task import ByAttempt, ByTask
 from groupwise.groups.cross_context_replay import CrossContextReplay
 from groupwise.groups.drop_pivot import DropPivot
-from groupwise.groups.filters import DropSolved, OverlongMask, Staleness, ZeroSpread
+from groupwise.groups.filters import DropSolved, OverlongMask, SmallCredit, Staleness, ZeroSpread
 from groupwise.groups.history_keyed_replay import HistoryKeyedReplay
 from groupwise.groups.selective_buffer import SelectiveBuffer
 
@@ -37,6 +37,7 @@ FILTERS: dict[str, type[Part]] = {
     "drop_pivot": DropPivot,
     "drop_solved": DropSolved,
     "overlong_mask": OverlongMask,
+    "small_credit": SmallCredit,
     "staleness": Staleness,
     "zero_spread": ZeroSpread,
 }
@@ -67,6 +68,7 @@ __all__ = [
     "HistoryKeyedReplay",
     "OverlongMask",
     "SelectiveBuffer",
+    "SmallCredit",
     "Staleness",
     "WithoutTruncated",
     "ZeroSpread",

@@ -2,7 +2,8 @@
 
 A step that is dropped keeps its place in its groups: it still moves the baselines and scales of the others. It leaves
 the loss with its tokens, every denominator that counts them (`Totals`), and the statistics over the tokens of the batch
-(`Whitened`).
+(`Whitened`). A filter that reads the credit (`reads_credit`) is asked after those statistics, which still count what it
+drops.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from groupwise.core.credit import Credit
 from groupwise.core.parts import Part
 from groupwise.core.records import StopReason
 from groupwise.core.segments import BoolArray, FloatArray, Segments
@@ -93,6 +95,24 @@ class OverlongMask(Part, slot="filter"):
             limited = (table.column("stop") == StopReason.TRUNCATED).astype(np.float64)
             kept &= table.attempts.sum(limited)[table.attempt] == 0
         return kept
+
+
+class SmallCredit(Part, slot="filter"):
+    """Drop the steps whose credit is too small to teach much, and leave their share of the gradient to the others.
+
+        keep where |A| >= min_size
+
+    Source: ours; methods that learn from the clearest comparisons alone choose like this. A step that was compared
+    with nobody has credit 0, and goes too. It reads the credit, so it is asked once there is some: nothing that credit
+    is made of changes, and the credit of what it drops stays written down.
+    """
+
+    reads_credit: ClassVar[bool] = True
+    min_size: Annotated[float, Field(gt=0)]
+    """The smallest credit, positive or negative, that trains."""
+
+    def __call__(self, table: StepTable, credit: Credit) -> BoolArray:
+        return np.abs(credit.values) >= self.min_size
 
 
 def _scores(table: StepTable) -> FloatArray:

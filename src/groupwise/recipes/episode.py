@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -73,14 +73,15 @@ def dr_grpo(*, average: Average = "attempt", alone: Alone = "zero") -> Algorithm
 
 
 @recipe
-def rloo(*, average: Average = "attempt", alone: Alone = "zero") -> Algorithm:
+def rloo(*, average: Average = "attempt", alone: Alone = "zero", kl_in_reward: Finite = 0.0) -> Algorithm:
     """RLOO (Ahmadian et al. 2024, arXiv:2402.14740): an attempt against the mean of the *other* attempts at its task.
 
     A_i = R_i - mean_{j != i}(R_j) = n / (n - 1) * (R_i - mean(R));   ratio of an answer = product over its tokens
 
     Choices: a task with one attempt gets 0. The answer is that of a step; its ratio is clipped at 0.2, as in TRL. TRL
-    takes 0.03 times the KL to the reference off the reward: that is left out, since the reference is asked after credit
-    was given. Add the penalty `kl` to the loss instead; with `estimator = "k2"` it has the gradient of the same KL.
+    takes 0.03 times the KL to the reference off the reward; `kl_in_reward=0.03` does that (the measure
+    `reference_score` and the shaper `reference_kl`, one forward pass more), and the default leaves it out. The penalty
+    `kl` of the loss with `estimator = "k2"` has the gradient of the same KL.
     """
     return Algorithm(
         advantage=Relative(
@@ -92,19 +93,20 @@ def rloo(*, average: Average = "attempt", alone: Alone = "zero") -> Algorithm:
             alone=alone,
         ),
         loss=PolicyLoss(ratio=SequenceRatio(length="sum"), surrogate=Clip(), aggregate=SequenceMean()),
+        **_kl_off_the_reward(kl_in_reward),
     )
 
 
 @recipe
-def reinforce_pp(*, gamma: Share = 1.0, eps: Finite = 1e-8) -> Algorithm:
+def reinforce_pp(*, gamma: Share = 1.0, eps: Finite = 1e-8, kl_in_reward: Finite = 0.0) -> Algorithm:
     """REINFORCE++ (Hu 2025, arXiv:2501.03262): returns whitened over all tokens of the batch; no groups.
 
     A_t = (R_t - mean_tok(R)) / sqrt(var_tok(R) + eps)
 
     Choices: over several steps, R_t is the return-to-go. Tasks mix by design; a lone attempt still gets a signal.
-    Tokens that filters drop do not count. The KL that the source takes off each token's reward is left out, since the
-    reference is asked after credit was given; add the penalty `kl` with `estimator = "k2"` to the loss instead. Clip
-    0.2, mean over tokens.
+    Tokens that filters drop do not count. The source takes a KL to the reference off each token's reward;
+    `kl_in_reward=0.01` takes the sum of it off a step's, so that tokens of a response share it, and the default leaves
+    it out. Clip 0.2, mean over tokens.
     """
     returns = Relative(
         by=ByTask(),
@@ -114,7 +116,11 @@ def reinforce_pp(*, gamma: Share = 1.0, eps: Finite = 1e-8) -> Algorithm:
         average="step",
         alone="raw",
     )
-    return Algorithm(advantage=Whitened(of=returns, eps=eps), loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()))
+    return Algorithm(
+        advantage=Whitened(of=returns, eps=eps),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()),
+        **_kl_off_the_reward(kl_in_reward),
+    )
 
 
 @recipe
@@ -193,3 +199,10 @@ def ngrpo(
         filters=(DropSolved(best=best),),
         loss=PolicyLoss(surrogate=Clip(low=0.16, high=0.24), aggregate=TokenMean()),
     )
+
+
+def _kl_off_the_reward(weight: float) -> dict[str, Any]:
+    """The parts that take a KL to the reference policy off the reward; none where it weighs nothing."""
+    if not weight:
+        return {}
+    return {"measures": ("reference_score",), "shapers": ({"kind": "reference_kl", "weight": weight},)}

@@ -14,6 +14,7 @@ from groupwise.advantages import (
     AbovePrior,
     Blend,
     Bounded,
+    Column,
     DistinctMean,
     EpisodeReturn,
     Merged,
@@ -27,8 +28,9 @@ from groupwise.advantages import (
     Whitened,
 )
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.credit import Comparison, Credit, Mixture, Shared, Trace
+from groupwise.core.credit import Comparison, Credit, Derivation, Mixture, OwnTrace, Shared, Trace
 from groupwise.core.errors import RecordError, nearest
+from groupwise.core.part_results import describe
 from groupwise.core.parts import Part, name_of
 from groupwise.core.segments import IntArray
 from groupwise.core.step_table import StepTable
@@ -72,11 +74,19 @@ class Explanation:
     """Who took part."""
     inner: tuple[tuple[float, Explanation], ...] = ()
     """The numbers it was made of, each with its weight."""
+    not_derived: str = ""
+    """What of it was taken as it was computed, since nothing here can derive it again; empty = nothing."""
 
     def largest_gap(self) -> float:
         """Largest relative distance between a number as computed and as derived by hand, here or below."""
         here = abs(self.value - self.by_hand) / max(1.0, abs(self.value))
         return max([here, *(inner.largest_gap() for _, inner in self.inner)])
+
+    def taken_on_trust(self) -> tuple[str, ...]:
+        """Everything, here or below, that was not derived again."""
+        found = [self.not_derived] if self.not_derived else []
+        found += [words for _, inner in self.inner for words in inner.taken_on_trust()]
+        return tuple(dict.fromkeys(found))
 
 
 def explain(table: StepTable, credit: Credit, *, task: str | int, attempt: str | int, index: int) -> Explanation:
@@ -119,7 +129,9 @@ def _explain(table: StepTable, trace: Trace, step: int) -> Explanation:
         return _comparison(table, trace, step)
     if isinstance(trace, Mixture):
         return _mixture(table, trace, step)
-    return _shared(table, trace, step)
+    if isinstance(trace, Shared):
+        return _shared(table, trace, step)
+    return _own(table, trace, step)
 
 
 def _comparison(table: StepTable, trace: Comparison, step: int) -> Explanation:
@@ -129,7 +141,7 @@ def _comparison(table: StepTable, trace: Comparison, step: int) -> Explanation:
         formula = "in no group: 0" if label < 0 else f"nobody else in the group: {value:.6g}"
         return Explanation(what=_words(part), value=value, by_hand=value, compared=False, formula=formula, inner=inner)
     steps = np.flatnonzero(trace.label == label)
-    level, spread = _statistics(table, part, trace, steps, step)
+    level, spread, not_derived = _statistics(table, part, trace, steps, step)
     distance = float(Fraction(float(trace.signal[step])) - level)
     credit = 0.0 if not spread or _all_equal(table, part, trace, steps) else distance / spread
     return Explanation(
@@ -143,6 +155,7 @@ def _comparison(table: StepTable, trace: Comparison, step: int) -> Explanation:
             *_made_up(table, part, step),
         ),
         inner=inner,
+        not_derived=not_derived,
     )
 
 
@@ -157,25 +170,33 @@ def _signal(table: StepTable, trace: Comparison, step: int) -> Explanation:
         return _explain(table, trace.of, step)
     traced = float(trace.signal[step])
     signal = trace.part.of if isinstance(trace.part, Relative) else trace.part
-    worked_out = float(_worked_out(table, signal, step, traced))
+    known = _worked_out(table, signal, step)
+    worked_out = traced if known is None else float(known)
     return Explanation(
-        what=name_of(signal), value=traced, by_hand=worked_out, compared=True, formula=f"{worked_out:.9g}"
+        what=name_of(signal),
+        value=traced,
+        by_hand=worked_out,
+        compared=True,
+        formula=f"{worked_out:.9g}",
+        not_derived=f"what {name_of(signal)} says" if known is None else "",
     )
 
 
 def _statistics(
     table: StepTable, part: object, trace: Comparison, steps: IntArray, step: int
-) -> tuple[Fraction, float]:
-    """Baseline and scale of the step's group, by hand; as traced, where the part is not known here."""
+) -> tuple[Fraction, float, str]:
+    """Baseline and scale of the step's group, by hand; as traced, where the part is not known here, and which are."""
     traced = Fraction(float(trace.baseline[step])), float(trace.scale[step])
     if isinstance(part, Whitened):
-        return _whitening(table, part, trace, steps)
+        return *_whitening(table, part, trace, steps), ""
     if not isinstance(part, Relative):
-        return traced
+        return *traced, f"baseline and scale of {_words(part)}"
     values, own = _counted(table, part, trace, steps, step)
-    level = by_hand.baseline(part.baseline, values, own)
-    spread = by_hand.scale(_scale(table, part, steps), values)
-    return traced[0] if level is None else level, traced[1] if spread is None else spread
+    scale = _scale(table, part, steps)
+    level, spread = by_hand.baseline(part.baseline, values, own), by_hand.scale(scale, values)
+    unknown = [name_of(which) for which, found in ((part.baseline, level), (scale, spread)) if found is None]
+    words = f"what {' and '.join(unknown)} says" if unknown else ""
+    return traced[0] if level is None else level, traced[1] if spread is None else spread, words
 
 
 def _scale(table: StepTable, part: Relative, steps: IntArray) -> object:
@@ -232,6 +253,7 @@ def _mixture(table: StepTable, trace: Mixture, step: int) -> Explanation:
         compared=bool(trace.compared[step]),
         formula=f"{shown} = {total:.6g}",
         inner=tuple(zip(weights, terms, strict=True)),
+        not_derived="" if isinstance(trace.part, Sum | Blend) else f"the weights of {_words(trace.part)}",
     )
 
 
@@ -277,24 +299,63 @@ def _shared(table: StepTable, trace: Shared, step: int) -> Explanation:
     )
 
 
-def _worked_out(table: StepTable, signal: object, step: int, traced: float) -> float | Fraction:
-    """A signal by hand; as traced, where it is not known here."""
+def _own(table: StepTable, trace: OwnTrace, step: int) -> Explanation:
+    """What a trace from elsewhere derives; one that derives nothing is shown as it is, and said to be."""
+    part = getattr(trace, "part", trace)
+    value, compared = float(trace.values[step]), bool(trace.compared[step])
+    if not isinstance(trace, OwnTrace):
+        return Explanation(
+            what=_words(part),
+            value=value,
+            by_hand=value,
+            compared=compared,
+            formula=f"{value:.6g}",
+            not_derived=f"the credit of {_words(part)}, whose trace {type(trace).__name__} has no part and derive",
+        )
+    found = trace.derive(table, step)
+    if not isinstance(found, Derivation):
+        raise RecordError(
+            f"the trace {type(trace).__name__} of {_words(part)}: derive gave {describe(found)}, but a Derivation is "
+            "needed"
+        )
+    counted = np.array([member for member, _ in found.members], dtype=np.int64)
+    values = np.zeros(len(table))
+    values[counted] = [value for _, value in found.members]
+    return Explanation(
+        what=_words(part),
+        value=value,
+        by_hand=float(found.value),
+        compared=compared,
+        formula=found.formula,
+        members=_members(table, values, counted, step, by_attempt=False),
+        inner=tuple((weight, _explain(table, term, step)) for weight, term in found.terms),
+    )
+
+
+def _worked_out(table: StepTable, signal: object, step: int) -> float | Fraction | None:
+    """A signal by hand; None where it is not known here."""
     attempt = table.attempt == table.attempt[step]
     if isinstance(signal, StepReward):
         return float(table.reward[step])
-    if isinstance(signal, EpisodeReturn) and "outcome" not in table.extra:
+    if isinstance(signal, Column):
+        return float(table.column(signal.name)[step])
+    if isinstance(signal, EpisodeReturn) and "outcome" in table.extra:
+        return float(table.column("outcome")[step])
+    if isinstance(signal, EpisodeReturn):
         return by_hand.mean(table.reward[attempt].tolist()) * int(attempt.sum())
     if isinstance(signal, ReturnToGo) and signal.within == "attempt" and isinstance(signal.of, StepReward):
         return by_hand.discounted(table.reward[attempt & (table.index >= table.index[step])].tolist(), signal.gamma)
     if isinstance(signal, Bounded):
-        return _worked_out(table, signal.of, step, traced)
+        return _worked_out(table, signal.of, step)
     if isinstance(signal, AbovePrior):
         prior = float(table.column(signal.column)[step])
-        return Fraction(_worked_out(table, signal.of, step, traced + prior)) - Fraction(prior)
+        inner = _worked_out(table, signal.of, step)
+        return None if inner is None else Fraction(inner) - Fraction(prior)
     if isinstance(signal, Penalised | PenalisedRefusals):
         penalty = signal.penalty if _is_penalised(table, signal, step) else 0.0
-        return Fraction(_worked_out(table, signal.of, step, traced + penalty)) - Fraction(penalty)
-    return traced
+        inner = _worked_out(table, signal.of, step)
+        return None if inner is None else Fraction(inner) - Fraction(penalty)
+    return None
 
 
 def _is_penalised(table: StepTable, signal: Penalised | PenalisedRefusals, step: int) -> bool:

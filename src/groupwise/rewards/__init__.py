@@ -6,6 +6,7 @@ from groupwise.core.parts import Part
 from groupwise.rewards.conduct import FormatReward, MalformedResponseReward, RefusedActionReward, StepReward
 from groupwise.rewards.entropy_ranking import EntropyRanking
 from groupwise.rewards.length import BrevityReward, LengthReward, OverlongReward
+from groupwise.rewards.reference_kl import ReferenceKl
 from groupwise.rewards.rescored import rescored
 from groupwise.rewards.reward import Reward, RewardSlot
 from groupwise.rewards.shaped import shaped
@@ -24,7 +25,11 @@ REWARDS: dict[str, type[Part]] = {
     "brevity": BrevityReward,
 }
 
-SHAPERS: dict[str, type[Part]] = {"entropy_ranking": EntropyRanking, "unlikeliness": Unlikeliness}
+SHAPERS: dict[str, type[Part]] = {
+    "entropy_ranking": EntropyRanking,
+    "reference_kl": ReferenceKl,
+    "unlikeliness": Unlikeliness,
+}
 
 __all__ = [
     "REWARDS",
@@ -37,6 +42,7 @@ __all__ = [
     "MalformedResponseReward",
     "OutcomeReward",
     "OverlongReward",
+    "ReferenceKl",
     "RefusedActionReward",
     "Reward",
     "RewardSlot",

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from groupwise.core.errors import RecordError
-from groupwise.core.parts import Shaper, name_of
+from groupwise.core.parts import name_of
 from groupwise.core.records import Trajectory
+from groupwise.core.slots import Shaper
 
 
 def shaped(group: Sequence[Trajectory], shapers: Sequence[Shaper]) -> list[Trajectory]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from groupwise.core.history import History
-from groupwise.core.parts import Draw, GuidancePart, Part
+from groupwise.core.parts import Part
 from groupwise.core.records import Origin, Trajectory
+from groupwise.core.slots import Draw, GuidancePart
 from groupwise.rollout.attempt_requests import MARK, AttemptRequest
 from groupwise.rollout.plans import Group, PlanSlot, Played, Prior
 

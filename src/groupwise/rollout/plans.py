@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Protocol
 
 from pydantic import Field
 
 from groupwise.core.history import History
-from groupwise.core.parts import Draw, Part, Slot
+from groupwise.core.parts import Part, Slot
 from groupwise.core.records import Task, Trajectory
+from groupwise.core.slots import Draw
 from groupwise.rollout.attempt_requests import AttemptRequest
 
 Group = Sequence[Trajectory]
@@ -60,6 +61,9 @@ class Prior(Protocol):
 
     def fresh(self, num: int) -> list[Task]:
         """The next tasks of the run's curriculum, which goes on by as many."""
+
+    def columns(self, tasks: Sequence[Task]) -> Mapping[str, Mapping[str, float]]:
+        """What parts with memory know of tasks, by the name of the column and the id of the task."""
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a text, to be forced."""

@@ -13,9 +13,10 @@ from pydantic import Field, field_validator
 
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.history import History, PastAttempt, score_of
-from groupwise.core.parts import Draw, Part
+from groupwise.core.parts import Part
 from groupwise.core.records import Origin, Trajectory
 from groupwise.core.safe_text import quote_line
+from groupwise.core.slots import Draw
 from groupwise.core.text_files import read_text_file
 from groupwise.core.trust import WITHOUT_TRUST, may_run
 from groupwise.envs.words import vocabulary_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts import Admission, Draw, Part, kind_of
+from groupwise.core.parts import Part, kind_of
 from groupwise.core.records import SetAside, Trajectory
+from groupwise.core.slots import Admission, Draw
 
 
 def admit(

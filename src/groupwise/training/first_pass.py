@@ -12,7 +12,8 @@ from typing import Any
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.part_results import describe
-from groupwise.core.parts import Loss, name_of
+from groupwise.core.parts import name_of
+from groupwise.core.slots import Loss
 
 
 def has_first_pass(loss: Loss) -> bool:

@@ -19,6 +19,7 @@ from groupwise.rollout.joining import Joining, join_groups
 from groupwise.rollout.plans import AttemptPlan, Played, PlayedRound
 from groupwise.rollout.waiting import Waiting
 from groupwise.training.admission import admit
+from groupwise.training.measuring import measure
 from groupwise.training.plan_attempts import RunPrior, make_attempts, score_forced, settle
 from groupwise.training.recall import recall
 from groupwise.training.run import Run
@@ -49,6 +50,8 @@ class Gathered:
     """Share of the attempts before admissions that these left out; None = there are no admissions."""
     waiting: Waiting = field(default_factory=Waiting)
     """What environments took."""
+    spent_on_measures: Mapping[str, float] = field(default_factory=dict)
+    """What measures were given to read, sampled and asked, as metrics; nothing where there are none."""
 
     @property
     def taking_part(self) -> list[Trajectory]:
@@ -85,7 +88,8 @@ def gather(run: Run, number: int) -> Gathered:
     groups, replaced = join_groups(merge_by_task(plan.choose(played, wanted)), rounds.joining)
     admissions = run.config.algorithm.admissions or ()
     admitted, not_admitted = admit(groups, admissions, draw=run.draw(number))
-    chosen = [shaped(group, run.config.algorithm.shapers) for group in admitted]
+    measured, spent = measure(run, number, admitted)
+    chosen = [shaped(group, run.config.algorithm.shapers) for group in measured]
     set_aside = [*replaced, *not_admitted]
     recalled, left_out = recall(run, number, chosen, set_aside)
     return Gathered(
@@ -98,6 +102,7 @@ def gather(run: Run, number: int) -> Gathered:
         asked_for=rounds.asked_for,
         share_not_admitted=len(not_admitted) / max(sum(map(len, groups)), 1) if admissions else None,
         waiting=rounds.waiting,
+        spent_on_measures=spent,
     )
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from groupwise.core.parts import Loss, Part
+from groupwise.core.parts import Part
+from groupwise.core.slots import Loss
 from groupwise.training.schedules import Constant, ScheduleSlot
 
 if TYPE_CHECKING:

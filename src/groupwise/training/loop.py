@@ -82,7 +82,7 @@ def make_update(run: Run, number: int, observer: Observer) -> Update:
     metrics |= {"engine/canary_gap": gap, "learner/tokens": float(totals.tokens)}
     metrics |= credit_metrics(*credit.of_first(len(gathered.chosen))) | rescue_metrics(gathered, credit)
     metrics |= speed_metrics(gathered.played, totals, clock.seconds, gathered.waiting)
-    metrics |= learned.metrics if learned else {}
+    metrics |= {**gathered.spent_on_measures, **(learned.metrics if learned else {})}
     metrics |= credit.context.metrics() | ({} if config.algorithm.pairing is None else {"learner/pairs": totals.pairs})
     earned, own = credit.by_trajectory(), len(gathered.chosen)
     update = Update(

@@ -14,9 +14,10 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.columns import number_column
 from groupwise.core.errors import ConfigError, RecordError, nearest
 from groupwise.core.pairs import Pair
-from groupwise.core.parts import Loss, name_of
+from groupwise.core.parts import name_of
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import FloatArray
+from groupwise.core.slots import Loss
 from groupwise.core.step_table import StepTable
 from groupwise.losses.columns import COLUMN_OF, PAIRS
 
@@ -130,5 +131,5 @@ def _pairs(algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajec
                 f"trajectory {trajectories[number].id!r} goes on with an attempt that began in another one, which no "
                 "pair can hold whole; record each attempt as one trajectory"
             )
-    found = algorithm.pairing(table.with_filters(algorithm.filters))
+    found = algorithm.pairing(algorithm.estimator_table(table))
     return tuple(Pair(trajectory_of[pair.winner], trajectory_of[pair.loser], pair.weight) for pair in found)

@@ -184,6 +184,21 @@ METRICS: dict[str, Metric] = {
         SHARE,
         "Not above `rollout/success` of the same tasks: the guidance does not help; change its prompt.",
     ),
+    "measures/read_tokens": Metric(
+        "tokens that the measures of the update had a model read, beside those that were sampled for it",
+        "tokens",
+        "Larger than `rollout/total_tokens` many times over: the measures cost more than the attempts; ask less.",
+    ),
+    "measures/sampled_tokens": Metric(
+        "tokens that the measures of the update had the engine sample",
+        "tokens",
+        "What measuring costs beside `rollout/total_tokens`: compare methods at equal sums of both.",
+    ),
+    "measures/questions": Metric(
+        "questions that the measures of the update asked the judge",
+        "questions",
+        "What a judge that is paid by the question costs.",
+    ),
     "shaping/groups": Metric(
         "share of groups to whose attempts shaping added something",
         SHARE,

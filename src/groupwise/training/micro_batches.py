@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TypeVar
 
 import torch
@@ -79,12 +80,13 @@ def check_logps(samples: Sequence[Sample]) -> None:
 def micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]) -> list[MicroBatch]:
     """Give each layout of samples what is known of its tokens."""
     device = layouts[0].sample.device
-    behaviour, advantage = [one.logp_behaviour for one in samples], [one.advantage for one in samples]
+    behaviour = [one.of_trained(one.logp_behaviour) for one in samples]
+    advantage = [one.of_trained(one.advantage) for one in samples]
     step = torch.tensor([one.step for one in samples], device=device)
     trajectory = torch.tensor([one.trajectory for one in samples], device=device)
     group = torch.tensor([one.group for one in samples], device=device)
     named = _by_name("column", [one.columns for one in samples])
-    channels = _by_name("channel", [one.channels for one in samples])
+    channels = _by_name("channel", [_of_trained(one) for one in samples])
     strange = [one.off_policy for one in samples]
     off_policy = torch.tensor(strange, device=device) if any(strange) else None
     return [
@@ -101,6 +103,16 @@ def micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows
         )
         for layout in layouts
     ]
+
+
+def _of_trained(sample: Sample) -> Mapping[str, float | tuple[float, ...]]:
+    """The channels of a sample, of the tokens that train."""
+    if sample.trained is None:
+        return sample.channels
+    return {
+        name: tuple(compress(credit, sample.trained)) if isinstance(credit, tuple) else credit
+        for name, credit in sample.channels.items()
+    }
 
 
 def _by_name(what: str, given: Sequence[Mapping[str, Number]]) -> dict[str, list[Number]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from groupwise.core.errors import ConfigError
@@ -37,6 +37,10 @@ class RunPrior:
         check_tasks(self.run.curriculum, tasks, num)
         self.handed_out |= {task.id for task in tasks}
         return tasks
+
+    def columns(self, tasks: Sequence[Task]) -> Mapping[str, Mapping[str, float]]:
+        """What the run's parts with memory know of tasks, by the name of the column and the id of the task."""
+        return self.run.part_states.columns(tasks)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a text."""

@@ -14,16 +14,18 @@ from transformers import PreTrainedModel
 
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
-from groupwise.core.parts import Draw, Loss, Part, name_of
+from groupwise.core.parts import Part, name_of
 from groupwise.core.records import Task
 from groupwise.core.run_folder import JOURNAL, RunPaths
 from groupwise.core.run_lock import RunLock
 from groupwise.core.seeds import seed_of
+from groupwise.core.slots import Draw, Loss
 from groupwise.engines.engine import Engine
 from groupwise.engines.model_source import ModelSource
 from groupwise.envs.asking import ask_instruction, ask_max_steps, ask_panel
 from groupwise.losses.columns import REFERENCE_LOGP
 from groupwise.rollout.hosts import Fault, Host, NoExpert, open_host
+from groupwise.rollout.measures.tools import check_learner, check_measures
 from groupwise.rollout.plans import TopUp
 from groupwise.rollout.prompts import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
@@ -95,8 +97,8 @@ class Run:
     @property
     def needs_reference(self) -> bool:
         """Whether anything compares with the policy that the run started from."""
-        loss = self.config.algorithm.loss
-        return loss is not None and REFERENCE_LOGP in loss.needs
+        loss, measures = self.config.algorithm.loss, self.config.algorithm.measures_reference
+        return measures or (loss is not None and REFERENCE_LOGP in loss.needs)
 
     def hand_over(self, version: int) -> float:
         """Give the engine the learner's weights as a version, and see that they arrived; the canary's gap."""
@@ -163,6 +165,7 @@ def _open_in(
     engine = open_engine(config, model, tokenizer)
     canary_allows = allowed_for(config.engine.precision, model)
     learner = config.training.learner.open(model, loss, temperature=config.rollout.temperature)
+    check_learner(config.algorithm, learner)
     prompter = Prompter(
         tokenizer,
         template=config.rollout.template,
@@ -199,6 +202,7 @@ def _check_algorithm(config: RunConfig) -> Loss:
     if loss is None:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
     check_loss_context(config.algorithm, loss)
+    check_measures(config.algorithm)
     for part in config.algorithm.parts():
         part.check_attempts(config.rollout.plan.attempts)
     return loss

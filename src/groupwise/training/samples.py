@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from groupwise.core.algorithm import Algorithm
+from groupwise.core.credit import Comparison, Credit
 from groupwise.core.history import Recalled
 from groupwise.core.journal_states import StateBefore
 from groupwise.core.records import Trajectory
@@ -15,7 +16,18 @@ from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.stateful import join_columns
 from groupwise.core.step_table import StepTable
+from groupwise.core.token_table import TokenTable
 from groupwise.training.loss_context import LossContext, make_loss_context
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditOfTokens:
+    """What the sampled tokens of one step deserve, and which of them train."""
+
+    values: tuple[float, ...]
+    """Credit of each token."""
+    trains: tuple[bool, ...]
+    """Whether each token trains."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,6 +44,8 @@ class Credited:
     """Whether it may train."""
     context: LossContext = field(default_factory=LossContext)
     """What the loss is handed beside credit."""
+    tokens: Sequence[CreditOfTokens] | None = None
+    """Credit of the tokens of every step, in the order of the steps; None = each token has that of its step."""
 
     def of_first(self, num: int) -> tuple[FloatArray, BoolArray, BoolArray]:
         """Credit, whether compared and whether it may train, of the steps of the first so many trajectories."""
@@ -61,33 +75,83 @@ def credited(
     kept = [(one.trajectory, one.credit) for one in recalled if one.trajectory and one.keeps_credit]
     table = join_columns(StepTable.from_trajectories([*chosen, *joined], version=version), states)
     credit, stored = algorithm.credit(table), [value for _, values in kept for value in values]
+    past = [trajectory for trajectory, _ in kept]
     return Credited(
-        trajectories=[*chosen, *joined, *(trajectory for trajectory, _ in kept)],
+        trajectories=[*chosen, *joined, *past],
         values=np.append(credit.values, stored),
         compared=np.append(credit.compared, np.zeros(len(stored), dtype=np.bool_)),
-        keep=np.append(algorithm.keep(table), np.ones(len(stored), dtype=np.bool_)),
+        keep=np.append(algorithm.keep(table, credit), np.ones(len(stored), dtype=np.bool_)),
         context=make_loss_context(algorithm, table, [*chosen, *joined], num_kept=len(kept)),
+        tokens=None
+        if algorithm.token_credit is None
+        else [
+            *credit_tokens(algorithm, table, credit, [*chosen, *joined]),
+            *_credit_kept_tokens(algorithm, past, stored, version=version, states=states),
+        ],
     )
 
 
+def credit_tokens(
+    algorithm: Algorithm, table: StepTable, credit: Credit, trajectories: Sequence[Trajectory]
+) -> list[CreditOfTokens]:
+    """Credit of the sampled tokens of each step, in the order of the trajectories that the table was made of."""
+    assert algorithm.token_credit is not None, "without the part, tokens have the credit of their step"
+    tokens = TokenTable.from_trajectories(table, trajectories)
+    found = algorithm.token_credit(algorithm.estimator_table(table), credit.by_step(), tokens)
+    values, trains = found.values.tolist(), found.trains.tolist()
+    rows = (tokens.row(number) for number in range(len(table.step_of_row)))
+    return [CreditOfTokens(values=tuple(values[row]), trains=tuple(trains[row])) for row in rows]
+
+
+def _credit_kept_tokens(
+    algorithm: Algorithm,
+    past: Sequence[Trajectory],
+    stored: Sequence[float],
+    *,
+    version: int,
+    states: Sequence[StateBefore],
+) -> list[CreditOfTokens]:
+    """Credit of the tokens of recalled attempts that keep the credit they had: they are asked about by themselves."""
+    if not past:
+        return []
+    table = join_columns(StepTable.from_trajectories(past, version=version), states)
+    by_row = np.asarray(stored, dtype=np.float64)
+    values = np.empty_like(by_row)
+    values[table.step_of_row] = by_row
+    nothing = np.full(len(table), np.nan)
+    trace = Comparison(
+        values=values,
+        compared=np.zeros(len(table), dtype=np.bool_),
+        signal=values,
+        label=np.full(len(table), -1, dtype=np.int64),
+        baseline=nothing,
+        scale=nothing,
+        part="the credit that it had when it was sampled",
+    )
+    return credit_tokens(algorithm, table, Credit(trace=trace, step_of_row=table.step_of_row), past)
+
+
 def make_samples(credit: Credited) -> list[Sample]:
-    """One sample a step, with its credit as the advantage of its tokens; groups are numbered by task."""
+    """One sample a step, with its credit, or that of each token, as the advantage; groups are numbered by task."""
     groups = {name: number for number, name in enumerate(dict.fromkeys(t.task.id for t in credit.trajectories))}
     found: list[Sample] = []
+    values, keep = credit.values.tolist(), credit.keep.tolist()
     for number, trajectory in enumerate(credit.trajectories):
         for step in trajectory.steps:
             row = len(found)
+            own = None if credit.tokens is None else credit.tokens[row]
             found.append(
                 Sample(
                     prompt_ids=step.prompt_ids,
                     response_ids=step.response_ids,
-                    advantage=float(credit.values[row]),
+                    advantage=values[row] if own is None else own.values,
                     logp_behaviour=step.logp_behaviour,
                     entropy=step.entropy,
                     trajectory=number,
                     step=step.index,
                     group=groups[trajectory.task.id],
-                    trains=bool(credit.keep[row]) and bool(step.response_ids),
+                    trains=keep[row] and bool(step.response_ids),
+                    trained=None if own is None or all(own.trains) else own.trains,
                     off_policy=trajectory.off_policy,
                     columns=credit.context.columns_of(row),
                     channels=credit.context.channels_of(row),
@@ -110,4 +174,5 @@ def read_forced(sample: Sample, num: int) -> Sample:
         entropy=sample.entropy[num:],
         channels={name: value[num:] if isinstance(value, tuple) else value for name, value in sample.channels.items()},
         trains=sample.trains and len(sample.response_ids) > num,
+        trained=None if sample.trained is None else sample.trained[num:],
     )

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from groupwise import recipes
-from groupwise.core.parts import Loss
 from groupwise.core.sample import Sample
+from groupwise.core.slots import Loss
 from groupwise.core.totals import Totals
 from groupwise.engines import TinyModel
 from groupwise.training.learner.local import LocalLearner

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from groupwise.core.history import History
-from groupwise.core.parts import Draw, Part
+from groupwise.core.parts import Part
+from groupwise.core.slots import Draw
 from groupwise.rollout.attempt_requests import AttemptRequest
 from groupwise.rollout.plans import Group, Played, Prior
 from groupwise.training.run import Run, open_run

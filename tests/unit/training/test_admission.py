@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch")
 
 from groupwise import ConfigError, StepTable, StopReason, Trajectory, recipes  # noqa: E402
 from groupwise.cli.main import app  # noqa: E402
-from groupwise.core.parts import Draw, Part  # noqa: E402
+from groupwise.core.parts import Part  # noqa: E402
+from groupwise.core.slots import Draw  # noqa: E402
 from groupwise.groups import AtMost, WithoutTruncated  # noqa: E402
 from groupwise.recipes.run_file import decode_run  # noqa: E402
 from groupwise.reports.run.played import read_groups  # noqa: E402

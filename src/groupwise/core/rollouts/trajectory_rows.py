@@ -48,6 +48,7 @@ def _where_known(trajectory: Trajectory, step: Step, *, is_last: bool) -> dict[s
         "entropy": step.entropy or None,
         "forced": step.forced or None,
         **_versions(trajectory, step),
+        "extra": dict(step.facts) or None,
         "origin": None if trajectory.origin is Origin.FRESH else trajectory.origin,
     }
     return {name: value for name, value in optional.items() if value is not None}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.credit import Comparison, Credit, Mixture, Trace
+from groupwise.core.credit import Comparison, Credit, Mixture, Shared, Trace
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.journal_states import StateBefore
 from groupwise.core.json_text import canonical
@@ -19,7 +19,9 @@ from groupwise.core.records import validity_columns
 from groupwise.core.segments import IntArray
 from groupwise.core.stateful import join_columns
 from groupwise.core.step_table import StepTable
+from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByHistory, ByState, ByTask
+from groupwise.reports.explain_token import TokenExplanation, explain_token
 from groupwise.reports.run.joined import SAMPLED_ELSEWHERE
 
 ALWAYS = ("task", "attempt", "index", "reward", "action", "branch")
@@ -43,6 +45,8 @@ class Company:
 class Recredit:
     """The step table of an update and the credit that an algorithm gives it."""
 
+    algorithm: Algorithm
+    """What gives the credit."""
     table: StepTable
     """The update's steps."""
     rows: Sequence[Mapping[str, Any]]
@@ -67,14 +71,20 @@ class Recredit:
         recorded = [value for found in trajectories for value in found["credit"]]
         number = next((found["number"] for found in trajectories if "number" in found), None)
         table = join_columns(step_table(rows, version=None if number is None else number - 1), states)
-        table = table.with_filters(algorithm.filters)
-        return cls(table=table, rows=rows, credit=algorithm.advantage(table), recorded=recorded)
+        table = algorithm.estimator_table(table)
+        credit = algorithm.advantage(table)
+        return cls(algorithm=algorithm, table=table, rows=rows, credit=credit, recorded=recorded)
 
     @property
     def agrees(self) -> bool:
         """Whether the numbers are those of the journal."""
         recorded = np.asarray(self.recorded, dtype=np.float64)
         return bool(np.allclose(self.credit.values, recorded, rtol=AGREEMENT, atol=AGREEMENT))
+
+    def explain_token(self, step: int, position: int) -> TokenExplanation:
+        """How one token of a step of the table comes by its credit."""
+        tokens = TokenTable.from_rows(self.table, self.rows)
+        return explain_token(self.algorithm, self.table, self.credit, tokens, step=step, position=position)
 
     def company(self) -> list[tuple[Company, ...]]:
         """Whom each row was compared with, in the order of the rows."""
@@ -153,6 +163,8 @@ def step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None)
     columns |= validity_columns(*([row.get(name) for row in rows] for name in ("well_formed", "accepted", "valid")))
     if any(row.get("response_ids") for row in rows):
         columns["tokens"] = [len(row["response_ids"]) - row.get("forced", 0) for row in rows]
+    for name in dict.fromkeys(name for row in rows for name in row.get("extra", ())):
+        columns[name] = [row.get("extra", {}).get(name) for row in rows]
     if version is not None and all("version" in row or "versions" in row for row in rows):
         columns["age"] = _ages(rows, version)
     elsewhere: list[Any] = [row.get("origin") in SAMPLED_ELSEWHERE for row in rows]
@@ -183,7 +195,7 @@ def _comparisons(trace: Trace) -> Iterator[Comparison]:
     elif isinstance(trace, Mixture):
         for term in trace.terms:
             yield from _comparisons(term)
-    else:
+    elif isinstance(trace, Shared):
         yield from _comparisons(trace.of)
 
 

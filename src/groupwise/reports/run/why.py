@@ -10,6 +10,7 @@ from groupwise.core.errors import RecordError
 from groupwise.core.journal_states import StateBefore
 from groupwise.core.stateful import check_journaled
 from groupwise.reports.explain import Explanation, explain, explain_channels, find_step
+from groupwise.reports.explain_token import TokenExplanation
 from groupwise.reports.run.joined import recalled_attempts
 from groupwise.reports.run.recredit import AGREEMENT, Recredit, recredit
 from groupwise.reports.run.run_folder import RunFolder
@@ -43,13 +44,16 @@ class Why:
     """What parts with memory knew of the step's task when the update began."""
     channels: Mapping[str, Explanation] = field(default_factory=dict)
     """How its credit in each further channel comes about; the journal holds none of these, they derive again."""
+    token: TokenExplanation | None = None
+    """How one of its tokens comes by its credit, where that was asked."""
 
     @property
     def gap(self) -> float:
         """Largest relative distance between the journal's number, the computed one and those derived by hand."""
         value = self.explanation.value
+        recorded = abs(value - self.recorded) / max(1.0, abs(value))
         by_hand = max(found.largest_gap() for found in (self.explanation, *self.channels.values()))
-        return max(by_hand, abs(value - self.recorded) / max(1.0, abs(value)))
+        return max(by_hand, recorded, self.token.gap if self.token else 0.0)
 
     @property
     def agrees(self) -> bool:
@@ -57,8 +61,8 @@ class Why:
         return self.gap <= AGREEMENT
 
 
-def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -> Why:
-    """Explain one step's credit with the run's own algorithm."""
+def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int, token: int | None = None) -> Why:
+    """Explain one step's credit, and where asked that of one of its tokens, with the run's own algorithm."""
     trajectories, recalled = list(folder.journal.trajectories(number)), recalled_attempts(folder.journal, number)
     everybody, algorithm = [*trajectories, *recalled], folder.algorithm()
     states = folder.journal.states_before(number)
@@ -82,6 +86,7 @@ def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -
         again=again,
         position=position,
         remembered=_remembered_of(task, states),
+        token=None if token is None else again.explain_token(position, token),
         channels=explain_channels(again.table, algorithm, task=task, attempt=attempt, index=step),
     )
 

@@ -17,9 +17,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from groupwise.batching import totals as count
+from groupwise.batching.causal_lm import CausalLM
 from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.core.parts import Loss
 from groupwise.core.sample import Sample
+from groupwise.core.segments import FloatArray
+from groupwise.core.slots import Loss
 from groupwise.core.totals import Totals
 from groupwise.losses.columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.losses.policy_loss import Tally
@@ -115,6 +117,16 @@ class LocalLearner:
         """Learn to say what samples say, with an optimiser that is forgotten afterwards; mean loss of each epoch."""
         return imitate(self.forward, samples, settings, seed=seed, report=report)
 
+    @torch.no_grad()
+    def hidden_states(self, pairs: Sequence[Pair]) -> list[FloatArray]:
+        """The last hidden state at each response token, for (prompt, response) pairs: tokens by width, in float64."""
+        body, found = CausalLM.of(self.model), []
+        for prompt, response in pairs:
+            ids = torch.tensor([[*prompt, *response]], device=self.forward.device)
+            hidden = body.hidden_states(input_ids=ids)[0, len(prompt) :]
+            found.append(hidden.double().cpu().numpy())
+        return found
+
     def learn(self, samples: Sequence[Sample], totals: Totals) -> Learned:
         """Make an update's optimiser steps."""
         config = self._config
@@ -152,7 +164,8 @@ class LocalLearner:
         """The samples that can move the weights."""
         if not getattr(self._loss, "ignores_zero_credit", False):  # a loss from elsewhere may not say
             return samples
-        return [one for one in samples if any(map(np.any, (one.advantage, *one.channels.values())))]
+        credits = ((one, (one.advantage, *one.channels.values())) for one in samples)
+        return [one for one, given in credits if any(np.any(one.of_trained(credit)) for credit in given)]
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         layouts = self.forward.lay_out(samples, token_budget=self._config.token_budget, unit=self._loss.unit)

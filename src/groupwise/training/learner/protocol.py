@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from groupwise.core.parts import Loss, Slot
+from groupwise.core.parts import Slot
 from groupwise.core.sample import Sample
+from groupwise.core.slots import Loss
 from groupwise.core.totals import Totals
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from groupwise import Part
-from groupwise.core.parts import Loss
 from groupwise.core.sample import Sample
+from groupwise.core.slots import Loss
 from groupwise.core.totals import Totals
 from groupwise.training.learner import Learned, Learner, LearnerConfig, LearnerSlot
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from groupwise import Part, Trajectory
-from groupwise.core.parts import Draw
+from groupwise.core.slots import Draw
 
 
 class Distinct(Part, slot="admission"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groupwise import Part
 from groupwise.core.history import History
-from groupwise.core.parts import Draw
+from groupwise.core.slots import Draw
 from groupwise.rollout import AttemptRequest, Group, Played, Prior
 
 

@@ -1,0 +1,150 @@
+"""The token table: the sampled tokens of a step table as columns, ordered as the table's steps.
+
+Axes: N rows as handed in, S steps of the table, K sampled tokens of all steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from groupwise.core.errors import RecordError
+from groupwise.core.records import Trajectory
+from groupwise.core.segments import FloatArray, IntArray
+from groupwise.core.step_table import StepTable
+
+RECORDED = {"logp": "log-probs", "entropy": "entropies"}
+"""Columns that not every engine records, and what they are called."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TokenTable:
+    """Every sampled token of a step table: first those of its first step, in the order in which they were sampled.
+
+    Worked example: two steps that sampled (5, 9) and (7,), with log-probs and without entropies.
+
+    >>> table = StepTable.from_columns(task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0])
+    >>> rows = [
+    ...     {"response_ids": [5, 9], "logp_behaviour": [-0.1, -2.0]}, {"response_ids": [7], "logp_behaviour": [-1.0]}
+    ... ]
+    >>> tokens = TokenTable.from_rows(table, rows)
+    >>> tokens.step.tolist(), tokens.position.tolist(), tokens.token.tolist(), tokens.logp.tolist()
+    ([0, 0, 1], [0, 1, 0], [5, 9, 7], [-0.1, -2.0, -1.0])
+    """
+
+    step: IntArray
+    """Step of each token (K), as the table sorts them; ascending."""
+    position: IntArray
+    """Position of each token in its step's response (K), from 0."""
+    token: IntArray
+    """Token id (K)."""
+    logp: FloatArray
+    """Log-probability of each token when it was sampled (K); NaN where it was not recorded."""
+    entropy: FloatArray
+    """Entropy of the distribution that each token was drawn from (K); NaN where it was not recorded."""
+    first_of_row: IntArray
+    """Where the tokens of each row handed in begin (N)."""
+    num_of_row: IntArray
+    """How many tokens each row handed in has (N)."""
+
+    @classmethod
+    def from_trajectories(cls, table: StepTable, trajectories: Sequence[Trajectory]) -> TokenTable:
+        """The tokens of the trajectories that a table was made from (`StepTable.from_trajectories`)."""
+        steps = [step for trajectory in trajectories for step in trajectory.steps]
+        return cls._of(
+            table,
+            ids=[step.response_ids for step in steps],
+            logp=[step.logp_behaviour for step in steps],
+            entropy=[step.entropy for step in steps],
+        )
+
+    @classmethod
+    def from_rows(cls, table: StepTable, rows: Sequence[Mapping[str, Any]]) -> TokenTable:
+        """The tokens of the rows that a table was made from: those of a journal, or of a rollouts file."""
+        return cls._of(
+            table,
+            ids=[row.get("response_ids") or () for row in rows],
+            logp=[row.get("logp_behaviour") or () for row in rows],
+            entropy=[row.get("entropy") or () for row in rows],
+            segment=[int(row.get("segment") or 0) for row in rows],
+        )
+
+    @classmethod
+    def _of(
+        cls,
+        table: StepTable,
+        *,
+        ids: Sequence[Sequence[int]],
+        logp: Sequence[Sequence[float]],
+        entropy: Sequence[Sequence[float]],
+        segment: Sequence[int] | None = None,
+    ) -> TokenTable:
+        if len(ids) != len(table.step_of_row):
+            raise RecordError(
+                f"{len(ids)} rows of tokens for a table of {len(table.step_of_row)} rows; give those of the same rows"
+            )
+        # Rows of one step that was cut into segments lie in the order of the segments.
+        order = np.lexsort((np.zeros(len(ids)) if segment is None else np.asarray(segment), table.step_of_row))
+        length = np.fromiter(map(len, ids), np.int64, count=len(ids))
+        sorted_length = length[order]
+        first = np.cumsum(sorted_length) - sorted_length
+        first_of_row = np.empty_like(first)
+        first_of_row[order] = first
+        step = np.repeat(table.step_of_row[order], sorted_length)
+        first_of_step = np.searchsorted(step, np.arange(len(table)))
+        rows = order.tolist()
+        return cls(
+            step=step,
+            position=np.arange(len(step)) - first_of_step[step],
+            token=np.fromiter(chain.from_iterable(ids[row] for row in rows), np.int64, count=len(step)),
+            logp=_numbers(logp, rows, sorted_length),
+            entropy=_numbers(entropy, rows, sorted_length),
+            first_of_row=first_of_row,
+            num_of_row=length,
+        )
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @cached_property
+    def step_length(self) -> IntArray:
+        """How many tokens the step of each token has (K)."""
+        return np.bincount(self.step)[self.step] if len(self) else np.zeros(0, dtype=np.int64)
+
+    def row(self, number: int) -> slice:
+        """The tokens of one row handed in."""
+        first = int(self.first_of_row[number])
+        return slice(first, first + int(self.num_of_row[number]))
+
+    def recorded(self, name: str, table: StepTable) -> FloatArray:
+        """The column `logp` or `entropy` (K), or an error that names the first step without it."""
+        column: FloatArray = getattr(self, name)
+        unknown = np.flatnonzero(np.isnan(column))
+        if len(unknown):
+            raise RecordError(
+                f"{table.where(int(self.step[unknown[0]]))}: the {RECORDED[name]} of its sampled tokens were not "
+                "recorded, which this method reads; use an engine that reports them"
+            )
+        return column
+
+    def find(self, step: int, position: int, table: StepTable) -> int:
+        """Where the token at a position of a step's response stands."""
+        found = np.flatnonzero((self.step == step) & (self.position == position))
+        if not len(found):
+            num = int((self.step == step).sum())
+            held = f"its tokens run from 0 to {num - 1}" if num else "no sampled token of it was recorded"
+            raise RecordError(f"{table.where(step)} has no token {position}; {held}")
+        return int(found[0])
+
+
+def _numbers(column: Sequence[Sequence[float]], rows: Sequence[int], length: IntArray) -> FloatArray:
+    """A column of one number a token, rows in the given order; NaN for rows that recorded none."""
+    listed = (
+        column[row] if len(column[row]) else [np.nan] * num for row, num in zip(rows, length.tolist(), strict=True)
+    )
+    return np.fromiter(chain.from_iterable(listed), np.float64, count=int(length.sum()))

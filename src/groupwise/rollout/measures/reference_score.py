@@ -1,0 +1,37 @@
+"""How likely responses are under the policy that the run started from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from groupwise.core.parts import Part
+from groupwise.core.records import Trajectory
+from groupwise.core.slots import Draw
+from groupwise.rollout.measures.tools import Tools
+
+
+class ReferenceScore(Part, slot="measure"):
+    """Write down the log-probability of each response under the reference policy, as the fact `reference_logp`.
+
+        reference_logp = sum over the response's tokens of ln pi_ref(token)
+
+    With it a KL to the reference can stand in the reward (the shaper `reference_kl`), as RLOO and REINFORCE++ publish
+    it. Choices: the reference is the policy that the run started from, after a warm start; log-probs are taken at the
+    temperature that sampled, so that they can be compared with the recorded ones. A step without tokens has 0.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+
+    def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
+        """The log-probability of each step's response."""
+        steps = [step for group in groups for trajectory in group for step in trajectory.steps if step.response_ids]
+        scored = iter(tools.score([(step.prompt_ids, step.response_ids) for step in steps], weights="reference"))
+        return [
+            [
+                [{"reference_logp": math.fsum(next(scored)) if step.response_ids else 0.0} for step in trajectory.steps]
+                for trajectory in group
+            ]
+            for group in groups
+        ]

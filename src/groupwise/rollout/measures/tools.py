@@ -1,0 +1,101 @@
+"""What a measure may ask: the engine, the policy of now and that of the beginning, and the judge.
+
+A protocol; the trainer fills it. What is asked is counted, and what comes of it is written down as facts of the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.parts import name_of
+from groupwise.core.records import Task
+from groupwise.core.segments import FloatArray
+from groupwise.engines.engine import Generation, Request
+
+NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge"})
+"""What a measure may declare that it needs. `score` asks the policy that sampled, `reference` the one that the run
+started from."""
+
+Pair = tuple[Sequence[int], Sequence[int]]
+"""Ids of a prompt, and of a response to it."""
+Whose = Literal["current", "reference"]
+"""Which weights are asked: those that sampled, or those that the run started from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Something that a judge is asked about.
+
+    Worked example: `Question(task=task, context="You see a door.", answer="open door")`.
+    """
+
+    task: Task
+    """The task that was attempted; its payload may hold what is right."""
+    context: str
+    """What was shown before the answer."""
+    answer: str
+    """What was said or done."""
+
+
+class Tools(Protocol):
+    """What the trainer lends a measure for one update; the weights are those that sampled the attempts."""
+
+    @property
+    def temperature(self) -> float:
+        """The temperature that responses were sampled at."""
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The tokens that end a response."""
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Responses to prompts, in the order of the requests; take their seeds from `draw`."""
+
+    def score(
+        self, pairs: Sequence[Pair], *, temperature: float | None = None, weights: Whose = "current"
+    ) -> list[tuple[float, ...]]:
+        """Log-probability of each response token; without a temperature, at the one that responses were sampled at."""
+
+    def hidden(self, pairs: Sequence[Pair]) -> list[FloatArray]:
+        """The policy's last hidden state at each response token: an array of tokens by width for each pair."""
+
+    def judge(self, questions: Sequence[Question]) -> list[float]:
+        """What the algorithm's judge says of each question."""
+
+    def text(self, ids: Sequence[int]) -> str:
+        """What ids say."""
+
+
+@runtime_checkable
+class GivesHidden(Protocol):
+    """A learner that can say what its model holds inside; one from elsewhere need not."""
+
+    def hidden_states(self, pairs: Sequence[Pair]) -> list[FloatArray]:
+        """The last hidden state at each response token: an array of tokens by width for each pair."""
+
+
+def check_learner(algorithm: Algorithm, learner: object) -> None:
+    """Refuse measures of hidden states with a learner that does not give them."""
+    for part in algorithm.measures or ():
+        if "hidden" in part.needs and not isinstance(learner, GivesHidden):
+            raise ConfigError(
+                f"algorithm.measures: {name_of(part)} reads hidden states, which {type(learner).__name__} does not "
+                "give; add hidden_states to the learner, or leave the measure out"
+            )
+
+
+def check_measures(algorithm: Algorithm) -> None:
+    """Refuse measures that need what nothing here gives, before a model loads."""
+    for part in algorithm.measures or ():
+        for need in sorted(part.needs - NEEDS):
+            raise ConfigError(
+                f"algorithm.measures: {name_of(part)} needs {need!r}, which nothing here gives; {nearest(need, NEEDS)}"
+            )
+        if "judge" in part.needs and algorithm.judge is None:
+            raise ConfigError(
+                f"algorithm.measures: {name_of(part)} asks a judge, and there is none; give algorithm.judge"
+            )

@@ -1,0 +1,79 @@
+"""Credit below the step: the parts that share a step's credit among its tokens, and say which of them train."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise import Algorithm, ConfigError, Credit, Part, StepTable
+from groupwise.advantages import DiscountedTokens, EpisodeReturn, FirstTokens, NoScale, Relative
+from groupwise.core.token_credit import TokenCredit, TokenTrace
+from groupwise.core.token_table import TokenTable
+from groupwise.groups import ByTask
+from tests.unit.tables import single_steps
+
+DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
+TABLE = single_steps([3, 1])  # credit 1 and -1
+TOKENS = TokenTable.from_rows(TABLE, [{"response_ids": [5, 6, 7]}, {"response_ids": [8]}])
+
+
+def credit_of_tokens(part: Any) -> TokenCredit:
+    return part(TABLE, DR_GRPO(TABLE).by_step(), TOKENS)  # type: ignore[no-any-return]
+
+
+def test_credit_is_discounted_towards_the_beginning_of_a_response() -> None:
+    found = credit_of_tokens(DiscountedTokens(gamma=0.5))
+    assert found.values.tolist() == [0.25, 0.5, 1.0, -1.0]
+    assert found.trains.all()
+
+
+def test_without_a_discount_each_token_has_the_credit_of_its_step() -> None:
+    assert credit_of_tokens(DiscountedTokens()).values.tolist() == [1, 1, 1, -1]
+
+
+def test_a_discount_of_nothing_leaves_the_last_token() -> None:
+    assert credit_of_tokens(DiscountedTokens(gamma=0.0)).values.tolist() == [0, 0, 1, -1]
+
+
+def test_only_the_first_tokens_train() -> None:
+    found = credit_of_tokens(FirstTokens(count=2))
+    assert found.trains.tolist() == [True, True, False, True]
+    assert found.values.tolist() == [1, 1, 1, -1]
+
+
+def test_an_algorithm_names_its_token_credit_in_a_run_file_and_only_where_it_has_one() -> None:
+    assert "token_credit" not in Algorithm(advantage=DR_GRPO).config()
+    algorithm = Algorithm(advantage=DR_GRPO, token_credit={"kind": "discounted_tokens", "gamma": 0.5})
+    assert algorithm.config()["token_credit"] == {"kind": "discounted_tokens", "gamma": 0.5}
+    assert Algorithm(**algorithm.config()) == algorithm
+
+
+class Lists(Part, slot="token_credit"):
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> Any:
+        return [1.0] * len(tokens)
+
+
+class NotFinite(Part, slot="token_credit"):
+    masked: bool
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        values = np.full(len(tokens), np.nan)
+        trace = TokenTrace(weight=values, part=self)
+        return TokenCredit(values=values, trains=np.full(len(tokens), not self.masked), trace=trace)
+
+
+def test_a_part_of_a_users_own_that_returns_something_else_is_told() -> None:
+    with pytest.raises(ConfigError) as raised:
+        credit_of_tokens(Lists())
+    assert str(raised.value) == (
+        "the token_credit tests.unit.advantages.test_tokens:Lists gave a list of 4, but a TokenCredit with one float, "
+        "finite where the token trains, and one boolean for each token is needed"
+    )
+
+
+def test_what_is_not_finite_may_only_stand_where_nothing_trains() -> None:
+    assert not credit_of_tokens(NotFinite(masked=True)).trains.any()
+    with pytest.raises(ConfigError, match="gave a TokenCredit, but a TokenCredit with one float, finite where"):
+        credit_of_tokens(NotFinite(masked=False))

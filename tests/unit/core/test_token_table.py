@@ -1,0 +1,92 @@
+"""The token table: tokens in the order of the sorted steps, whatever order their rows came in."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from groupwise import RecordError, Step, StepTable, Task, Trajectory
+from groupwise.core.token_table import TokenTable
+from tests.unit.tables import table
+
+ROWS = table("task attempt index reward", ("q", 1, 0, 0.0), ("q", 0, 1, 0.0), ("q", 0, 0, 0.0))
+TOKENS = [
+    {"response_ids": [7], "logp_behaviour": [-0.7], "entropy": [0.1]},
+    {"response_ids": []},
+    {"response_ids": [5, 9], "logp_behaviour": [-0.5, -0.9]},
+]
+
+
+def test_tokens_lie_as_the_sorted_steps_do() -> None:
+    found = TokenTable.from_rows(ROWS, TOKENS)
+    # Sorted: attempt 0 step 0 (5, 9), attempt 0 step 1 (none), attempt 1 step 0 (7).
+    assert found.token.tolist() == [5, 9, 7]
+    assert found.step.tolist() == [0, 0, 2]
+    assert found.position.tolist() == [0, 1, 0]
+    assert found.step_length.tolist() == [2, 2, 1]
+    assert found.logp.tolist() == [-0.5, -0.9, -0.7]
+    assert [math.isnan(value) for value in found.entropy] == [True, True, False]
+
+
+def test_the_tokens_of_a_row_are_found_again() -> None:
+    found = TokenTable.from_rows(ROWS, TOKENS)
+    assert [found.token[found.row(number)].tolist() for number in range(3)] == [[7], [], [5, 9]]
+
+
+def test_trajectories_give_what_their_rows_give() -> None:
+    steps = tuple(
+        Step(index=n, response_ids=ids, logp_behaviour=(-1.0,) * len(ids)) for n, ids in enumerate([(4,), (5, 6)])
+    )
+    trajectories = [Trajectory(id=str(attempt), task=Task(id="q"), attempt=attempt, steps=steps) for attempt in (1, 0)]
+    made = StepTable.from_trajectories(trajectories)
+    found = TokenTable.from_trajectories(made, trajectories)
+    rows = [{"response_ids": s.response_ids, "logp_behaviour": s.logp_behaviour} for t in trajectories for s in t.steps]
+    same = TokenTable.from_rows(made, rows)
+    for name in ("step", "position", "token", "logp", "first_of_row", "num_of_row"):
+        assert np.array_equal(getattr(found, name), getattr(same, name)), name
+    assert found.token.tolist() == [4, 5, 6, 4, 5, 6]
+
+
+def test_segments_of_a_step_follow_each_other_in_their_order() -> None:
+    cut = table("task attempt index reward segment", ("q", 0, 0, 0.0, 1), ("q", 0, 0, 0.0, 0))
+    found = TokenTable.from_rows(cut, [{"response_ids": [3], "segment": 1}, {"response_ids": [1, 2], "segment": 0}])
+    assert found.token.tolist() == [1, 2, 3]
+    assert found.step.tolist() == [0, 0, 0]
+    assert found.position.tolist() == [0, 1, 2]
+    assert found.token[found.row(0)].tolist() == [3]
+
+
+def test_a_table_without_tokens_has_none() -> None:
+    found = TokenTable.from_rows(ROWS, [{}, {}, {}])
+    assert len(found) == 0
+    assert found.step_length.tolist() == []
+
+
+def test_what_was_not_recorded_is_told_by_its_step() -> None:
+    found = TokenTable.from_rows(ROWS, TOKENS)
+    assert found.recorded("logp", ROWS).tolist() == [-0.5, -0.9, -0.7]
+    with pytest.raises(RecordError) as raised:
+        found.recorded("entropy", ROWS)
+    assert str(raised.value) == (
+        "task 'q', attempt 0, index 0: the entropies of its sampled tokens were not recorded, which this method reads; "
+        "use an engine that reports them"
+    )
+
+
+def test_rows_of_another_table_are_refused() -> None:
+    with pytest.raises(RecordError) as raised:
+        TokenTable.from_rows(ROWS, TOKENS[:2])
+    assert str(raised.value) == "2 rows of tokens for a table of 3 rows; give those of the same rows"
+
+
+def test_a_token_is_found_by_step_and_position() -> None:
+    found = TokenTable.from_rows(ROWS, TOKENS)
+    assert found.find(2, 0, ROWS) == 2
+    with pytest.raises(RecordError) as raised:
+        found.find(0, 2, ROWS)
+    assert str(raised.value) == "task 'q', attempt 0, index 0 has no token 2; its tokens run from 0 to 1"
+    with pytest.raises(RecordError) as raised:
+        found.find(1, 0, ROWS)
+    assert str(raised.value) == "task 'q', attempt 0, index 1 has no token 0; no sampled token of it was recorded"

@@ -1,0 +1,163 @@
+"""The credit of a token, derived again; and what a report says where it cannot derive a number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise import Algorithm, Credit, Part, RecordError, StepTable
+from groupwise.advantages import Column, DiscountedTokens, EpisodeReturn, FirstTokens, NoScale, Relative
+from groupwise.core.credit import Derivation
+from groupwise.core.segments import BoolArray, FloatArray
+from groupwise.core.token_credit import TokenCredit, TokenTrace
+from groupwise.core.token_table import TokenTable
+from groupwise.groups import ByTask
+from groupwise.reports.explain import explain
+from groupwise.reports.explain_token import TokenExplanation, explain_token
+from tests.unit.tables import single_steps, table
+
+DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
+TABLE = single_steps([3, 1])  # credit 1 and -1
+TOKENS = TokenTable.from_rows(
+    TABLE, [{"response_ids": [5, 6, 7], "logp_behaviour": [-0.5, -1.0, -2.0]}, {"response_ids": [8]}]
+)
+
+
+def told(part: Any, position: int, *, step: int = 0) -> TokenExplanation:
+    algorithm = Algorithm(advantage=DR_GRPO, token_credit=part)
+    return explain_token(algorithm, TABLE, algorithm.credit(TABLE), TOKENS, step=step, position=position)
+
+
+def test_a_discounted_token_is_derived_from_its_place() -> None:
+    assert told(DiscountedTokens(gamma=0.5), 1) == TokenExplanation(
+        position=1,
+        token=6,
+        logp=-1.0,
+        entropy=None,
+        trains=True,
+        what="DiscountedTokens(gamma=0.5)",
+        value=0.5,
+        by_hand=0.5,
+        formula="0.5 x 1 = 0.5",
+    )
+    assert told(DiscountedTokens(gamma=0.5), 0, step=1).formula == "1 x -1 = -1"
+
+
+def test_a_masked_token_says_why() -> None:
+    found = told(FirstTokens(count=2), 2)
+    assert (found.trains, found.value, found.by_hand, found.gap) == (False, None, None, 0.0)
+    assert found.formula == "it does not train: only tokens 0 to 1 of a response do"
+    assert told(FirstTokens(count=2), 1).trains
+
+
+def test_without_a_part_a_token_has_the_credit_of_its_step() -> None:
+    found = told(None, 2)
+    assert (found.what, found.value) == ("no token_credit: each token has the credit of its step", 1.0)
+
+
+class Weighted(Part, slot="token_credit"):
+    """A part from elsewhere that leaves its weights and no derivation."""
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        weight = np.linspace(0.0, 3.0, len(tokens))
+        return TokenCredit(
+            values=weight * credit.values[tokens.step],
+            trains=np.ones(len(tokens), dtype=np.bool_),
+            trace=TokenTrace(weight=weight, part=self),
+        )
+
+
+class Silent(Part, slot="token_credit"):
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        trains = np.ones(len(tokens), dtype=np.bool_)
+        return TokenCredit(values=np.full(len(tokens), 0.5), trains=trains, trace="nothing")  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_derived_is_said() -> None:
+    assert told(Weighted(), 2).not_derived == "the weights of Weighted"
+    assert told(Weighted(), 2).formula == "2 x 1 = 2"
+    assert told(Silent(), 0).not_derived == "the number itself: the trace str has no derive"
+
+
+def test_a_gap_between_the_two_numbers_is_found() -> None:
+    class Wrong(Part, slot="token_credit"):
+        def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+            right = DiscountedTokens(gamma=0.5)(table, credit, tokens)
+            return TokenCredit(values=right.values + 0.25, trains=right.trains, trace=right.trace)
+
+    assert told(Wrong(), 2).gap == pytest.approx(0.25 / 1.25)
+
+
+# Steps
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HalfTrace:
+    values: FloatArray
+    compared: BoolArray
+    part: object
+    of: Any
+
+    def derive(self, table: StepTable, step: int) -> Any:
+        if self.part == "wrong":
+            return 0.5
+        inner = self.of.values[step]
+        return Derivation(value=inner / 2, formula=f"{inner:g} / 2", members=((step, inner),), terms=((0.5, self.of),))
+
+
+def half(part: object) -> Credit:
+    inner = DR_GRPO(TABLE).trace
+    trace = HalfTrace(values=inner.values / 2, compared=inner.compared, part=part, of=inner)
+    return Credit(trace=trace, step_of_row=TABLE.step_of_row)
+
+
+def test_a_trace_from_elsewhere_explains_itself_and_what_it_was_made_of() -> None:
+    found = explain(TABLE, half("Half"), task="t0", attempt=1, index=0)
+    assert (found.what, found.value, found.by_hand, found.formula) == ("Half", -0.5, -0.5, "-1 / 2")
+    assert [(member.attempt, member.value, member.is_self) for member in found.members] == [(1, -1.0, True)]
+    ((weight, inner),) = found.inner
+    assert (weight, inner.formula) == (0.5, "(1 - 2) / 1 = -1")
+    assert found.taken_on_trust() == ()
+
+
+def test_a_trace_that_derives_something_else_is_refused() -> None:
+    with pytest.raises(RecordError) as raised:
+        explain(TABLE, half("wrong"), task="t0", attempt=1, index=0)
+    assert str(raised.value) == ("the trace HalfTrace of wrong: derive gave the float 0.5, but a Derivation is needed")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SilentTrace:
+    values: FloatArray
+    compared: BoolArray
+
+
+def test_a_trace_that_derives_nothing_is_said_to() -> None:
+    trace = SilentTrace(values=np.array([0.25, 0.5]), compared=np.ones(2, dtype=np.bool_))
+    credit = Credit(trace=trace, step_of_row=TABLE.step_of_row)  # type: ignore[arg-type]
+    found = explain(TABLE, credit, task="t0", attempt=1, index=0)
+    assert (found.value, found.by_hand) == (0.5, 0.5)
+    (words,) = found.taken_on_trust()
+    assert words.endswith("whose trace SilentTrace has no part and derive")
+
+
+def test_a_signal_that_is_a_column_is_read_again() -> None:
+    rows = table("task attempt index reward probe", ("q", 0, 0, 0.0, 0.5), ("q", 1, 0, 0.0, 1.0))
+    estimator = Relative(by=ByTask(), of=Column(name="probe"), scale=NoScale())
+    found = explain(rows, estimator(rows), task="q", attempt=0, index=0)
+    assert (found.formula, found.inner[0][1].formula) == ("(0.5 - 0.75) / 1 = -0.25", "0.5")
+    assert found.taken_on_trust() == ()
+
+
+def test_a_signal_that_is_not_known_here_is_taken_and_said_to_be() -> None:
+    class Doubled(Part, slot="signal"):
+        def __call__(self, table: StepTable) -> FloatArray:
+            return 2 * table.reward
+
+    estimator = Relative(by=ByTask(), of=Doubled(), scale=NoScale())
+    found = explain(TABLE, estimator(TABLE), task="t0", attempt=0, index=0)
+    assert found.value == 2
+    assert found.taken_on_trust() == ("what Doubled says",)

@@ -1,0 +1,148 @@
+"""Measures and judges that come with groupwise: what they ask, and the facts they make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise import Algorithm, ConfigError, Part, RecordError, Step, Task, Trajectory, recipes
+from groupwise.rewards import ReferenceKl, shaped
+from groupwise.rollout.measures import JudgeScore, PhraseJudge, Question, ReferenceScore
+from groupwise.rollout.measures.tools import check_measures
+
+TASK = Task(id="q", payload={"answer": "door"})
+
+
+def attempt(number: int, *responses: tuple[int, ...], **fields: Any) -> Trajectory:
+    steps = tuple(
+        Step(
+            index=i,
+            observation=f"room {i}",
+            action=f"go {i}",
+            prompt_ids=(1, i),
+            response_ids=ids,
+            logp_behaviour=tuple(-0.5 for _ in ids),
+            **fields,
+        )
+        for i, ids in enumerate(responses)
+    )
+    return Trajectory(id=str(number), task=TASK, attempt=number, steps=steps)
+
+
+class Scripted:
+    """Tools that answer by rule: a token t has log-prob -t / 10."""
+
+    temperature, stop_ids = 1.0, (0,)
+
+    def score(self, pairs: Any, *, temperature: float | None = None, weights: str = "current") -> Any:
+        assert weights == "reference"
+        assert all(response for _, response in pairs)
+        return [tuple(-token / 10 for token in response) for _, response in pairs]
+
+    def judge(self, questions: Sequence[Question]) -> list[float]:
+        return PhraseJudge(phrases=(("7", 2.0), ("GO 1", 0.5)))(questions)
+
+    def text(self, ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))
+
+
+def draw(*_: object) -> np.random.Generator:
+    raise AssertionError("nothing is drawn")
+
+
+GROUPS = [[attempt(0, (5, 6), ()), attempt(1, (7,))], [attempt(2, (8,))]]
+
+
+def test_the_reference_is_asked_about_all_responses_at_once() -> None:
+    found = ReferenceScore()(GROUPS, Scripted(), draw=draw)  # type: ignore[arg-type]
+    logps = [[[facts["reference_logp"] for facts in steps] for steps in group] for group in found]
+    assert logps == [[[pytest.approx(-1.1), 0.0], [-0.7]], [[-0.8]]]
+
+
+def test_a_judge_is_asked_about_responses_or_actions() -> None:
+    found = JudgeScore()(GROUPS, Scripted(), draw=draw)  # type: ignore[arg-type]
+    assert found == [[[{"judge_score": 0.0}] * 2, [{"judge_score": 2.0}]], [[{"judge_score": 0.0}]]]
+    found = JudgeScore(about="action", fact="polite")(GROUPS, Scripted(), draw=draw)  # type: ignore[arg-type]
+    assert found[0][0] == [{"polite": 0.0}, {"polite": 0.5}]
+
+
+def test_a_judge_of_phrases_counts_each_once() -> None:
+    judge = PhraseJudge(phrases=(("please", 1.0), ("no", -0.25)))
+    questions = [Question(task=TASK, context="", answer=text) for text in ("Please, PLEASE", "no, please", "yes")]
+    assert judge(questions) == [1.0, 0.75, 0.0]
+    strict = PhraseJudge(phrases=(("please", 1.0),), ignores_case=False)
+    assert strict(questions) == [0.0, 1.0, 0.0]
+
+
+def test_a_judge_without_phrases_is_refused() -> None:
+    with pytest.raises(ConfigError, match="phrases"):
+        PhraseJudge(phrases=())
+
+
+# The KL in the reward
+
+
+def test_divergence_from_the_reference_is_taken_off_the_reward() -> None:
+    # Sampled with log-prob -0.5 - 0.5 = -1, the reference says -1.5: half a nat likelier, at 0.1 a nat.
+    one = attempt(0, (5, 6), facts={"reference_logp": -1.5})
+    (found,) = shaped([one], [ReferenceKl(weight=0.1)])
+    assert [step.shaped for step in found.steps] == [pytest.approx(-0.05)]
+    assert [step.reward for step in found.steps] == [0.0]
+
+
+def test_without_the_fact_the_shaper_says_what_to_add() -> None:
+    with pytest.raises(RecordError) as raised:
+        ReferenceKl(weight=0.1)([attempt(3, (5,))])
+    assert str(raised.value) == (
+        "task 'q', attempt 3, step 0: it has no fact 'reference_logp', which the shaper reference_kl reads; add "
+        'measures = ["reference_score"] to [algorithm]'
+    )
+
+
+def test_without_log_probs_the_shaper_says_so() -> None:
+    step = Step(index=0, response_ids=(5,), facts={"reference_logp": -1.0})
+    with pytest.raises(RecordError, match="the log-probs of its sampled tokens were not recorded"):
+        ReferenceKl(weight=0.1)([Trajectory(id="0", task=TASK, attempt=0, steps=(step,))])
+
+
+# What a run can give
+
+
+class Wants(Part, slot="measure"):
+    what: str
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.what})
+
+    def __call__(self, groups: Any, tools: Any, *, draw: Any) -> list[Any]:
+        raise AssertionError("never asked")
+
+
+def algorithm(*measures: Any, **fields: Any) -> Algorithm:
+    return Algorithm(advantage=recipes.grpo().advantage, measures=measures, **fields)
+
+
+def test_needs_that_nothing_gives_are_refused_before_a_model_loads() -> None:
+    check_measures(algorithm(Wants(what="score"), ReferenceScore()))
+    check_measures(Algorithm(advantage=recipes.grpo().advantage))
+    with pytest.raises(ConfigError) as raised:
+        check_measures(algorithm(Wants(what="scores")))
+    assert str(raised.value) == (
+        "algorithm.measures: Wants(what='scores') needs 'scores', which nothing here gives; did you mean 'score'? "
+        "Valid: generate, hidden, judge, reference, score"
+    )
+    with pytest.raises(ConfigError) as raised:
+        check_measures(algorithm(JudgeScore()))
+    assert str(raised.value) == "algorithm.measures: JudgeScore asks a judge, and there is none; give algorithm.judge"
+    check_measures(algorithm(JudgeScore(), judge=PhraseJudge(phrases=(("a", 1.0),))))
+
+
+def test_an_algorithm_without_measures_says_nothing_of_them_in_its_configuration() -> None:
+    assert {"measures", "judge"}.isdisjoint(recipes.grpo().config())
+    made = algorithm("reference_score")
+    assert made.config()["measures"] == [{"kind": "reference_score"}]
+    assert Algorithm(**made.config()) == made

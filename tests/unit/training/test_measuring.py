@@ -1,0 +1,167 @@
+"""Measuring before credit: facts go onto steps and into the table, tools ask engine and learner, costs are counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise import Part, RecordError, Step, StepTable, Task, Trajectory, recipes
+from groupwise.advantages import Column, Relative
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.groups import ByTask
+from groupwise.reports.run.recredit import step_table
+from groupwise.rewards import ReferenceKl
+from groupwise.rollout.measures import JudgeScore, PhraseJudge, ReferenceScore
+from groupwise.training.gather import gather
+from groupwise.training.measuring import RunTools, add_facts
+from groupwise.training.run import Run, open_run
+from groupwise.training.run_config import EvaluationConfig, RolloutConfig, RunConfig
+from tests.end_to_end import runs
+from tests.end_to_end.runs import finished
+
+
+def config(updates: int, algorithm: Algorithm, *, checkpoint_every: int = 2) -> RunConfig:
+    """Eight attempts at each of two tasks, and no evaluation."""
+    few = RolloutConfig(max_tokens=1, plan={"kind": "flat", "attempts": 8})
+    base = runs.config(updates, checkpoint_every=checkpoint_every, rollout=few, evaluation=EvaluationConfig(tasks=0))
+    return base.model_copy(update={"algorithm": algorithm})
+
+
+STEPS = (Step(index=0, facts={"old": 1}), Step(index=1))
+GROUPS = [[Trajectory(id="0", task=Task(id="q"), attempt=0, steps=STEPS)]]
+PART = ReferenceScore()
+
+
+def test_facts_are_added_to_those_that_a_step_has() -> None:
+    ((found,),) = add_facts(PART, GROUPS, [[[{"probe": 0.5}, {}]]])
+    assert [step.facts for step in found.steps] == [{"old": 1, "probe": 0.5}, {}]
+    assert found.steps[1] is STEPS[1]
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ([], "the measure ReferenceScore gave facts for 0 of 1 groups; give a list of groups of attempts of steps"),
+        ([[]], "the measure ReferenceScore gave facts for 0 of 1 attempts of a group; give"),
+        ([[[{}]]], "the measure ReferenceScore gave facts for 1 of 2 steps of an attempt; give"),
+        ([{"probe": 1}], "the measure ReferenceScore gave facts for dict of 1 attempts of a group; give"),
+        (
+            [[[{"probe": float("nan")}, {}]]],
+            "task 'q', attempt 0, step 0: the measure ReferenceScore gave {'probe': nan}; facts are finite numbers",
+        ),
+        ([[[0.5, {}]]], "task 'q', attempt 0, step 0: the measure ReferenceScore gave 0.5; facts are"),
+        (
+            [[[{"old": 2}, {}]]],
+            "task 'q', attempt 0, step 0: the measure ReferenceScore gave a fact 'old', a name that",
+        ),
+        ([[[{}, {"reward": 2}]]], "task 'q', attempt 0, step 1: the measure ReferenceScore gave a fact 'reward', a "),
+        ([[[{}, {"trains": 2}]]], "task 'q', attempt 0, step 1: the measure ReferenceScore gave a fact 'trains', a "),
+    ],
+)
+def test_facts_that_do_not_fit_name_the_measure_and_the_place(facts: Any, said: str) -> None:
+    with pytest.raises(RecordError) as raised:
+        add_facts(PART, GROUPS, facts)
+    assert str(raised.value).startswith(said)
+
+
+def test_facts_are_columns_of_the_table_and_come_back_from_rows() -> None:
+    steps = (Step(index=0, facts={"probe": 0.5}), Step(index=1, facts={"word": "door"}))
+    trajectories = [Trajectory(id="0", task=Task(id="q"), attempt=0, steps=steps)]
+    made = StepTable.from_trajectories(trajectories)
+    assert made.column("probe").tolist() == [0.5, None]
+    again = step_table([row for found in trajectories for row in trajectory_rows(found)])
+    assert again.column("probe").tolist() == [0.5, None]
+    assert again.column("word").tolist() == [None, "door"]
+    assert "probe" not in StepTable.from_trajectories(GROUPS[0]).extra
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return open_run(config(1, recipes.dr_grpo()), tmp_path)
+
+
+def test_tools_ask_the_runs_engine_and_count_what_they_ask(run: Run) -> None:
+    tools = RunTools(run)
+    pairs = [((2, 4), (5, 6)), ((2,), (5,))]
+    (first, second) = tools.score(pairs)
+    assert [len(first), len(second)] == [2, 1]
+    assert (first, second) == tuple(run.engine.score(pairs, temperature=1.0))
+    assert tools.score(pairs, temperature=2.0)[0] == run.engine.score(pairs, temperature=2.0)[0]
+    assert [states.shape for states in tools.hidden(pairs)] == [(2, 32), (1, 32)]
+    assert tools.spent() == {
+        "measures/read_tokens": 18.0,
+        "measures/sampled_tokens": 0.0,
+        "measures/questions": 0.0,
+    }
+
+
+class Reads(Part, slot="measure"):
+    """Writes the log-prob of each response down, by the policy that sampled it."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"score"})
+
+    def __call__(self, groups: Any, tools: Any, *, draw: Any) -> list[Any]:
+        return [
+            [[{"scored": sum(tools.score([(s.prompt_ids, s.response_ids)])[0])} for s in t.steps] for t in group]
+            for group in groups
+        ]
+
+
+def test_the_policy_that_is_scored_is_the_one_that_sampled(tmp_path: Path) -> None:
+    algorithm = Algorithm(**recipes.dr_grpo().config() | {"measures": (Reads(),)})
+    run = open_run(config(1, algorithm), tmp_path)
+    found = gather(run, 1)
+    for trajectory in found.chosen:
+        for step in trajectory.steps:
+            assert step.facts["scored"] == pytest.approx(sum(step.logp_behaviour), abs=1e-4)
+    assert found.spent_on_measures["measures/read_tokens"] > 0
+
+
+def test_a_kl_in_the_reward_is_0_at_the_start_and_grows_with_the_policy(tmp_path: Path) -> None:
+    base = recipes.dr_grpo().config()
+    algorithm = Algorithm(**base | {"measures": (ReferenceScore(),), "shapers": (ReferenceKl(weight=0.5),)})
+    run = finished(tmp_path, config(3, algorithm))
+    shaped = []
+    for number in (1, 2, 3):
+        rows = [row for found in run.journal.trajectories(number) for row in found["steps"]]
+        for row in rows:
+            taken = -0.5 * (sum(row["logp_behaviour"]) - row["extra"]["reference_logp"])
+            assert row["reward"] == pytest.approx(row.get("reward_alone", row["reward"] - taken) + taken, abs=1e-9)
+        shaped.append(np.mean([abs(sum(row["logp_behaviour"]) - row["extra"]["reference_logp"]) for row in rows]))
+    assert shaped[0] < 1e-5
+    assert shaped[2] > shaped[1] > 1e-3
+
+
+def test_a_resumed_run_measures_against_the_same_reference(tmp_path: Path) -> None:
+    base = recipes.dr_grpo().config()
+    algorithm = Algorithm(**base | {"measures": (ReferenceScore(),), "shapers": (ReferenceKl(weight=0.5),)})
+    whole = finished(tmp_path / "whole", config(2, algorithm, checkpoint_every=1))
+    finished(tmp_path / "parted", config(1, algorithm, checkpoint_every=1))
+    parted = finished(tmp_path / "parted", config(2, algorithm, checkpoint_every=1), resume=True)
+    first, second = (
+        [(found["steps"], found["credit"]) for found in run.journal.trajectories(2)] for run in (whole, parted)
+    )
+    assert first == second
+
+
+def test_a_judge_gives_credit(tmp_path: Path) -> None:
+    estimator = Relative(by=ByTask(), of=Column(name="judge_score"))
+    algorithm = Algorithm(
+        advantage=estimator,
+        loss=recipes.dr_grpo().loss,
+        measures=(JudgeScore(),),
+        judge=PhraseJudge(phrases=(("a", 1.0),)),
+    )
+    run = finished(tmp_path, config(1, algorithm))
+    (asked,) = (value for _, value in run.journal.curve("measures/questions"))
+    rows = [row for found in run.journal.trajectories(1) for row in found["steps"]]
+    assert asked == len(rows)
+    assert {row["extra"]["judge_score"] for row in rows} <= {0.0, 1.0}

@@ -1,0 +1,89 @@
+"""From credit to samples: what each token trains on, with a part that gives tokens credit and without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise import Algorithm, Step, Task, Trajectory
+from groupwise.advantages import DiscountedTokens, EpisodeReturn, FirstTokens, NoScale, Relative
+from groupwise.core.history import PastAttempt, Recalled
+from groupwise.groups import ByTask, SmallCredit
+from groupwise.training.samples import credited, make_samples
+
+DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
+
+
+def attempt(number: int, reward: float, *responses: tuple[int, ...]) -> Trajectory:
+    steps = tuple(
+        Step(
+            index=i,
+            reward=reward if i == 0 else 0.0,
+            prompt_ids=(1,),
+            response_ids=ids,
+            logp_behaviour=(-1.0,) * len(ids),
+        )
+        for i, ids in enumerate(responses)
+    )
+    return Trajectory(id=str(number), task=Task(id="q"), attempt=number, steps=steps, versions=(0,))
+
+
+GROUP = [attempt(1, 3.0, (5, 6), (7,)), attempt(0, 1.0, (8, 9, 10), ())]  # credit 1 and -1, in another order
+
+
+def test_without_the_part_a_sample_has_one_number_and_no_mask() -> None:
+    found = make_samples(credited(Algorithm(advantage=DR_GRPO), GROUP, version=0))
+    assert [one.advantage for one in found] == [1.0, 1.0, -1.0, -1.0]
+    assert {one.trained for one in found} == {None}
+
+
+def test_each_token_has_its_own_credit() -> None:
+    algorithm = Algorithm(advantage=DR_GRPO, token_credit=DiscountedTokens(gamma=0.5))
+    found = make_samples(credited(algorithm, GROUP, version=0))
+    assert [one.advantage for one in found] == [(0.5, 1.0), (1.0,), (-0.25, -0.5, -1.0), ()]
+    assert {one.trained for one in found} == {None}  # all train
+    assert [one.trains for one in found] == [True, True, True, False]
+
+
+def test_tokens_that_do_not_train_are_masked() -> None:
+    algorithm = Algorithm(advantage=DR_GRPO, token_credit=FirstTokens(count=1))
+    found = make_samples(credited(algorithm, GROUP, version=0))
+    assert [one.trained for one in found] == [(True, False), None, (True, False, False), None]
+    assert [one.num_trained for one in found] == [1, 1, 1, 0]
+
+
+def test_the_journal_keeps_the_credit_of_the_steps() -> None:
+    plain = credited(Algorithm(advantage=DR_GRPO), GROUP, version=0)
+    found = credited(Algorithm(advantage=DR_GRPO, token_credit=FirstTokens(count=1)), GROUP, version=0)
+    assert found.by_trajectory() == plain.by_trajectory() == [[1, 1], [-1, -1]]
+
+
+def test_a_filter_drops_a_step_with_all_its_tokens() -> None:
+    algorithm = Algorithm(
+        advantage=DR_GRPO, filters=(SmallCredit(min_size=2.0),), token_credit=DiscountedTokens(gamma=0.5)
+    )
+    assert [one.num_trained for one in make_samples(credited(algorithm, GROUP, version=0))] == [0, 0, 0, 0]
+
+
+def test_a_recalled_attempt_that_keeps_its_credit_shares_it_among_its_tokens() -> None:
+    member = replace(attempt(2, 9.0, (5, 6), (4, 3)), off_policy=True)
+    past = PastAttempt(
+        task="q",
+        number=1,
+        attempt=2,
+        version=0,
+        origin="fresh",
+        score=9.0,
+        credit=8.0,
+        states=np.zeros(2, dtype=np.int64),
+        rewards=np.zeros(2),
+    )
+    recalled = Recalled(task="q", past=past, why="", trajectory=member, keeps_credit=True, credit=(4.0, -8.0))
+    algorithm = Algorithm(advantage=DR_GRPO, token_credit=DiscountedTokens(gamma=0.5))
+    found = credited(algorithm, GROUP, [recalled], version=0)
+    assert found.values.tolist() == [1, 1, -1, -1, 4, -8]
+    assert [one.advantage for one in make_samples(found)][4:] == [(2.0, 4.0), (-4.0, -8.0)]
