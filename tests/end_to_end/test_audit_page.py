@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from groupwise import RecordError
 from groupwise.cli.main import app
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +33,5 @@ def test_a_file_that_has_valid_alone_is_refused_by_the_penalty_as_the_page_says(
 ) -> None:
     monkeypatch.chdir(ROOT)
     command = ["audit", "benchmarks/results/alfworld_rollouts_hgpo.jsonl.gz", "--recipe", "hgpo"]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 2
-    assert "the table has a column 'valid' and none called 'well_formed'" in " ".join(result.output.split())
+    with pytest.raises(RecordError, match="the table has a column 'valid' and none called 'well_formed'"):
+        CliRunner().invoke(app, command, catch_exceptions=False)

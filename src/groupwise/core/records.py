@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -234,7 +234,7 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
     columns |= validity_columns(
         [step.well_formed for _, step in steps],
         [step.accepted for _, step in steps],
-        [step.recorded_valid for _, step in steps],
+        (step.recorded_valid for _, step in steps),
     )
     if all(step.role is None for _, step in steps):
         del columns["role"]
@@ -261,7 +261,7 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
 
 
 def validity_columns(
-    well_formed: Sequence[bool | None], accepted: Sequence[bool | None], recorded_valid: Sequence[bool | None]
+    well_formed: list[bool | None], accepted: list[bool | None], recorded_valid: Iterable[bool | None]
 ) -> dict[str, list[Any]]:
     """The columns that tell of the steps' forms and actions: the first two where every step says so, else `valid`.
 
@@ -273,7 +273,7 @@ def validity_columns(
     >>> validity_columns([True, None], [False, None], [None, True])
     {'valid': [False, True]}
     """
-    found = {"well_formed": list(well_formed), "accepted": list(accepted)}
+    found = {"well_formed": well_formed, "accepted": accepted}
     known = {name: values for name, values in found.items() if None not in values}
     if len(known) < len(found):
         valid = [join_validity(*step) for step in zip(well_formed, accepted, recorded_valid, strict=True)]
