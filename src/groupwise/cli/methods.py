@@ -1,51 +1,157 @@
-"""What a run's algorithm is called: the recipe that it is, or the one it comes nearest to."""
+"""What a run's algorithm is called: the recipe that it is, or its own parts.
+
+A recipe gives a run its name where the credit is put together as the recipe's is, part for part, and the loss is of the
+same kind; settings that differ are then named. What is put together in another way is nobody's published method: it is
+called by its own parts, and one from another package by its own name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from groupwise import ConfigError, recipes
-from groupwise.reports.run.differences import flat_settings
+from groupwise.reports.run.differences import flat_settings, setting_differences
 from groupwise.reports.run.run_folder import RunFolder
 
-MOST_SETTINGS = 3
+MAX_SETTINGS = 3
 """How many settings are named; more are counted."""
-LARGEST_OPTION = 8
+MAX_OPTION = 8
 """Whole numbers up to this are tried for a recipe's option."""
+MAX_CHANGED = 2
+"""How many options that change parts are tried together."""
+PART_DISTANCE = 3
+"""How many settings a part of another kind counts for."""
+MAX_NAME = 80
+"""Characters of a name that is made of parts."""
+OWN = "a method of its own"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Candidate:
+    """A recipe with options, whose credit is made of the same parts as the run's."""
+
+    recipe: str
+    """Its name."""
+    changes: tuple[str, ...]
+    """What the run has otherwise than the recipe by default: options first, then settings, each named once."""
+    distance: int
+    """How far the run is from the recipe: a setting or an option counts 1, a part that was replaced more."""
 
 
 def method_name(folder: RunFolder) -> tuple[str, str]:
-    """The recipe whose settings are the run's, or else the nearest; and what is different from it, in a few words."""
+    """What the run's algorithm is called, and what there is to add in a few words."""
     section = folder.settings.get("algorithm")
     if not isinstance(section, dict):
         return "a run", ""
     if "recipe" in section:
-        return str(section["recipe"]), ""
+        changes = [f"{path} {value}" for path, value in flat_settings(section).items() if path != "recipe"]
+        return str(section["recipe"]), _shorten(changes)
+    nearest = _find_nearest(section)
+    if nearest is not None:
+        return nearest.recipe, _shorten(nearest.changes)
+    return _own_name(section), OWN
+
+
+def _own_name(section: Mapping[str, Any]) -> str:
+    """What is nobody's published method, by its parts; a loss is named where it comes from elsewhere."""
+    loss = str(_loss_kind(section))
+    name = describe_part(section.get("advantage")) or "credit"
+    name = f"{name} with {loss.rpartition(':')[2]}" if ":" in loss else name
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
+
+
+def describe_part(part: object) -> str:
+    """A part in words, with those that it compares by, is made of or adds up; without the module of one from elsewhere.
+
+    >>> describe_part({"kind": "relative", "by": {"kind": "by_task"}, "of": {"kind": "mine.signals:Surprise"}})
+    'relative by_task of Surprise'
+    """
+    if not isinstance(part, Mapping):
+        return ""
+    terms = part.get("terms")
+    added = [describe_part(term.get("of")) for term in terms if isinstance(term, Mapping)] if terms else []
+    of = " and ".join(added) or describe_part(part.get("of"))
+    kind = str(part.get("kind", "")).rpartition(":")[2]
+    return " ".join(filter(None, [kind, describe_part(part.get("by")), f"of {of}" if of else ""]))
+
+
+def _find_nearest(section: Mapping[str, Any]) -> _Candidate | None:
+    """The recipe that the run is, or comes nearest to; None where the credit of none has the parts of the run's."""
+    nearest = None
+    for found in _candidates(section):
+        if nearest is None or found.distance < nearest.distance:
+            nearest = found
+        if not nearest.distance:
+            break
+    return nearest
+
+
+def _candidates(section: Mapping[str, Any]) -> Iterator[_Candidate]:
+    """The recipes, with options, whose credit has the parts of the run's."""
+    shape = _shape(section)
+    for name in recipes.names():
+        for options in _options(name):
+            with suppress(ConfigError):  # an option that the recipe does not allow
+                made = recipes.build(name, **options).config()
+                if _shape(made) == shape:
+                    yield _compare(name, options, made, section)
+
+
+def _shape(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Which parts the credit is put together from, where each stands, and what kind of loss it goes into."""
+    found = flat_settings({"advantage": section.get("advantage")})
+    return {path: kind for path, kind in found.items() if path.endswith(".kind")} | {"loss": _loss_kind(section)}
+
+
+def _loss_kind(section: Mapping[str, Any]) -> object:
+    loss = section.get("loss")
+    return loss.get("kind") if isinstance(loss, Mapping) else None
+
+
+def _compare(
+    recipe: str, options: Mapping[str, Any], made: Mapping[str, Any], section: Mapping[str, Any]
+) -> _Candidate:
+    # One setting may stand in several parts, and is named once.
+    settings = {f"{key} {value}": 1 for key, value in options.items()}
     own = flat_settings(section)
-    gaps = {name: _differing(own, name, {}) for name in recipes.names()}
-    nearest = min(gaps, key=lambda name: len(gaps[name]))
-    # An option may add or drop whole parts, such as the levels of a hierarchy: name the option then, not the parts.
-    tried = [(options, _differing(own, nearest, options)) for options in _options(nearest)]
-    options, differing = min(tried, key=lambda each: len(each[1]))
-    # One option may stand in several parts: name it once.
-    named = {f"{key} {value}": None for key, value in options.items()}
-    named |= {f"{path.rpartition('.')[2]} {own.get(path)}": None for path in differing}
-    return nearest, ", ".join(named) if len(named) <= MOST_SETTINGS else f"{len(differing)} settings of its own"
+    for difference in setting_differences(made, section):
+        path, value = difference.path, difference.second
+        # A list that became empty, or is so no more, is told once: by itself, or by what is in it.
+        if value is None and (difference.first == [] or own.get(path.rpartition("[")[0]) == []):
+            continue
+        what = path.removesuffix(".kind").rpartition(".")[2]
+        shown = "none" if value is None else str(value).rpartition(":")[2]
+        settings[f"{what} {shown}"] = PART_DISTANCE if path.endswith(".kind") else 1
+    return _Candidate(recipe=recipe, changes=tuple(settings), distance=sum(settings.values()))
+
+
+def _shorten(changes: tuple[str, ...] | list[str]) -> str:
+    return ", ".join(changes) if len(changes) <= MAX_SETTINGS else f"{len(changes)} settings of its own"
 
 
 def _options(name: str) -> Iterator[dict[str, Any]]:
-    """A recipe's defaults, and every allowed change of one option that is a whole number or a yes or no."""
+    """A recipe's defaults, then every change of one or two of the options that may add, drop or replace parts."""
+    hints = get_type_hints(recipes.RECIPES[name])
+    others = {
+        key: found
+        for key, default in recipes.summary(name).options.items()
+        if (found := _others(default, hints.get(key)))
+    }
     yield {}
-    for key, default in recipes.summary(name).options.items():
-        numbers = range(LARGEST_OPTION + 1) if isinstance(default, int) else ()
-        for value in (not default,) if isinstance(default, bool) else numbers:
-            with suppress(ConfigError):
-                recipes.build(name, **{key: value})
-                yield {key: value}
+    for num in range(1, MAX_CHANGED + 1):
+        for keys in combinations(others, num):
+            for values in product(*(others[key] for key in keys)):
+                yield dict(zip(keys, values, strict=True))
 
 
-def _differing(own: dict[str, Any], name: str, options: dict[str, Any]) -> list[str]:
-    recipe = flat_settings(recipes.build(name, **options).config())
-    return [path for path in {**own, **recipe} if own.get(path) != recipe.get(path)]
+def _others(default: object, hint: object) -> tuple[object, ...]:
+    """What else an option may be, where that is a yes or no, one of several words, or a whole number."""
+    if get_origin(hint) is Literal:
+        return tuple(value for value in get_args(hint) if value != default)
+    if isinstance(default, bool):
+        return (not default,)
+    return tuple(range(MAX_OPTION + 1)) if isinstance(default, int) else ()

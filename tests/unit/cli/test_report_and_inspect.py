@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from groupwise import recipes
 from groupwise.cli.main import app
-from groupwise.cli.methods import method_name
 from groupwise.core.journal import Journal, Update
 from groupwise.envs import panel_hash
 from groupwise.reports.run.played import PlayedGroup, read_groups
@@ -81,40 +80,6 @@ def test_report_on_what_is_no_run_is_one_line_and_status_2(groupwise: Run, tmp_p
     assert ran.err == (
         "error: no/page.html: cannot be written (No such file or directory); choose another file with --out\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "expected"),
-    [
-        (recipes.hgpo(), ("hgpo", "")),
-        (recipes.gigpo(), ("gigpo", "")),
-        (recipes.hgpo(gamma=0.9), ("hgpo", "gamma 0.9")),
-        (recipes.hgpo(depth=4), ("hgpo", "depth 4")),
-        (recipes.hgpo(depth=3, gamma=0.9), ("hgpo", "depth 3, gamma 0.9")),
-        (recipes.hgpo(reference=True), ("hgpo", "reference True")),
-        (recipes.hgpo(scale="none", gamma=0.5, alpha=3.0, invalid_penalty=0.0), ("hgpo", "20 settings of its own")),
-    ],
-)
-def test_an_algorithm_is_called_by_the_recipe_it_comes_nearest_to(
-    tmp_path: Path, algorithm: Any, expected: tuple[str, str]
-) -> None:
-    with RunFolder(write_run(tmp_path / "run", updates=0, algorithm=algorithm)) as run:
-        assert method_name(run) == expected
-
-
-@pytest.mark.parametrize("name", recipes.names())
-def test_every_recipe_is_known_by_its_settings(tmp_path: Path, name: str) -> None:
-    with RunFolder(write_run(tmp_path / "run", updates=0, algorithm=recipes.build(name))) as run:
-        found, note = method_name(run)
-    assert note == ""
-    assert recipes.build(found).config() == recipes.build(name).config()
-
-
-def test_an_algorithm_without_settings_has_no_name(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", updates=0)
-    (folder / "config.toml").write_text("")
-    with RunFolder(folder) as run:
-        assert method_name(run) == ("a run", "")
 
 
 # inspect: updates and groups
