@@ -12,12 +12,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import Algorithm, ConfigError, Part, StepTable, Task
+from groupwise import Algorithm, ConfigError, Part, StepTable, Task, recipes
 from groupwise.advantages import AbovePrior, NoBaseline, NoScale, Relative
 from groupwise.core.errors import TrainingError
 from groupwise.core.seeds import seed_of
 from groupwise.core.segments import BoolArray
 from groupwise.groups import ByTask
+from groupwise.reports.run.joined import recalled_attempts
+from groupwise.reports.run.recredit import recredit
 from groupwise.rollout import TopUp
 from groupwise.training.loop import train
 from groupwise.training.part_states import PartStates
@@ -145,6 +147,22 @@ def test_an_attempt_that_the_plan_left_out_is_heard_of_without_credit(tmp_path: 
     [update] = Trained(tmp_path, config(Count(), updates=1, rollout=rollout)).signal.heard
     assert None in update.credit
     assert len(update.credit) == len(update.trajectories) > 4
+
+
+def test_recalled_attempts_are_compared_with_what_is_remembered_now(tmp_path: Path) -> None:
+    settings = config(AbovePrior(keep=0.5), updates=4)
+    recalls = settings.algorithm.model_copy(update={"replay": recipes.build("r3").replay})
+    run = open_run(settings.model_copy(update={"algorithm": recalls}), tmp_path)
+    train(run)
+    numbers = [number for number in run.journal.numbers() if run.journal.history.recalled(number)]
+    assert numbers
+    for number in numbers:
+        states, recalled = run.journal.states_before(number), recalled_attempts(run.journal, number)
+        again = recredit(list(run.journal.trajectories(number)), recalls, recalled, states)
+        assert again is not None
+        assert len(again.rows) > 16
+        priors = {row["task"]: states[0].columns["prior"][row["task"]] for row in again.rows}
+        assert again.table.column("prior").tolist() == [priors[again.table.task_ids[t]] for t in again.table.task]
 
 
 def test_the_journal_and_the_checkpoint_of_a_run_without_memory_have_nothing_new(tmp_path: Path) -> None:
