@@ -114,7 +114,7 @@ def test_a_difference_is_told_with_its_place() -> None:
 
 def test_what_was_added_since_is_no_difference() -> None:
     golden = read_golden(GRPO)
-    assert find_differences(golden, spoil(golden, "journal", "steps", "well_formed", value={"1": "new"})) == []
+    assert find_differences(golden, spoil(golden, "journal", "steps", "added_since", value={"1": "new"})) == []
     assert find_differences(golden, spoil(golden, "journal", "metrics", "credit/new", value={"1": 0.5})) == []
 
 
