@@ -92,6 +92,12 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("schedule", "__call__", "1", "gave a str, but"),
     ("tracker", "start", None, "start gave nothing, but something with run_id, log and finish"),
     ("tracker", "package", None, "package gave nothing, but text is needed"),
+    (
+        "engine",
+        "open",
+        None,
+        "open gave nothing, but an engine, with gives, version, context, generate, score and load",
+    ),
     ("model", "open", "model", "open gave a str, but a pair of a model and a tokenizer is needed"),
 ]
 

@@ -268,7 +268,6 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
             "an engine, with gives, version, context, generate, score and load,",
             _has("gives", "version", "context", "generate", "score", "load"),
         ),
-        "gives": Needed("a frozenset of names", lambda result, given: isinstance(result, frozenset)),
     },
     "model": {
         "open": Needed(

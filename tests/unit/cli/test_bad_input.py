@@ -18,7 +18,7 @@ RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
 KEYS = (
     "Valid: accuracy, action, attempt, branch, cut, entropy, extra, group, index, logp_behaviour, next_state, "
     "observation, origin, outcome, prompt_ids, response_ids, reward, reward_alone, role, segment, state, stop, task, "
-    "tokens, valid, version"
+    "tokens, valid, version, versions"
 )
 OPTIONS = "Valid: alpha, depth, episode, gamma, invalid_penalty, reference, scale"
 
