@@ -119,6 +119,12 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("tracker", "package", None, "package gave nothing, but text is needed"),
     ("learner", "open", {}, "open gave a dict of 0, but something with steps, vocabulary_size, learn,"),
     ("weight_transfer", "open", 3, "open gave the int 3, but something with hand_over is needed"),
+    (
+        "engine",
+        "open",
+        None,
+        "open gave nothing, but an engine, with gives, version, context, generate, score and load",
+    ),
     ("model", "open", "model", "open gave a str, but a pair of a model and a tokenizer is needed"),
 ]
 

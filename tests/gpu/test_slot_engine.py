@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import ConfigError  # noqa: E402
+from groupwise.engines.conformance import check_engine  # noqa: E402
 from groupwise.engines.engine import Generation, Request  # noqa: E402
 from groupwise.engines.open_engine import open_engine  # noqa: E402
 from groupwise.engines.slot_attention import has_kernel  # noqa: E402
@@ -169,3 +170,12 @@ def test_requests_longer_than_a_sliding_window_are_answered() -> None:
     asked = [Request(prompt_ids=tuple(range(3, 3 + WINDOW)), seed=5, max_tokens=8), *requests(5)]
     assert max(max(one.prompt_ids) for one in asked) < VOCABULARY
     assert_close(engine.generate(asked), TransformersEngine(model).generate(asked))
+
+
+def test_the_engine_keeps_every_rule() -> None:
+    model = family("llama").cuda()
+    weights = {name: value.detach() * 1.05 for name, value in model.named_parameters()}
+    engine = open_engine(model)
+    assert isinstance(engine, SlotEngine)
+    results = check_engine(engine, token_ids=range(3, VOCABULARY), weights=weights)
+    assert {result.rule: result.found for result in results if result.status == "broken"} == {}

@@ -341,7 +341,6 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
             "an engine, with gives, version, context, generate, score and load,",
             _has("gives", "version", "context", "generate", "score", "load"),
         ),
-        "gives": Needed("a frozenset of names", lambda result, given: isinstance(result, frozenset)),
     },
     "learner": {"open": Needed(f"something with {', '.join(LEARNER)}", _has(*LEARNER))},
     "weight_transfer": {"open": Needed("something with hand_over", _has("hand_over"))},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from groupwise.training.rollout_metrics import credit_metrics, rollout_metrics
 from groupwise.training.run import Run
 from groupwise.training.samples import credited, make_samples
 from groupwise.training.speed_metrics import speed_metrics
+from groupwise.training.stopwatch import Stopwatch
 from groupwise.training.warm_start import warm_start
 
 
@@ -134,20 +134,3 @@ def _evaluate(run: Run, number: int, observer: Observer) -> None:
     if config.tasks and (number, config.split) not in {(each.number, each.split) for each in run.journal.evaluations()}:
         observer.stage("evaluate", number)
         observer.evaluated(evaluate(run))
-
-
-class Stopwatch:
-    """Seconds by stage."""
-
-    def __init__(self, observer: Observer, number: int) -> None:
-        self.seconds: dict[str, float] = {}
-        self._observer, self._number = observer, number
-        self._current, self._since = "", 0.0
-
-    def stage(self, name: str) -> None:
-        """End the stage before and begin one."""
-        now = time.perf_counter()
-        if self._current:
-            self.seconds[f"seconds/{self._current}"] = now - self._since
-        self._current, self._since = name, now
-        self._observer.stage(name, self._number)

@@ -69,7 +69,7 @@ def played(*rewards: tuple[float, ...], task: str = "t") -> list[Trajectory]:
                     prompt_ids=(1,),
                     response_ids=(2,) * (index + 1),
                     logp_behaviour=(-1.0,) * (index + 1),
-                    valid=index == 0,
+                    accepted=index == 0,
                 )
                 for index, reward in enumerate(own)
             ),

@@ -15,7 +15,8 @@ from groupwise.reports.run.page.markup import Html, join, tag
 from groupwise.reports.run.played import PlayedGroup, read_groups
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import Verdict
-from groupwise.training.metrics import METRICS, SHARE
+from groupwise.training.metric import SHARE
+from groupwise.training.metrics import METRICS
 
 MAIN_CURVES = {
     "rollout/success": "Success",

@@ -1,0 +1,24 @@
+"""How long each stage of an update took, told to the observer as it begins."""
+
+from __future__ import annotations
+
+import time
+
+from groupwise.training.observer import Observer
+
+
+class Stopwatch:
+    """Seconds by stage."""
+
+    def __init__(self, observer: Observer, number: int) -> None:
+        self.seconds: dict[str, float] = {}
+        self._observer, self._number = observer, number
+        self._current, self._since = "", 0.0
+
+    def stage(self, name: str) -> None:
+        """End the stage before and begin one."""
+        now = time.perf_counter()
+        if self._current:
+            self.seconds[f"seconds/{self._current}"] = now - self._since
+        self._current, self._since = name, now
+        self._observer.stage(name, self._number)
