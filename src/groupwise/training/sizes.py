@@ -63,7 +63,8 @@ def sizes_of(config: RunConfig) -> Sizes:
     attempts = config.training.tasks * config.rollout.plan.attempts
     model = _model(config)
     parameters, trained, width = model.parameters, model.trained, model.width
-    needs_copy = config.algorithm.loss is not None and REFERENCE_LOGP in config.algorithm.loss.needs
+    loss = config.algorithm.loss
+    needs_copy = config.algorithm.measures_reference or (loss is not None and REFERENCE_LOGP in loss.needs)
     copies = 1 + (needs_copy and trained == parameters)
     moments = trained * 4 * 2
     units = model.config.hidden_size * model.config.num_hidden_layers

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from groupwise import recipes  # noqa: E402
 from groupwise.training import hardware  # noqa: E402
 from groupwise.training.hardware import Gpu  # noqa: E402
 from groupwise.training.run_config import RunConfig  # noqa: E402
@@ -33,6 +34,15 @@ def test_the_engines_weights_are_counted_in_its_precision() -> None:
     whole, half = (sizes_of(config(device="cpu", precision=each)) for each in ("float32", "bfloat16"))
     assert (whole.engine, half.engine) == (whole.parameters * 4, whole.parameters * 2)
     assert whole.memory - half.memory == whole.parameters * 2
+
+
+def test_a_reference_that_only_a_measure_asks_is_counted() -> None:
+    runs = [
+        RunConfig.model_validate({**dict(small_config()), "algorithm": recipes.rloo(kl_in_reward=weight)})
+        for weight in (0.0, 0.03)
+    ]
+    without, with_it = (sizes_of(run) for run in runs)
+    assert with_it.memory - without.memory == without.parameters * 4
 
 
 @pytest.mark.parametrize(
