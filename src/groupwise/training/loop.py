@@ -14,6 +14,7 @@ from groupwise.training.checkpoint_state import latest_checkpoint
 from groupwise.training.evaluation import evaluate
 from groupwise.training.gather import gather
 from groupwise.training.metrics import checked
+from groupwise.training.penalties import rests_on_penalties
 from groupwise.training.rescue_metrics import rescue_metrics
 from groupwise.training.resume import resume as go_back
 from groupwise.training.rollout_metrics import credit_metrics, rollout_metrics
@@ -70,6 +71,7 @@ def make_update(run: Run, number: int, watching: Watching) -> Update:
     clock.stage("write")
     metrics = rollout_metrics(gathered.played, gathered.survivors)
     metrics |= {"engine/canary_gap": gap, "learner/tokens": float(totals.tokens)}
+    metrics["credit/penalties_alone"] = float(rests_on_penalties(config.algorithm, credit, version=number - 1))
     metrics |= credit_metrics(*credit.of_first(len(gathered.chosen))) | rescue_metrics(gathered, credit)
     metrics |= speed_metrics(gathered.played, totals, clock.seconds, gathered.waiting)
     metrics |= learned.metrics if learned else {}

@@ -13,6 +13,7 @@ from groupwise.core.records import Trajectory
 from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.step_table import StepTable
+from groupwise.core.unearned import find_unearned
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,6 +28,8 @@ class Credited:
     """Whether the step was compared with anybody."""
     keep: BoolArray
     """Whether it may train."""
+    unearned: BoolArray
+    """Whether it belongs to a task at which nobody earned anything."""
 
     def of_first(self, num: int) -> tuple[FloatArray, BoolArray, BoolArray]:
         """Credit, whether compared and whether it may train, of the steps of the first so many trajectories."""
@@ -56,6 +59,7 @@ def credited(
         values=np.append(credit.values, stored),
         compared=np.append(credit.compared, np.zeros(len(stored), dtype=np.bool_)),
         keep=np.append(algorithm.keep(table), np.ones(len(stored), dtype=np.bool_)),
+        unearned=np.append(find_unearned(table)[table.step_of_row], np.zeros(len(stored), dtype=np.bool_)),
     )
 
 
