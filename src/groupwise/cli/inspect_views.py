@@ -17,7 +17,7 @@ from groupwise.cli.screen import output, shorten
 from groupwise.reports.run import figures
 from groupwise.reports.run.differences import Differences
 from groupwise.reports.run.goals import Goal
-from groupwise.reports.run.overview import UpdateLine
+from groupwise.reports.run.overview import UpdateLine, find_penalised, penalty_sentence
 from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep, set_aside_words
 from groupwise.reports.run.recredit import company_words
 from groupwise.reports.run.rescue import rescue_of
@@ -50,6 +50,9 @@ def overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], verdic
         console.print("no update yet")
     else:
         console.print(_updates(lines))
+    penalised = penalty_sentence(find_penalised(folder), len(lines))
+    if penalised:
+        console.print(f"[{MINUS}]{escape(penalised)}[/]", highlight=False, soft_wrap=True)
     for verdict in verdicts:
         for score in verdict.scores:
             words = score_words(score, verdict.measure)

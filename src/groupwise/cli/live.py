@@ -22,6 +22,7 @@ from rich.text import Text
 
 from groupwise.cli.evaluate import in_words
 from groupwise.cli.screen import output
+from groupwise.reports.run.overview import penalty_sentence, rests_on_penalties
 from groupwise.training.observer import Observer
 
 if TYPE_CHECKING:
@@ -42,7 +43,11 @@ def shown_live(title: str, updates: int, *, plain: bool) -> Iterator[Observer]:
     """Show a run on the screen while it runs; whatever ends it, the terminal is left as it was."""
     console = output()
     if plain or not sys.stdout.isatty():
-        yield PlainLines(console)
+        lines = PlainLines(console)
+        try:
+            yield lines
+        finally:
+            lines.close()
         return
     panel = LivePanel(title, updates)
     try:
@@ -73,6 +78,7 @@ class PlainLines(Observer):
 
     def __init__(self, console: Console) -> None:
         self._console, self._pace = console, Pace()
+        self._penalties: dict[int, bool] = {}
 
     def warming(self, losses: Sequence[float], epochs: int) -> None:
         """An epoch of the supervised start, where nothing was told for a while."""
@@ -94,8 +100,13 @@ class PlainLines(Observer):
 
     def updated(self, update: Update) -> None:
         """The update's main numbers, and what went wrong in it."""
-        self._print(update_line(update))
-        for line in fault_lines(update):
+        self._penalties[update.number] = rests_on_penalties(update.metrics)
+        for line in (update_line(update), *penalty_lines(update), *fault_lines(update)):
+            self._print(line)
+
+    def close(self) -> None:
+        """What is to be said of the run as a whole."""
+        for line in penalty_summary(self._penalties):
             self._print(line)
 
     def _print(self, line: str) -> None:
@@ -114,6 +125,7 @@ class LivePanel(Observer):
         self._durations: deque[float] = deque(maxlen=20)
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
         self._kept: list[str] = []
+        self._penalties: dict[int, bool] = {}
         self._spinner = Spinner("dots")
 
     def stage(self, name: str, number: int) -> None:
@@ -145,11 +157,12 @@ class LivePanel(Observer):
                 curve.append(update.metrics[name])
         self._seconds = stage_seconds(update)
         self._durations.append(sum(self._seconds.values()))
-        self._lines.extend([update_line(update), *fault_lines(update)])
+        self._penalties[update.number] = rests_on_penalties(update.metrics)
+        self._lines.extend([update_line(update), *penalty_lines(update), *fault_lines(update)])
 
     def summary(self) -> list[str]:
-        """What stays on the screen: the evaluations, and the last update."""
-        return [*self._kept, *list(self._lines)[-1:]]
+        """What stays on the screen: the evaluations, the last update, and whether penalties alone gave credit."""
+        return [*self._kept, *list(self._lines)[-1:], *penalty_summary(self._penalties)]
 
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [self._progress(), self._now(), Text()]
@@ -191,6 +204,17 @@ def update_line(update: Update) -> str:
         f"{name.partition('/')[2]} {update.metrics[name]:.3f}" for name in SHOWN if name in update.metrics
     )
     return f"update {update.number:4d}  {numbers}  {sum(stage_seconds(update).values()):.2f} s"
+
+
+def penalty_lines(update: Update) -> list[str]:
+    """What is to be said of an update whose credit comes from penalties alone."""
+    return ["  credit comes from penalties alone: nobody earned anything"] if rests_on_penalties(update.metrics) else []
+
+
+def penalty_summary(rests: Mapping[int, bool]) -> list[str]:
+    """What is to be said of a run, some of whose updates rest on penalties alone."""
+    sentence = penalty_sentence([number for number, does in rests.items() if does], len(rests))
+    return [sentence] if sentence else []
 
 
 def fault_lines(update: Update) -> list[str]:

@@ -128,6 +128,12 @@ METRICS: dict[str, Metric] = {
         "and `refused_penalty` to 0, or `scale` to `none` (docs/adr/0006-invalid-penalty.md). Lengths alone count too, "
         "under discounting.",
     ),
+    "credit/penalties_alone": Metric(
+        "1 where nobody earned anything and credit is gone without penalties (on invalid actions, on length); else 0",
+        "0 or 1",
+        "1 in many updates: the run learns what costs, and nothing of its tasks; set the penalties to 0, take easier "
+        "tasks, or begin with a warm start.",
+    ),
     "credit/compared": Metric(
         "share of steps that somebody else was compared with",
         SHARE,

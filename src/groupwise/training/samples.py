@@ -17,6 +17,7 @@ from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.stateful import join_columns
 from groupwise.core.step_table import StepTable
 from groupwise.core.token_table import TokenTable
+from groupwise.core.unearned import find_unearned
 from groupwise.training.loss_context import LossContext, make_loss_context
 
 
@@ -42,6 +43,8 @@ class Credited:
     """Whether the step was compared with anybody."""
     keep: BoolArray
     """Whether it may train."""
+    unearned: BoolArray
+    """Whether it belongs to a task at which nobody earned anything."""
     context: LossContext = field(default_factory=LossContext)
     """What the loss is handed beside credit."""
     tokens: Sequence[CreditOfTokens] | None = None
@@ -88,6 +91,7 @@ def credited(
             *credit_tokens(algorithm, table, credit, [*chosen, *joined]),
             *_credit_kept_tokens(algorithm, past, stored, version=version, states=states),
         ],
+        unearned=np.append(find_unearned(table)[table.step_of_row], np.zeros(len(stored), dtype=np.bool_)),
     )
 
 

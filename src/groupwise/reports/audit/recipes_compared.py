@@ -13,6 +13,7 @@ import numpy as np
 from groupwise.core.credit import Credit
 from groupwise.core.segments import FloatArray
 from groupwise.core.step_table import StepTable
+from groupwise.core.unearned import find_unearned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +62,7 @@ class RecipeTally:
         self._compared += compared_RS.sum(axis=1)
         self._silent += (compared_RS & (values_RS == 0)).sum(axis=1)
         self._size += np.abs(values_RS).sum(axis=1)
-        earned = table.tasks.sum(np.abs(table.reward) + np.abs(table.episode_return))
-        self._unrewarded += np.abs(values_RS[:, (earned == 0)[table.task]]).sum(axis=1)
+        self._unrewarded += np.abs(values_RS[:, find_unearned(table)]).sum(axis=1)
         self._largest = np.maximum(self._largest, np.abs(values_RS).max(axis=1, initial=0.0))
         agreement = signs_RS @ signs_RS.T
         both = np.abs(signs_RS) @ np.abs(signs_RS).T

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from groupwise.core.records import Origin
 from groupwise.reports.run.run_folder import RunFolder
 
+MAX_NUMBERS = 8
+"""How many updates a sentence lists."""
+PENALTIES_ALONE = "credit/penalties_alone"
 STAGES = "seconds/"
 """What the names of the stages' times begin with."""
 
@@ -79,6 +83,32 @@ def update_lines(folder: RunFolder) -> list[UpdateLine]:
         )
         for number in folder.updates
     ]
+
+
+def rests_on_penalties(metrics: Mapping[str, float]) -> bool:
+    """Whether the credit of an update, by its metrics, comes from penalties alone."""
+    return metrics.get(PENALTIES_ALONE) == 1.0
+
+
+def find_penalised(folder: RunFolder) -> list[int]:
+    """The updates whose credit comes from penalties alone; none in a run that was written before that was measured."""
+    return [number for number, value in folder.metrics.get(PENALTIES_ALONE, {}).items() if value == 1.0]
+
+
+def penalty_sentence(numbers: Sequence[int], updates: int) -> str:
+    """What is to be said of a run with so many updates, some of which rest on penalties alone; nothing where none do.
+
+    >>> penalty_sentence([3, 5], 40).partition(":")[0]
+    'In 2 of 40 updates (3, 5) credit comes from penalties alone'
+    """
+    if not numbers:
+        return ""
+    listed = ", ".join(map(str, numbers[:MAX_NUMBERS])) + (", …" if len(numbers) > MAX_NUMBERS else "")
+    where = "In every update" if len(numbers) == updates else f"In {len(numbers)} of {updates} updates ({listed})"
+    return (
+        f"{where} credit comes from penalties alone: nobody earned anything, and only what invalid actions or lengths "
+        "cost tells attempts apart. Take easier tasks, begin with a warm start, or set the penalties to 0."
+    )
 
 
 def tells_success(folder: RunFolder) -> bool:

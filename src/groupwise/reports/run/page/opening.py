@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from groupwise.reports.run import figures
-from groupwise.reports.run.overview import stage_seconds
+from groupwise.reports.run.overview import find_penalised, penalty_sentence, stage_seconds
 from groupwise.reports.run.page.curves import interval_words
 from groupwise.reports.run.page.marks import bar, intervals
 from groupwise.reports.run.page.markup import Html, join, tag
@@ -42,10 +42,12 @@ def headline(folder: RunFolder, method: str, note: str) -> Html:
 
 def verdict_section(folder: RunFolder, found: Verdict | None) -> Html:
     """The verdict, and the same by family."""
+    penalised = penalty_sentence(find_penalised(folder), len(folder.updates))
+    warning = tag("p", penalised, class_="sentence") if penalised else None
     if found is None:
-        return tag("section", _without_evaluation(folder), id="verdict", class_="verdict")
+        return tag("section", _without_evaluation(folder), warning, id="verdict", class_="verdict")
     big = tag("div", _numbers(found), _plot(found), class_="split")
-    return tag("section", big, tag("p", sentence(found), class_="sentence"), id="verdict", class_="verdict")
+    return tag("section", big, tag("p", sentence(found), class_="sentence"), warning, id="verdict", class_="verdict")
 
 
 def families_section(found: Verdict | None) -> Html | None:
