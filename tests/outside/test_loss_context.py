@@ -22,8 +22,8 @@ from safetensors.torch import load_file  # noqa: E402
 from groupwise.batching import pack, padded_within  # noqa: E402
 from groupwise.batching import totals as count  # noqa: E402
 from groupwise.core.journal import Journal  # noqa: E402
-from groupwise.core.journal_file import JOURNAL  # noqa: E402
 from groupwise.core.parts import part_class  # noqa: E402
+from groupwise.core.run_folder import JOURNAL  # noqa: E402
 from groupwise.core.sample import Sample  # noqa: E402
 from groupwise.core.totals import Totals  # noqa: E402
 from groupwise.losses import TokenColumns  # noqa: E402
@@ -31,7 +31,7 @@ from groupwise.recipes.run_file import load_run  # noqa: E402
 from groupwise.reports.explain import explain_channels  # noqa: E402
 from groupwise.reports.run.recredit import Recredit  # noqa: E402
 from groupwise.training.first_pass import merge_summaries  # noqa: E402
-from groupwise.training.learner import Learner  # noqa: E402
+from groupwise.training.learner.local import LocalLearner  # noqa: E402
 from groupwise.training.learner_config import LearnerConfig  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.micro_batches import micro_batches  # noqa: E402
@@ -191,7 +191,9 @@ def grouped() -> list[Sample]:
 
 def last_gradient(loss: Any, samples: Sequence[Sample], *, rows: bool = False, **config: Any) -> tuple[float, Any]:
     """The gradient of the second of two passes, whose policy has moved, so that the penalty acts too."""
-    learner = Learner(tiny()[0], loss, LearnerConfig(learning_rate=1e-2, passes=2, max_grad_norm=math.inf, **config))
+    learner = LocalLearner(
+        tiny()[0], loss, LearnerConfig(learning_rate=1e-2, passes=2, max_grad_norm=math.inf, **config)
+    )
     if rows:  # as for a model that does not run packed
         learner.forward.lay_out = padded_within  # type: ignore[method-assign,assignment]
     seen: list[Any] = []
@@ -237,7 +239,7 @@ def test_the_learners_gradient_is_that_of_the_whole_batch_at_once() -> None:
         tokens += [(0.0, float(old), earned, True, number, sample.trajectory, sample.group) for old in own.detach()]
     oracle(loss, torch.cat(logps), tokens).backward()
     expected = torch.cat([value.grad.flatten() for value in by_hand.parameters()])
-    learner = Learner(model, loss, LearnerConfig(learning_rate=1e-2, token_budget=25, max_grad_norm=math.inf))
+    learner = LocalLearner(model, loss, LearnerConfig(learning_rate=1e-2, token_budget=25, max_grad_norm=math.inf))
     seen: list[Any] = []
     learner.optimiser.register_step_pre_hook(
         lambda *_: seen.append(torch.cat([value.grad.flatten().clone() for value in model.parameters()]))

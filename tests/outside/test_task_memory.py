@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from groupwise.core.journal import Journal
 from groupwise.training.checkpoint_state import latest_checkpoint
-from groupwise.training.run import parameter_hash
+from groupwise.training.learner.weights import hash_weights
 from tests.outside.running import PACKAGES, ROOT, groupwise
 
 UPDATES = 6
@@ -98,7 +98,7 @@ def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> No
         SIGNAL: "task_memory:Surprise",
         FILTER: "task_memory:Rest",
     }
-    hashes = [parameter_hash(AutoModelForCausalLM.from_pretrained(path)) for path in (whole, killed)]
+    hashes = [hash_weights(AutoModelForCausalLM.from_pretrained(path).state_dict()) for path in (whole, killed)]
     assert hashes[0] == hashes[1]
 
 
