@@ -1,14 +1,16 @@
 """Two checkouts of this project by turns: is the newer one as fast as the older one?
 
     git worktree add ../before COMMIT
-    python -m benchmarks.against_before ../before [--repeats 5] [--only loop,run,envs] [--write FILE]
+    python -m benchmarks.against_before ../before [--repeats 5] [--only credit,prefix,loop,run,envs] [--write FILE]
 
-What is measured: `loop`, an update of `benchmarks.loop` (its first case: an agent's long prompt, a short action) on one
-thread; `run`, an update of the household example as `groupwise train` makes it, with journal and checkpoints, without
-and with workers; `envs`, steps a second through the host that guards environments, many at once, without and with a
-worker. Each measurement is a process of its own whose product is one checkout's and whose script is this one's; old and
-new by turns, the medians of each side and of the ratios of neighbours are given. Processor seconds stand beside wall
-time: other work on the machine hardly changes them.
+What is measured: `credit`, table and credit of 100,000 recorded steps (as `benchmarks.credit` makes them), and credit
+and samples of an update of 10,000; `prefix`, packing samples and training on them, prefixes shared and not; `loop`, an
+update of `benchmarks.loop` (its first case: an agent's long prompt, a short action) on one thread; `run`, an update of
+the household example as `groupwise train` makes it, with journal and checkpoints, without and with workers; `envs`,
+steps a second through the host that guards environments, many at once, without and with a worker. Each measurement is a
+process of its own whose product is one checkout's and whose script is this one's; old and new by turns, the medians of
+each side and of the ratios of neighbours are given. Processor seconds stand beside wall time: other work on the machine
+hardly changes them.
 """
 
 from __future__ import annotations
@@ -36,6 +38,77 @@ SECONDS = 3.0
 
 Numbers = dict[str, dict[str, float]]
 """Wall and processor seconds by name of the measurement."""
+
+
+def time_credit() -> Numbers:
+    """Seconds of table and credit of 100,000 steps, and from trajectories to samples of an update of 10,000."""
+    from benchmarks.credit import RECIPES, columns, ours
+    from groupwise import Step, StopReason, Task, Trajectory
+    from groupwise.training.samples import credited, make_samples
+
+    recorded = columns(100_000)
+    works: dict[str, Callable[[], object]] = {
+        f"credit, {name}": lambda name=name: ours(name, recorded)  # type: ignore[misc]
+        for name in RECIPES
+    }
+    played = [
+        Trajectory(
+            id=f"{number}",
+            task=Task(id=f"{number // 8}"),
+            attempt=number % 8,
+            steps=tuple(
+                Step(
+                    index=index,
+                    reward=float(number % 3 == 0) if index == 24 else 0.0,
+                    state_key=f"{(number * index) % 7}",
+                    prompt_ids=(1, 2, 3),
+                    response_ids=(4, 5),
+                    logp_behaviour=(-1.0, -2.0),
+                )
+                for index in range(25)
+            ),
+            scores={"return": float(number % 3 == 0)},
+            stop=StopReason.TERMINATED,
+            versions=(0,),
+        )
+        for number in range(400)
+    ]
+    works["update's samples, hgpo"] = lambda: make_samples(credited(RECIPES["hgpo"], played, version=0))
+    return {name: _best_of(work) for name, work in works.items()}
+
+
+def time_prefix() -> Numbers:
+    """Seconds of packing full-history samples, and of a forward and backward pass with prefixes shared and not."""
+    import torch
+
+    from benchmarks.prefix.layouts import LAYOUTS
+    from benchmarks.prefix.measure import clear, train, updates
+    from benchmarks.prefix.on_cpu import ATTEMPTS, llama, made_up
+
+    torch.set_num_threads(1)
+    net = llama(hidden=128, layers=4, heads=4, kv_heads=2, vocabulary=2_000)
+    samples = made_up("small", "full", num_tasks=1, attempts=ATTEMPTS).samples
+
+    def learn(update: Any) -> None:
+        train(net, update)
+        clear(net)
+
+    numbers = {"packing, shared": _best_of(lambda: LAYOUTS["shared"](samples, 8192))}
+    for name, update in updates(samples, ["shared", "packed"], budget=8192, device="cpu").items():
+        numbers[f"training, {name}"] = _best_of(lambda update=update: learn(update))  # type: ignore[misc]
+    return numbers
+
+
+def _best_of(work: Callable[[], object], times: int = 5) -> dict[str, float]:
+    """The least wall and processor seconds of several times, after one that is not counted."""
+    work()
+    walls, cores = [], []
+    for _ in range(times):
+        wall, core = time.perf_counter(), time.process_time()
+        work()
+        walls.append(time.perf_counter() - wall)
+        cores.append(time.process_time() - core)
+    return {"seconds": min(walls), "core_seconds": min(cores)}
 
 
 def time_loop() -> Numbers:
@@ -113,7 +186,13 @@ def time_envs() -> Numbers:
     return numbers
 
 
-PARTS: Mapping[str, Callable[[], Numbers]] = {"loop": time_loop, "run": time_run, "envs": time_envs}
+PARTS: Mapping[str, Callable[[], Numbers]] = {
+    "credit": time_credit,
+    "prefix": time_prefix,
+    "loop": time_loop,
+    "run": time_run,
+    "envs": time_envs,
+}
 
 
 def measure(checkout: Path, part: str) -> Numbers:

@@ -57,15 +57,17 @@ class Sample:
                 "begin it with a token such as the tokenizer's beginning of sequence"
             )
         num = len(self.response_ids)
-        for name, values in (("logp_behaviour", self.logp_behaviour), ("entropy", self.entropy)):
-            if values and len(values) != num:
-                raise RecordError(
-                    f"{self.name}: {name} has {len(values)} entries for {num} sampled tokens; "
-                    "record one per token, or none"
-                )
-        self._check_credit("advantage", self.advantage)
-        for name, credit in self.channels.items():
-            self._check_credit(f"channel {name!r}", credit)
+        if (self.logp_behaviour and len(self.logp_behaviour) != num) or (self.entropy and len(self.entropy) != num):
+            name = "entropy" if len(self.logp_behaviour) in (0, num) else "logp_behaviour"
+            raise RecordError(
+                f"{self.name}: {name} has {len(getattr(self, name))} entries for {num} sampled tokens; "
+                "record one per token, or none"
+            )
+        if type(self.advantage) is tuple:
+            self._check_credit("advantage", self.advantage)
+        if self.channels:
+            for name, credit in self.channels.items():
+                self._check_credit(f"channel {name!r}", credit)
         if self.trained is not None and len(self.trained) != num:
             raise RecordError(
                 f"{self.name}: trained has {len(self.trained)} entries for {num} sampled tokens; "

@@ -140,6 +140,7 @@ def make_samples(credit: Credited) -> list[Sample]:
     groups = {name: number for number, name in enumerate(dict.fromkeys(t.task.id for t in credit.trajectories))}
     found: list[Sample] = []
     values, keep = credit.values.tolist(), credit.keep.tolist()
+    context, nothing = credit.context, dict[str, float]()  # one for all samples, of which there are thousands
     for number, trajectory in enumerate(credit.trajectories):
         for step in trajectory.steps:
             row = len(found)
@@ -157,8 +158,8 @@ def make_samples(credit: Credited) -> list[Sample]:
                     trains=keep[row] and bool(step.response_ids),
                     trained=None if own is None or all(own.trains) else own.trains,
                     off_policy=trajectory.off_policy,
-                    columns=credit.context.columns_of(row),
-                    channels=credit.context.channels_of(row),
+                    columns=context.columns_of(row) if context.columns else nothing,
+                    channels=context.channels_of(row) if context.channels else nothing,
                 )
             )
             if step.forced:
