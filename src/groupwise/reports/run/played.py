@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from groupwise.core.errors import RecordError, nearest
-from groupwise.reports.run.joined import SAMPLED_ELSEWHERE, Source, recalled_attempts, source_of
+from groupwise.core.records import SAMPLED_ELSEWHERE
+from groupwise.reports.run.joined import Source, recalled_attempts, source_of
 from groupwise.reports.run.recredit import Company, Recredit, recredit, sizes_without_rescue
 from groupwise.reports.run.responses import response_decoder
 from groupwise.reports.run.run_folder import RunFolder
