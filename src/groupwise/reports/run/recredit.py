@@ -91,6 +91,21 @@ class Recredit:
         ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Underived:
+    """The credit of an update does not derive again from its journal, which stands as it was written."""
+
+    reason: str
+    """Why, in words."""
+
+    def sentence(self, number: int) -> str:
+        """What a page says of the update: why, and what stands in the place of what it would have shown."""
+        return (
+            f"The credit of update {number} cannot be derived again ({self.reason}): what is shown is the credit that "
+            "the journal holds, without whom a step was compared with; whether a group was rescued goes by its outcomes"
+        )
+
+
 def company_words(company: Sequence[Company]) -> str:
     """Whom a step was compared with.
 
@@ -110,8 +125,8 @@ def recredit(
     algorithm: Algorithm | None,
     recalled: Sequence[Mapping[str, Any]] = (),
     states: Sequence[StateBefore] = (),
-) -> Recredit | None:
-    """The credit computed again; None where it cannot be, or where it is not what the journal holds.
+) -> Recredit | Underived:
+    """The credit computed again; or why it cannot be, which also holds where it is not what the journal holds.
 
     Args:
         trajectories: those of the update, as `Journal.trajectories` gives them.
@@ -119,14 +134,19 @@ def recredit(
         recalled: what joined them, as `recalled_attempts` gives them.
         states: what parts remembered when the update began, as `Journal.states_before` gives it.
     """
-    if algorithm is None or not any(found["steps"] for found in trajectories):
-        return None
+    if algorithm is None:
+        return Underived(reason="the run's algorithm cannot be read here")
+    if not any(found["steps"] for found in trajectories):
+        return Underived(reason="it has no steps")
     compared = [one for one in recalled if not one["source"].keeps_credit]
     try:
         found = Recredit.of([*trajectories, *compared], algorithm, states)
-    except (RecordError, ConfigError):
-        return None
-    return found if found.agrees else None
+    except (RecordError, ConfigError) as error:
+        return Underived(reason=str(error))
+    if not found.agrees:
+        furthest = float(np.max(np.abs(found.credit.values - np.asarray(found.recorded, dtype=np.float64))))
+        return Underived(reason=f"what comes of it now is another number, up to {furthest:.3g} away")
+    return found
 
 
 def sizes_without_rescue(
