@@ -97,7 +97,7 @@ class StepField:
     make: Callable[[Trajectory, Step], Any] | None = None
     """What a row says, where that is not what the step or the trajectory holds."""
     absent: Any = None
-    """The value that is not written; KEPT = every value is."""
+    """The value that is not written, and that a row means which lacks it; None = it says nothing; KEPT = all are."""
     unknown: Any = ON_STEP
     """What a step read back has where its row says nothing; ON_STEP = the default of `Step`."""
     in_rows: bool = True

@@ -59,6 +59,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         kind=kinds.COUNT,
         owner=Owner.READER,
         meaning="part of a step that was cut into several training sequences; absent = 0",
+        absent=0,
     ),
     StepField(
         name="state",
@@ -302,7 +303,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         owner=Owner.ROLLOUT,
         meaning="where the attempt came from; absent = fresh",
         trajectory="origin",
-        absent=Origin.FRESH,
+        absent=Origin.FRESH.value,
         follows="extra",
     ),
     StepField(

@@ -8,14 +8,18 @@ from typing import Any, NamedTuple
 from groupwise.core.errors import RecordError
 from groupwise.core.field_kinds import STATE
 from groupwise.core.json_text import canonical, is_shallow
-from groupwise.core.records import Origin
 from groupwise.core.rollouts.part import Rollouts
 from groupwise.core.rollouts.row import KEYS, Id, Row, value_fault
+from groupwise.core.step_field import KEPT
 from groupwise.core.step_fields import FIRST_OBSERVATION, STEP_FIELDS
 
 _BULK = tuple(field.name for field in STEP_FIELDS if field.bulk)
 _STATES = tuple(name for name, kind in KEYS.items() if kind is STATE)
-_ABSENT: dict[str, Any] = {"segment": 0, "origin": Origin.FRESH.value}
+_ABSENT: dict[str, Any] = {
+    field.name: field.absent
+    for field in STEP_FIELDS
+    if field.in_rows and not field.bulk and field.absent is not None and field.absent is not KEPT
+}
 """What an absent key means, where it does not mean 'unknown'."""
 
 
