@@ -9,14 +9,12 @@ from typing import Any
 from benchmarks.alfworld.settings import CREDIT, METHODS
 from groupwise.core.journal import Journal
 from groupwise.core.rollouts import write_rollouts
+from groupwise.core.step_fields import STEP_FIELDS
 from groupwise.integrations.rollouts import open_rollouts
 
 MOST_ROWS = 100_000
 """Steps of a rollouts file, some 2 MB; where there are more, updates are left out, evenly."""
-READ_BY_CREDIT = (
-    *("task", "attempt", "index", "state", "action", "reward", "well_formed", "accepted", "valid", "cut", "outcome"),
-    *("stop", "version"),
-)
+READ_BY_CREDIT = (*(field.name for field in STEP_FIELDS if field.in_rows and field.column), "version")
 """Of a step, what credit reads; tokens stay in the journal."""
 DEPTH = 4
 

@@ -62,10 +62,30 @@ def audit(
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:
         tables = (part.table() for part in rollouts.parts(progress=progress, watch=tokens.add))
         found = run_audit(tables, algorithms, depth=depth, gamma=gamma, tokens=tokens, memories=memories)
+    if OWN in algorithms:
+        _print_underived(file)
     if as_json:
         print_json(found.as_json())
     else:
         _print(found, file)
+
+
+def _print_underived(folder: Path) -> None:
+    """Say so where a run's own recipe does not give its attempts the credit that they were trained on."""
+    from groupwise.reports.run.played import find_underived
+    from groupwise.reports.run.run_folder import RunFolder
+
+    with RunFolder(folder) as run:
+        found = find_underived(run)
+    if found:
+        first = next(iter(found))
+        numbers = f"{len(found)} update{'s' if len(found) > 1 else ''}, the first of them {first}"
+        errors().print(
+            f"{OWN} recipe does not give the credit that the journal holds in {numbers} "
+            f"({escape(found[first].reason)}): below stands what it would give the recorded attempts by themselves",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _own_algorithm(folder: Path) -> dict[str, Algorithm]:

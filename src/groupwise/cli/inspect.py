@@ -20,7 +20,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.reports.run.differences import compare
 from groupwise.reports.run.goals import Goals
 from groupwise.reports.run.overview import update_lines
-from groupwise.reports.run.played import PlayedGroup, find_attempt, find_task, read_groups
+from groupwise.reports.run.played import PlayedGroup, find_attempt, find_task, read_groups, underived_words
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import every_verdict
@@ -103,7 +103,8 @@ def _method(folder: RunFolder) -> str:
 def _groups(folder: RunFolder, number: int, groups: list[PlayedGroup], *, as_json: bool) -> None:
     if as_json:
         summaries = [views.group_summary(group) for group in groups]
-        views.print_json({"update": number, "groups": summaries, "faults": folder.journal.faults(number)})
+        told = {"faults": folder.journal.faults(number), "underived": underived_words(groups)}
+        views.print_json({"update": number, "groups": summaries} | told)
     else:
         views.groups(folder, number, groups)
 
@@ -113,7 +114,8 @@ def _attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *
     goal = Goals(folder.env()).of(group.task)
     if as_json:
         found = {"update": number, "goal": goal.text, "tags": goal.tags, "attempt": played}
-        views.print_json(found | {"rescue": rescue_of(group), "joined": joined(group)})
+        more = {"rescue": rescue_of(group), "joined": joined(group), "underived": group.underived}
+        views.print_json(found | more)
     else:
         views.attempt(number, group, played, goal)
 

@@ -18,7 +18,7 @@ from groupwise.reports.run import figures
 from groupwise.reports.run.differences import Differences
 from groupwise.reports.run.goals import Goal
 from groupwise.reports.run.overview import UpdateLine, find_penalised, penalty_sentence
-from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep, set_aside_words
+from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep, set_aside_words, underived_words
 from groupwise.reports.run.recredit import company_words
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
@@ -78,6 +78,7 @@ def groups(folder: RunFolder, number: int, found: Sequence[PlayedGroup]) -> None
         console.print(f"[{MINUS}]{escape(fault['stop'])}[/] {escape(place)}: {escape(fault['error'])}", highlight=False)
     if not found:
         return
+    _print_underived(found)
     table = _table("task", "attempts", "solved", "outcomes", "spread", "steps", "compared", "mean |credit|", "")
     for group in found:
         summary = group_summary(group)
@@ -103,6 +104,11 @@ def groups(folder: RunFolder, number: int, found: Sequence[PlayedGroup]) -> None
         console.print(inspect_rescue.rescues(list(rescues.values())))
 
 
+def _print_underived(found: Sequence[PlayedGroup]) -> None:
+    if words := underived_words(found):
+        output().print(f"[{MINUS}]{escape(words)}[/]", highlight=False)
+
+
 def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: Goal) -> None:
     """An attempt as a dialogue, after its group at a glance."""
     console = output()
@@ -114,6 +120,7 @@ def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: Goal) 
         console.print(escape(line), highlight=False)
     if played.asked_for:
         console.print(f"attempt {played.attempt} was asked for: {escape(played.asked_for)}", highlight=False)
+    _print_underived([group])
     reach = max((abs(step.credit) for member in group.members for step in member.steps), default=0.0)
     console.print(_attempts(group, played, reach))
     console.print()

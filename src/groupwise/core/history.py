@@ -20,6 +20,7 @@ from groupwise.core.blobs import pack, unpack
 from groupwise.core.errors import FileError
 from groupwise.core.journal_file import JournalDatabase, decoding
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
+from groupwise.core.rollouts.trajectory_rows import read_step
 from groupwise.core.segments import FloatArray, IntArray
 
 
@@ -265,8 +266,8 @@ def _past(row: Sequence[Any]) -> PastAttempt:
 def _steps(rows: Sequence[dict[str, Any]]) -> tuple[Step, ...]:
     """The steps of an attempt; which weights sampled each, where several sampled the attempt."""
     if len(_versions_of(rows)) < 2:
-        return tuple(_step(row) for row in rows)
-    return tuple(_step(row, _spans(row)) for row in rows)
+        return tuple(read_step(row) for row in rows)
+    return tuple(read_step(row, versions=_spans(row)) for row in rows)
 
 
 def _versions_of(rows: Sequence[dict[str, Any]]) -> set[int]:
@@ -278,37 +279,6 @@ def _spans(row: dict[str, Any]) -> tuple[tuple[int, int], ...]:
     if "versions" in row:
         return tuple((int(version), len(list(tokens))) for version, tokens in groupby(row["versions"]))
     return ((int(row["version"]), len(row.get("response_ids", ()))),) if "version" in row else ()
-
-
-def _step(row: dict[str, Any], versions: tuple[tuple[int, int], ...] = ()) -> Step:
-    return Step(
-        index=int(row["index"]),
-        reward=float(row.get("reward_alone", row["reward"])),
-        state_key=_hashable(row.get("state")),
-        observation=row.get("observation"),
-        action=row.get("action"),
-        well_formed=_flag(row, "well_formed"),
-        accepted=_flag(row, "accepted"),
-        recorded_valid=_flag(row, "valid"),
-        cut=bool(row.get("cut", False)),
-        role=row.get("role"),
-        branch=row.get("branch"),
-        prompt_ids=tuple(row.get("prompt_ids", ())),
-        response_ids=tuple(row.get("response_ids", ())),
-        logp_behaviour=tuple(row.get("logp_behaviour", ())),
-        entropy=tuple(row.get("entropy", ())),
-        forced=int(row.get("forced", 0)),
-        versions=versions,
-        facts=row.get("extra", {}),
-    )
-
-
-def _flag(row: dict[str, Any], name: str) -> bool | None:
-    return bool(row[name]) if name in row else None
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(_hashable(each) for each in value) if isinstance(value, list) else value
 
 
 def contexts(states: IntArray, depth: int) -> Iterator[tuple[int, tuple[int, ...]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -51,6 +51,10 @@ class Origin(StrEnum):
     """Sampled with guidance, a forced beginning or at another temperature, and told or compared as if without."""
     BRANCHED = "branched"
     """Continued from the middle of another attempt, its `parent`."""
+
+
+SAMPLED_ELSEWHERE = frozenset({Origin.REPLAYED.value, Origin.GUIDED.value})
+"""Origins of attempts that another policy sampled than the one that learns, or the same with another prompt."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +143,7 @@ class Step:
     """Which version of the weights sampled which of its tokens, as (version, tokens) in order, where several versions
     sampled the attempt; empty = the attempt's one version, or not known."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else was found out about the step, by name, as measures write it down: columns of the table; JSON values."""
+    """What else its environment and measures say of the step, by name: columns of the table; JSON values."""
 
     @property
     def valid(self) -> bool | None:
@@ -209,93 +213,6 @@ class SetAside:
     """Who set it aside, and why where that does not say it."""
 
 
-def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = None) -> dict[str, list[Any]]:
-    """Lay trajectories out as the columns of a step table, one row a step.
-
-    An attempt whose record was cut into several trajectories (same task, same attempt, indices that go on) is one
-    attempt. An attempt without steps has no row, and so leaves every statistic. Outcomes are given for all
-    trajectories or for none: a sum of rewards beside a score would be two scales. `accuracy` is the score of that name,
-    where all have it; `validity_columns` says when `well_formed` and `accepted` are there. With the `version` of the
-    weights that are about to learn, `age` says how many versions older the oldest weights are that sampled the attempt.
-    """
-    steps = [(trajectory, step) for trajectory in trajectories for step in trajectory.steps]
-    columns: dict[str, list[Any]] = {
-        "task": [trajectory.task.id for trajectory, _ in steps],
-        "attempt": [trajectory.attempt for trajectory, _ in steps],
-        "index": [step.index for _, step in steps],
-        "state": [step.state_key for _, step in steps],
-        "reward": [step.reward + step.shaped for _, step in steps],
-        "action": [step.action for _, step in steps],
-        "cut": [step.cut for _, step in steps],
-        "stop": [trajectory.stop if step is trajectory.steps[-1] else None for trajectory, step in steps],
-        "role": [step.role for _, step in steps],
-        "branch": [step.branch for _, step in steps],
-    }
-    columns |= validity_columns(
-        [step.well_formed for _, step in steps],
-        [step.accepted for _, step in steps],
-        (step.recorded_valid for _, step in steps),
-    )
-    if all(step.role is None for _, step in steps):
-        del columns["role"]
-    if any(step.response_ids for _, step in steps):
-        columns["tokens"] = [len(step.response_ids) - step.forced for _, step in steps]
-    if any(trajectory.off_policy for trajectory in trajectories):
-        columns["off_policy"] = [trajectory.off_policy for trajectory, _ in steps]
-    if version is not None:
-        columns["age"] = [_age(trajectory, version) for trajectory, _ in steps]
-    if steps and all("accuracy" in trajectory.scores for trajectory, _ in steps):
-        columns["accuracy"] = [trajectory.scores["accuracy"] for trajectory, _ in steps]
-    facts = [step.facts for _, step in steps]
-    if any(facts):
-        names = dict.fromkeys(name for known in facts for name in known)
-        columns |= {name: [known.get(name) for known in facts] for name in names}
-    without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
-    if len(without) < len(trajectories):
-        if without:
-            raise RecordError(
-                f"trajectory {without[0]!r} has no outcome while others have one; set it on all or on none"
-            )
-        columns["outcome"] = [trajectory.outcome for trajectory, _ in steps]
-    return columns
-
-
-def validity_columns(
-    well_formed: list[bool | None], accepted: list[bool | None], recorded_valid: Iterable[bool | None]
-) -> dict[str, list[Any]]:
-    """The columns that tell of the steps' forms and actions: the first two where every step says so, else `valid`.
-
-    A step that does not say makes its column unknown: a default would be an invented verdict. What the steps of older
-    recordings say for both together is given where that is all there is; a table makes it of the two by itself.
-
-    >>> validity_columns([True, False], [True, True], [None, None])
-    {'well_formed': [True, False], 'accepted': [True, True]}
-    >>> validity_columns([True, None], [False, None], [None, True])
-    {'valid': [False, True]}
-    """
-    found = {"well_formed": well_formed, "accepted": accepted}
-    known = {name: values for name, values in found.items() if None not in values}
-    if len(known) < len(found):
-        valid = [join_validity(*step) for step in zip(well_formed, accepted, recorded_valid, strict=True)]
-        if None not in valid:
-            known["valid"] = valid
-    return known
-
-
 def join_validity(well_formed: bool | None, accepted: bool | None, recorded_valid: bool | None) -> bool | None:
     """Whether a step was well formed and accepted, by what a record says of it: both, or only what they come to."""
     return recorded_valid if well_formed is None or accepted is None else well_formed and accepted
-
-
-def _age(trajectory: Trajectory, version: int) -> int:
-    if not trajectory.versions:
-        raise RecordError(
-            f"trajectory {trajectory.id!r} does not say which version of the weights sampled it; record `versions`"
-        )
-    age = version - min(trajectory.versions)
-    if age < 0:
-        raise RecordError(
-            f"trajectory {trajectory.id!r} was sampled by version {min(trajectory.versions)}, but the weights that are "
-            f"about to learn are version {version}; hand in the version of the learner"
-        )
-    return age

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from groupwise.core import columns as check
 from groupwise.core.columns import Column
 from groupwise.core.errors import RecordError, nearest
-from groupwise.core.records import Trajectory, step_columns
+from groupwise.core.records import Trajectory
 from groupwise.core.segments import (
     NOT_COMPARABLE,
     BoolArray,
@@ -26,22 +26,15 @@ from groupwise.core.segments import (
     sorted_runs,
     weighted_count,
 )
+from groupwise.core.step_columns import step_columns
+from groupwise.core.step_field import Check
+from groupwise.core.step_fields import COLUMNS, column_source
 
 _Answer = TypeVar("_Answer", bound=npt.NDArray[Any])
 
 REQUIRED = ("task", "attempt", "index", "reward")
 OWN_FIELDS = (*REQUIRED, "state", "segment")
-MADE_BY = {
-    "tokens": "from_trajectories counts the recorded response_ids",
-    "well_formed": "from_trajectories makes it of `Step.well_formed`, where every step says so",
-    "accepted": "from_trajectories makes it of `Step.accepted`, where every step says so",
-    "cut": "from_trajectories makes it of `Step.cut`",
-    "stop": "from_trajectories makes it of `Trajectory.stop`",
-    "age": "from_trajectories(..., version=...) makes it of `Trajectory.versions`",
-    "accuracy": "from_trajectories makes it of the score of that name",
-    "outcome": "from_trajectories makes it of `Trajectory.outcome`",
-}
-"""Where a column comes from that a table lacks, for messages."""
+_OF_WHOLE_STEP = tuple(name for name, column in COLUMNS.items() if column.of_whole_step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +219,7 @@ class StepTable:
     def column(self, name: str) -> npt.NDArray[Any]:
         """A named extra column (S), or an error that lists the columns there are."""
         if name not in self.extra:
-            source = f"{MADE_BY[name]}, or " if name in MADE_BY else ""
+            source = f"{made_by}, or " if (made_by := column_source(name)) else ""
             raise RecordError(
                 f"the table has no column {name!r}, which this method reads; {source}hand it to "
                 f"from_columns({name}=...). " + nearest(name, self.extra)
@@ -331,7 +324,7 @@ def _begins(*columns: IntArray) -> BoolArray:
 
 def _check_segments(rows: _Rows, given: Mapping[str, Column]) -> None:
     """Rows of one step must agree on what became of it; what it saw and did is taken from the first."""
-    for name in ("outcome", "well_formed", "accepted", "valid", "cut", "age", "off_policy", "trains"):
+    for name in _OF_WHOLE_STEP:
         for row, step in enumerate(rows.step.tolist()) if name in given else ():
             first = int(rows.first[step])
             if _differ(given[name][row], given[name][first]):
@@ -372,13 +365,14 @@ def _extra_columns(given: Mapping[str, Column], rows: _Rows) -> dict[str, npt.ND
 
 
 def _extra_column(name: str, column: Column, rows: _Rows) -> npt.NDArray[Any]:
-    if name in ("outcome", "accuracy"):
+    kind = COLUMNS[name].check if name in COLUMNS else Check.ANYTHING
+    if kind is Check.NUMBER:
         return check.number_column(name, column, largest=check.LARGEST_REWARD)[rows.first]
-    if name in ("well_formed", "accepted", "valid", "cut", "off_policy", "trains"):
+    if kind is Check.FLAG:
         return check.bool_column(name, column)[rows.first]
-    if name == "age":
+    if kind is Check.COUNT:
         return check.integer_column(name, column)[rows.first]
-    if name == "tokens":
+    if kind is Check.SUM:
         return rows.total(check.integer_column(name, column).astype(np.float64))
     return _take(column, rows.first)
 

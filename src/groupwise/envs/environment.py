@@ -10,9 +10,9 @@ it away. Everything about it follows from the task alone, so the attempts of a g
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Annotated, Protocol, runtime_checkable
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.parts import Slot
@@ -62,6 +62,8 @@ class Outcome:
     """Whether the task was solved; set when the attempt ends, None before."""
     note: str = ""
     """What the record should say of the end, such as why a verifier gave no verdict; empty = nothing."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else the environment knows of the step, by name: columns of the step table for any method; JSON values."""
 
     @property
     def ended(self) -> bool:

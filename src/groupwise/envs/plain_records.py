@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from operator import countOf
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from groupwise.core.columns import LARGEST_REWARD
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.safe_text import quote_line
+from groupwise.core.step_fields import NO_FACTS
 from groupwise.envs.environment import Observation, Outcome
 
 MAX_CHARACTERS = 2**18
-"""Of what an environment shows, text and listed actions together, and of a state key. More is a fault: it would fill
-any model's context, and the memory of the whole run before that."""
+"""Of what an environment shows, text and listed actions together, of a state key, and of a step's facts. More is a
+fault: it would fill any model's context, and the memory of the whole run before that."""
 MAX_INTEGER = 10**300
 """Integers in keys from here on are refused: JSON readers give up on numbers of a few thousand digits."""
 MAX_DEPTH = 32
@@ -34,6 +35,10 @@ MAX_DEPTH = 32
 MAX_SHOWN = 80
 """Characters of a wrong value that its fault shows."""
 
+MAX_FACTS = 100
+"""Facts of one step; each is a column, which costs an entry on every step of an update."""
+
+_FACT = "text, a finite number, True, False, None, or a list or dict of these"
 _KEY = "text, a finite number, True, False, None, or a tuple of these"
 _FLAG = "True or False"
 _SHOWN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, np.generic, type(None))
@@ -76,6 +81,8 @@ def plain_outcome(outcome: object) -> Outcome:
             and (success is None or success is True or success is False)
             and type(note) is str
             and not note
+            and type(outcome.facts) is dict
+            and not outcome.facts
             and type(outcome.observation) is Observation
             and plain_observation(outcome.observation) is outcome.observation
         ):
@@ -111,6 +118,7 @@ def _make_plain_outcome(outcome: object) -> Outcome:
         accepted=_plain_flag("Outcome.accepted", outcome.accepted),
         success=None if success is None else _plain_flag("Outcome.success", success, needed="True, False or None"),
         note=quote_line(_plain_text("Outcome.note", outcome.note)),
+        facts=plain_facts(outcome.facts),
     )
 
 
@@ -124,6 +132,31 @@ def plain_key(key: object) -> Hashable:
     # Text is counted, and so is every entry: a tuple of a million numbers is as long as a book.
     if _size(found) > MAX_CHARACTERS:
         raise EnvironmentFault(f"Observation.state_key has more than {MAX_CHARACTERS:,} characters; shorten it")
+    return found
+
+
+def plain_facts(facts: object) -> dict[str, Any]:
+    """What an environment says of a step, as JSON values under names that are free.
+
+    >>> plain_facts({"distance": np.float32(0.5), "seen": ("mug", 2)})
+    {'distance': 0.5, 'seen': ['mug', 2]}
+    """
+    if not isinstance(facts, Mapping):
+        _refuse("Outcome.facts", facts, "a dict of JSON values by their names")
+    found: dict[str, Any] = {}
+    for name, value in facts.items():
+        if not isinstance(name, str) or not name:
+            _refuse("a name in Outcome.facts", name, "text that is not empty")
+        plain_name = _plain_text("a name in Outcome.facts", name)
+        where = f"Outcome.facts[{quote_line(repr(plain_name), limit=MAX_SHOWN)}]"
+        if plain_name in NO_FACTS:
+            raise EnvironmentFault(f"{where} has a name that is taken; call it something else")
+        found[plain_name] = _plain_json(where, value, 0)
+    if len(found) > MAX_FACTS or _size(found) > MAX_CHARACTERS:
+        raise EnvironmentFault(
+            f"Outcome.facts has {len(found):,} names, and {_size(found):,} characters and entries; give {MAX_FACTS} "
+            f"and {MAX_CHARACTERS:,} at most"
+        )
     return found
 
 
@@ -189,6 +222,24 @@ def _plain_entry(value: object, depth: int) -> Hashable:
     _refuse("Observation.state_key", value, _KEY)
 
 
+def _plain_json(where: str, value: object, depth: int) -> Any:
+    """A fact, or an entry of one; a tuple becomes a list, as in every record of it."""
+    found = _plain_leaf(value)
+    if isinstance(found, str):
+        return _plain_text(where, found)
+    if isinstance(found, list | tuple) and depth < MAX_DEPTH:
+        return [_plain_json(where, entry, depth + 1) for entry in found]
+    if isinstance(found, Mapping) and depth < MAX_DEPTH and all(isinstance(name, str) for name in found):
+        return {_plain_text(where, name): _plain_json(where, entry, depth + 1) for name, entry in found.items()}
+    if found is None or isinstance(found, bool):
+        return found
+    if (isinstance(found, int) and -MAX_INTEGER < found < MAX_INTEGER) or (
+        isinstance(found, float) and math.isfinite(found)
+    ):
+        return found
+    _refuse(where, value, _FACT)
+
+
 def _plain_leaf(value: object) -> object:
     """Text, a number or a truth value as Python's own type; what is neither comes back as it is."""
     if isinstance(value, np.generic):
@@ -204,10 +255,12 @@ def _plain_leaf(value: object) -> object:
     return value
 
 
-def _size(key: Hashable) -> int:
-    if isinstance(key, tuple):
-        return sum(1 + _size(entry) for entry in key)
-    return len(key) if isinstance(key, str) else 0
+def _size(value: object) -> int:
+    if isinstance(value, tuple | list):
+        return sum(1 + _size(entry) for entry in value)
+    if isinstance(value, dict):
+        return sum(1 + len(name) + _size(entry) for name, entry in value.items())
+    return len(value) if isinstance(value, str) else 0
 
 
 def is_whole(text: str) -> bool:

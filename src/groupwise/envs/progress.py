@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from groupwise.core.records import Task
 from groupwise.envs.environment import AttemptEnded, Observation, Outcome
 
@@ -41,6 +44,7 @@ class Progress:
         accepted: bool = True,
         cut_off: bool = False,
         note: str = "",
+        facts: Mapping[str, Any] | None = None,
     ) -> Outcome:
         """Finish a step.
 
@@ -51,6 +55,7 @@ class Progress:
             accepted: Whether the action was understood and carried out.
             cut_off: Whether a limit other than the number of steps was reached.
             note: What the record should say of it.
+            facts: What else is known of the step, by name.
         """
         terminated = success is not None
         truncated = not terminated and (cut_off or self.steps >= self._max_steps)
@@ -63,6 +68,7 @@ class Progress:
             accepted=accepted,
             success=False if truncated else success,
             note=note,
+            facts={} if facts is None else facts,
         )
 
     def fork(self) -> Progress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from groupwise.core.errors import EngineFault, EnvironmentFault
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
@@ -241,7 +242,10 @@ def _record(
     prompter: Prompter,
 ) -> None:
     """Write down a step and move on to what the environment shows next."""
-    reward, accepted = (0.0, True) if isinstance(outcome, Fault) else (outcome.reward, outcome.accepted)
+    nothing: tuple[float, bool, Mapping[str, Any]] = (0.0, True, {})
+    reward, accepted, facts = (
+        nothing if isinstance(outcome, Fault) else (outcome.reward, outcome.accepted, dict(outcome.facts))
+    )
     attempt, index = live.attempt, len(live.steps)
     unguided = prompter.prompt(live.unguided_opening, live.past, live.observation) if attempt.guidance_text else ()
     live.steps.append(
@@ -260,6 +264,7 @@ def _record(
             forced=0 if attempt.trains_forced else len(attempt.forced_at(index)),
             logp_behaviour=said.logp,
             entropy=said.entropy,
+            facts=facts,
         )
     )
     live.versions.append(said.versions)

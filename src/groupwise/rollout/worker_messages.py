@@ -21,7 +21,7 @@ from groupwise.envs.plain_records import plain_advice, plain_observation, plain_
 from groupwise.rollout.hosts import Advice, Fault, NoExpert, guarded
 
 MAX_ANSWER_BYTES = 2**23
-"""Of one answer: above what an observation and its key can take, however they are written."""
+"""Of one answer: above what an observation, its key and a step's facts can take, however they are written."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _read_call(what: str, *said: Any) -> Call:
 def _answer_words(answer: Answer) -> tuple[Any, ...]:
     if isinstance(answer, Outcome):
         ending = (answer.terminated, answer.truncated, answer.accepted, answer.success)
-        return ("outcome", _observation_words(answer.observation), answer.reward, ending, answer.note)
+        return ("outcome", _observation_words(answer.observation), answer.reward, ending, answer.note, answer.facts)
     if isinstance(answer, Observation):
         return ("observation", *_observation_words(answer))
     if isinstance(answer, Fault):
@@ -160,7 +160,7 @@ def _read_observation(text: Any, key: Any, admissible: Any, goal: Any) -> Observ
     return plain_observation(Observation(text=text, state_key=_tuples(key), admissible=listed, goal=goal))
 
 
-def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any) -> Outcome:
+def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any, facts: Any) -> Outcome:
     terminated, truncated, accepted, success = ending
     outcome = Outcome(
         observation=_read_observation(*seen),
@@ -170,6 +170,7 @@ def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any) -> Outcome:
         accepted=accepted,
         success=success,
         note=note,
+        facts=facts,
     )
     return plain_outcome(outcome)
 

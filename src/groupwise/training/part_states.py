@@ -11,11 +11,11 @@ from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.journal_states import StateBefore
 from groupwise.core.part_results import describe
 from groupwise.core.parts import Part, kind_of
-from groupwise.core.records import Task, Trajectory, step_columns
+from groupwise.core.records import Task, Trajectory
 from groupwise.core.safe_text import quote_line
 from groupwise.core.seeds import seed_of
 from groupwise.core.stateful import METHODS, Observed, PartState, check_names, find_stateful, read_columns, read_state
-from groupwise.core.step_table import MADE_BY
+from groupwise.core.step_fields import COLUMNS
 from groupwise.training.samples import Credited
 
 BEGAN_WITH = (
@@ -53,7 +53,7 @@ class PartStates:
         for part in parts:
             read_state(part.where, part.state)
         names = [(part.where, read_columns(part.where, part.state, tasks[:1])) for part in parts]
-        check_names(names, taken=(*step_columns(()), *MADE_BY))
+        check_names(names, taken=COLUMNS)
         return cls(parts)
 
     def __len__(self) -> int:

@@ -18,7 +18,7 @@ RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
 KEYS = (
     "Valid: accepted, accuracy, action, attempt, branch, cut, entropy, extra, forced, group, index, logp_behaviour, "
     "next_state, observation, origin, outcome, prompt_ids, response_ids, reward, reward_alone, role, segment, state, "
-    "stop, task, tokens, valid, version, versions, well_formed"
+    "stop, task, tokens, unguided_prompt_ids, valid, version, versions, well_formed"
 )
 OPTIONS = "Valid: alpha, depth, episode, gamma, invalid_penalty, reference, refused_penalty, scale"
 

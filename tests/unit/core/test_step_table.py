@@ -240,7 +240,8 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(RecordError) as caught:
         rows.column("action")
     assert str(caught.value) == (
-        "the table has no column 'action', which this method reads; hand it to from_columns(action=...). "
+        "the table has no column 'action', which this method reads; from_trajectories makes it of `Step.action`, or "
+        "hand it to from_columns(action=...). "
         "did you mean 'actions'? Valid: actions, role"
     )
 

@@ -14,7 +14,7 @@ from groupwise.core.journal import Journal
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
 from groupwise.integrations.rollouts import open_rollouts
 from groupwise.reports.run.played import read_groups
-from groupwise.reports.run.recredit import recredit
+from groupwise.reports.run.recredit import Recredit, Underived, recredit
 from groupwise.reports.run.run_folder import RunFolder
 from tests.unit.reports.run_folders import played, write_run
 
@@ -67,9 +67,11 @@ def test_credit_is_computed_again_without_a_penalty_and_never_with_another_numbe
     with Journal(run / "journal.sqlite", read_only=True) as journal:
         trajectories = list(journal.trajectories(1))
     again = recredit(trajectories, WITHOUT)
-    assert again is not None
+    assert isinstance(again, Recredit)
     assert again.credit.values.tolist() == again.recorded
-    assert recredit(trajectories, recipes.hgpo()) is None
+    other = recredit(trajectories, recipes.hgpo())
+    assert isinstance(other, Underived)
+    assert other.reason.startswith("the table has a column 'valid' and none called 'well_formed'")
 
 
 def test_attempts_of_before_beside_new_ones_leave_what_both_say(run: Path) -> None:

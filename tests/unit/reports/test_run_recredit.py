@@ -11,7 +11,7 @@ import pytest
 from groupwise import Algorithm, Step, StepTable, Task, Trajectory, recipes
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
 from groupwise.reports.explain import explain
-from groupwise.reports.run.recredit import Company, Recredit, company_words, recredit, step_table
+from groupwise.reports.run.recredit import Company, Recredit, Underived, company_words, recredit, step_table
 from groupwise.training.samples import credited
 from tests.unit.reports.run_folders import credit_of, played
 
@@ -24,6 +24,12 @@ def journalled(trajectories: Sequence[Trajectory], credit: Sequence[Sequence[flo
         {"steps": json.loads(json.dumps(list(trajectory_rows(found)))), "credit": list(values)}
         for found, values in zip(trajectories, credit, strict=True)
     ]
+
+
+def why_not(found: Recredit | Underived) -> str:
+    """Why credit does not derive again."""
+    assert isinstance(found, Underived)
+    return found.reason
 
 
 def walk(attempt: int, *states: Any, reward: float = 0.0) -> Trajectory:
@@ -77,7 +83,7 @@ def test_what_the_filters_drop_counts_no_more_than_it_did_in_training(filters: t
     assert trained.keep.tolist() == [True, True, True, False]
     found = [one | {"number": 5} for one in journalled(trajectories, [[value] for value in trained.values.tolist()])]
     again = recredit(found, algorithm)
-    assert again is not None
+    assert isinstance(again, Recredit)
     assert again.credit.values.tolist() == trained.values.tolist()
     explained = [explain(again.table, again.credit, task="t", attempt=attempt, index=0) for attempt in range(4)]
     assert max(each.largest_gap() for each in explained) <= 1e-12
@@ -116,13 +122,15 @@ def test_credit_that_is_not_the_journals_is_not_taken_for_it() -> None:
     algorithm = recipes.grpo()
     right = credit_of(algorithm, HOUSEHOLD)
     wrong = [[value + 1e-6 for value in values] for values in right]
-    assert recredit(journalled(HOUSEHOLD, right), algorithm) is not None
-    assert recredit(journalled(HOUSEHOLD, wrong), algorithm) is None
-    assert recredit(journalled(HOUSEHOLD, right), None) is None
-    assert recredit([], algorithm) is None
+    assert isinstance(recredit(journalled(HOUSEHOLD, right), algorithm), Recredit)
+    assert why_not(recredit(journalled(HOUSEHOLD, wrong), algorithm)) == (
+        "what comes of it now is another number, up to 1e-06 away"
+    )
+    assert why_not(recredit(journalled(HOUSEHOLD, right), None)) == "the run's algorithm cannot be read here"
+    assert why_not(recredit([], algorithm)) == "it has no steps"
 
 
 def test_rows_that_make_no_table_have_no_credit() -> None:
     found = journalled(HOUSEHOLD, credit_of(recipes.grpo(), HOUSEHOLD))
     found[0]["steps"][0]["reward"] = float("nan")
-    assert recredit(found, recipes.grpo()) is None
+    assert why_not(recredit(found, recipes.grpo())).startswith("column 'reward', row 0: found nan; drop the attempt")

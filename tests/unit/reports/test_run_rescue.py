@@ -14,7 +14,7 @@ from groupwise.reports.run import figures
 from groupwise.reports.run.joined import Source, recalled_attempts
 from groupwise.reports.run.page import render
 from groupwise.reports.run.played import PlayedGroup, find_attempt, read_groups
-from groupwise.reports.run.recredit import recredit, sizes_without_rescue
+from groupwise.reports.run.recredit import Recredit, Underived, recredit, sizes_without_rescue
 from groupwise.reports.run.rescue import (
     Rescue,
     has_rescues,
@@ -61,12 +61,12 @@ def test_credit_with_recalled_attempts_is_the_journals_and_only_with_them(rescue
     trajectories = list(rescue_run.journal.trajectories(2))
     recalled = recalled_attempts(rescue_run.journal, 2)
     again = recredit(trajectories, recipes.r3(alpha=2.0), recalled)
-    assert again is not None
+    assert isinstance(again, Recredit)
     assert again.credit.values.tolist() == again.recorded
     assert again.credit.values[-1] == pytest.approx(RECALLED, abs=CLOSE)
-    assert recredit(trajectories, recipes.r3()) is None
+    assert isinstance(recredit(trajectories, recipes.r3()), Underived)
     # Without alpha, groups with recalled attempts would be divided by half as much.
-    assert recredit(trajectories, recipes.r3(alpha=1.0), recalled) is None
+    assert isinstance(recredit(trajectories, recipes.r3(alpha=1.0), recalled), Underived)
 
 
 def test_every_step_is_explained_to_the_bit_recalled_ones_included(

@@ -19,7 +19,7 @@ from groupwise.core.seeds import seed_of
 from groupwise.core.segments import BoolArray
 from groupwise.groups import ByTask
 from groupwise.reports.run.joined import recalled_attempts
-from groupwise.reports.run.recredit import recredit
+from groupwise.reports.run.recredit import Recredit, recredit
 from groupwise.rollout import TopUp
 from groupwise.training.loop import train
 from groupwise.training.part_states import PartStates
@@ -159,7 +159,7 @@ def test_recalled_attempts_are_compared_with_what_is_remembered_now(tmp_path: Pa
     for number in numbers:
         states, recalled = run.journal.states_before(number), recalled_attempts(run.journal, number)
         again = recredit(list(run.journal.trajectories(number)), recalls, recalled, states)
-        assert again is not None
+        assert isinstance(again, Recredit)
         assert len(again.rows) > 16
         priors = {row["task"]: states[0].columns["prior"][row["task"]] for row in again.rows}
         assert again.table.column("prior").tolist() == [priors[again.table.task_ids[t]] for t in again.table.task]

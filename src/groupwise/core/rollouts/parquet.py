@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from groupwise.core.errors import FileError, RecordError
+from groupwise.core.field_kinds import Storage
 from groupwise.core.json_text import parse_json
 from groupwise.core.rollouts.header import FORMAT, NOT_OURS, header, header_fault, is_header
 from groupwise.core.rollouts.lines import Progress
@@ -26,8 +27,8 @@ _MAX_ENTRIES = 8 << 20
 """Entries of a list in one row, on average over a row group: a page of a few bytes can repeat one entry without end."""
 _GROUP_BYTES = 16 << 20
 _GROUP_ROWS = 50_000
-_FREE = ("state", "next_state", "role", "branch", "extra")
-"""Keys whose values may be of several types."""
+_FREE = (Storage.FREE, Storage.FREE_OR_INTEGER)
+"""Types of keys whose values may be of several types."""
 
 
 def _pyarrow() -> Any:
@@ -168,7 +169,9 @@ class Shape:
 
     def json_columns(self) -> tuple[str, ...]:
         """Keys that need JSON text."""
-        return tuple(name for name in KEYS if name in _FREE and name in self._kinds and not self._is_plain(name))
+        return tuple(
+            name for name in KEYS if KEYS[name].storage in _FREE and name in self._kinds and not self._is_plain(name)
+        )
 
     def schema(self, pyarrow: Any, meta: Mapping[str, Any] | None) -> Any:
         """The Arrow schema, header included."""
@@ -182,16 +185,17 @@ class Shape:
 
     def _is_plain(self, name: str) -> bool:
         kinds = self._kinds[name] - {type(None)}
-        return kinds <= {str} or (name in ("role", "branch") and kinds <= {int})
+        return kinds <= {str} or (KEYS[name].storage is Storage.FREE_OR_INTEGER and kinds <= {int})
 
     def _type(self, pyarrow: Any, name: str) -> Any:
-        if name in ("prompt_ids", "response_ids", "versions"):
+        storage = KEYS[name].storage
+        if storage is Storage.INTEGERS:
             return pyarrow.list_(pyarrow.int64())
-        if name in ("logp_behaviour", "entropy"):
+        if storage is Storage.NUMBERS:
             return pyarrow.list_(pyarrow.float64())
-        if name in ("reward", "reward_alone", "outcome", "accuracy"):
+        if storage is Storage.NUMBER:
             return pyarrow.float64()
-        if name in ("well_formed", "accepted", "valid", "cut"):
+        if storage is Storage.FLAG:
             return pyarrow.bool_()
         return pyarrow.int64() if int in self._kinds[name] else pyarrow.string()
 

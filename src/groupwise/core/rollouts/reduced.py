@@ -6,13 +6,20 @@ import hashlib
 from typing import Any, NamedTuple
 
 from groupwise.core.errors import RecordError
+from groupwise.core.field_kinds import STATE
 from groupwise.core.json_text import canonical, is_shallow
-from groupwise.core.records import Origin
 from groupwise.core.rollouts.part import Rollouts
-from groupwise.core.rollouts.row import FIRST_OBSERVATION, Id, Row, value_fault
+from groupwise.core.rollouts.row import KEYS, Id, Row, value_fault
+from groupwise.core.step_field import KEPT
+from groupwise.core.step_fields import FIRST_OBSERVATION, STEP_FIELDS
 
-_DROPPED = ("prompt_ids", "logp_behaviour", "entropy", "versions")
-_ABSENT: dict[str, Any] = {"segment": 0, "origin": Origin.FRESH.value}
+_BULK = tuple(field.name for field in STEP_FIELDS if field.bulk)
+_STATES = tuple(name for name, kind in KEYS.items() if kind is STATE)
+_ABSENT: dict[str, Any] = {
+    field.name: field.absent
+    for field in STEP_FIELDS
+    if field.in_rows and not field.bulk and field.absent is not None and field.absent is not KEPT
+}
 """What an absent key means, where it does not mean 'unknown'."""
 
 
@@ -35,15 +42,13 @@ def reduce_row(number: int, row: Row) -> Reduced:
         columns["task"] = columns.pop("group")
     if "response_ids" in columns:
         columns["tokens"] = len(columns.pop("response_ids")) - columns.pop("forced", 0)
-        for name in _DROPPED:
-            columns.pop(name, None)
-    elif "prompt_ids" in columns:
-        del columns["prompt_ids"]
+    for name in _BULK:
+        columns.pop(name, None)
     if "observation" in columns:
         text = columns.pop("observation")
         if columns["index"] == 0:
             columns[FIRST_OBSERVATION] = _digest(text)
-    for name in ("state", "next_state"):
+    for name in _STATES:
         if type(columns.get(name)) in (list, dict):
             columns[name] = _written(name, columns[name])
     if "extra" in columns:

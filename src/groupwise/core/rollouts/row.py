@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Required, TypedDict
 
 from groupwise.core.errors import nearest
-from groupwise.core.json_text import LARGEST_FLOAT, is_plain, strangeness
-from groupwise.core.records import Origin, StopReason
+from groupwise.core.field_kinds import STATE, Kind, may_be_state
+from groupwise.core.json_text import is_plain, strangeness
 from groupwise.core.safe_text import escape_controls
+from groupwise.core.step_fields import NOT_IN_EXTRA, STEP_FIELDS
 
 Id = str | int
 """Ids of tasks, groups and attempts: all text or all integers within a file."""
-
-LARGEST_COUNT = 2**53
-"""Integers up to here survive every JSON reader, also those that read numbers as doubles."""
 
 
 class Row(TypedDict, total=False):
@@ -70,6 +67,8 @@ class Row(TypedDict, total=False):
     """Number of sampled tokens, where the ids are not stored."""
     prompt_ids: list[int]
     """Token ids that the engine was given."""
+    unguided_prompt_ids: list[int]
+    """The same without the guidance that they held; absent = they held none."""
     response_ids: list[int]
     """Token ids that the engine sampled."""
     logp_behaviour: list[float]
@@ -88,138 +87,25 @@ class Row(TypedDict, total=False):
     """Further columns by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """What one key of a row takes: as a test, and in words for messages."""
+_JSON = "text, finite numbers, true, false, null, and lists and objects of these"
 
-    accepts: Callable[[Any], bool]
-    takes: str
-    takes_null: bool = False
+_FIELDS = tuple(field for field in STEP_FIELDS if field.in_rows)
 
+KEYS: Mapping[str, Kind] = {field.name: field.kind for field in _FIELDS}
+"""Every key of a row and what it takes, in the order in which they are written."""
 
-def _is_id(value: object) -> bool:
-    return type(value) is str or type(value) is int
-
-
-def _is_id_or_null(value: object) -> bool:
-    return value is None or type(value) is str or type(value) is int
-
-
-def _is_text(value: object) -> bool:
-    return type(value) is str
-
-
-def _is_text_or_null(value: object) -> bool:
-    return type(value) is str or value is None
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= LARGEST_COUNT
-
-
-def _is_integer(value: Any) -> bool:
-    return type(value) is int and -LARGEST_COUNT <= value <= LARGEST_COUNT
-
-
-def _is_finite(value: Any) -> bool:
-    return (type(value) is float or type(value) is int) and -LARGEST_FLOAT <= value <= LARGEST_FLOAT
-
-
-def _is_bool(value: object) -> bool:
-    return value is True or value is False
-
-
-def _may_be_state(value: Any) -> bool:
-    return type(value) in _STATES and (type(value) is not float or -LARGEST_FLOAT <= value <= LARGEST_FLOAT)
-
-
-def _is_state(value: Any) -> bool:
-    return _may_be_state(value) and (type(value) not in (list, dict) or is_plain(value))
-
-
-def _is_ids(value: Any) -> bool:
-    return type(value) is list and _INTEGERS.issuperset(map(type, value))
-
-
-def _is_floats(value: Any) -> bool:
-    if type(value) is not list or not _NUMBERS.issuperset(map(type, value)):
-        return False
-    # One NaN or infinity makes the sum one, at a fraction of the price of looking at each entry.
-    try:
-        total = sum(value)
-    except OverflowError:  # an integer that has no float
-        return False
-    return (type(total) is float and _is_finite(total)) or all(map(_is_finite, value))
-
-
-def _is_stop(value: Any) -> bool:
-    return type(value) is str and value in _STOPS
-
-
-def _is_origin(value: Any) -> bool:
-    return type(value) is str and value in _ORIGINS
+REQUIRED = tuple(field.name for field in _FIELDS if field.required)
+ONE_PER_TOKEN = tuple(field.name for field in _FIELDS if field.one_per_token)
+_REQUIRED = frozenset(REQUIRED)
+_NEED_RESPONSE = (*ONE_PER_TOKEN, "forced")
 
 
 def _is_extra(value: Any) -> bool:
-    return type(value) is dict and TAKEN.isdisjoint(value) and is_plain(value)
+    return type(value) is dict and NOT_IN_EXTRA.isdisjoint(value) and is_plain(value)
 
 
-_INTEGERS = frozenset({int})
-_NUMBERS = frozenset({int, float})
-_STATES = frozenset({str, int, float, bool, list, dict, type(None)})
-_STOPS = frozenset(StopReason)
-_ORIGINS = frozenset(Origin)
-_ID = "text or an integer"
-_COUNT = "an integer from 0 upwards"
-_NUMBER = "a finite number"
-_JSON = "text, finite numbers, true, false, null, and lists and objects of these"
-_STATE = "text, a finite number, true or false, a list, an object, or null for 'not comparable'"
-
-KEYS: Mapping[str, Key] = {
-    "task": Key(_is_id, _ID),
-    "group": Key(_is_id, _ID),
-    "attempt": Key(_is_id, _ID),
-    "index": Key(_is_count, _COUNT),
-    "segment": Key(_is_count, _COUNT),
-    "state": Key(_is_state, _STATE, takes_null=True),
-    "observation": Key(_is_text, "text"),
-    "action": Key(_is_text_or_null, "text or null", takes_null=True),
-    "reward": Key(_is_finite, _NUMBER),
-    "reward_alone": Key(_is_finite, _NUMBER),
-    "well_formed": Key(_is_bool, "true or false"),
-    "accepted": Key(_is_bool, "true or false"),
-    "valid": Key(_is_bool, "true or false"),
-    "cut": Key(_is_bool, "true or false"),
-    "outcome": Key(_is_finite, _NUMBER),
-    "stop": Key(_is_stop, "one of " + ", ".join(StopReason)),
-    "role": Key(_is_id_or_null, _ID + " or null", takes_null=True),
-    "branch": Key(_is_id_or_null, _ID + " or null", takes_null=True),
-    "next_state": Key(_is_state, _STATE, takes_null=True),
-    "accuracy": Key(_is_finite, _NUMBER),
-    "tokens": Key(_is_count, _COUNT),
-    "prompt_ids": Key(_is_ids, "a list of integers"),
-    "response_ids": Key(_is_ids, "a list of integers"),
-    "logp_behaviour": Key(_is_floats, "a list of finite numbers"),
-    "entropy": Key(_is_floats, "a list of finite numbers"),
-    "forced": Key(_is_count, _COUNT),
-    "version": Key(_is_integer, "an integer"),
-    "versions": Key(_is_ids, "a list of integers"),
-    "origin": Key(_is_origin, "one of " + ", ".join(Origin)),
-    "extra": Key(_is_extra, "an object of further columns"),
-}
-"""Every key of a row, in the order in which they are written."""
-
-FIRST_OBSERVATION = "first_observation"
-"""Column with a digest of the observation, on steps of index 0: attempts at one task begin alike."""
-
-TAKEN = frozenset((*KEYS, FIRST_OBSERVATION, "cls"))
-"""Names that no column in `extra` may have."""
-
-REQUIRED = ("task", "attempt", "index", "reward")
-ONE_PER_TOKEN = ("logp_behaviour", "entropy", "versions")
-
-_ACCEPTS = {name: key.accepts for name, key in KEYS.items()}
-_ACCEPTS_OUTSIDE = _ACCEPTS | {"state": _may_be_state, "next_state": _may_be_state}
+_ACCEPTS = {name: kind.accepts for name, kind in KEYS.items()} | {"extra": _is_extra}
+_ACCEPTS_OUTSIDE = _ACCEPTS | {name: may_be_state for name, kind in KEYS.items() if kind is STATE}
 
 
 def row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
@@ -236,13 +122,13 @@ def row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
         accepts = accepted.get(name)
         if accepts is None or not accepts(value):
             return value_fault(name, value)
-    if "task" not in row or "attempt" not in row or "index" not in row or "reward" not in row:
+    if _REQUIRED.difference(row):
         missing = next(name for name in REQUIRED if name not in row)
         return f"no key {missing!r}; every row needs {_listed(REQUIRED)}"
     if "response_ids" in row:
         return _token_fault(row)
-    if "logp_behaviour" in row or "entropy" in row or "versions" in row or "forced" in row:
-        name = next(name for name in (*ONE_PER_TOKEN, "forced") if name in row)
+    if any(map(row.__contains__, _NEED_RESPONSE)):
+        name = next(name for name in _NEED_RESPONSE if name in row)
         return f"{name!r} without 'response_ids'; store the ids of the sampled tokens too, or leave it out"
     return None
 
@@ -251,11 +137,11 @@ def value_fault(name: str, value: Any) -> str:
     """What is wrong with a value that its key does not take."""
     if name not in KEYS:
         return f"unknown key {shown_name(name)}; {nearest(str(name), KEYS)} (further columns go into 'extra')"
-    if name == "extra" and type(value) is dict and not TAKEN.isdisjoint(value):
-        taken = next(inner for inner in value if inner in TAKEN)
+    if name == "extra" and type(value) is dict and not NOT_IN_EXTRA.isdisjoint(value):
+        taken = next(inner for inner in value if inner in NOT_IN_EXTRA)
         return f"'extra' holds {taken!r}, a name that is taken; move it out of 'extra', or rename it"
     inside = strangeness(value) if type(value) is list or type(value) is dict else None
-    if inside is not None and name in ("state", "next_state", "extra"):
+    if inside is not None and KEYS[name].holds_json:
         return f"key {name!r} {inside}; it takes {_JSON}"
     hint = (
         " (a missing score is not a zero: score the attempt or leave it out)" if name in ("reward", "outcome") else ""

@@ -1,11 +1,17 @@
-"""Trajectories as rows: one a step."""
+"""Trajectories as rows, one a step, and the steps of rows again: the table of step fields, written out both ways."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
 from typing import Any
 
-from groupwise.core.records import Origin, Step, Trajectory
+from groupwise.core.records import Step, Trajectory
+from groupwise.core.step_code import define
+from groupwise.core.step_field import KEPT, ON_STEP, StepField
+from groupwise.core.step_fields import STEP_FIELDS
+
+Spans = tuple[tuple[int, int], ...]
 
 
 def trajectory_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
@@ -14,49 +20,66 @@ def trajectory_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     They hold what credit reads, with the tokens; the task's payload, the scores by name but for `accuracy`, the parent
     and the error stay with the trajectory. An attempt without steps has no rows.
     """
-    last = len(trajectory.steps) - 1
-    for position, step in enumerate(trajectory.steps):
-        always = {
-            "task": trajectory.task.id,
-            "attempt": trajectory.attempt,
-            "index": step.index,
-            "state": step.state_key,
-            "action": step.action,
-            "reward": step.reward + step.shaped,
-            "cut": step.cut,
-            # Also where it is empty: a step without tokens among others with them has sampled 0, not an unknown number.
-            "response_ids": step.response_ids,
-        }
-        yield always | _where_known(trajectory, step, is_last=position == last)
+    for step in trajectory.steps:
+        yield _row_of(trajectory, step)
 
 
-def _where_known(trajectory: Trajectory, step: Step, *, is_last: bool) -> dict[str, Any]:
-    optional = {
-        "observation": step.observation,
-        "well_formed": step.well_formed,
-        "accepted": step.accepted,
-        # Where both are known it follows from them, and would be a second truth.
-        "valid": step.valid if step.well_formed is None or step.accepted is None else None,
-        "outcome": trajectory.outcome,
-        "accuracy": trajectory.scores.get("accuracy"),
-        "stop": trajectory.stop if is_last else None,
-        "reward_alone": step.reward if step.shaped else None,
-        "role": step.role,
-        "branch": step.branch,
-        "prompt_ids": step.prompt_ids or None,
-        "logp_behaviour": step.logp_behaviour or None,
-        "entropy": step.entropy or None,
-        "forced": step.forced or None,
-        **_versions(trajectory, step),
-        "extra": dict(step.facts) or None,
-        "origin": None if trajectory.origin is Origin.FRESH else trajectory.origin,
-    }
-    return {name: value for name, value in optional.items() if value is not None}
+def read_step(row: Mapping[str, Any], *, versions: Spans = ()) -> Step:
+    """The step of a row, as it was sampled: with the reward that it had by itself."""
+    return _step_of(row, versions)
 
 
-def _versions(trajectory: Trajectory, step: Step) -> dict[str, Any]:
-    """Which weights sampled the step: one version, or one for each token; nothing where that is not known."""
-    known = trajectory.versions if len(trajectory.versions) == 1 else {version for version, _ in step.versions}
-    if len(known) > 1:
-        return {"versions": tuple(version for version, tokens in step.versions for _ in range(tokens))}
-    return {"version": next(iter(known), None)}
+def _order_rows(said: Sequence[StepField]) -> list[StepField]:
+    """The fields that attempts say, in the order of journals: first what every row has, then what some have."""
+    ordered = [field for field in said if field.absent is KEPT] + [field for field in said if field.absent is not KEPT]
+    for field in [field for field in ordered if field.follows]:
+        ordered.remove(field)
+        place = next(place for place, other in enumerate(ordered) if other.name == field.follows)
+        ordered.insert(place + 1, field)
+    return ordered
+
+
+def _write_row() -> Callable[[Trajectory, Step], dict[str, Any]]:
+    """What makes the row of a step: a dict of what every row has, then a line or two for each further field."""
+    said = [field for field in STEP_FIELDS if field.step or field.trajectory or field.make]
+    known: dict[str, Any] = {}
+    always, more = "", ""
+    for field in _order_rows(said):
+        known |= {f"make_{field.name}": field.make, f"absent_{field.name}": field.absent}
+        value = f"step.{field.step}" if field.step else f"trajectory.{field.trajectory}"
+        value = f"make_{field.name}(trajectory, step)" if field.make else value
+        if field.absent is KEPT:
+            always += f"{field.name!r}: {value}, "
+        else:
+            differs = "is not None" if field.absent is None else f"!= absent_{field.name}"
+            more += f"value = {value}\nif value {differs}: row[{field.name!r}] = value\n"
+    return define("trajectory, step", f"row = {{{always}}}\n{more}return row", known)
+
+
+def _write_step() -> Callable[[Mapping[str, Any], Spans], Step]:
+    """What makes the step of a row: a call of `Step`; of fields that fill one and the same, the last that is there."""
+    known: dict[str, Any] = {"Step": Step}
+    said: dict[str, str] = {}
+    defaults = {field.name: field for field in fields(Step)}
+    for field in STEP_FIELDS:
+        if not field.step:
+            continue
+        known |= {f"read_{field.name}": field.kind.read, f"unknown_{field.name}": field.unknown}
+        value = f"row[{field.name!r}]" if field.kind.read is None else f"read_{field.name}(row[{field.name!r}])"
+        if field.required:
+            said[field.step] = value
+            continue
+        default, factory = defaults[field.step].default, defaults[field.step].default_factory
+        if field.unknown is ON_STEP and default is not MISSING:
+            known[f"unknown_{field.name}"] = default
+        otherwise = f"unknown_{field.name}"
+        if field.unknown is ON_STEP and factory is not MISSING:
+            known[f"make_{field.name}"] = factory
+            otherwise = f"make_{field.name}()"
+        said[field.step] = f"({value} if {field.name!r} in row else {said.get(field.step, otherwise)})"
+    given = ", ".join(f"{name}={value}" for name, value in said.items())
+    return define("row, versions", f"return Step({given}, versions=versions)", known)
+
+
+_row_of = _write_row()
+_step_of = _write_step()

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from groupwise.core.rollouts.row import Row, shown
+from groupwise.core.step_code import define
+from groupwise.core.step_fields import STEP_FIELDS
 
-UNIFORM = ("group", "well_formed", "accepted", "valid", "cut", "outcome", "accuracy", "tokens")
+_EITHER = ("tokens", "response_ids")
+"""Two ways to say one thing."""
+_TOKENS = " or ".join(f"{name!r} in row" for name in _EITHER)
+_BY_ITSELF = tuple(field.name for field in STEP_FIELDS if field.uniform and field.name not in _EITHER)
+UNIFORM = (*_BY_ITSELF, "tokens")
 """Keys that every row of a file has, or none: a default for the others would be an invented number."""
+
+_presence = define("row", f"return {', '.join(f'{name!r} in row' for name in _BY_ITSELF)}, {_TOKENS}")
+"""Which of these a row has."""
 
 _IDS = ("task", "group", "attempt")
 
@@ -24,9 +33,7 @@ class Uniformity:
 
     def fault(self, number: int, row: Row) -> str | None:
         """What sets this row apart from the first one, or None; `number` is its line or row."""
-        has_tokens = "tokens" in row or "response_ids" in row
-        conduct = ("well_formed" in row, "accepted" in row, "valid" in row, "cut" in row)
-        has = ("group" in row, *conduct, "outcome" in row, "accuracy" in row, has_tokens)
+        has = _presence(row)
         kinds = (type(row["task"]), type(row.get("group")), type(row["attempt"]))
         if self._first is None:
             self._first, self._has, self._kinds = number, has, kinds
@@ -38,7 +45,7 @@ class Uniformity:
 
     def _presence_fault(self, has: tuple[bool, ...]) -> str:
         position = next(i for i, present in enumerate(has) if present != self._has[i])
-        name = "'tokens' or 'response_ids'" if UNIFORM[position] == "tokens" else repr(UNIFORM[position])
+        name = "'tokens' or 'response_ids'" if UNIFORM[position] in _EITHER else repr(UNIFORM[position])
         here, there = ("has", "has none") if has[position] else ("no", "has one")
         return f"{here} {name}, but {self._unit} {self._first} {there}; give it to every row or to none"
 

@@ -12,9 +12,6 @@ from groupwise.core.records import Origin, Task
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
 from groupwise.rollout.attempt_requests import MARK
 
-SAMPLED_ELSEWHERE = frozenset({Origin.REPLAYED.value, Origin.GUIDED.value})
-"""Origins of attempts that another policy sampled than the one that learns, or the same with another prompt."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Source:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from groupwise.core.errors import RecordError, nearest
-from groupwise.reports.run.joined import SAMPLED_ELSEWHERE, Source, recalled_attempts, source_of
-from groupwise.reports.run.recredit import Company, Recredit, recredit, sizes_without_rescue
+from groupwise.core.records import SAMPLED_ELSEWHERE
+from groupwise.reports.run.joined import Source, recalled_attempts, source_of
+from groupwise.reports.run.recredit import Company, Recredit, Underived, recredit, sizes_without_rescue
 from groupwise.reports.run.responses import response_decoder
 from groupwise.reports.run.run_folder import RunFolder
 
@@ -94,6 +95,8 @@ class PlayedGroup:
     """Mean size of its steps' credit, had nothing joined it and nothing been added; None = as it is, or not known."""
     set_aside: tuple[PlayedAttempt, ...] = ()
     """The attempts that were played and took part in nothing."""
+    underived: str = ""
+    """Why the update's credit does not derive again, and what is shown instead, in a sentence; empty = it does."""
 
     @property
     def outcomes(self) -> list[float]:
@@ -158,7 +161,8 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
         raise RecordError(f"{folder.path}: there is no update {number}; {_updates(folder.updates)}")
     recalled, algorithm = recalled_attempts(folder.journal, number), folder.known_algorithm()
     states = folder.journal.states_before(number)
-    again = recredit(trajectories, algorithm, recalled, states)
+    derived = recredit(trajectories, algorithm, recalled, states)
+    again = derived if isinstance(derived, Recredit) else None
     where = _compared_where(again)
     unknown = (None if again is None else False, ())  # who took part in no comparison was compared with nobody
     decode = response_decoder(folder.path)
@@ -178,10 +182,28 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
     for attempts in (*groups.values(), *aside.values()):
         attempts[:] = [replace(each, asked_for=asked_for.get((each.task, each.attempt), "")) for each in attempts]
     played = [_group(task, groups.get(task, ()), aside.get(task, ())) for task in dict.fromkeys([*groups, *aside])]
-    if again is None or not any(_was_changed(group) for group in played):
+    if isinstance(derived, Underived):
+        return [replace(group, underived=derived.sentence(number)) if group.steps else group for group in played]
+    if not any(_was_changed(group) for group in played):
         return played
     sizes = sizes_without_rescue(trajectories, algorithm, states) or {}
     return [replace(group, size_without=sizes.get(group.task)) if _was_changed(group) else group for group in played]
+
+
+def underived_words(groups: Iterable[PlayedGroup]) -> str:
+    """What the groups of an update say where its credit does not derive again; empty = it does."""
+    return next((group.underived for group in groups if group.underived), "")
+
+
+def find_underived(folder: RunFolder) -> dict[int, Underived]:
+    """The updates whose credit does not derive again from the journal, and why; those without a step have none."""
+    algorithm, found = folder.known_algorithm(), dict[int, Underived]()
+    for number in folder.updates:
+        trajectories, recalled = list(folder.journal.trajectories(number)), recalled_attempts(folder.journal, number)
+        again = recredit(trajectories, algorithm, recalled, folder.journal.states_before(number))
+        if isinstance(again, Underived) and any(one["steps"] for one in trajectories):
+            found[number] = again
+    return found
 
 
 def find_task(tasks: Iterable[str], wanted: str, *, where: str) -> str:

@@ -13,20 +13,16 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit, Mixture, Shared, Trace
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.journal_states import StateBefore
-from groupwise.core.json_text import canonical
 from groupwise.core.parts import name_of
-from groupwise.core.records import validity_columns
+from groupwise.core.records import SAMPLED_ELSEWHERE
 from groupwise.core.segments import IntArray
 from groupwise.core.stateful import join_columns
+from groupwise.core.step_columns import row_columns
 from groupwise.core.step_table import StepTable
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByHistory, ByState, ByTask
 from groupwise.reports.explain_token import TokenExplanation, explain_token
-from groupwise.reports.run.joined import SAMPLED_ELSEWHERE
 
-ALWAYS = ("task", "attempt", "index", "reward", "action", "branch")
-WHERE_KNOWN = ("cut", "stop", "role", "outcome", "accuracy")
-"""The columns that trajectories give a table (`core.records.step_columns`): always, and where they have them."""
 AGREEMENT = 1e-9
 """Largest relative distance at which two numbers count as one."""
 
@@ -95,6 +91,21 @@ class Recredit:
         ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Underived:
+    """The credit of an update does not derive again from its journal, which stands as it was written."""
+
+    reason: str
+    """Why, in words."""
+
+    def sentence(self, number: int) -> str:
+        """What a page says of the update: why, and what stands in the place of what it would have shown."""
+        return (
+            f"The credit of update {number} cannot be derived again ({self.reason}): what is shown is the credit that "
+            "the journal holds, without whom a step was compared with; whether a group was rescued goes by its outcomes"
+        )
+
+
 def company_words(company: Sequence[Company]) -> str:
     """Whom a step was compared with.
 
@@ -114,8 +125,8 @@ def recredit(
     algorithm: Algorithm | None,
     recalled: Sequence[Mapping[str, Any]] = (),
     states: Sequence[StateBefore] = (),
-) -> Recredit | None:
-    """The credit computed again; None where it cannot be, or where it is not what the journal holds.
+) -> Recredit | Underived:
+    """The credit computed again; or why it cannot be, which also holds where it is not what the journal holds.
 
     Args:
         trajectories: those of the update, as `Journal.trajectories` gives them.
@@ -123,14 +134,19 @@ def recredit(
         recalled: what joined them, as `recalled_attempts` gives them.
         states: what parts remembered when the update began, as `Journal.states_before` gives it.
     """
-    if algorithm is None or not any(found["steps"] for found in trajectories):
-        return None
+    if algorithm is None:
+        return Underived(reason="the run's algorithm cannot be read here")
+    if not any(found["steps"] for found in trajectories):
+        return Underived(reason="it has no steps")
     compared = [one for one in recalled if not one["source"].keeps_credit]
     try:
         found = Recredit.of([*trajectories, *compared], algorithm, states)
-    except (RecordError, ConfigError):
-        return None
-    return found if found.agrees else None
+    except (RecordError, ConfigError) as error:
+        return Underived(reason=str(error))
+    if not found.agrees:
+        furthest = float(np.max(np.abs(found.credit.values - np.asarray(found.recorded, dtype=np.float64))))
+        return Underived(reason=f"what comes of it now is another number, up to {furthest:.3g} away")
+    return found
 
 
 def sizes_without_rescue(
@@ -156,34 +172,7 @@ def sizes_without_rescue(
 
 def step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> StepTable:
     """Rows of a journal as the table that their trajectories gave; `version` is that of the weights that learnt."""
-    known = {name for row in rows for name, value in row.items() if value is not None}
-    names = [*ALWAYS, *(name for name in WHERE_KNOWN if name in known)]
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    columns["state"] = [_hashable(row.get("state")) for row in rows]
-    columns |= validity_columns(*([row.get(name) for row in rows] for name in ("well_formed", "accepted", "valid")))
-    if any(row.get("response_ids") for row in rows):
-        columns["tokens"] = [len(row["response_ids"]) - row.get("forced", 0) for row in rows]
-    for name in dict.fromkeys(name for row in rows for name in row.get("extra", ())):
-        columns[name] = [row.get("extra", {}).get(name) for row in rows]
-    if version is not None and all("version" in row or "versions" in row for row in rows):
-        columns["age"] = _ages(rows, version)
-    elsewhere: list[Any] = [row.get("origin") in SAMPLED_ELSEWHERE for row in rows]
-    if any(elsewhere):
-        columns["off_policy"] = elsewhere
-    return StepTable.from_columns(**columns)
-
-
-def _ages(rows: Sequence[Mapping[str, Any]], version: int) -> list[Any]:
-    """How many versions older the oldest weights are that sampled each row's attempt."""
-    oldest: dict[tuple[Any, Any], int] = {}
-    for row in rows:
-        attempt, found = (row["task"], row["attempt"]), min(row.get("versions") or (row["version"],))
-        oldest[attempt] = min(found, oldest.get(attempt, found))
-    return [version - oldest[row["task"], row["attempt"]] for row in rows]
-
-
-def _hashable(state: Any) -> Any:
-    return canonical(state) if isinstance(state, list | dict) else state
+    return StepTable.from_columns(**row_columns(rows, version=version))
 
 
 def _comparisons(trace: Trace) -> Iterator[Comparison]:

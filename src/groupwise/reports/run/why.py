@@ -67,7 +67,9 @@ def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int, t
     everybody, algorithm = [*trajectories, *recalled], folder.algorithm()
     states = folder.journal.states_before(number)
     check_journaled(algorithm, states, where=f"{folder.path}: update {number}", path="algorithm")
-    again = recredit(trajectories, algorithm, recalled, states) or Recredit.of(everybody, algorithm, states)
+    derived = recredit(trajectories, algorithm, recalled, states)
+    # Where it is another number than the journal's, the explanation says both and how far they are apart.
+    again = derived if isinstance(derived, Recredit) else Recredit.of(everybody, algorithm, states)
     _check_compared(again, everybody, task, attempt, number)
     position = find_step(again.table, task=task, attempt=attempt, index=step)
     recorded = [

@@ -12,7 +12,7 @@ from groupwise.reports.run.page.curves import Curve, card
 from groupwise.reports.run.page.dialogue import group_block
 from groupwise.reports.run.page.marks import histogram, stacked
 from groupwise.reports.run.page.markup import Html, join, tag
-from groupwise.reports.run.played import PlayedGroup, read_groups
+from groupwise.reports.run.played import PlayedGroup, read_groups, underived_words
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import Verdict
 from groupwise.training.metric import SHARE
@@ -147,7 +147,8 @@ def attempts(folder: RunFolder, first: Sequence[PlayedGroup], last: Sequence[Pla
         "The best and the worst attempt at a few tasks. The bar of a step is its credit: "
         "blue and to the right makes what was done likelier, orange and to the left less likely."
     )
-    notes = [tag("p", f"{why}.", class_="meaning") for why in folder.left_alone()]
+    said = [*folder.left_alone(), *(underived_words(found) for found in chosen.values())]
+    notes = [tag("p", f"{why}.", class_="meaning") for why in said if why]
     return section("attempts", "Attempts", join(notes), blocks, lead=lead)
 
 
@@ -230,6 +231,7 @@ def _credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
     size = sum(abs(step.credit) for step in steps) / len(steps)
     alone = [step.compared for step in steps]
     told = "" if None in alone else f"; {figures.percent(1 - sum(map(bool, alone)) / len(alone))} compared with nobody"
+    underived = underived_words(last)
     meaning = (
         f"Share of the steps of update {folder.updates[-1]} by their credit. "
         f"Mean size {figures.compact(size)}; exactly 0: {figures.percent(silent)}{told}."
@@ -239,5 +241,6 @@ def _credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
         tag("figcaption", tag("h3", "Credit"), tag("span", f"update {folder.updates[-1]}", class_="last")),
         histogram([step.credit for step in steps]),
         tag("p", meaning, class_="meaning"),
+        tag("p", f"{underived}.", class_="meaning") if underived else None,
         class_="card",
     )

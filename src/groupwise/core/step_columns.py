@@ -1,0 +1,157 @@
+"""Steps as the columns of a step table: from the trajectories that hold them, or from the rows written of them.
+
+Both ways go through the table of step fields, so that credit computed again from a journal reads what it read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from groupwise.core.errors import RecordError
+from groupwise.core.field_kinds import STATE
+from groupwise.core.json_text import canonical
+from groupwise.core.records import SAMPLED_ELSEWHERE, Step, Trajectory, join_validity
+from groupwise.core.step_code import define
+from groupwise.core.step_field import Check, Presence, StepField
+from groupwise.core.step_fields import STEP_FIELDS
+
+Columns = dict[str, list[Any]]
+
+
+def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = None) -> Columns:
+    """Lay trajectories out as the columns of a step table, one row a step.
+
+    An attempt whose record was cut into several trajectories (same task, same attempt, indices that go on) is one
+    attempt. An attempt without steps has no row, and so leaves every statistic. Outcomes are given for all
+    trajectories or for none: a sum of rewards beside a score would be two scales. `accuracy` is the score of that name,
+    where all have it, and so are `well_formed` and `accepted`. With the `version` of the weights that are about to
+    learn, `age` says how many versions older the oldest weights are that sampled the attempt.
+    """
+    steps = [step for trajectory in trajectories for step in trajectory.steps]
+    owners = [trajectory for trajectory in trajectories for _ in trajectory.steps]
+    columns: Columns = {}
+    for field, lay_out in _FROM_TRAJECTORIES:
+        found = lay_out(owners, steps)
+        if _is_there(field, found):
+            columns[field.name] = found
+    _add_valid(columns, (step.valid for step in steps))
+    if any(step.response_ids for step in steps):
+        columns["tokens"] = [len(step.response_ids) - step.forced for step in steps]
+    if any(trajectory.off_policy for trajectory in trajectories):
+        columns["off_policy"] = [trajectory.off_policy for trajectory in owners]
+    if version is not None:
+        columns["age"] = [_age(trajectory, version) for trajectory in owners]
+    _add_facts(columns, [step.facts for step in steps])
+    without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
+    if len(without) < len(trajectories):
+        if without:
+            raise RecordError(
+                f"trajectory {without[0]!r} has no outcome while others have one; set it on all or on none"
+            )
+        columns["outcome"] = [trajectory.outcome for trajectory in owners]
+    return columns
+
+
+def _write_column(field: StepField) -> Callable[[Sequence[Trajectory], Sequence[Step]], list[Any]]:
+    """What reads a field of many steps, given with the trajectory of each: the loop that one would write by hand."""
+    if field.make:
+        make, wants_all = field.make, field.column is not None and field.column.presence is Presence.WHERE_ALL
+        return lambda owners, steps: (
+            # The first step settles it where every one must say something.
+            [None] if wants_all and steps and make(owners[0], steps[0]) is None else list(map(make, owners, steps))
+        )
+    value = f"step.{field.step} for step in steps" if field.step else f"owner.{field.trajectory} for owner in owners"
+    return define("owners, steps", f"return [{value}]")
+
+
+def row_columns(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> Columns:
+    """Lay rows of a journal out as the columns that their trajectories gave.
+
+    `version` is that of the weights that learnt. States are their canonical texts, since lists have come of tuples.
+    """
+    columns: Columns = {}
+    for field in _FROM_ROWS:
+        found = [row.get(field.name) for row in rows]
+        if field.kind is STATE:
+            found = list(map(_comparable, found))
+        if _is_there(field, found):
+            columns[field.name] = found
+    _add_valid(columns, (join_validity(*map(row.get, ("well_formed", "accepted", "valid"))) for row in rows))
+    if any(row.get("response_ids") for row in rows):
+        columns["tokens"] = [len(row["response_ids"]) - row.get("forced", 0) for row in rows]
+    elsewhere: list[Any] = [row.get("origin") in SAMPLED_ELSEWHERE for row in rows]
+    if any(elsewhere):
+        columns["off_policy"] = elsewhere
+    if version is not None and all("version" in row or "versions" in row for row in rows):
+        columns["age"] = _ages(rows, version)
+    _add_facts(columns, [row.get("extra", {}) for row in rows])
+    if any("outcome" in row for row in rows):
+        columns["outcome"] = [row.get("outcome") for row in rows]
+    return columns
+
+
+def _add_valid(columns: Columns, valid: Iterable[bool | None]) -> None:
+    """Where some step does not say apart whether it was well formed and accepted: what all say for both together.
+
+    A step that does not say makes its column unknown: a default would be an invented verdict. Where both columns are
+    there, a table makes this one of them by itself.
+    """
+    if "well_formed" in columns and "accepted" in columns:
+        return
+    found = list(valid)
+    if None not in found:
+        columns["valid"] = found
+
+
+def _is_there(field: StepField, values: Sequence[Any]) -> bool:
+    """Whether the table gets the column of a field."""
+    assert field.column is not None, "only columns are laid out"
+    presence = field.column.presence
+    if presence is Presence.WHERE_ALL:
+        return None not in values
+    # Rows of before a field was written say nothing of it, and a column that is checked takes no None.
+    if presence is Presence.ALWAYS and (field.column.check is Check.ANYTHING or not values):
+        return True
+    return any(value is not None for value in values)
+
+
+def _add_facts(columns: Columns, facts: Sequence[Mapping[str, Any]]) -> None:
+    """A column for everything that was found out about some step; None where another does not have it."""
+    if any(facts):
+        names = dict.fromkeys(name for known in facts for name in known)
+        columns |= {name: [known.get(name) for known in facts] for name in names}
+
+
+def _comparable(state: Any) -> Any:
+    return canonical(state) if isinstance(state, list | dict) else state
+
+
+def _age(trajectory: Trajectory, version: int) -> int:
+    if not trajectory.versions:
+        raise RecordError(
+            f"trajectory {trajectory.id!r} does not say which version of the weights sampled it; record `versions`"
+        )
+    age = version - min(trajectory.versions)
+    if age < 0:
+        raise RecordError(
+            f"trajectory {trajectory.id!r} was sampled by version {min(trajectory.versions)}, but the weights that are "
+            f"about to learn are version {version}; hand in the version of the learner"
+        )
+    return age
+
+
+def _ages(rows: Sequence[Mapping[str, Any]], version: int) -> list[Any]:
+    """How many versions older the oldest weights are that sampled each row's attempt."""
+    oldest: dict[tuple[Any, Any], int] = {}
+    for row in rows:
+        attempt, found = (row["task"], row["attempt"]), min(row.get("versions") or (row["version"],))
+        oldest[attempt] = min(found, oldest.get(attempt, found))
+    return [version - oldest[row["task"], row["attempt"]] for row in rows]
+
+
+_LAID_OUT = [field for field in STEP_FIELDS if field.column and field.column.presence is not Presence.BY_ITSELF]
+_FROM_ROWS = [field for field in _LAID_OUT if field.in_rows]
+_FROM_TRAJECTORIES = [
+    (field, _write_column(field)) for field in _LAID_OUT if field.step or field.trajectory or field.make
+]

@@ -1,0 +1,128 @@
+"""Every field of the table lives through rows, files, journal and read-back, and gives tables one and the same column.
+
+The attempts are drawn from the table itself: a field that is added to it is under these laws at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Required, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+
+from groupwise import Step, StepTable, Task, Trajectory
+from groupwise.core.field_kinds import make_hashable
+from groupwise.core.journal import Journal, Update
+from groupwise.core.rollouts import KEYS, RolloutsFile, Row, write_rollouts
+from groupwise.core.rollouts.row import REQUIRED, row_fault
+from groupwise.core.rollouts.trajectory_rows import read_step, trajectory_rows
+from groupwise.core.step_fields import STEP_FIELDS
+from groupwise.reports.run.recredit import step_table
+from tests.laws.recorded_steps import HELD, attempts
+
+VERSION = 9
+"""Of the weights that learn."""
+
+
+def rows_of(trajectories: Sequence[Trajectory]) -> list[dict[str, Any]]:
+    """Rows as a journal gives them back: through JSON, where tuples become lists."""
+    found: list[dict[str, Any]] = json.loads(json.dumps([row for one in trajectories for row in trajectory_rows(one)]))
+    return found
+
+
+def columns_of(table: StepTable) -> dict[str, Any]:
+    """A table as plain values; states by their codes, since the keys of one may be tuples and of the other texts."""
+    own = {"task": table.task, "attempt": table.attempt, "index": table.index, "state": table.state}
+    return {name: found.tolist() for name, found in {**own, "reward": table.reward, **table.extra}.items()}
+
+
+def test_the_table_holds_every_field_of_a_step_and_every_key_of_a_row_in_order() -> None:
+    made_elsewhere = {"shaped", "versions"}  # a part of the reward; which weights sampled what, told by the attempt
+    assert {field.name for field in fields(Step)} == HELD.keys() | made_elsewhere
+    hints = get_type_hints(Row, include_extras=True)
+    assert [name for name in hints] == list(KEYS)  # noqa: C416
+    assert {name for name, hint in hints.items() if get_origin(hint) is Required} == set(REQUIRED)
+    assert len({field.name for field in STEP_FIELDS}) == len(STEP_FIELDS)
+
+
+@given(attempts())
+def test_a_row_is_proper_and_gives_its_step_back(trajectories: list[Trajectory]) -> None:
+    for one in trajectories:
+        for row, step in zip(rows_of([one]), one.steps, strict=True):
+            assert row_fault(row) is None
+            assert read_step(row) == replace(step, shaped=0.0, versions=())
+
+
+@given(attempts())
+def test_a_row_holds_a_field_where_the_step_says_it(trajectories: list[Trajectory]) -> None:
+    for one in trajectories:
+        for row, step in zip(rows_of([one]), one.steps, strict=True):
+            for field in HELD.values():
+                if not field.make:
+                    held = getattr(step, field.step)
+                    assert (field.name in row) == (held != field.absent)
+                    assert make_hashable(row.get(field.name, field.absent)) == make_hashable(held)
+
+
+@pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.parquet"])
+@settings(deadline=None, max_examples=60)
+@given(trajectories=attempts())
+def test_a_file_gives_back_its_rows_and_the_columns_of_its_attempts(name: str, trajectories: list[Trajectory]) -> None:
+    expected = rows_of(trajectories)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        write_rollouts(path, trajectories)
+        assert [known(row) for row in RolloutsFile.open(path).rows()] == [known(row) for row in expected]
+        (part,) = RolloutsFile.open(path).parts()
+        found = columns_of(part.table())
+    not_in_rows = {field.name for field in STEP_FIELDS if not field.in_rows}
+    made = columns_of(StepTable.from_trajectories(trajectories))
+    for column in made.keys() - not_in_rows:
+        assert found.get(column, [None] * len(expected)) == made[column], column
+
+
+def known(row: Any) -> dict[str, Any]:
+    """A row less its nulls, which Parquet does not tell from absent keys."""
+    return {name: value for name, value in row.items() if value is not None}
+
+
+@settings(deadline=None, max_examples=60)
+@given(attempts())
+def test_the_journal_gives_back_its_rows_and_its_steps(trajectories: list[Trajectory]) -> None:
+    with TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
+        credit = [[0.0] * len(one.steps) for one in trajectories]
+        journal.write(Update(number=VERSION, version=VERSION, metrics={}, trajectories=trajectories, credit=credit))
+        written = {(one["task"], one["attempt"]): one["steps"] for one in journal.trajectories(VERSION)}
+        back = [
+            journal.history.read(journal.history.find(one.task.id, number=VERSION, attempt=one.attempt))
+            for one in trajectories
+        ]
+    for one, found in zip(trajectories, back, strict=True):
+        assert written[one.task.id, one.attempt] == rows_of([one])
+        assert found.steps == tuple(replace(step, shaped=0.0) for step in one.steps)
+        assert found.versions == one.versions
+
+
+@given(attempts())
+def test_credit_done_again_reads_the_columns_that_it_read_before(trajectories: list[Trajectory]) -> None:
+    before = columns_of(StepTable.from_trajectories(trajectories, version=VERSION))
+    assert columns_of(step_table(rows_of(trajectories), version=VERSION)) == before
+
+
+def test_credit_done_again_reads_the_state_that_a_step_led_to() -> None:
+    rows = [
+        {"task": "t", "attempt": 0, "index": i, "reward": 0.0, "next_state": ["b", i] if i else None} for i in (0, 1)
+    ]
+    assert step_table(rows).column("next_state").tolist() == [None, '["b",1]']
+
+
+def test_a_guided_prompt_comes_back_with_the_one_that_has_no_guidance() -> None:
+    step = Step(index=0, prompt_ids=(1, 2, 3), unguided_prompt_ids=(3,))
+    (row,) = rows_of([Trajectory(id="t/0", task=Task(id="t"), attempt=0, steps=(step,))])
+    assert row["unguided_prompt_ids"] == [3]
+    assert read_step(row).unguided_prompt_ids == (3,)

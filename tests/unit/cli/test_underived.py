@@ -1,0 +1,79 @@
+"""Pages over a run whose credit does not derive again say so, and show what the journal holds."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from groupwise.core.blobs import pack, unpack
+from groupwise.reports.run.played import find_underived, read_groups
+from groupwise.reports.run.recredit import Underived
+from groupwise.reports.run.run_folder import RunFolder
+from tests.unit.cli.conftest import Run
+from tests.unit.reports.run_folders import write_run
+
+REASON = "what comes of it now is another number, up to 0.5 away"
+SENTENCE = (
+    f"The credit of update 2 cannot be derived again ({REASON}): what is shown is the credit that the journal holds, "
+    "without whom a step was compared with; whether a group was rescued goes by its outcomes"
+)
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Path:
+    """A run whose second update trained on other credit than its algorithm gives now."""
+    folder = write_run(tmp_path / "run", updates=2, tasks=2, attempts=3)
+    with sqlite3.connect(folder / "journal.sqlite") as database:
+        where = "WHERE number = 2 AND attempt = 0"
+        task, blob = database.execute(f"SELECT task, credit FROM trajectories {where}").fetchone()
+        first, *others = unpack(blob)
+        database.execute(
+            f"UPDATE trajectories SET credit = ? {where} AND task = ?", (pack([first + 0.5, *others]), task)
+        )
+    return folder
+
+
+def test_groups_and_attempts_say_why_their_credit_does_not_derive_again(groupwise: Run, changed: Path) -> None:
+    with RunFolder(changed) as run:
+        groups = read_groups(run, 2)
+        assert {group.underived for group in groups} == {SENTENCE}
+        assert {group.underived for group in read_groups(run, 1)} == {""}
+        assert find_underived(run) == {2: Underived(reason=REASON)}
+    assert SENTENCE in " ".join(groupwise("inspect", "run", "--update", "2").out.split())
+    task = groups[0].task
+    assert SENTENCE in " ".join(groupwise("inspect", "run", "--update", "2", "--task", task).out.split())
+    assert "derived again" not in groupwise("inspect", "run", "--update", "1").out
+
+
+def test_inspection_as_json_says_so_too(groupwise: Run, changed: Path) -> None:
+    found = json.loads(groupwise("inspect", "run", "--update", "2", "--json").out)
+    assert found["underived"] == SENTENCE
+    assert {group["compared"] for group in found["groups"]} == {None}
+    task = found["groups"][0]["task"]
+    assert (
+        json.loads(groupwise("inspect", "run", "--update", "2", "--task", task, "--json").out)["underived"] == SENTENCE
+    )
+    assert json.loads(groupwise("inspect", "run", "--update", "1", "--json").out)["underived"] == ""
+
+
+def test_the_report_says_so_where_it_shows_credit(groupwise: Run, changed: Path) -> None:
+    groupwise("report", "run", "--out", "page.html")
+    page = (changed.parent / "page.html").read_text(encoding="utf-8")
+    assert page.count(f"{SENTENCE}.") == 2, "with the credit, and with the attempts"
+
+
+def test_an_audit_says_so_of_the_runs_own_recipe(groupwise: Run, changed: Path) -> None:
+    ran = groupwise("audit", "run")
+    assert ran.status == 0
+    assert ran.err == (
+        "this run's own recipe does not give the credit that the journal holds in 1 update, the first of them 2 "
+        f"({REASON}): below stands what it would give the recorded attempts by themselves\n"
+    )
+
+
+def test_a_run_whose_credit_derives_again_is_audited_without_a_word(groupwise: Run, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", updates=1, tasks=2, attempts=3)
+    assert groupwise("audit", "run").err == ""

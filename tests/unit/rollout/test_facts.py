@@ -1,0 +1,66 @@
+"""What an environment says with an outcome goes with the step: through workers, into records, tables and rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise import StepTable, StopReason
+from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.envs.environment import Outcome
+from groupwise.reports.run.recredit import step_table
+from groupwise.rollout.hosts import Fault, InProcess
+from groupwise.rollout.workers import Workers
+from tests.unit.rollout import test_collect
+from tests.unit.rollout.knowing import Knowing
+
+ENV = Knowing()
+NEAR = {"distance": 4, "path": ["here", {"to": "near"}]}
+FAR = {"distance": 3, "path": ["here", {"to": "far"}]}
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Plays one attempt that says these words."""
+    monkeypatch.setattr(test_collect, "ENV", ENV)  # whose words the tokenizer knows
+    return lambda *words: test_collect.play(ENV, ENV.panel("train"), {"0": list(words)})
+
+
+def test_workers_hand_facts_over_as_this_process_does() -> None:
+    said = []
+    with Workers(ENV, num=1, timeout=20.0) as workers, InProcess(ENV) as here:
+        for host in (workers, here):
+            host.open({0: ENV.panel("train")[0], 1: ENV.panel("train")[0]})
+            said.append([host.act({0: "near", 1: "reward"}), host.act({0: "nothing"})])
+    assert said[0] == said[1]
+    first, fault = said[0][0][0], said[0][0][1]
+    assert isinstance(first, Outcome)
+    assert first.facts == NEAR
+    assert isinstance(fault, Fault)
+    assert "Outcome.facts['reward'] has a name that is taken; call it something else" in fault.message
+
+
+def test_a_step_holds_what_its_outcome_said_and_no_more(play: Callable[..., Any]) -> None:
+    (found,) = play("nothing", "far")
+    assert [step.facts for step in found.steps] == [{}, FAR], "the environment adds to its facts as it goes"
+
+
+def test_facts_are_columns_for_any_method_now_and_again(play: Callable[..., Any]) -> None:
+    trajectories = play("near", "far")
+    rows = json.loads(json.dumps([row for found in trajectories for row in trajectory_rows(found)]))
+    assert [row["extra"] for row in rows] == [NEAR, FAR]
+    for table in (StepTable.from_trajectories(trajectories), step_table(rows)):
+        assert table.column("distance").tolist() == [4, 3]
+
+
+def test_facts_under_a_name_that_is_taken_end_the_attempt_with_a_sentence(play: Callable[..., Any]) -> None:
+    (found,) = play("reward")
+    assert found.stop is StopReason.ERROR
+    assert found.error is not None
+    assert "Outcome.facts['reward'] has a name that is taken; call it something else" in found.error
+    assert [step.facts for step in found.steps] == [{}]
