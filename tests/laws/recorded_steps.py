@@ -66,7 +66,9 @@ def _step(draw: st.DrawFn, index: int, left_out: frozenset[str]) -> Step:
         elif field.one_per_token:
             said[name] = tuple(draw(st.lists(_NUMBER, min_size=sampled, max_size=sampled)))
         else:
-            said[name] = draw(st.integers(0, sampled) if name == "forced" else VALUES[field.kind])
+            # A response with nothing sampled is none: a file of such responses alone has no count of tokens.
+            forced = st.integers(0, max(sampled - 1, 0))
+            said[name] = draw(forced if name == "forced" else VALUES[field.kind])
     if said["well_formed"] is not None and said["accepted"] is not None:
         said["recorded_valid"] = None  # it follows from the two, and is not written
     return Step(**said)

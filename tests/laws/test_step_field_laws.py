@@ -55,7 +55,7 @@ def test_a_row_is_proper_and_gives_its_step_back(trajectories: list[Trajectory])
     for one in trajectories:
         for row, step in zip(rows_of([one]), one.steps, strict=True):
             assert row_fault(row) is None
-            assert read_step(row) == replace(step, shaped=0.0, versions=())
+            assert read_step(row, ()) == replace(step, shaped=0.0, versions=())
 
 
 @given(attempts())
@@ -125,4 +125,4 @@ def test_a_guided_prompt_comes_back_with_the_one_that_has_no_guidance() -> None:
     step = Step(index=0, prompt_ids=(1, 2, 3), unguided_prompt_ids=(3,))
     (row,) = rows_of([Trajectory(id="t/0", task=Task(id="t"), attempt=0, steps=(step,))])
     assert row["unguided_prompt_ids"] == [3]
-    assert read_step(row).unguided_prompt_ids == (3,)
+    assert read_step(row, ()).unguided_prompt_ids == (3,)

@@ -266,8 +266,8 @@ def _past(row: Sequence[Any]) -> PastAttempt:
 def _steps(rows: Sequence[dict[str, Any]]) -> tuple[Step, ...]:
     """The steps of an attempt; which weights sampled each, where several sampled the attempt."""
     if len(_versions_of(rows)) < 2:
-        return tuple(read_step(row) for row in rows)
-    return tuple(read_step(row, versions=_spans(row)) for row in rows)
+        return tuple(read_step(row, ()) for row in rows)
+    return tuple(read_step(row, _spans(row)) for row in rows)
 
 
 def _versions_of(rows: Sequence[dict[str, Any]]) -> set[int]:

@@ -24,11 +24,6 @@ def trajectory_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
         yield _row_of(trajectory, step)
 
 
-def read_step(row: Mapping[str, Any], *, versions: Spans = ()) -> Step:
-    """The step of a row, as it was sampled: with the reward that it had by itself."""
-    return _step_of(row, versions)
-
-
 def _order_rows(said: Sequence[StepField]) -> list[StepField]:
     """The fields that attempts say, in the order of journals: first what every row has, then what some have."""
     ordered = [field for field in said if field.absent is KEPT] + [field for field in said if field.absent is not KEPT]
@@ -60,26 +55,23 @@ def _write_step() -> Callable[[Mapping[str, Any], Spans], Step]:
     """What makes the step of a row: a call of `Step`; of fields that fill one and the same, the last that is there."""
     known: dict[str, Any] = {"Step": Step}
     said: dict[str, str] = {}
-    defaults = {field.name: field for field in fields(Step)}
+    entries = {entry.name: entry for entry in fields(Step)}
     for field in STEP_FIELDS:
         if not field.step:
             continue
-        known |= {f"read_{field.name}": field.kind.read, f"unknown_{field.name}": field.unknown}
+        entry = entries[field.step]
+        is_made = field.unknown is ON_STEP and entry.default is MISSING
+        default = entry.default_factory if is_made else entry.default
+        unknown = default if field.unknown is ON_STEP else field.unknown
+        known |= {f"read_{field.name}": field.kind.read, f"unknown_{field.name}": unknown}
         value = f"row[{field.name!r}]" if field.kind.read is None else f"read_{field.name}(row[{field.name!r}])"
-        if field.required:
-            said[field.step] = value
-            continue
-        default, factory = defaults[field.step].default, defaults[field.step].default_factory
-        if field.unknown is ON_STEP and default is not MISSING:
-            known[f"unknown_{field.name}"] = default
-        otherwise = f"unknown_{field.name}"
-        if field.unknown is ON_STEP and factory is not MISSING:
-            known[f"make_{field.name}"] = factory
-            otherwise = f"make_{field.name}()"
-        said[field.step] = f"({value} if {field.name!r} in row else {said.get(field.step, otherwise)})"
+        otherwise = said.get(field.step, f"unknown_{field.name}{'()' if is_made else ''}")
+        said[field.step] = value if field.required else f"({value} if {field.name!r} in row else {otherwise})"
     given = ", ".join(f"{name}={value}" for name, value in said.items())
     return define("row, versions", f"return Step({given}, versions=versions)", known)
 
 
 _row_of = _write_row()
-_step_of = _write_step()
+
+read_step = _write_step()
+"""The step of a row, and of its spans of versions, as it was sampled: with the reward that it had by itself."""
