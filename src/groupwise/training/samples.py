@@ -139,25 +139,26 @@ def make_samples(credit: Credited) -> list[Sample]:
     """One sample a step, with its credit, or that of each token, as the advantage; groups are numbered by task."""
     groups = {name: number for number, name in enumerate(dict.fromkeys(t.task.id for t in credit.trajectories))}
     found: list[Sample] = []
-    values, keep = credit.values.tolist(), credit.keep.tolist()
+    values, keep, tokens = credit.values.tolist(), credit.keep.tolist(), credit.tokens
     context, nothing = credit.context, dict[str, float]()  # one for all samples, of which there are thousands
     for number, trajectory in enumerate(credit.trajectories):
+        group, off_policy = groups[trajectory.task.id], trajectory.off_policy
         for step in trajectory.steps:
-            row = len(found)
-            own = None if credit.tokens is None else credit.tokens[row]
+            row, response_ids = len(found), step.response_ids
+            own = None if tokens is None else tokens[row]
             found.append(
                 Sample(
                     prompt_ids=step.prompt_ids,
-                    response_ids=step.response_ids,
+                    response_ids=response_ids,
                     advantage=values[row] if own is None else own.values,
                     logp_behaviour=step.logp_behaviour,
                     entropy=step.entropy,
                     trajectory=number,
                     step=step.index,
-                    group=groups[trajectory.task.id],
-                    trains=keep[row] and bool(step.response_ids),
+                    group=group,
+                    trains=keep[row] and bool(response_ids),
                     trained=None if own is None or all(own.trains) else own.trains,
-                    off_policy=trajectory.off_policy,
+                    off_policy=off_policy,
                     columns=context.columns_of(row) if context.columns else nothing,
                     channels=context.channels_of(row) if context.channels else nothing,
                 )
