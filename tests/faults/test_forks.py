@@ -82,7 +82,11 @@ def test_an_answer_without_end_costs_its_own_environment(host: Workers) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'[5,"outcome",["a",null,null,""],"much",[false,false,true,null],""]', "Outcome.reward is 'much' (str)"),
+        (b'[5,"outcome",["a",null,null,""],"much",[false,false,true,null],"",{}]', "Outcome.reward is 'much' (str)"),
+        (
+            b'[5,"outcome",["a",null,null,""],0.0,[false,false,true,null],"",{"age":1}]',
+            "Outcome.facts['age'] has a name",
+        ),
         (b'[5,"observation",7,null,null,""]', "Observation.text is 7 (int)"),
         (b'[5,"observation","a",{"b":1},null,""]', "Observation.state_key is {'b': 1} (dict)"),
         (b'[5,"advice",{}]', "expert() is {} (dict)"),
