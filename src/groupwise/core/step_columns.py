@@ -26,7 +26,8 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
     attempt. An attempt without steps has no row, and so leaves every statistic. Outcomes are given for all
     trajectories or for none: a sum of rewards beside a score would be two scales. `accuracy` is the score of that name,
     where all have it, and so are `well_formed` and `accepted`. With the `version` of the weights that are about to
-    learn, `age` says how many versions older the oldest weights are that sampled the attempt.
+    learn, `age` says how many versions older the oldest weights are that sampled the attempt, where every attempt says
+    which versions these were: not every engine does.
     """
     steps = [step for trajectory in trajectories for step in trajectory.steps]
     owners = [trajectory for trajectory in trajectories for _ in trajectory.steps]
@@ -40,7 +41,7 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
         columns["tokens"] = [len(step.response_ids) - step.forced for step in steps]
     if any(trajectory.off_policy for trajectory in trajectories):
         columns["off_policy"] = [trajectory.off_policy for trajectory in owners]
-    if version is not None:
+    if version is not None and all(trajectory.versions for trajectory in owners):
         columns["age"] = [_age(trajectory, version) for trajectory in owners]
     _add_facts(columns, [step.facts for step in steps])
     without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
@@ -128,10 +129,6 @@ def _comparable(state: Any) -> Any:
 
 
 def _age(trajectory: Trajectory, version: int) -> int:
-    if not trajectory.versions:
-        raise RecordError(
-            f"trajectory {trajectory.id!r} does not say which version of the weights sampled it; record `versions`"
-        )
     age = version - min(trajectory.versions)
     if age < 0:
         raise RecordError(
