@@ -37,15 +37,18 @@ class Observed:
     """What an update brought, as a part with memory hears it.
 
     Worked example: update 3 sampled four attempts at one task and the plan kept them all: four trajectories, and the
-    credit of each one's steps. Had the plan left the group out, the four credits would be None.
+    credit of each one's steps. Had the plan left the group out, the four credits would be None, and no measure
+    would have seen the four.
     """
 
     number: int
     """Which update, from 1."""
     trajectories: Sequence[Trajectory]
-    """The unguided attempts that ended without a fault, before any filter: these speak for the policy."""
+    """The unguided attempts that ended without a fault, before any filter: these speak for the policy. Their steps have
+    the facts that measures found, and not what shaping added; an attempt that took no part was measured by nobody."""
     credit: Sequence[Sequence[float] | None]
-    """Credit of each trajectory's steps; None = it was compared with nobody, since the plan left it out."""
+    """Credit of each trajectory's steps; None = it took no part: the plan or an admission left it out, or a guided
+    attempt took its place."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """What the learner measured over the whole update; empty where nothing trained."""
 

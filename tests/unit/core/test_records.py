@@ -163,7 +163,7 @@ def test_without_a_version_there_is_no_age_and_the_error_says_how_to_get_one() -
 
 def test_where_some_attempt_has_no_versions_there_is_no_age() -> None:
     table = StepTable.from_trajectories([sampled_by(0, 7), sampled_by(1)], version=7)
-    with pytest.raises(RecordError, match="makes it of `Trajectory.versions`"):
+    with pytest.raises(RecordError, match=r"makes it of `Trajectory\.versions`"):
         table.column("age")
 
 
