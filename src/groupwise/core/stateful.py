@@ -22,7 +22,8 @@ from groupwise.core.part_results import describe
 from groupwise.core.parts import Part, kind_of
 from groupwise.core.records import Task, Trajectory
 from groupwise.core.segments import FloatArray
-from groupwise.core.step_table import OWN_FIELDS, StepTable
+from groupwise.core.step_fields import RESERVED_NAMES
+from groupwise.core.step_table import StepTable
 
 METHODS = ("columns", "observe", "state_dict", "load_state_dict")
 """What a state can do."""
@@ -170,12 +171,12 @@ def join_columns(table: StepTable, states: Sequence[StateBefore]) -> StepTable:
 
 
 def check_names(given: Iterable[tuple[str, Iterable[str]]], *, taken: Iterable[str] = ()) -> None:
-    """Refuse names of columns that two parts give, or that steps have of their own; `given` says who gives which."""
-    own, owners = {*OWN_FIELDS, *taken}, dict[str, str]()
+    """Refuse names of columns that two parts give, or that are taken; `given` says who gives which."""
+    own, owners = {*RESERVED_NAMES, *taken}, dict[str, str]()
     for where, names in given:
         for name in names:
             if name in own:
-                raise ConfigError(f"{where} gives the column {name!r}, which every step has; give it another name")
+                raise ConfigError(f"{where} gives the column {name!r}, a name that is taken; give it another name")
             if name in owners:
                 raise ConfigError(
                     f"{where} and {owners[name]} both give the column {name!r}; give one of them another name"

@@ -14,7 +14,7 @@ from groupwise.core.json_text import canonical
 from groupwise.core.records import SAMPLED_ELSEWHERE, Step, Trajectory, join_validity
 from groupwise.core.step_code import define
 from groupwise.core.step_field import Check, Presence, StepField
-from groupwise.core.step_fields import STEP_FIELDS
+from groupwise.core.step_fields import RESERVED_NAMES, STEP_FIELDS
 
 Columns = dict[str, list[Any]]
 
@@ -121,6 +121,11 @@ def _add_facts(columns: Columns, facts: Sequence[Mapping[str, Any]]) -> None:
     """A column for everything that was found out about some step; None where another does not have it."""
     if any(facts):
         names = dict.fromkeys(name for known in facts for name in known)
+        if not RESERVED_NAMES.isdisjoint(names):
+            name = next(name for name in names if name in RESERVED_NAMES)
+            row = next(row for row, known in enumerate(facts) if name in known)
+            where = ", ".join(f"{key} {columns[key][row]!r}" for key in ("task", "attempt", "index"))
+            raise RecordError(f"{where}: the fact {name!r} has a name that is taken; call it something else", row=row)
         columns |= {name: [known.get(name) for known in facts] for name in names}
 
 

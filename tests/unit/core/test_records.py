@@ -183,3 +183,13 @@ def test_accuracy_is_the_score_of_that_name_where_all_attempts_have_it() -> None
     ]
     assert StepTable.from_trajectories(scored).column("accuracy").tolist() == [0, 1]
     assert "accuracy" not in StepTable.from_trajectories([*scored, attempt(2, Step(index=0))]).extra
+
+
+@pytest.mark.parametrize("name", ["reward", "trains", "off_policy", "age", "version", "episode_return"])
+def test_facts_with_names_that_are_taken_are_refused(name: str) -> None:
+    steps = (Step(index=0), Step(index=1, facts={name: 1}))
+    with pytest.raises(RecordError) as caught:
+        StepTable.from_trajectories([Trajectory(id="r0", task=TASK, attempt=0, steps=steps)])
+    assert str(caught.value) == (
+        f"task {TASK.id!r}, attempt 0, index 1: the fact {name!r} has a name that is taken; call it something else"
+    )
