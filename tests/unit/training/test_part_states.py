@@ -97,7 +97,17 @@ def test_names_that_collide_are_refused_before_a_model_loads(tmp_path: Path) -> 
         f"algorithm.filters.0 ({__name__}:CountFilter) and {PATH} ({COUNT}) both give the column 'count'; give one of "
         "them another name"
     )
-    taken = "outcome age reward trains off_policy role version first_observation episode_return".split()
+    taken = [
+        "outcome",
+        "age",
+        "reward",
+        "trains",
+        "off_policy",
+        "role",
+        "version",
+        "first_observation",
+        "episode_return",
+    ]
     for name in taken:
         with pytest.raises(ConfigError) as error:
             open_run(config(Count(column=name)), tmp_path)
