@@ -78,13 +78,13 @@ def credited(
     kept = [(one.trajectory, one.credit) for one in recalled if one.trajectory and one.keeps_credit]
     table = join_columns(StepTable.from_trajectories([*chosen, *joined], version=version), states)
     credit, stored = algorithm.credit(table), [value for _, values in kept for value in values]
-    past = [trajectory for trajectory, _ in kept]
+    past, keep = [trajectory for trajectory, _ in kept], algorithm.keep(table, credit)
     return Credited(
         trajectories=[*chosen, *joined, *past],
         values=np.append(credit.values, stored),
         compared=np.append(credit.compared, np.zeros(len(stored), dtype=np.bool_)),
-        keep=np.append(algorithm.keep(table, credit), np.ones(len(stored), dtype=np.bool_)),
-        context=make_loss_context(algorithm, table, [*chosen, *joined], num_kept=len(kept)),
+        keep=np.append(keep, np.ones(len(stored), dtype=np.bool_)),
+        context=make_loss_context(algorithm, table, [*chosen, *joined], keep=keep, num_kept=len(kept)),
         tokens=None
         if algorithm.token_credit is None
         else [
