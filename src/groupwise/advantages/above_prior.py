@@ -13,8 +13,9 @@ from pydantic import Field
 
 from groupwise.advantages.signals import EpisodeReturn
 from groupwise.core.columns import number_column
+from groupwise.core.errors import RecordError
 from groupwise.core.parts import Part
-from groupwise.core.records import Task
+from groupwise.core.records import Task, Trajectory
 from groupwise.core.segments import FloatArray, Segments
 from groupwise.core.slots import SignalPart
 from groupwise.core.stateful import Observed
@@ -35,7 +36,8 @@ class AbovePrior(Part, slot="signal"):
     **Choices.** `keep` is a constant; the source makes it of how far the policy moved since, within 0.875 and 0.96. A
     task forgets when it is attempted, and once an update, however many attempts it got. An attempt counts with the mean
     of `of` over its steps, as the environment and the rewards gave it, before shaping. A task that was never attempted
-    has `first_level`, and so has one with guidance in its prompt, which is another task.
+    has `first_level`, and so has one with guidance in its prompt, which is another task. Attempts that took no part in
+    an update count too, unless `of` reads what a measure found: nobody measured those.
     """
 
     of: SignalPart = EpisodeReturn()
@@ -70,7 +72,16 @@ class TaskPriors:
 
     def observe(self, update: Observed) -> None:
         """Let the attempts of an update join the means of their tasks."""
-        table = StepTable.from_trajectories(update.trajectories)
+        try:
+            self._join(update.trajectories)
+        except RecordError:  # `of` reads what a measure found, which only those have that took part
+            pairs = zip(update.trajectories, update.credit, strict=True)
+            self._join([trajectory for trajectory, credit in pairs if credit is not None])
+
+    def _join(self, trajectories: Sequence[Trajectory]) -> None:
+        if not trajectories:
+            return
+        table = StepTable.from_trajectories(trajectories)
         values = table.attempts.mean(table.once(self._part.of))
         tasks = Segments.of(table.task[table.attempts.first])
         for task, total, num in zip(table.task_ids, tasks.sum(values).tolist(), tasks.size.tolist(), strict=True):

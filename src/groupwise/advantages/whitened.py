@@ -24,6 +24,9 @@ class Whitened(Part, slot="estimator"):
 
     Source: REINFORCE++, arXiv:2501.03262, as verl computes it. This part mixes tasks by design. Edge behaviour: all
     values that train equal gives exactly 0 to every step; fewer than two tokens that train give 0 and no comparison.
+
+    **Choices.** Tokens that a `token_credit` part keeps from training count: that part is asked after credit is known,
+    and decides by it, so that no credit can depend on what it leaves out.
     """
 
     mixes_tasks: ClassVar[bool] = True

@@ -116,7 +116,9 @@ class Shaper(Protocol):
 class Replay(Protocol):
     """Says which past attempts join the groups of an update.
 
-    `version` is the version of the weights that are about to learn; `draw(...)` gives a random generator by name.
+    `version` is the version of the weights that are about to learn; `draw(...)` gives a random generator by name. A
+    part that recalls attempts with the credit they had says so with `keeps_credit: ClassVar[bool] = True`, so that a
+    loss that reads more than credit is refused before a model loads.
     """
 
     @property

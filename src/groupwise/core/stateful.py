@@ -22,7 +22,8 @@ from groupwise.core.part_results import describe
 from groupwise.core.parts import Part, kind_of
 from groupwise.core.records import Task, Trajectory
 from groupwise.core.segments import FloatArray
-from groupwise.core.step_table import OWN_FIELDS, StepTable
+from groupwise.core.step_fields import RESERVED_NAMES
+from groupwise.core.step_table import StepTable
 
 METHODS = ("columns", "observe", "state_dict", "load_state_dict")
 """What a state can do."""
@@ -37,15 +38,18 @@ class Observed:
     """What an update brought, as a part with memory hears it.
 
     Worked example: update 3 sampled four attempts at one task and the plan kept them all: four trajectories, and the
-    credit of each one's steps. Had the plan left the group out, the four credits would be None.
+    credit of each one's steps. Had the plan left the group out, the four credits would be None, and no measure
+    would have seen the four.
     """
 
     number: int
     """Which update, from 1."""
     trajectories: Sequence[Trajectory]
-    """The unguided attempts that ended without a fault, before any filter: these speak for the policy."""
+    """The unguided attempts that ended without a fault, before any filter: these speak for the policy. Their steps have
+    the facts that measures found, and not what shaping added; an attempt that took no part was measured by nobody."""
     credit: Sequence[Sequence[float] | None]
-    """Credit of each trajectory's steps; None = it was compared with nobody, since the plan left it out."""
+    """Credit of each trajectory's steps; None = it took no part: the plan or an admission left it out, or a guided
+    attempt took its place."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """What the learner measured over the whole update; empty where nothing trained."""
 
@@ -167,12 +171,12 @@ def join_columns(table: StepTable, states: Sequence[StateBefore]) -> StepTable:
 
 
 def check_names(given: Iterable[tuple[str, Iterable[str]]], *, taken: Iterable[str] = ()) -> None:
-    """Refuse names of columns that two parts give, or that steps have of their own; `given` says who gives which."""
-    own, owners = {*OWN_FIELDS, *taken}, dict[str, str]()
+    """Refuse names of columns that two parts give, or that are taken; `given` says who gives which."""
+    own, owners = {*RESERVED_NAMES, *taken}, dict[str, str]()
     for where, names in given:
         for name in names:
             if name in own:
-                raise ConfigError(f"{where} gives the column {name!r}, which every step has; give it another name")
+                raise ConfigError(f"{where} gives the column {name!r}, a name that is taken; give it another name")
             if name in owners:
                 raise ConfigError(
                     f"{where} and {owners[name]} both give the column {name!r}; give one of them another name"

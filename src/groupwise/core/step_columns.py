@@ -14,7 +14,7 @@ from groupwise.core.json_text import canonical
 from groupwise.core.records import SAMPLED_ELSEWHERE, Step, Trajectory, join_validity
 from groupwise.core.step_code import define
 from groupwise.core.step_field import Check, Presence, StepField
-from groupwise.core.step_fields import STEP_FIELDS
+from groupwise.core.step_fields import RESERVED_NAMES, STEP_FIELDS
 
 Columns = dict[str, list[Any]]
 
@@ -26,7 +26,8 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
     attempt. An attempt without steps has no row, and so leaves every statistic. Outcomes are given for all
     trajectories or for none: a sum of rewards beside a score would be two scales. `accuracy` is the score of that name,
     where all have it, and so are `well_formed` and `accepted`. With the `version` of the weights that are about to
-    learn, `age` says how many versions older the oldest weights are that sampled the attempt.
+    learn, `age` says how many versions older the oldest weights are that sampled the attempt, where every attempt says
+    which versions these were: not every engine does.
     """
     steps = [step for trajectory in trajectories for step in trajectory.steps]
     owners = [trajectory for trajectory in trajectories for _ in trajectory.steps]
@@ -40,7 +41,7 @@ def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = No
         columns["tokens"] = [len(step.response_ids) - step.forced for step in steps]
     if any(trajectory.off_policy for trajectory in trajectories):
         columns["off_policy"] = [trajectory.off_policy for trajectory in owners]
-    if version is not None:
+    if version is not None and all(trajectory.versions for trajectory in owners):
         columns["age"] = [_age(trajectory, version) for trajectory in owners]
     _add_facts(columns, [step.facts for step in steps])
     without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
@@ -120,6 +121,11 @@ def _add_facts(columns: Columns, facts: Sequence[Mapping[str, Any]]) -> None:
     """A column for everything that was found out about some step; None where another does not have it."""
     if any(facts):
         names = dict.fromkeys(name for known in facts for name in known)
+        if not RESERVED_NAMES.isdisjoint(names):
+            name = next(name for name in names if name in RESERVED_NAMES)
+            row = next(row for row, known in enumerate(facts) if name in known)
+            where = ", ".join(f"{key} {columns[key][row]!r}" for key in ("task", "attempt", "index"))
+            raise RecordError(f"{where}: the fact {name!r} has a name that is taken; call it something else", row=row)
         columns |= {name: [known.get(name) for known in facts] for name in names}
 
 
@@ -128,10 +134,6 @@ def _comparable(state: Any) -> Any:
 
 
 def _age(trajectory: Trajectory, version: int) -> int:
-    if not trajectory.versions:
-        raise RecordError(
-            f"trajectory {trajectory.id!r} does not say which version of the weights sampled it; record `versions`"
-        )
     age = version - min(trajectory.versions)
     if age < 0:
         raise RecordError(

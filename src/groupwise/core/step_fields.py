@@ -358,11 +358,11 @@ COLUMNS = {field.name: field.column for field in STEP_FIELDS if field.column is 
 FIRST_OBSERVATION = "first_observation"
 """Column with a digest of the observation, on steps of index 0: attempts at one task begin alike."""
 
-NOT_IN_EXTRA = frozenset((*(field.name for field in STEP_FIELDS if field.in_rows), FIRST_OBSERVATION, "cls"))
-"""Names that no column in `extra` may have."""
-
-NO_FACTS = NOT_IN_EXTRA | COLUMNS.keys()
-"""Names that no fact of a step may have: a row or the step table means something else by them."""
+RESERVED_NAMES = frozenset(
+    (*(field.name for field in STEP_FIELDS), FIRST_OBSERVATION, "episode_return", "cls")  # the last is no keyword
+)
+"""Names that a row or the step table means something of its own by: no fact of a step, no column in `extra` and no
+column of a part with memory may have one of them."""
 
 
 def column_source(name: str) -> str:

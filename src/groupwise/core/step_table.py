@@ -136,7 +136,8 @@ class StepTable:
 
         Args:
             trajectories: what was recorded.
-            version: version of the weights that are about to learn, for the column `age`; None = no such column.
+            version: version of the weights that are about to learn, for the column `age`, which there is where
+                every trajectory has `versions`; None = no such column.
         """
         return cls.from_columns(**step_columns(trajectories, version=version))
 

@@ -6,7 +6,7 @@ Axes: N rows as handed in, S steps of the table, K sampled tokens of all steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -26,6 +26,8 @@ RECORDED = {"logp": "log-probs", "entropy": "entropies"}
 class TokenTable:
     """Every sampled token of a step table: first those of its first step, in the order in which they were sampled.
 
+    Tokens that were forced on the policy are none of them: they are read like the prompt.
+
     Worked example: two steps that sampled (5, 9) and (7,), with log-probs and without entropies.
 
     >>> table = StepTable.from_columns(task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0])
@@ -40,7 +42,7 @@ class TokenTable:
     step: IntArray
     """Step of each token (K), as the table sorts them; ascending."""
     position: IntArray
-    """Position of each token in its step's response (K), from 0."""
+    """Position of each token among the sampled ones of its step (K), from 0."""
     token: IntArray
     """Token id (K)."""
     logp: FloatArray
@@ -51,6 +53,8 @@ class TokenTable:
     """Where the tokens of each row handed in begin (N)."""
     num_of_row: IntArray
     """How many tokens each row handed in has (N)."""
+    forced: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Ids of the tokens that stand before the sampled ones in a response, by step; most steps have none."""
 
     @classmethod
     def from_trajectories(cls, table: StepTable, trajectories: Sequence[Trajectory]) -> TokenTable:
@@ -61,6 +65,7 @@ class TokenTable:
             ids=[step.response_ids for step in steps],
             logp=[step.logp_behaviour for step in steps],
             entropy=[step.entropy for step in steps],
+            num_forced=[step.forced for step in steps],
         )
 
     @classmethod
@@ -71,6 +76,7 @@ class TokenTable:
             ids=[row.get("response_ids") or () for row in rows],
             logp=[row.get("logp_behaviour") or () for row in rows],
             entropy=[row.get("entropy") or () for row in rows],
+            num_forced=[int(row.get("forced") or 0) for row in rows],
             segment=[int(row.get("segment") or 0) for row in rows],
         )
 
@@ -82,11 +88,20 @@ class TokenTable:
         ids: Sequence[Sequence[int]],
         logp: Sequence[Sequence[float]],
         entropy: Sequence[Sequence[float]],
+        num_forced: Sequence[int],
         segment: Sequence[int] | None = None,
     ) -> TokenTable:
         if len(ids) != len(table.step_of_row):
             raise RecordError(
                 f"{len(ids)} rows of tokens for a table of {len(table.step_of_row)} rows; give those of the same rows"
+            )
+        forced: dict[int, Sequence[int]] = {}
+        if any(num_forced):
+            of_row = zip(table.step_of_row.tolist(), ids, num_forced, strict=True)
+            forced = {step: given[:num] for step, given, num in of_row if num}
+            ids = [values[num:] for values, num in zip(ids, num_forced, strict=True)]
+            logp, entropy = (
+                [values[num:] for values, num in zip(column, num_forced, strict=True)] for column in (logp, entropy)
             )
         # Rows of one step that was cut into segments lie in the order of the segments.
         order = np.lexsort((np.zeros(len(ids)) if segment is None else np.asarray(segment), table.step_of_row))
@@ -106,6 +121,7 @@ class TokenTable:
             entropy=_numbers(entropy, rows, sorted_length),
             first_of_row=first_of_row,
             num_of_row=length,
+            forced=forced,
         )
 
     def __len__(self) -> int:
@@ -132,12 +148,17 @@ class TokenTable:
             )
         return column
 
+    def num_forced(self, step: int) -> int:
+        """How many tokens of a step's response were forced on the policy; the sampled ones follow them."""
+        return len(self.forced.get(step, ()))
+
     def find(self, step: int, position: int, table: StepTable) -> int:
-        """Where the token at a position of a step's response stands."""
-        found = np.flatnonzero((self.step == step) & (self.position == position))
+        """Where the token at a position of a step's response stands, forced tokens counted."""
+        first = self.num_forced(step)
+        found = np.flatnonzero((self.step == step) & (self.position == position - first))
         if not len(found):
             num = int((self.step == step).sum())
-            held = f"its tokens run from 0 to {num - 1}" if num else "no sampled token of it was recorded"
+            held = f"its tokens run from {first} to {first + num - 1}" if num else "no sampled token of it was recorded"
             raise RecordError(f"{table.where(step)} has no token {position}; {held}")
         return int(found[0])
 

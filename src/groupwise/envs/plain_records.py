@@ -22,7 +22,7 @@ import numpy as np
 from groupwise.core.columns import LARGEST_REWARD
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.safe_text import quote_line
-from groupwise.core.step_fields import NO_FACTS
+from groupwise.core.step_fields import RESERVED_NAMES
 from groupwise.envs.environment import Observation, Outcome
 
 MAX_CHARACTERS = 2**18
@@ -149,7 +149,7 @@ def plain_facts(facts: object) -> dict[str, Any]:
             _refuse("a name in Outcome.facts", name, "text that is not empty")
         plain_name = _plain_text("a name in Outcome.facts", name)
         where = f"Outcome.facts[{quote_line(repr(plain_name), limit=MAX_SHOWN)}]"
-        if plain_name in NO_FACTS:
+        if plain_name in RESERVED_NAMES:
             raise EnvironmentFault(f"{where} has a name that is taken; call it something else")
         found[plain_name] = _plain_json(where, value, 0)
     if len(found) > MAX_FACTS or _size(found) > MAX_CHARACTERS:

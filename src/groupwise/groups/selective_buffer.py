@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -33,6 +33,7 @@ class SelectiveBuffer(Part, slot="replay"):
     is recalled; copies show once they are drawn, so that an answer given often is drawn more readily.
     """
 
+    keeps_credit: ClassVar[bool] = True
     share: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Most recalled attempts, as a share of the update's own."""
     max_age: MaxAge = 4

@@ -16,6 +16,7 @@ from groupwise.core.step_table import StepTable
 from groupwise.core.token_credit import TokenCredit, TokenTrace
 from groupwise.core.token_table import TokenTable
 
+FORCED = "it was forced on the policy and is read like the prompt: it does not train"
 WITHOUT_PART = "no token_credit: each token has the credit of its step"
 
 
@@ -71,7 +72,9 @@ class TokenExplanation:
 def explain_token(
     algorithm: Algorithm, table: StepTable, credit: Credit, tokens: TokenTable, *, step: int, position: int
 ) -> TokenExplanation:
-    """Explain the credit of one token, given the credit of the table's steps."""
+    """Explain the credit of the token at a position of a step's response, given the credit of the table's steps."""
+    if position < tokens.num_forced(step):
+        return _explain_forced(int(tokens.forced[step][position]), position)
     earned, token = credit.by_step(), tokens.find(step, position, table)
     own = float(earned.values[step])
     unsaid = TokenExplanation(
@@ -90,7 +93,7 @@ def explain_token(
     found = algorithm.token_credit(algorithm.estimator_table(table), earned, tokens)
     named = replace(unsaid, what=name_of(algorithm.token_credit), trains=bool(found.trains[token]))
     if not named.trains:
-        formula = f"it does not train{_mask_words(found, position)}"
+        formula = f"it does not train{_mask_words(found, position, first=tokens.num_forced(step))}"
         return replace(named, value=None, by_hand=None, formula=formula)
     derivation, not_derived = _derive(table, earned, tokens, token, found)
     return replace(
@@ -103,11 +106,26 @@ def explain_token(
     )
 
 
-def _mask_words(found: TokenCredit, position: int) -> str:
-    """Why a token does not train, where that is known here."""
+def _explain_forced(token: int, position: int) -> TokenExplanation:
+    """Why a token that nobody sampled has no credit."""
+    return TokenExplanation(
+        position=position,
+        token=token,
+        logp=None,
+        entropy=None,
+        trains=False,
+        what="a forced token",
+        value=None,
+        by_hand=None,
+        formula=FORCED,
+    )
+
+
+def _mask_words(found: TokenCredit, position: int, *, first: int) -> str:
+    """Why a token does not train, where that is known here; `first` is where the sampled tokens of its step begin."""
     part = getattr(found.trace, "part", None)
-    if isinstance(part, FirstTokens) and position >= part.count:
-        return f": only tokens 0 to {part.count - 1} of a response do"
+    if isinstance(part, FirstTokens) and position - first >= part.count:
+        return f": only tokens {first} to {first + part.count - 1} of a response do"
     return ": nothing reads its number"
 
 
@@ -147,7 +165,7 @@ def _members(table: StepTable, tokens: TokenTable, derivation: Derivation) -> tu
         TokenMember(
             attempt=table.attempt_ids[table.attempt[tokens.step[token]]],
             index=int(table.index[tokens.step[token]]),
-            position=int(tokens.position[token]),
+            position=int(tokens.position[token]) + tokens.num_forced(int(tokens.step[token])),
             value=float(value),
         )
         for token, value in derivation.members

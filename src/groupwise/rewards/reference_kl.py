@@ -24,7 +24,9 @@ class ReferenceKl(Part, slot="shaper"):
     Source: the KL of RLOO (Ahmadian et al. 2024, arXiv:2402.14740) and REINFORCE++ (Hu et al. 2025, arXiv:2501.03262),
     which both stand in the reward; the estimator is k1, and pi the policy that sampled. Choices: summed over a
     response, as TRL's RLOO does, and put on its step; a method that discounts passes it back to the steps before. It
-    reads the fact `reference_logp`, which the measure `reference_score` writes down before.
+    reads the fact `reference_logp`, which the measure `reference_score` writes down before. Off-policy attempts
+    (sampled with guidance, a forced beginning or at another temperature, and trained as if without) are left as they
+    are: the log-probs recorded of them are no log-probs of pi.
     """
 
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -37,7 +39,9 @@ class ReferenceKl(Part, slot="shaper"):
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         return [
-            tuple(-self.weight * self._divergence(trajectory, step) for step in trajectory.steps)
+            (0.0,) * len(trajectory.steps)
+            if trajectory.off_policy
+            else tuple(-self.weight * self._divergence(trajectory, step) for step in trajectory.steps)
             for trajectory in group
         ]
 

@@ -21,7 +21,7 @@ Joins = Literal["own", "unguided", "replaces_one", "replaces_group"]
 own: one another; another prompt is another problem.
 unguided: the unguided attempts at the task, beside them.
 replaces_one: those too, each in the place of the unguided attempt of lowest score, where it scored higher.
-replaces_group: one another, in the place of all unguided attempts at the task.
+replaces_group: one another and guided ones that joined before, in the place of all unguided attempts at the task.
 """
 
 LossContext = Literal["given", "unguided"]

@@ -52,13 +52,13 @@ def _replace_one(group: list[Trajectory], attempts: Sequence[Trajectory]) -> lis
 
 
 def _replace_group(group: list[Trajectory], attempts: Sequence[Trajectory]) -> list[SetAside]:
-    """They take the place of everybody; where none of them survived, the group stays."""
+    """They take the place of all unguided attempts; guided ones stay, and so does everybody if none survived."""
     if not attempts:
         return []
     by = f"the plan: the guided attempts from {attempts[0].attempt} on took its place"
-    set_aside = [SetAside(trajectory=member, by=by) for member in group]
-    group[:] = attempts
-    return set_aside
+    unguided = [member for member in group if member.origin is Origin.FRESH]
+    group[:] = [*(member for member in group if member.origin is not Origin.FRESH), *attempts]
+    return [SetAside(trajectory=member, by=by) for member in unguided]
 
 
 _JOIN = {"unguided": _join, "replaces_one": _replace_one, "replaces_group": _replace_group}

@@ -35,7 +35,8 @@ class Gathered:
     played: Sequence[Trajectory]
     """Every attempt, faults included."""
     survivors: Sequence[Trajectory]
-    """The unguided attempts that ended without a fault, scored: these speak for the policy."""
+    """The unguided attempts that ended without a fault, scored: these speak for the policy. Those that were measured
+    have the facts on their steps, and none has what shaping added."""
     chosen: Sequence[Trajectory]
     """The attempts that are compared and trained on, group by group."""
     recalled: Sequence[Recalled] = ()
@@ -94,7 +95,7 @@ def gather(run: Run, number: int) -> Gathered:
     recalled, left_out = recall(run, number, chosen, set_aside)
     return Gathered(
         played=rounds.played,
-        survivors=survivors,
+        survivors=_replace_by_measured(survivors, measured),
         chosen=[trajectory for group in chosen for trajectory in group],
         recalled=recalled,
         left_out=left_out,
@@ -176,6 +177,14 @@ def _play_round(run: Run, number: int, requests: Sequence[AttemptRequest], round
             joining=merge_by_task([group for _, group in joining]),
         )
     )
+
+
+def _replace_by_measured(
+    survivors: Sequence[Trajectory], measured: Sequence[Sequence[Trajectory]]
+) -> Sequence[Trajectory]:
+    """The survivors, each as its measures left it; guided attempts that were measured are none of them."""
+    by_id = {trajectory.id: trajectory for group in measured for trajectory in group}
+    return [by_id.get(trajectory.id, trajectory) for trajectory in survivors]
 
 
 def _survived(trajectory: Trajectory) -> bool:

@@ -5,8 +5,8 @@ Axes: N rows of the table, in the order of the trajectories' steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from groupwise.core.errors import ConfigError, RecordError, nearest
 from groupwise.core.pairs import Pair
 from groupwise.core.parts import name_of
 from groupwise.core.records import Trajectory
-from groupwise.core.segments import FloatArray
+from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.slots import Loss
 from groupwise.core.step_table import StepTable
 from groupwise.losses.columns import COLUMN_OF, PAIRS
@@ -64,6 +64,7 @@ def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
             f"algorithm.pairing: {name_of(loss)} reads no pairs; leave the pairing out, or choose a loss that needs "
             f"{PAIRS!r}"
         )
+    _check_kept_credit(algorithm, get_declared(loss, "columns") or frozenset(algorithm.channels or {}))
     read, given = get_declared(loss, "channels"), frozenset(algorithm.channels or {})
     for name in sorted(read - given):
         raise ConfigError(
@@ -77,6 +78,19 @@ def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
         )
 
 
+def _check_kept_credit(algorithm: Algorithm, names: frozenset[str]) -> None:
+    """Refuse a replay that keeps credit beside names that a loss reads: none of these were kept with it."""
+    if names and getattr(algorithm.replay, "keeps_credit", False):
+        raise _refusal_of_kept(names)
+
+
+def _refusal_of_kept(names: Iterable[str]) -> ConfigError:
+    return ConfigError(
+        f"algorithm.replay: recalled attempts keep the credit that they had, and no {min(names)!r} was kept with it; "
+        "leave out the replay, or what the loss reads beside credit"
+    )
+
+
 def get_declared(loss: object, attribute: str) -> frozenset[str]:
     """The names that a loss declares under this attribute; a loss need not have it."""
     names: frozenset[str] = getattr(loss, attribute, frozenset())
@@ -84,7 +98,7 @@ def get_declared(loss: object, attribute: str) -> frozenset[str]:
 
 
 def make_loss_context(
-    algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory], *, num_kept: int
+    algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory], *, keep: BoolArray, num_kept: int
 ) -> LossContext:
     """What the algorithm's loss is handed of an update.
 
@@ -92,21 +106,18 @@ def make_loss_context(
         algorithm: whose loss, channels and pairing are meant.
         table: the steps of the trajectories that are compared.
         trajectories: those, in the order of the table's rows.
+        keep: whether each row trains, after every filter (N).
         num_kept: how many more trajectories train with credit of an earlier update: they are in no table.
     """
     names = get_declared(algorithm.loss, "columns")
     if not names and not algorithm.channels and algorithm.pairing is None:
         return LossContext()
     if num_kept and (names or algorithm.channels):
-        asked = sorted(names) or sorted(algorithm.channels or {})
-        raise ConfigError(
-            f"algorithm.replay: recalled attempts keep the credit that they had, and no {asked[0]!r} was kept with it; "
-            "leave out the replay, or what the loss reads beside credit"
-        )
+        raise _refusal_of_kept(names or algorithm.channels or {})
     return LossContext(
         columns={name: _column(table, name, algorithm.loss) for name in sorted(names)},
         channels={name: credit.values for name, credit in algorithm.channel_credit(table).items()},
-        pairs=_pairs(algorithm, table, trajectories),
+        pairs=_pairs(algorithm, table, trajectories, keep),
     )
 
 
@@ -119,8 +130,10 @@ def _column(table: StepTable, name: str, loss: object) -> FloatArray:
         raise RecordError(f"algorithm.loss: {name_of(loss)} declares the column {name!r}: {error}") from None
 
 
-def _pairs(algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory]) -> tuple[Pair, ...]:
-    """The pairs of the table's attempts as pairs of trajectories."""
+def _pairs(
+    algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory], keep: BoolArray
+) -> tuple[Pair, ...]:
+    """The pairs of the table's attempts as pairs of trajectories, chosen among what trains."""
     if algorithm.pairing is None:
         return ()
     number_of_row = [number for number, trajectory in enumerate(trajectories) for _ in trajectory.steps]
@@ -131,5 +144,8 @@ def _pairs(algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajec
                 f"trajectory {trajectories[number].id!r} goes on with an attempt that began in another one, which no "
                 "pair can hold whole; record each attempt as one trajectory"
             )
-    found = algorithm.pairing(algorithm.estimator_table(table))
+    trains = np.empty(len(table), dtype=np.bool_)
+    trains[table.step_of_row] = keep
+    # In place of the filters, which are in `keep`: those that read the credit too, which a table cannot ask.
+    found = algorithm.pairing(replace(table, extra={**table.extra, "trains": trains}, filters=(), _asked={}))
     return tuple(Pair(trajectory_of[pair.winner], trajectory_of[pair.loser], pair.weight) for pair in found)

@@ -12,7 +12,7 @@ from groupwise.core.parts import name_of
 from groupwise.core.records import Step, Trajectory
 from groupwise.core.segments import FloatArray
 from groupwise.core.slots import Draw, Measure
-from groupwise.core.step_fields import NO_FACTS
+from groupwise.core.step_fields import RESERVED_NAMES
 from groupwise.engines.engine import Generation, Request
 from groupwise.rollout.measures.tools import GivesHidden, Pair, Question, Whose
 from groupwise.training.run import Run
@@ -68,7 +68,7 @@ def _add(part: Measure, trajectory: Trajectory, step: Step, facts: Mapping[str, 
             f"{where} gave {facts!r}; facts are finite numbers, text, booleans, and lists and maps of them"
         )
     for name in facts:
-        if name in NO_FACTS or name in step.facts:
+        if name in RESERVED_NAMES or name in step.facts:
             raise RecordError(f"{where} gave a fact {name!r}, a name that is taken; call it something else")
     return replace(step, facts={**step.facts, **facts}) if facts else step
 

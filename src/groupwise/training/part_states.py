@@ -15,7 +15,6 @@ from groupwise.core.records import Task, Trajectory
 from groupwise.core.safe_text import quote_line
 from groupwise.core.seeds import seed_of
 from groupwise.core.stateful import METHODS, Observed, PartState, check_names, find_stateful, read_columns, read_state
-from groupwise.core.step_fields import COLUMNS
 from groupwise.training.samples import Credited
 
 BEGAN_WITH = (
@@ -53,7 +52,7 @@ class PartStates:
         for part in parts:
             read_state(part.where, part.state)
         names = [(part.where, read_columns(part.where, part.state, tasks[:1])) for part in parts]
-        check_names(names, taken=COLUMNS)
+        check_names(names)
         return cls(parts)
 
     def __len__(self) -> int:

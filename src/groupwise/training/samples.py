@@ -11,7 +11,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit
 from groupwise.core.history import Recalled
 from groupwise.core.journal_states import StateBefore
-from groupwise.core.records import Trajectory
+from groupwise.core.records import Step, Trajectory
 from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.stateful import join_columns
@@ -78,13 +78,13 @@ def credited(
     kept = [(one.trajectory, one.credit) for one in recalled if one.trajectory and one.keeps_credit]
     table = join_columns(StepTable.from_trajectories([*chosen, *joined], version=version), states)
     credit, stored = algorithm.credit(table), [value for _, values in kept for value in values]
-    past = [trajectory for trajectory, _ in kept]
+    past, keep = [trajectory for trajectory, _ in kept], algorithm.keep(table, credit)
     return Credited(
         trajectories=[*chosen, *joined, *past],
         values=np.append(credit.values, stored),
         compared=np.append(credit.compared, np.zeros(len(stored), dtype=np.bool_)),
-        keep=np.append(algorithm.keep(table, credit), np.ones(len(stored), dtype=np.bool_)),
-        context=make_loss_context(algorithm, table, [*chosen, *joined], num_kept=len(kept)),
+        keep=np.append(keep, np.ones(len(stored), dtype=np.bool_)),
+        context=make_loss_context(algorithm, table, [*chosen, *joined], keep=keep, num_kept=len(kept)),
         tokens=None
         if algorithm.token_credit is None
         else [
@@ -143,8 +143,9 @@ def make_samples(credit: Credited) -> list[Sample]:
     context, nothing = credit.context, dict[str, float]()  # one for all samples, of which there are thousands
     for number, trajectory in enumerate(credit.trajectories):
         group, off_policy = groups[trajectory.task.id], trajectory.off_policy
-        for step in trajectory.steps:
-            row, response_ids = len(found), step.response_ids
+        for recorded in trajectory.steps:
+            step, row = read_forced(recorded) if recorded.forced else recorded, len(found)
+            response_ids = step.response_ids
             own = None if tokens is None else tokens[row]
             found.append(
                 Sample(
@@ -163,22 +164,18 @@ def make_samples(credit: Credited) -> list[Sample]:
                     channels=context.channels_of(row) if context.channels else nothing,
                 )
             )
-            if step.forced:
-                found[row] = read_forced(found[row], step.forced)
     return found
 
 
-def read_forced(sample: Sample, num: int) -> Sample:
-    """The sample with the first tokens of its response read like the prompt: nobody sampled them, so none trains."""
-    advantage = sample.advantage
+def read_forced(step: Step) -> Step:
+    """The step with what was forced on the policy read like the prompt: nobody sampled it, so none of it trains."""
+    num = step.forced
     return replace(
-        sample,
-        prompt_ids=sample.prompt_ids + sample.response_ids[:num],
-        response_ids=sample.response_ids[num:],
-        advantage=advantage[num:] if isinstance(advantage, tuple) else advantage,
-        logp_behaviour=sample.logp_behaviour[num:],
-        entropy=sample.entropy[num:],
-        channels={name: value[num:] if isinstance(value, tuple) else value for name, value in sample.channels.items()},
-        trains=sample.trains and len(sample.response_ids) > num,
-        trained=None if sample.trained is None else sample.trained[num:],
+        step,
+        prompt_ids=step.prompt_ids + step.response_ids[:num],
+        response_ids=step.response_ids[num:],
+        logp_behaviour=step.logp_behaviour[num:],
+        entropy=step.entropy[num:],
+        forced=0,
+        versions=(),  # they count the forced tokens, and no sample says them
     )

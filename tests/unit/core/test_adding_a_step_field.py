@@ -34,7 +34,7 @@ from groupwise import Step, StepTable, Task, Trajectory
 from groupwise.core.journal import Journal, Update
 from groupwise.core.rollouts import RolloutsFile, write_rollouts
 from groupwise.reports.run.recredit import step_table
-from groupwise.core.step_fields import NO_FACTS
+from groupwise.core.step_fields import RESERVED_NAMES
 
 folder = Path(sys.argv[1])
 steps = (Step(index=0, patience=1.5), Step(index=1))
@@ -60,7 +60,7 @@ try:
     write_rollouts(folder / "wrong.jsonl", [{"task": "t", "attempt": 0, "index": 0, "reward": 0.0, "patience": "long"}])
 except ValueError as error:
     assert str(error) == "row 0: key 'patience' is \\"long\\"; it takes a finite number", error
-assert "patience" in NO_FACTS
+assert "patience" in RESERVED_NAMES
 spec = importlib.util.spec_from_file_location("build_step_fields", sys.argv[2])
 script = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(script)

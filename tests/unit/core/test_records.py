@@ -161,21 +161,19 @@ def test_without_a_version_there_is_no_age_and_the_error_says_how_to_get_one() -
     )
 
 
-@pytest.mark.parametrize(
-    ("versions", "message"),
-    [
-        ((), "trajectory 'r0' does not say which version of the weights sampled it; record `versions`"),
-        (
-            (9,),
-            "trajectory 'r0' was sampled by version 9, but the weights that are about to learn are version 7; hand in "
-            "the version of the learner",
-        ),
-    ],
-)
-def test_ages_that_cannot_be_told_are_refused(versions: tuple[int, ...], message: str) -> None:
+def test_where_some_attempt_has_no_versions_there_is_no_age() -> None:
+    table = StepTable.from_trajectories([sampled_by(0, 7), sampled_by(1)], version=7)
+    with pytest.raises(RecordError, match=r"makes it of `Trajectory\.versions`"):
+        table.column("age")
+
+
+def test_weights_that_are_newer_than_the_learner_are_refused() -> None:
     with pytest.raises(RecordError) as caught:
-        StepTable.from_trajectories([sampled_by(0, *versions)], version=7)
-    assert str(caught.value) == message
+        StepTable.from_trajectories([sampled_by(0, 9)], version=7)
+    assert str(caught.value) == (
+        "trajectory 'r0' was sampled by version 9, but the weights that are about to learn are version 7; hand in "
+        "the version of the learner"
+    )
 
 
 def test_accuracy_is_the_score_of_that_name_where_all_attempts_have_it() -> None:
@@ -185,3 +183,13 @@ def test_accuracy_is_the_score_of_that_name_where_all_attempts_have_it() -> None
     ]
     assert StepTable.from_trajectories(scored).column("accuracy").tolist() == [0, 1]
     assert "accuracy" not in StepTable.from_trajectories([*scored, attempt(2, Step(index=0))]).extra
+
+
+@pytest.mark.parametrize("name", ["reward", "trains", "off_policy", "age", "version", "episode_return"])
+def test_facts_with_names_that_are_taken_are_refused(name: str) -> None:
+    steps = (Step(index=0), Step(index=1, facts={name: 1}))
+    with pytest.raises(RecordError) as caught:
+        StepTable.from_trajectories([Trajectory(id="r0", task=TASK, attempt=0, steps=steps)])
+    assert str(caught.value) == (
+        f"task {TASK.id!r}, attempt 0, index 1: the fact {name!r} has a name that is taken; call it something else"
+    )

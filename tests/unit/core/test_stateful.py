@@ -200,7 +200,7 @@ def test_a_name_that_is_taken_is_refused_by_both_names() -> None:
         with pytest.raises(ConfigError) as error:
             join_columns(TABLE, [before("algorithm.filters.0", **{name: {}})])
         assert str(error.value) == (
-            f"algorithm.filters.0 (count) gives the column {name!r}, which every step has; give it another name"
+            f"algorithm.filters.0 (count) gives the column {name!r}, a name that is taken; give it another name"
         )
     check_names([("a", ["x"]), ("b", ["y"])], taken=["z"])
 

@@ -90,3 +90,26 @@ def test_a_token_is_found_by_step_and_position() -> None:
     with pytest.raises(RecordError) as raised:
         found.find(1, 0, ROWS)
     assert str(raised.value) == "task 'q', attempt 0, index 1 has no token 0; no sampled token of it was recorded"
+
+
+def test_forced_tokens_are_none_of_the_sampled_ones() -> None:
+    steps = (
+        Step(index=0, response_ids=(4, 5, 6), logp_behaviour=(-4.0, -5.0, -6.0), forced=2),
+        Step(index=1, response_ids=(7, 8)),
+        Step(index=2, response_ids=(9,), forced=1),
+    )
+    trajectory = Trajectory(id="0", task=Task(id="q"), attempt=0, steps=steps)
+    made = StepTable.from_trajectories([trajectory])
+    rows = [
+        {"response_ids": list(s.response_ids), "logp_behaviour": s.logp_behaviour, "forced": s.forced} for s in steps
+    ]
+    for found in (TokenTable.from_trajectories(made, [trajectory]), TokenTable.from_rows(made, rows)):
+        assert found.token.tolist() == [6, 7, 8]
+        assert found.position.tolist() == [0, 0, 1]
+        assert found.step_length.tolist() == [1, 2, 2]
+        assert found.logp.tolist()[:1] == [-6.0]
+        assert found.num_of_row.tolist() == [1, 2, 0]
+        assert [found.num_forced(step) for step in range(3)] == [2, 0, 1]
+        assert found.find(0, 2, made) == 0
+        with pytest.raises(RecordError, match="has no token 3; its tokens run from 2 to 2"):
+            found.find(0, 3, made)

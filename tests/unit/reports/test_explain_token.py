@@ -161,3 +161,18 @@ def test_a_signal_that_is_not_known_here_is_taken_and_said_to_be() -> None:
     found = explain(TABLE, estimator(TABLE), task="t0", attempt=0, index=0)
     assert found.value == 2
     assert found.taken_on_trust() == ("what Doubled says",)
+
+
+def test_a_forced_token_is_told_to_be_forced_and_the_others_keep_their_places() -> None:
+    tokens = TokenTable.from_rows(TABLE, [{"response_ids": [5, 6, 7], "forced": 1}, {"response_ids": [8]}])
+    for part in (None, FirstTokens(count=1)):
+        algorithm = Algorithm(advantage=DR_GRPO, token_credit=part)
+        credit = algorithm.credit(TABLE)
+        forced, first, second = (
+            explain_token(algorithm, TABLE, credit, tokens, step=0, position=position) for position in range(3)
+        )
+        assert (forced.token, forced.trains, forced.value, forced.gap) == (5, False, None, 0.0)
+        assert forced.formula == "it was forced on the policy and is read like the prompt: it does not train"
+        assert (first.position, first.token, first.trains, first.value) == (1, 6, True, 1.0)
+        assert (second.token, second.trains) == (7, part is None)
+    assert second.formula == "it does not train: only tokens 1 to 1 of a response do"

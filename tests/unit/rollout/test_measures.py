@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,12 @@ def test_divergence_from_the_reference_is_taken_off_the_reward() -> None:
     (found,) = shaped([one], [ReferenceKl(weight=0.1)])
     assert [step.shaped for step in found.steps] == [pytest.approx(-0.05)]
     assert [step.reward for step in found.steps] == [0.0]
+
+
+def test_what_another_policy_sampled_keeps_its_reward() -> None:
+    one = replace(attempt(0, (5, 6), facts={"reference_logp": -1.5}), off_policy=True)
+    assert ReferenceKl(weight=0.1)([one]) == [(0.0,)]
+    assert shaped([one], [ReferenceKl(weight=0.1)]) == [one]
 
 
 def test_without_the_fact_the_shaper_says_what_to_add() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.groups import Staleness
 from groupwise.recipes.run_file import decode_run
 from groupwise.training import LocalEngine
+from groupwise.training.loop import train
 from groupwise.training.run import open_run
 from groupwise.training.run_config import RunConfig
 from tests.unit.training.runs import small_config
@@ -139,6 +141,27 @@ def test_an_engine_that_gives_less_than_its_part_said_is_refused(tmp_path: Path)
     assert refusal(tmp_path, Boasting()) == (
         "engine: Boasting says that it gives 'entropy', but its engine does not; take it out of the part's `gives`"
     )
+
+
+class Unversioned(LocalEngine):
+    """Opens an engine that does not say which weights sampled a token."""
+
+    gives: ClassVar[frozenset[str]] = frozenset({"entropy", "scores"})
+
+    def open(self, source: Any) -> Any:
+        engine = super().open(source)
+        generate = engine.generate
+        engine.gives = self.gives
+        engine.generate = lambda requests: [replace(found, versions=()) for found in generate(requests)]  # type: ignore[method-assign]
+        return engine
+
+
+def test_an_engine_without_versions_trains(tmp_path: Path) -> None:
+    run = open_run(with_engine(Unversioned()), tmp_path)
+    train(run)
+    rows = [row for found in run.journal.trajectories(1) for row in found["steps"]]
+    assert rows
+    assert not any("version" in row or "versions" in row for row in rows)
 
 
 class Nothing(LocalEngine):

@@ -11,11 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import Algorithm, ConfigError, Part, RecordError, Step, StepTable, StopReason, Task, Trajectory  # noqa: E402
+from groupwise import Algorithm, ConfigError, Credit, Part, RecordError, Step, StepTable, StopReason, Task, Trajectory  # noqa: E402
 from groupwise.advantages import EpisodeReturn, Relative, StepReward  # noqa: E402
 from groupwise.core.history import PastAttempt, Recalled  # noqa: E402
 from groupwise.core.pairs import Pair  # noqa: E402
-from groupwise.groups import ByTask, DropPivot  # noqa: E402
+from groupwise.groups import ByTask, DropPivot, SelectiveBuffer  # noqa: E402
 from groupwise.losses import PolicyLoss, Simpo  # noqa: E402
 from groupwise.losses.columns import TokenColumns  # noqa: E402
 from groupwise.training.loop import make_update  # noqa: E402
@@ -53,6 +53,15 @@ class Gated(Part, slot="penalty"):
 
     def __call__(self, columns: TokenColumns) -> Any:
         return columns.logp * columns.column("pass_rate")
+
+
+class NotTheBest(Part, slot="filter"):
+    """Drops the step of highest credit."""
+
+    reads_credit: ClassVar[bool] = True
+
+    def __call__(self, table: StepTable, credit: Credit) -> Any:
+        return credit.values < credit.values.max()
 
 
 def played(*rewards: tuple[float, ...], task: str = "t") -> list[Trajectory]:
@@ -137,6 +146,13 @@ def test_pairs_know_the_filters() -> None:
     assert credited(algorithm, played((2.0,), (1.0,), (0.0,)), version=0).context.pairs == (Pair(0, 2, 1.0),)
 
 
+def test_pairs_are_chosen_among_what_filters_that_read_credit_leave() -> None:
+    """Returns 4, 3, 0, 1: the mean is 2, and the filter drops the best, so that the second best is paired."""
+    algorithm = Algorithm(advantage=GRPO, filters=(NotTheBest(),), pairing="best_against_worst", loss=Simpo())
+    trajectories = played((4.0,), (3.0,), (0.0,), (1.0,))[::-1]
+    assert credited(algorithm, trajectories, version=0).context.pairs == (Pair(2, 1),)
+
+
 def test_an_attempt_in_two_trajectories_is_in_no_pair() -> None:
     first, second = played((1.0, 0.0), (0.0,))
     begin = dataclasses.replace(first, steps=first.steps[:1])
@@ -147,6 +163,15 @@ def test_an_attempt_in_two_trajectories_is_in_no_pair() -> None:
 
 
 REFUSED = [
+    (
+        {"loss": Reading(reads=("tokens", "reward")), "replay": SelectiveBuffer()},
+        "algorithm.replay: recalled attempts keep the credit that they had, and no 'reward' was kept with it; leave "
+        "out the replay, or what the loss reads beside credit",
+    ),
+    (
+        {"loss": Reading(hears=("tempo",)), "channels": {"tempo": GRPO}, "replay": SelectiveBuffer()},
+        "algorithm.replay: recalled attempts keep the credit that they had, and no 'tempo' was kept with it; leave out",
+    ),
     (
         {"loss": Simpo()},
         "algorithm.loss: Simpo holds attempts against each other, and no part says which; add algorithm.pairing, such "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,14 +13,14 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import Algorithm, ConfigError, Part, StepTable, Task, recipes
-from groupwise.advantages import AbovePrior, NoBaseline, NoScale, Relative
+from groupwise.advantages import AbovePrior, Column, NoBaseline, NoScale, Relative
 from groupwise.core.errors import TrainingError
 from groupwise.core.seeds import seed_of
 from groupwise.core.segments import BoolArray
 from groupwise.groups import ByTask
 from groupwise.reports.run.joined import recalled_attempts
 from groupwise.reports.run.recredit import Recredit, recredit
-from groupwise.rollout import TopUp
+from groupwise.rollout import Flat, TopUp
 from groupwise.training.loop import train
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run, open_run
@@ -97,11 +97,22 @@ def test_names_that_collide_are_refused_before_a_model_loads(tmp_path: Path) -> 
         f"algorithm.filters.0 ({__name__}:CountFilter) and {PATH} ({COUNT}) both give the column 'count'; give one of "
         "them another name"
     )
-    for name in ("outcome", "age", "reward"):
+    taken = [
+        "outcome",
+        "age",
+        "reward",
+        "trains",
+        "off_policy",
+        "role",
+        "version",
+        "first_observation",
+        "episode_return",
+    ]
+    for name in taken:
         with pytest.raises(ConfigError) as error:
             open_run(config(Count(column=name)), tmp_path)
         assert str(error.value) == (
-            f"{PATH} ({COUNT}) gives the column {name!r}, which every step has; give it another name"
+            f"{PATH} ({COUNT}) gives the column {name!r}, a name that is taken; give it another name"
         )
 
 
@@ -147,6 +158,49 @@ def test_an_attempt_that_the_plan_left_out_is_heard_of_without_credit(tmp_path: 
     [update] = Trained(tmp_path, config(Count(), updates=1, rollout=rollout)).signal.heard
     assert None in update.credit
     assert len(update.credit) == len(update.trajectories) > 4
+
+
+class Probe(Part, slot="measure"):
+    """Writes a number onto every step."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
+
+    def __call__(self, groups: Any, tools: Any, *, draw: Any) -> list[Any]:
+        return [[[{"probe": 2.0} for _ in each.steps] for each in group] for group in groups]
+
+
+def measured(settings: RunConfig) -> RunConfig:
+    return settings.model_copy(
+        update={"algorithm": settings.algorithm.model_copy(update={"measures": (Probe(),), "shapers": (Bonus(),)})}
+    )
+
+
+class Bonus(Part, slot="shaper"):
+    """Adds to every reward."""
+
+    needs_entropy: ClassVar[bool] = False
+
+    def __call__(self, group: Any) -> list[list[float]]:
+        return [[0.5] * len(each.steps) for each in group]
+
+
+def test_parts_hear_what_measures_found_and_not_what_shaping_added(tmp_path: Path) -> None:
+    [update] = Trained(tmp_path, measured(config(Count(), updates=1))).signal.heard
+    steps = [step for trajectory in update.trajectories for step in trajectory.steps]
+    assert [step.facts for step in steps] == [{"probe": 2.0}] * 16
+    assert not any(step.shaped for step in steps)
+
+
+@pytest.mark.parametrize("plan", [Flat(attempts=4), TopUp(attempts=2, rounds=3)], ids=["all take part", "some do not"])
+def test_a_prior_follows_what_a_measure_found(tmp_path: Path, plan: Part) -> None:
+    rollout = RolloutConfig(max_tokens=1, plan=plan)
+    settings = measured(config(AbovePrior(of=Column(name="probe"), first_weight=0.0), updates=2, rollout=rollout))
+    run = open_run(settings, tmp_path)
+    train(run)
+    [before] = run.journal.states_before(2)
+    assert {level for level, _ in before.state["tasks"].values()} == {2.0}
 
 
 def test_recalled_attempts_are_compared_with_what_is_remembered_now(tmp_path: Path) -> None:

@@ -187,6 +187,13 @@ def test_guided_attempts_take_the_place_of_the_whole_group(tmp_path: Path, monke
     assert len(found.survivors) == 2, "these still speak for the policy"
 
 
+def test_guided_attempts_that_joined_a_group_before_keep_their_place(tmp_path: Path) -> None:
+    joins = [guided(guidance_text=HINT, joins="unguided"), guided(guidance_text=HINT, joins="replaces_group")]
+    found = gather(planned_run(tmp_path, once(*joins)), 1)
+    assert [trajectory.attempt for trajectory in found.chosen] == [2, 3, 4, 5]
+    assert [each.trajectory.attempt for each in found.set_aside] == [0, 1]
+
+
 def test_replaced_attempts_are_kept_in_the_journal_and_go_back_with_it(tmp_path: Path) -> None:
     run = planned_run(tmp_path, once(guided(guidance_text=HINT, joins="replaces_group")))
     train(run)

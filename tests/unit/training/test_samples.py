@@ -87,3 +87,16 @@ def test_a_recalled_attempt_that_keeps_its_credit_shares_it_among_its_tokens() -
     found = credited(algorithm, GROUP, [recalled], version=0)
     assert found.values.tolist() == [1, 1, -1, -1, 4, -8]
     assert [one.advantage for one in make_samples(found)][4:] == [(2.0, 4.0), (-4.0, -8.0)]
+
+
+def test_forced_tokens_share_no_credit_of_tokens_and_are_read_like_the_prompt() -> None:
+    group = [attempt(0, 3.0, (5, 6, 7), (8,)), attempt(1, 1.0, (9,))]
+    first, last = group[0].steps
+    group[0] = replace(group[0], steps=(replace(first, forced=1), replace(last, forced=1)))
+    algorithm = Algorithm(advantage=DR_GRPO, token_credit=FirstTokens(count=1))
+    sampled, nothing, other = make_samples(credited(algorithm, group, version=0))
+    assert (sampled.prompt_ids, sampled.response_ids) == ((1, 5), (6, 7))
+    assert sampled.trained == (True, False), "the first token that was sampled trains"
+    assert sampled.logp_behaviour == (-1.0, -1.0)
+    assert (nothing.prompt_ids, nothing.response_ids, nothing.trains) == ((1, 8), (), False)
+    assert (other.advantage, other.trained, other.trains) == ((-1.0,), None, True)

@@ -65,6 +65,36 @@ def test_an_engine_that_reads_files_is_told_the_path(tmp_path: Path) -> None:
     assert hash_weights(engine.told["weights"]) == hash_weights(weights)
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_the_path_says_the_same_in_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool
+) -> None:
+    class Reads:
+        """Notes the path."""
+
+        path = Path()
+
+        def load_file(self, path: Path, *, version: int) -> None:
+            self.path = path
+
+    monkeypatch.chdir(tmp_path)
+    engine = Reads()
+    part = ThroughFile(folder="weights" if is_named else "")
+    part.open(Path("weights")).hand_over(moved(tiny()[0]), engine, version=1)  # type: ignore[arg-type]
+    assert engine.path == tmp_path / "weights" / "0001.safetensors"
+
+
+def test_weights_that_share_memory_are_a_sentence(tmp_path: Path) -> None:
+    shared, transfer = torch.ones(3), ThroughFile().open(tmp_path / "weights")
+    with pytest.raises(TrainingError) as caught:
+        transfer.hand_over({"one": shared, "two": shared}, open_engine(tiny()[0]), version=1)
+    path = tmp_path / "weights" / "0001.safetensors"
+    assert str(caught.value).startswith(f"the weights could not be written to {path} (")
+    assert str(caught.value).endswith("memory of its own, or use the weight_transfer in_memory")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_files_of_others_in_the_folder_stay(tmp_path: Path) -> None:
     (tmp_path / "note").touch()
     engine = open_engine(tiny()[0])

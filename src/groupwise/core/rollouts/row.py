@@ -10,7 +10,7 @@ from groupwise.core.errors import nearest
 from groupwise.core.field_kinds import STATE, Kind, may_be_state
 from groupwise.core.json_text import is_plain, strangeness
 from groupwise.core.safe_text import escape_controls
-from groupwise.core.step_fields import NOT_IN_EXTRA, STEP_FIELDS
+from groupwise.core.step_fields import RESERVED_NAMES, STEP_FIELDS
 
 Id = str | int
 """Ids of tasks, groups and attempts: all text or all integers within a file."""
@@ -101,7 +101,7 @@ _NEED_RESPONSE = (*ONE_PER_TOKEN, "forced")
 
 
 def _is_extra(value: Any) -> bool:
-    return type(value) is dict and NOT_IN_EXTRA.isdisjoint(value) and is_plain(value)
+    return type(value) is dict and RESERVED_NAMES.isdisjoint(value) and is_plain(value)
 
 
 _ACCEPTS = {name: kind.accepts for name, kind in KEYS.items()} | {"extra": _is_extra}
@@ -137,8 +137,8 @@ def value_fault(name: str, value: Any) -> str:
     """What is wrong with a value that its key does not take."""
     if name not in KEYS:
         return f"unknown key {shown_name(name)}; {nearest(str(name), KEYS)} (further columns go into 'extra')"
-    if name == "extra" and type(value) is dict and not NOT_IN_EXTRA.isdisjoint(value):
-        taken = next(inner for inner in value if inner in NOT_IN_EXTRA)
+    if name == "extra" and type(value) is dict and not RESERVED_NAMES.isdisjoint(value):
+        taken = next(inner for inner in value if inner in RESERVED_NAMES)
         return f"'extra' holds {taken!r}, a name that is taken; move it out of 'extra', or rename it"
     inside = strangeness(value) if type(value) is list or type(value) is dict else None
     if inside is not None and KEYS[name].holds_json:

@@ -18,8 +18,9 @@ class ReferenceScore(Part, slot="measure"):
         reference_logp = sum over the response's tokens of ln pi_ref(token)
 
     With it a KL to the reference can stand in the reward (the shaper `reference_kl`), as RLOO and REINFORCE++ publish
-    it. Choices: the reference is the policy that the run started from, after a warm start; log-probs are taken at the
-    temperature that sampled, so that they can be compared with the recorded ones. A step without tokens has 0.
+    it. Choices: the reference is the policy that the run started from, after a warm start; log-probs are taken at
+    `rollout.temperature` and given the prompt that the step trains with, so that they can be compared with the recorded
+    ones, but for attempts with guidance, a forced beginning or a temperature of their own. A step without tokens has 0.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from groupwise.core.errors import TrainingError
 from groupwise.core.parts import Part
+from groupwise.core.safe_text import quote_line
 from groupwise.training.learner.weights import collect_weights
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ class ThroughFile(Part, slot="weight_transfer"):
 
     def open(self, folder: Path | None) -> FileTransfer:
         """The transfer through the folder that is named here, or else the run's own place."""
-        return FileTransfer(Path(self.folder).expanduser() if self.folder else folder)
+        place = Path(self.folder).expanduser() if self.folder else folder
+        # An engine in another process may stand in another folder.
+        return FileTransfer(None if place is None else place.absolute())
 
 
 class FileTransfer:
@@ -92,15 +95,26 @@ def _write(path: Path, weights: Mapping[str, torch.Tensor] | Iterable[tuple[str,
     from safetensors.torch import save_file
 
     draft = path.with_name(f".{path.name}.tmp")
+    tensors = {name: value.contiguous() for name, value in collect_weights(weights).items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file({name: value.contiguous() for name, value in collect_weights(weights).items()}, draft)
+        save_file(tensors, draft)
         draft.replace(path)
     except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
+        _remove(draft)
         reason = getattr(error, "strerror", None) or error
         raise TrainingError(
             f"the weights could not be written to {path} ({reason}); free some space, or name another place in "
             "training.weight_transfer.folder, then go on with --resume"
         ) from None
+    except RuntimeError as error:  # what safetensors makes of weights that share memory
+        _remove(draft)
+        raise TrainingError(
+            f"the weights could not be written to {path} ({quote_line(str(error), limit=300)}); let the learner give "
+            "each weight under one name and with memory of its own, or use the weight_transfer in_memory"
+        ) from None
+
+
+def _remove(draft: Path) -> None:
+    with suppress(OSError):
+        draft.unlink(missing_ok=True)

@@ -207,6 +207,10 @@ ROW_FAULTS: list[tuple[Any, str]] = [
         "'extra' holds 'reward', a name that is taken; move it out of 'extra', or rename it",
     ),
     (
+        ROW | {"extra": {"trains": False}},
+        "'extra' holds 'trains', a name that is taken; move it out of 'extra', or rename it",
+    ),
+    (
         ROW | {"action": ["long"] * 30},
         'key \'action\' is ["long", "long", "long", "long", "long", "long", "long", "l…; it takes text or null',
     ),
