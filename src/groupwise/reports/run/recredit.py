@@ -138,15 +138,19 @@ def recredit(
         return Underived(reason="the run's algorithm cannot be read here")
     if not any(found["steps"] for found in trajectories):
         return Underived(reason="it has no steps")
-    compared = [one for one in recalled if not one["source"].keeps_credit]
     try:
-        found = Recredit.of([*trajectories, *compared], algorithm, states)
+        found = Recredit.of([*trajectories, *those_compared(recalled)], algorithm, states)
     except (RecordError, ConfigError) as error:
         return Underived(reason=str(error))
     if not found.agrees:
         furthest = float(np.max(np.abs(found.credit.values - np.asarray(found.recorded, dtype=np.float64))))
         return Underived(reason=f"what comes of it now is another number, up to {furthest:.3g} away")
     return found
+
+
+def those_compared(recalled: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The recalled attempts that were compared anew; the others train on the credit that they had."""
+    return [one for one in recalled if not one["source"].keeps_credit]
 
 
 def sizes_without_rescue(
