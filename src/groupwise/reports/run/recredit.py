@@ -14,7 +14,6 @@ from groupwise.core.credit import Comparison, Credit, Mixture, Shared, Trace
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.journal_states import StateBefore
 from groupwise.core.parts import name_of
-from groupwise.core.records import SAMPLED_ELSEWHERE
 from groupwise.core.segments import IntArray
 from groupwise.core.stateful import join_columns
 from groupwise.core.step_columns import row_columns
@@ -22,6 +21,7 @@ from groupwise.core.step_table import StepTable
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByHistory, ByState, ByTask
 from groupwise.reports.explain_token import TokenExplanation, explain_token
+from groupwise.reports.run.joined import find_joined
 
 AGREEMENT = 1e-9
 """Largest relative distance at which two numbers count as one."""
@@ -160,7 +160,8 @@ def sizes_without_rescue(
 
     None where it cannot be computed.
     """
-    own = [found for found in trajectories if found["origin"] not in SAMPLED_ELSEWHERE]
+    joined = find_joined(trajectories)
+    own = [found for found in trajectories if (found["task"], found["attempt"]) not in joined]
     rows = [row | {"reward": row.get("reward_alone", row["reward"])} for found in own for row in found["steps"]]
     if algorithm is None or not rows:
         return None
