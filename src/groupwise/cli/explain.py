@@ -55,11 +55,25 @@ def explain(
     """Show the groups, members, baseline, scale and weights behind one step's credit, and derive it again by hand."""
     if is_run(file):
         explain_in_run(file, task, attempt, step, recipe=recipe, token=token, as_json=as_json)
-        return
-    recipe = FOR_FILES if recipe is None else recipe
+    else:
+        recipe = FOR_FILES if recipe is None else recipe
+        recorded = open_rollouts(file, format=format)
+        _explain_in_file(recorded, task, attempt, step, recipe=recipe, token=token, as_json=as_json)
+
+
+def _explain_in_file(
+    rollouts: RolloutsFile,
+    task: str | None,
+    attempt: str,
+    step: int,
+    *,
+    recipe: str,
+    token: int | None,
+    as_json: bool,
+) -> None:
+    """Explain a step of recorded rollouts under a recipe."""
     algorithm = algorithm_named(recipe)
-    rollouts = open_rollouts(file, format=format)
-    with file_progress(rollouts.size, f"reading {file.name}") as progress:
+    with file_progress(rollouts.size, f"reading {rollouts.path.name}") as progress:
         batchwide = any(inner.mixes_tasks for inner in algorithm.parts())
         part, scope = _find(rollouts.parts(progress=progress), task, attempt, batchwide=batchwide)
     table = algorithm.estimator_table(part.table())
