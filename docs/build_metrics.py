@@ -17,7 +17,7 @@ SECTIONS = {
     "rollout": "What the update's attempts look like. Statistics are over the attempts that no fault ended.",
     "credit": "What the comparison made of them, over all steps.",
     "replay": "What past attempts brought, where the algorithm recalls some.",
-    "guidance": "What attempts with help brought, where the algorithm gives some.",
+    "guidance": "What guided attempts brought, where there are some.",
     "measures": "What finding things out about attempts before credit cost, where the algorithm measures them.",
     "shaping": "What comparing the attempts of a group added to their rewards, where the algorithm shapes them.",
     "learner": "What the optimiser did.",

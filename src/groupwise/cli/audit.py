@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from groupwise.cli.against_journal import OWN, AgainstJournal
 from groupwise.cli.algorithms import algorithm_named, part_named
 from groupwise.cli.screen import errors, file_progress, output, print_json, share, shorten
 from groupwise.cli.trust import Trust
@@ -17,7 +18,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts import kind_of
 from groupwise.core.run_folder import CONFIG
-from groupwise.integrations.rollouts import open_rollouts
+from groupwise.integrations.rollouts import is_run, open_rollouts
 from groupwise.reports.audit import Audit
 from groupwise.reports.audit import audit as run_audit
 from groupwise.reports.audit.census import Census
@@ -30,7 +31,6 @@ from groupwise.rollout.memory import Memory
 
 RECIPES = ("grpo", "gigpo", "hgpo")
 """Recipes that are compared unless others are named; the folder of a run adds the run's own."""
-OWN = "this run's own"
 MEMORIES = ("window", "anchored_window", "full")
 """Memories whose prompts are counted unless others are named."""
 
@@ -60,32 +60,16 @@ def audit(
     memories = dict(_memory(name) for name in memory or MEMORIES)
     rollouts, tokens = open_rollouts(file, format=format), RecordedTokens()
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:
-        tables = (part.table() for part in rollouts.parts(progress=progress, watch=tokens.add))
+        parts = (part.table() for part in rollouts.parts(progress=progress, watch=tokens.add))
+        against = AgainstJournal(file, algorithms) if is_run(file) else None
+        tables = parts if against is None else against.watch(parts)
         found = run_audit(tables, algorithms, depth=depth, gamma=gamma, tokens=tokens, memories=memories)
-    if OWN in algorithms:
-        _print_underived(file)
+    if against is not None and (words := against.words()):
+        errors().print(escape(words), highlight=False, soft_wrap=True)
     if as_json:
         print_json(found.as_json())
     else:
         _print(found, file)
-
-
-def _print_underived(folder: Path) -> None:
-    """Say so where a run's own recipe does not give its attempts the credit that they were trained on."""
-    from groupwise.reports.run.played import find_underived
-    from groupwise.reports.run.run_folder import RunFolder
-
-    with RunFolder(folder) as run:
-        found = find_underived(run)
-    if found:
-        first = next(iter(found))
-        numbers = f"{len(found)} update{'s' if len(found) > 1 else ''}, the first of them {first}"
-        errors().print(
-            f"{OWN} recipe does not give the credit that the journal holds in {numbers} "
-            f"({escape(found[first].reason)}): below stands what it would give the recorded attempts by themselves",
-            highlight=False,
-            soft_wrap=True,
-        )
 
 
 def _own_algorithm(folder: Path) -> dict[str, Algorithm]:

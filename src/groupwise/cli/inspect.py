@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +9,8 @@ import typer
 from rich.markup import escape
 
 from groupwise.cli import inspect_views as views
-from groupwise.cli.explain import channels_as_json, print_channels, print_explanation
-from groupwise.cli.explain_training import more_as_json, print_dropped, print_token
+from groupwise.cli.explain_run import name_method, print_why
 from groupwise.cli.inspect_rescue import joined
-from groupwise.cli.methods import method_name
 from groupwise.cli.screen import errors
 from groupwise.cli.trust import Trust
 from groupwise.core.errors import ConfigError
@@ -24,7 +21,6 @@ from groupwise.reports.run.played import PlayedGroup, find_attempt, find_task, r
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import every_verdict
-from groupwise.reports.run.why import Why
 from groupwise.reports.run.why import why as explain_step
 
 
@@ -72,7 +68,7 @@ def inspect(
             _attempt(folder, update, group, number, as_json=as_json)
         else:
             found = explain_step(folder, number=update, task=group.task, attempt=number, step=why, token=token)
-            _why(folder, found, as_json=as_json)
+            print_why(folder, found, as_json=as_json)
 
 
 def _check(update: int | None, task: str | None, attempt: int | None, why: int | None, token: int | None) -> None:
@@ -92,12 +88,7 @@ def _overview(folder: RunFolder, *, as_json: bool) -> None:
     if as_json:
         views.print_json({"panels": folder.panels, "updates": lines, "evaluations": verdicts})
     else:
-        views.overview(folder, _method(folder), lines, verdicts)
-
-
-def _method(folder: RunFolder) -> str:
-    name, own = method_name(folder)
-    return f"{name} ({own})" if own else name
+        views.overview(folder, name_method(folder), lines, verdicts)
 
 
 def _groups(folder: RunFolder, number: int, groups: list[PlayedGroup], *, as_json: bool) -> None:
@@ -118,22 +109,6 @@ def _attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *
         views.print_json(found | more)
     else:
         views.attempt(number, group, played, goal)
-
-
-def _why(folder: RunFolder, found: Why, *, as_json: bool) -> None:
-    again = found.again
-    if as_json:
-        own = {"recorded": found.recorded, "largest_gap": found.gap, "remembered": found.remembered}
-        more = more_as_json(again.algorithm, again.table, again.credit, found.token)
-        views.print_json(asdict(found.explanation) | own | channels_as_json(found.channels) | more)
-    else:
-        print_explanation(again.table, found.explanation, found.gap, recipe=_method(folder), position=found.position)
-        views.recorded(found)
-        print_channels(found.channels)
-        print_token(found.token)
-        print_dropped(again.algorithm, again.table, again.credit, found.position)
-    if not found.agrees:
-        raise typer.Exit(1)
 
 
 def _compare(first: Path, second: Path, *, as_json: bool) -> None:

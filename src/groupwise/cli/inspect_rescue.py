@@ -12,7 +12,7 @@ from groupwise.reports.run import figures
 from groupwise.reports.run.played import PlayedAttempt, PlayedGroup
 from groupwise.reports.run.rescue import (
     Rescue,
-    help_words,
+    guidance_words,
     recalled_words,
     rescue_of,
     shaped_words,
@@ -31,12 +31,12 @@ def mark(group: PlayedGroup, rescue: Rescue | None) -> str:
 def rescues(found: Sequence[Rescue]) -> Table:
     """What was done for each group, one a line, with the mean size of its credit without and with it."""
     table = Table(box=None, pad_edge=False)
-    for name in ("task", "recalled", "shaped", "help"):
+    for name in ("task", "recalled", "shaped", "guidance"):
         table.add_column(name)
     for name in ("|credit| without", "with"):
         table.add_column(name, justify="right")
     for rescue in found:
-        done = (recalled_words(rescue), shaped_words(rescue), help_words(rescue))
+        done = (recalled_words(rescue), shaped_words(rescue), guidance_words(rescue))
         table.add_row(escape(rescue.task), *done, *sizes_words(rescue))
     return table
 
@@ -47,10 +47,10 @@ def about(group: PlayedGroup) -> list[str]:
     if rescue is None:
         return []
     lines = []
-    if rescue.has_help:
-        shown = rescue.help
-        words = f"attempt {shown.attempt} of update {shown.number} at {shown.task}" if shown else "not recorded which"
-        lines.append(f"with help in the prompt: {words}")
+    if rescue.has_guidance and (shown := rescue.guidance):
+        lines.append(f"with guidance in the prompt: attempt {shown.attempt} of update {shown.number} at {shown.task}")
+    elif rescue.has_guidance and not rescue.asked_for:  # what was asked for is told by itself
+        lines.append("with guidance: not recorded which")
     if rescue.num_shaped:
         lines.append(f"rewards shaped: {shaped_words(rescue)}")
     if rescue.size_without is not None:

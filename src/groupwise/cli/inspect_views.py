@@ -18,7 +18,14 @@ from groupwise.reports.run import figures
 from groupwise.reports.run.differences import Differences
 from groupwise.reports.run.goals import Goal
 from groupwise.reports.run.overview import UpdateLine, find_penalised, penalty_sentence
-from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep, set_aside_words, underived_words
+from groupwise.reports.run.played import (
+    PlayedAttempt,
+    PlayedGroup,
+    PlayedStep,
+    asked_for_words,
+    set_aside_words,
+    underived_words,
+)
 from groupwise.reports.run.recredit import company_words
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
@@ -116,10 +123,8 @@ def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: Goal) 
     console.print(f"[bold]{escape(group.task)}[/]{escape(about)}, update {number}", highlight=False)
     if goal.text:
         console.print(f"goal: {escape(goal.text)}", highlight=False)
-    for line in filter(None, [*inspect_rescue.about(group), set_aside_words(group)]):
+    for line in filter(None, [*inspect_rescue.about(group), set_aside_words(group), *asked_for_words(group)]):
         console.print(escape(line), highlight=False)
-    if played.asked_for:
-        console.print(f"attempt {played.attempt} was asked for: {escape(played.asked_for)}", highlight=False)
     _print_underived([group])
     reach = max((abs(step.credit) for member in group.members for step in member.steps), default=0.0)
     console.print(_attempts(group, played, reach))

@@ -15,6 +15,7 @@ from groupwise.cli.screen import errors, output
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
 from groupwise.core.run_folder import RunPaths
+from groupwise.core.trust import WITHOUT_TRUST, only_reading
 
 if TYPE_CHECKING:
     from groupwise.training.run import Run
@@ -128,8 +129,19 @@ def _print_other_panels(named: Mapping[str, str], now: Mapping[str, str]) -> Non
 def _print_next(folder: Path) -> None:
     console = output()
     console.print(f"\nThe run is in {folder}. Look at it:", highlight=False, markup=False)
+    more = " --trust" if _needs_trust(folder) else ""
     for command in ("inspect", "report", "evaluate"):
-        console.print(f"  groupwise {command} {_quoted(folder)}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  groupwise {command} {_quoted(folder)}{more}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _needs_trust(folder: Path) -> bool:
+    """Whether commands that read the run need to be told that they may load what it names from outside."""
+    try:
+        with only_reading():
+            run_config(folder)
+    except ConfigError as error:
+        return WITHOUT_TRUST in str(error)
+    return False
 
 
 def _quoted(folder: Path) -> str:

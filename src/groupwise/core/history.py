@@ -81,7 +81,7 @@ class History:
     def recent(self, task: str, *, most: int, since: int = 0) -> list[PastAttempt]:
         """The newest attempts at a task, newest update first, sampled by the weights of version `since` or later.
 
-        Those that were sampled with help but are told without it are left out.
+        Those that were sampled with guidance but are told without it are left out.
         """
         rows = self._database.execute(
             # Weights of version v sample for update v + 1 at the earliest, so that the index bounds the search.

@@ -37,7 +37,7 @@ def open_rollouts(path: str | Path, *, format: str = AUTO) -> RolloutsFile:
     path = Path(path)
     if format not in formats():
         raise ConfigError(f"unknown rollouts format {format!r}; {nearest(format, formats())}")
-    if _is_run(path):
+    if is_run(path):
         return RolloutsFile.of(path / JOURNAL, JournalSource(path / JOURNAL))
     if format == GROUPWISE or first_bytes(path) == PARQUET_MAGIC:
         return RolloutsFile.open(path)
@@ -57,7 +57,8 @@ def open_rollouts(path: str | Path, *, format: str = AUTO) -> RolloutsFile:
     return RolloutsFile.of(path, FOREIGN[name](lines, first))
 
 
-def _is_run(path: Path) -> bool:
+def is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run, whose journal is read."""
     try:
         return path.is_dir() and (path / JOURNAL).is_file()
     except OSError:  # a name that is too long, a folder that may not be entered: reading it tells

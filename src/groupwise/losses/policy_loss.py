@@ -81,8 +81,8 @@ class PolicyLoss(Part, slot="loss"):
     that keeps each `unit` whole gives the same loss and gradient. A micro-batch in which nothing trains gives a 0 that
     one can call `backward` on.
 
-    Tokens that another policy sampled (recalled from an earlier update, or drawn with help in the prompt) are measured
-    against that policy, whatever `old` says: their old log-prob is the one that was recorded with them.
+    Tokens that another policy sampled (recalled from an earlier update, or drawn with guidance in the prompt) are
+    measured against that policy, whatever `old` says: their old log-prob is the one that was recorded with them.
 
     Choices: penalties share the aggregate of the surrogate, as in TRL and verl. `old="engine"` takes the engine's
     log-probs for the old ones (verl's bypass mode): it saves a forward pass and leaves the correction to the ratio.

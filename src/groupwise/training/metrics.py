@@ -129,7 +129,8 @@ METRICS: dict[str, Metric] = {
         "under discounting.",
     ),
     "credit/penalties_alone": Metric(
-        "1 where nobody earned anything and credit is gone without penalties (on invalid actions, on length); else 0",
+        "1 where nobody earned anything and credit is gone without penalties (on malformed or refused actions, on "
+        "length); else 0",
         "0 or 1",
         "1 in many updates: the run learns what costs, and nothing of its tasks; set the penalties to 0, take easier "
         "tasks, or begin with a warm start.",
@@ -170,12 +171,12 @@ METRICS: dict[str, Metric] = {
         "Near `most_log_ratio`: what is recalled is hardly the policy's own any more.",
     ),
     "guidance/groups": Metric(
-        "groups that were attempted with guidance in their prompt",
+        "groups with guided attempts: with guidance in the prompt, forced tokens or another temperature",
         "groups",
         "As many as tasks: guidance costs as much as the attempts themselves; lower `tau`, or set `most`.",
     ),
     "guidance/success": Metric(
-        "share of the attempts with guidance that solved their task",
+        "share of the guided attempts that solved their task",
         SHARE,
         "Not above `rollout/success` of the same tasks: the guidance does not help; change its prompt.",
     ),

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 
 from groupwise.core.history import score_of
 from groupwise.core.records import Origin, Trajectory
+from groupwise.rollout.attempt_requests import MARK
 from groupwise.training.gather import Gathered
 from groupwise.training.samples import Credited
 
 
 def rescue_metrics(gathered: Gathered, credit: Credited) -> dict[str, float]:
-    """Groups with and without signal, and what was recalled, helped and shaped for them; nothing that was not done."""
+    """Groups with and without signal, and what was recalled, guided and shaped for them; nothing that was not done."""
     groups: dict[str, list[int]] = {}
     for number, trajectory in enumerate(gathered.chosen):
         groups.setdefault(trajectory.task.id, []).append(number)
     earned = credit.by_trajectory()
     has_signal = [any(any(earned[number]) for number in members) for members in groups.values()]
-    # What succeeded with help is there because the group had nothing: evenness is that of the others.
+    # What succeeded with guidance is there because the group had nothing: evenness is that of the others.
     own = [[n for n in members if not gathered.chosen[n].off_policy] for members in groups.values()]
     is_even = [len({score_of(gathered.chosen[number]) for number in members}) == 1 for members in own]
     joined = {one.task for one in gathered.recalled}
@@ -56,13 +57,19 @@ def _replay(gathered: Gathered) -> dict[str, float]:
 
 
 def _guidance(chosen: Sequence[Trajectory]) -> dict[str, float]:
-    helped = [trajectory for trajectory in chosen if trajectory.origin is Origin.REFLECTED]
-    if not helped:
+    guided = [trajectory for trajectory in chosen if _is_guided(trajectory)]
+    if not guided:
         return {}
     return {
-        "guidance/groups": float(len({trajectory.task.id for trajectory in helped})),
-        "guidance/success": _mean([score_of(trajectory) for trajectory in helped]),
+        "guidance/groups": float(len({trajectory.task.id for trajectory in guided})),
+        "guidance/success": _mean([score_of(trajectory) for trajectory in guided]),
     }
+
+
+def _is_guided(trajectory: Trajectory) -> bool:
+    """Whether it was played with guidance; a success that is told once more without it was played but once."""
+    is_retold = (trajectory.parent or "").startswith(f"{trajectory.task.id}{MARK}")
+    return trajectory.origin is Origin.REFLECTED or (trajectory.origin is Origin.GUIDED and not is_retold)
 
 
 def _shaping(chosen: Sequence[Trajectory], groups: dict[str, list[int]]) -> dict[str, float]:

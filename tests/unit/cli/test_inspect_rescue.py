@@ -24,11 +24,11 @@ def test_the_group_table_marks_rescued_groups_and_says_what_was_done(rescue_path
     assert lines[6] == "w 2 0 0 0 0.000 2 2 0.354 rescued"
     assert [line.replace(figures.NONE, "none") for line in lines[9:]] == [
         "what was done for them",
-        "task recalled shaped help |credit| without with",
+        "task recalled shaped guidance |credit| without with",
         "t 1 from update 1 none none 0.000 0.250",
         "t~beef none none shown attempt 0 of update 1 none 1.000",
         "u none 2 of 4 none 0.000 0.905",
-        "w none none 1 success with help joined 0.000 0.354",
+        "w none none 1 success with guidance joined 0.000 0.354",
         "w~cafe none none shown attempt 3 of update 1 none 1.000",
     ]
 
@@ -41,7 +41,7 @@ def test_the_group_table_as_json_holds_the_rescue(rescue_path: Path) -> None:
     assert rescue["size_without"] == 0.0
     assert rescue["size"] == pytest.approx(-FAILED)
     assert [source["number"] for source in rescue["recalled"]] == [1]
-    assert found["t~beef"]["rescue"]["help"]["attempt"] == 0
+    assert found["t~beef"]["rescue"]["guidance"]["attempt"] == 0
 
 
 def test_a_groups_view_lists_what_was_recalled(rescue_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_recalled_attempt_is_shown_as_a_dialogue_and_explained(rescue_path: Pa
 
 def test_a_group_with_help_or_shaping_says_so(rescue_path: Path) -> None:
     helped = words(invoked("inspect", rescue_path, "--update", 2, "--task", "t~beef"))
-    assert helped[1] == "with help in the prompt: attempt 0 of update 1 at t"
+    assert helped[1] == "with guidance in the prompt: attempt 0 of update 1 at t"
     ranked = words(invoked("inspect", rescue_path, "--update", 2, "--task", "u"))
     assert ranked[1:3] == [
         "rewards shaped: 2 of 4",

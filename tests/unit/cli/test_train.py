@@ -50,6 +50,20 @@ def test_a_run_goes_to_runs_under_the_files_name_and_says_what_to_do_next(groupw
         assert [found.number for found in evaluations_of(journal.evaluations())] == [0, 2]
 
 
+def test_a_run_with_parts_of_ones_own_is_looked_at_with_trust(
+    groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_words.py").write_text(
+        "from groupwise.envs import Identity\n\n\nclass OwnWords(Identity, slot='env'):\n    pass\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    ran = groupwise("train", small(tmp_path), "--set", "env.kind=own_words:OwnWords", "--set", "training.updates=1")
+    assert ran.status == 0, ran.err
+    hints = [line.split()[1:] for line in ran.out.splitlines() if line.startswith("  groupwise ")]
+    assert hints == [[command, "runs/small", "--trust"] for command in ("inspect", "report", "evaluate")]
+    assert groupwise(*hints[-1]).status == 0
+
+
 def test_a_depth_of_history_beside_another_memory_is_noted_in_one_line(groupwise: Run, tmp_path: Path) -> None:
     ran = groupwise("train", small(tmp_path), "--set", "algorithm.recipe=hgpo", "--set", "training.updates=0")
     assert (ran.status, ran.err) == (0, ""), "prompts show two steps unless told otherwise, and the depth is two"

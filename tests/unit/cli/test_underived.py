@@ -13,6 +13,7 @@ from groupwise.reports.run.played import find_underived, read_groups
 from groupwise.reports.run.recredit import Underived
 from groupwise.reports.run.run_folder import RunFolder
 from tests.unit.cli.conftest import Run
+from tests.unit.reports.rescue_runs import write_rescue_run
 from tests.unit.reports.run_folders import write_run
 
 REASON = "what comes of it now is another number, up to 0.5 away"
@@ -77,3 +78,18 @@ def test_an_audit_says_so_of_the_runs_own_recipe(groupwise: Run, changed: Path) 
 def test_a_run_whose_credit_derives_again_is_audited_without_a_word(groupwise: Run, tmp_path: Path) -> None:
     write_run(tmp_path / "run", updates=1, tasks=2, attempts=3)
     assert groupwise("audit", "run").err == ""
+
+
+@pytest.mark.parametrize("recipe", [(), ("--recipe", "grpo", "--recipe", "run/config.toml")])
+def test_an_audit_says_so_where_it_reads_less_than_trained(
+    groupwise: Run, tmp_path: Path, recipe: tuple[str, ...]
+) -> None:
+    """Update 2 derives again from the journal, but an audit does not see the success that joined it."""
+    write_rescue_run(tmp_path / "run")
+    ran = groupwise("audit", "run", *recipe)
+    assert ran.status == 0
+    assert ran.err.startswith(
+        "this run's own recipe does not give the credit that the journal holds in 1 update, the first of them 2 "
+        "(an audit reads all updates as one file of recorded attempts, without those that were recalled; "
+    )
+    assert groupwise("audit", "run", "--recipe", "grpo").err == ""

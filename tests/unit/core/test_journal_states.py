@@ -7,6 +7,7 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from groupwise import FileError
@@ -120,4 +121,6 @@ def test_recorded_rollouts_of_a_run_have_the_columns_of_their_own_update(path: P
     [part] = RolloutsFile.of(path, JournalSource(path)).parts()
     known = dict(zip(part.columns["task"], part.columns["prior"], strict=True))
     assert known == {f"{TASK.id}@1": 0.25, f"{TASK.id}@2": 0.75}
-    assert part.table().column("prior").tolist() == [0.25] * 3 + [0.75] * 3
+    prior = part.table().column("prior")
+    assert prior.tolist() == [0.25] * 3 + [0.75] * 3
+    assert prior.dtype == np.float64, "a signal may give it as it is"

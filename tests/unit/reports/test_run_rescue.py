@@ -17,8 +17,8 @@ from groupwise.reports.run.played import PlayedGroup, find_attempt, read_groups
 from groupwise.reports.run.recredit import Recredit, Underived, recredit, sizes_without_rescue
 from groupwise.reports.run.rescue import (
     Rescue,
+    guidance_words,
     has_rescues,
-    help_words,
     recalled_words,
     recent_rescues,
     rescue_of,
@@ -133,11 +133,11 @@ def test_ranking_rescues_by_what_it_adds(groups: dict[str, PlayedGroup]) -> None
 
 def test_a_group_with_help_says_what_its_prompt_showed(groups: dict[str, PlayedGroup]) -> None:
     found = rescue(groups["t~beef"])
-    assert found.help == Source(number=1, task="t", attempt=0, why="shown in the prompt")
+    assert found.guidance == Source(number=1, task="t", attempt=0, why="shown in the prompt")
     assert found.is_rescued
-    assert found.by == ["help"]
+    assert found.by == ["guidance"]
     assert found.size_without is None
-    assert help_words(found) == "shown attempt 0 of update 1"
+    assert guidance_words(found) == "shown attempt 0 of update 1"
 
 
 def test_a_success_with_help_that_joined_does_not_count_as_the_tasks(groups: dict[str, PlayedGroup]) -> None:
@@ -145,10 +145,10 @@ def test_a_success_with_help_that_joined_does_not_count_as_the_tasks(groups: dic
     assert [attempt.attempt for attempt in group.attempts] == [0, 1]
     assert group.outcomes == [0.0, 0.0]
     found = rescue(group)
-    assert found.told == (Source(number=2, task="w~cafe", attempt=1, why="solved with help, told without it"),)
+    assert found.told == (Source(number=2, task="w~cafe", attempt=1, why="solved with guidance, told without it"),)
     assert found.is_rescued
-    assert help_words(found) == "1 success with help joined"
-    assert source_words(group.joined[0]) == "solved with help, told without it: attempt 1 at w~cafe"
+    assert guidance_words(found) == "1 success with guidance joined"
+    assert source_words(group.joined[0]) == "solved with guidance, told without it: attempt 1 at w~cafe"
 
 
 def test_a_group_for_which_nothing_was_done_was_not_rescued(
@@ -206,7 +206,7 @@ def test_the_page_has_a_section_on_rescued_groups_where_there_are_any(rescue_run
     assert "shown attempt 0 of update 1" in rows[1]
     assert f"{figures.NONE} → <b>1.000</b>" in rows[1]
     assert "update 2: by themselves 50.0\u202f%, rescued 50.0\u202f%, without 0.0\u202f%" in section
-    for title in ("Tasks without spread", "Recalled attempts", "Age of what was recalled", "Success with help"):
+    for title in ("Tasks without spread", "Recalled attempts", "Age of what was recalled", "Success with guidance"):
         assert f"<h3>{title}</h3>" in section
     assert "Distance of what was recalled" not in section
     assert 'id="rescued"' not in render(run, method="hgpo")
@@ -225,7 +225,7 @@ def test_a_journal_from_before_parents_were_kept_is_read_and_written_on(tmp_path
         found = {group.task: rescue_of(group) for group in read_groups(run, 2)}
     helped = found["t~beef"]
     assert helped is not None
-    assert (helped.has_help, helped.help, help_words(helped)) == (True, None, "with help")
+    assert (helped.has_guidance, helped.guidance, guidance_words(helped)) == (True, None, "with guidance")
     with Journal(folder / "journal.sqlite") as journal:
         assert [row["parent"] for row in journal.trajectories(1)] == [None] * 8
 

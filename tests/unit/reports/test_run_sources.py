@@ -13,7 +13,7 @@ from groupwise.reports.run.joined import Source, source_of
         ("reflected", "3/t/1", Source(number=3, task="t", attempt=1, why="shown in the prompt")),
         ("reflected", "3/a/b/1", Source(number=3, task="a/b", attempt=1, why="shown in the prompt")),
         ("reflected", "t/1", Source(number=7, task="t", attempt=1, why="shown in the prompt")),
-        ("guided", "t~5f/1", Source(number=7, task="t~5f", attempt=1, why="solved with help, told without it")),
+        ("guided", "t~5f/1", Source(number=7, task="t~5f", attempt=1, why="solved with guidance, told without it")),
         ("guided", "3/t/1", Source(number=3, task="t", attempt=1, why="it guided this one")),
         ("guided", "t/0", Source(number=7, task="t", attempt=0, why="it guided this one")),
         ("guided", "a book", None),

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import Step, Task, Trajectory, recipes
+from groupwise.core.records import Origin
 from groupwise.training.gather import Gathered
 from groupwise.training.rescue_metrics import rescue_metrics
 from groupwise.training.samples import credited
@@ -53,3 +54,12 @@ def test_rewards_that_differ_are_no_even_group() -> None:
 
 def test_where_nothing_succeeds_all_credit_is_the_penalty() -> None:
     assert share(LOST, penalty=0.1) == 1.0
+
+
+def test_guided_attempts_of_a_plan_count_and_those_told_once_more_do_not() -> None:
+    guided = [replace(one, origin=Origin.GUIDED, off_policy=True) for one in MIXED]
+    retold = replace(guided[0], id="lost~1f 9", task=Task(id="lost"), attempt=9, parent="lost~1f/0")
+    chosen = [*LOST, retold, *guided]
+    credit = credited(recipes.hgpo(), chosen, version=0)
+    found = rescue_metrics(Gathered(played=chosen, survivors=chosen, chosen=chosen), credit)
+    assert (found["guidance/groups"], found["guidance/success"]) == (1.0, pytest.approx(1 / 3))

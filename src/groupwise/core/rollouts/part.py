@@ -6,9 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from groupwise.core.columns import Column
 from groupwise.core.errors import FileError, RecordError
 from groupwise.core.rollouts.row import Id
-from groupwise.core.step_table import StepTable
+from groupwise.core.step_fields import COLUMNS
+from groupwise.core.step_table import OWN_FIELDS, StepTable
 
 _ROWS_IN_MESSAGE = re.compile(r"\brow(s?) (\d+)(?: and (\d+))?")
 
@@ -38,7 +42,7 @@ class Rollouts:
     def table(self) -> StepTable:
         """The part as a step table; what is wrong with a row is told with its line."""
         try:
-            return StepTable.from_columns(**self.columns)
+            return StepTable.from_columns(**{name: _pack_floats(name, column) for name, column in self.columns.items()})
         except RecordError as error:
             line = None if error.row is None else self.lines[error.row]
             raise FileError(f"{self.path}: {self._with_lines(str(error), error.row)}", row=line) from error
@@ -53,3 +57,10 @@ class Rollouts:
             return first if match[3] is None else f"{first} and {self.lines[int(match[3])]}"
 
         return _ROWS_IN_MESSAGE.sub(lines, message, count=1)
+
+
+def _pack_floats(name: str, column: list[Any]) -> Column:
+    """A further column of nothing but floats as the array that a part with memory gives in training."""
+    if name in COLUMNS or name in OWN_FIELDS or not all(type(value) is float for value in column):
+        return column
+    return np.array(column, dtype=np.float64)

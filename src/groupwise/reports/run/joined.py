@@ -1,14 +1,14 @@
-"""Where attempts come from: those that joined a group from elsewhere, and those with help in their prompt."""
+"""Where attempts come from: those that joined a group from elsewhere, and those with guidance."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from groupwise.core.journal import Journal
-from groupwise.core.records import Origin, Task
+from groupwise.core.records import SAMPLED_ELSEWHERE, Origin, Task
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
 from groupwise.rollout.attempt_requests import MARK
 
@@ -68,6 +68,23 @@ def recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]]:
     return found
 
 
+def find_joined(attempts: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
+    """Task and number of the attempts of an update that joined a group from elsewhere; the others are its own.
+
+    Recalled attempts, guided successes that are told without their guidance, and guided attempts beside unguided ones
+    have joined. Guided attempts in a group that their guidance made, or whose place they all took, are its own.
+    """
+    unguided = {found["task"] for found in attempts if found["origin"] not in SAMPLED_ELSEWHERE}
+    joined = set()
+    for found in attempts:
+        task, origin = found["task"], found["origin"]
+        is_retold = str(found.get("parent") or "").startswith(f"{task}{MARK}")
+        is_beside = task in unguided and MARK not in task
+        if origin == Origin.REPLAYED.value or (origin == Origin.GUIDED.value and (is_retold or is_beside)):
+            joined.add((task, found["attempt"]))
+    return joined
+
+
 def source_of(found: Mapping[str, Any], number: int) -> Source | None:
     """What an attempt of an update goes back to; None where that is nothing, or was not recorded."""
     if "source" in found:
@@ -82,7 +99,7 @@ def source_of(found: Mapping[str, Any], number: int) -> Source | None:
     if not attempt.isdecimal():
         return None
     if origin == Origin.GUIDED.value and rest.startswith(f"{found['task']}{MARK}"):
-        return Source(number=number, task=rest, attempt=int(attempt), why="solved with help, told without it")
+        return Source(number=number, task=rest, attempt=int(attempt), why="solved with guidance, told without it")
     why = "shown in the prompt" if origin == Origin.REFLECTED.value else "it guided this one"
     if update.isdecimal() and task:
         return Source(number=int(update), task=task, attempt=int(attempt), why=why)

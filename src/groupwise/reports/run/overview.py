@@ -106,8 +106,9 @@ def penalty_sentence(numbers: Sequence[int], updates: int) -> str:
     listed = ", ".join(map(str, numbers[:MAX_NUMBERS])) + (", …" if len(numbers) > MAX_NUMBERS else "")
     where = "In every update" if len(numbers) == updates else f"In {len(numbers)} of {updates} updates ({listed})"
     return (
-        f"{where} credit comes from penalties alone: nobody earned anything, and only what invalid actions or lengths "
-        "cost tells attempts apart. Take easier tasks, begin with a warm start, or set the penalties to 0."
+        f"{where} credit comes from penalties alone: nobody earned anything, and only what malformed or refused "
+        "actions or lengths cost tells attempts apart. Take easier tasks, begin with a warm start, or set the "
+        "penalties to 0."
     )
 
 
@@ -117,7 +118,7 @@ def tells_success(folder: RunFolder) -> bool:
 
 
 def group_counts(folder: RunFolder) -> list[GroupCount]:
-    """What the groups of every update were like, without the attempts that had help in their prompt."""
+    """What the groups of every update were like, without the attempts that had guidance."""
     outcomes: dict[int, dict[str, list[float]]] = {}
     for attempt in (attempt for attempt in folder.attempts if attempt["origin"] == Origin.FRESH):
         outcomes.setdefault(attempt["number"], {}).setdefault(attempt["task"], []).append(attempt["outcome"])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from groupwise.core.errors import RecordError, nearest
-from groupwise.core.records import SAMPLED_ELSEWHERE
-from groupwise.reports.run.joined import Source, recalled_attempts, source_of
+from groupwise.reports.run.joined import Source, find_joined, recalled_attempts, source_of
 from groupwise.reports.run.recredit import Company, Recredit, Underived, recredit, sizes_without_rescue
 from groupwise.reports.run.responses import response_decoder
 from groupwise.reports.run.run_folder import RunFolder
@@ -90,7 +89,7 @@ class PlayedGroup:
     attempts: tuple[PlayedAttempt, ...]
     """The attempts that were sampled for it, by number."""
     joined: tuple[PlayedAttempt, ...] = ()
-    """The attempts that joined it from elsewhere: past ones, and successes with help that are told without it."""
+    """The attempts that joined it from elsewhere: past ones, and guided ones beside unguided ones."""
     size_without: float | None = None
     """Mean size of its steps' credit, had nothing joined it and nothing been added; None = as it is, or not known."""
     set_aside: tuple[PlayedAttempt, ...] = ()
@@ -181,7 +180,9 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
     asked_for = folder.journal.asked_for(number)
     for attempts in (*groups.values(), *aside.values()):
         attempts[:] = [replace(each, asked_for=asked_for.get((each.task, each.attempt), "")) for each in attempts]
-    played = [_group(task, groups.get(task, ()), aside.get(task, ())) for task in dict.fromkeys([*groups, *aside])]
+    joined = find_joined([*trajectories, *recalled])
+    tasks = dict.fromkeys([*groups, *aside])
+    played = [_group(task, groups.get(task, ()), aside.get(task, ()), joined) for task in tasks]
     if isinstance(derived, Underived):
         return [replace(group, underived=derived.sentence(number)) if group.steps else group for group in played]
     if not any(_was_changed(group) for group in played):
@@ -255,11 +256,29 @@ def set_aside_words(group: PlayedGroup) -> str:
     )
 
 
-def _group(task: str, attempts: Sequence[PlayedAttempt], set_aside: Sequence[PlayedAttempt]) -> PlayedGroup:
+def asked_for_words(group: PlayedGroup) -> list[str]:
+    """What the plan asked for attempts of a group with, a line for all that were asked for alike."""
+    by: dict[str, list[str]] = {}
+    for attempt in (*group.members, *group.set_aside):
+        if attempt.asked_for:
+            by.setdefault(attempt.asked_for, []).append(str(attempt.attempt))
+    return [
+        f"attempt{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {'were' if len(numbers) > 1 else 'was'} "
+        f"asked for: {words}"
+        for words, numbers in by.items()
+    ]
+
+
+def _group(
+    task: str,
+    attempts: Sequence[PlayedAttempt],
+    set_aside: Sequence[PlayedAttempt],
+    joined: Collection[tuple[str, int]],
+) -> PlayedGroup:
     return PlayedGroup(
         task=task,
-        attempts=tuple(attempt for attempt in attempts if attempt.origin not in SAMPLED_ELSEWHERE),
-        joined=tuple(attempt for attempt in attempts if attempt.origin in SAMPLED_ELSEWHERE),
+        attempts=tuple(attempt for attempt in attempts if (task, attempt.attempt) not in joined),
+        joined=tuple(attempt for attempt in attempts if (task, attempt.attempt) in joined),
         set_aside=tuple(set_aside),
     )
 

@@ -14,7 +14,6 @@ from groupwise.core.credit import Comparison, Credit, Mixture, Shared, Trace
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.journal_states import StateBefore
 from groupwise.core.parts import name_of
-from groupwise.core.records import SAMPLED_ELSEWHERE
 from groupwise.core.segments import IntArray
 from groupwise.core.stateful import join_columns
 from groupwise.core.step_columns import row_columns
@@ -22,6 +21,7 @@ from groupwise.core.step_table import StepTable
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByHistory, ByState, ByTask
 from groupwise.reports.explain_token import TokenExplanation, explain_token
+from groupwise.reports.run.joined import find_joined
 
 AGREEMENT = 1e-9
 """Largest relative distance at which two numbers count as one."""
@@ -138,15 +138,19 @@ def recredit(
         return Underived(reason="the run's algorithm cannot be read here")
     if not any(found["steps"] for found in trajectories):
         return Underived(reason="it has no steps")
-    compared = [one for one in recalled if not one["source"].keeps_credit]
     try:
-        found = Recredit.of([*trajectories, *compared], algorithm, states)
+        found = Recredit.of([*trajectories, *those_compared(recalled)], algorithm, states)
     except (RecordError, ConfigError) as error:
         return Underived(reason=str(error))
     if not found.agrees:
         furthest = float(np.max(np.abs(found.credit.values - np.asarray(found.recorded, dtype=np.float64))))
         return Underived(reason=f"what comes of it now is another number, up to {furthest:.3g} away")
     return found
+
+
+def those_compared(recalled: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The recalled attempts that were compared anew; the others train on the credit that they had."""
+    return [one for one in recalled if not one["source"].keeps_credit]
 
 
 def sizes_without_rescue(
@@ -156,7 +160,8 @@ def sizes_without_rescue(
 
     None where it cannot be computed.
     """
-    own = [found for found in trajectories if found["origin"] not in SAMPLED_ELSEWHERE]
+    joined = find_joined(trajectories)
+    own = [found for found in trajectories if (found["task"], found["attempt"]) not in joined]
     rows = [row | {"reward": row.get("reward_alone", row["reward"])} for found in own for row in found["steps"]]
     if algorithm is None or not rows:
         return None

@@ -30,51 +30,69 @@ class Rescue:
     recalled: tuple[Source, ...]
     """The past attempts that joined it."""
     told: tuple[Source, ...]
-    """The successes with help that joined it as if they had had none."""
+    """The successes with guidance that joined it as if they had had none."""
+    num_joined_guided: int
+    """Attempts with guidance that joined it."""
+    num_joined_solved: int
+    """Those of them that solved the task, as far as the environment says so."""
     num_shaped: int
     """Attempts to whose rewards comparing them added something."""
     is_shaped_apart: bool
     """Whether it added more to some than to others; what is added to all alike tells at most how long they were."""
     num_attempts: int
     """Attempts that were sampled for it."""
-    has_help: bool
-    """Whether its attempts had help in their prompt."""
-    help: Source | None
+    has_guidance: bool
+    """Whether its own attempts were guided: by their prompt, forced tokens or another temperature."""
+    asked_for: tuple[str, ...]
+    """What the plan asked for guided attempts with, each once."""
+    guidance: Source | None
     """The attempt that their prompt showed; None = none, or it was not recorded."""
     size: float
     """Mean size of its own steps' credit."""
     size_without: float | None
     """The same without what joined or was added; None = there was nothing, or it is not known."""
     is_rescued: bool
-    """Whether it has credit, and would have had none: attempts that did equally well, or a group that help made."""
+    """Whether it has credit, and would have had none: attempts that did equally well, or a group that guidance made."""
 
     @property
     def by(self) -> list[str]:
         """What was done, in a word each."""
-        done = {"replay": self.recalled, "shaping": self.num_shaped, "help": self.has_help or self.told}
+        done = {
+            "replay": self.recalled,
+            "shaping": self.num_shaped,
+            "guidance": self.has_guidance or self.num_joined_guided,
+        }
         return [name for name, found in done.items() if found]
 
 
 def rescue_of(group: PlayedGroup) -> Rescue | None:
     """What was done for a group; None where that is nothing."""
-    has_help = any(attempt.origin == Origin.REFLECTED.value for attempt in group.attempts)
+    has_guidance = any(_is_guided(attempt) for attempt in group.attempts)
+    guided = [attempt for attempt in group.joined if _is_guided(attempt)]
     num_shaped = sum(attempt.is_shaped for attempt in group.attempts)
-    if not (group.joined or has_help or num_shaped):
+    if not (group.joined or has_guidance or num_shaped):
         return None
-    was_silent = _is_even(group.attempts) if group.size_without is None else not group.size_without
+    replaced = [attempt for attempt in group.set_aside if has_guidance and not _is_guided(attempt)]
+    if replaced or group.size_without is None:
+        was_silent = _is_even(replaced or group.attempts)
+    else:
+        was_silent = not group.size_without
     return Rescue(
         task=group.task,
         recalled=_sources(group.joined, Origin.REPLAYED),
         told=_sources(group.joined, Origin.GUIDED),
+        num_joined_guided=len(guided),
+        num_joined_solved=sum(bool(attempt.success) for attempt in guided),
         num_shaped=num_shaped,
         is_shaped_apart=len({tuple(step.added for step in attempt.steps if step.added) for attempt in group.attempts})
         > 1,
         num_attempts=len(group.attempts),
-        has_help=has_help,
-        help=next(iter(_sources(group.attempts, Origin.REFLECTED)), None),
+        has_guidance=has_guidance,
+        asked_for=tuple(dict.fromkeys(each.asked_for for each in group.members if _is_guided(each) and each.asked_for)),
+        guidance=next(iter(_sources(group.attempts, Origin.REFLECTED)), None),
         size=group.credit_size,
         size_without=group.size_without,
-        is_rescued=group.teaches and (has_help or was_silent),
+        is_rescued=group.teaches and (was_silent or (has_guidance and not replaced)),
     )
 
 
@@ -115,20 +133,31 @@ def shaped_words(rescue: Rescue) -> str:
     return f"{rescue.num_shaped} of {rescue.num_attempts}{'' if rescue.is_shaped_apart else ', all alike'}"
 
 
-def help_words(rescue: Rescue) -> str:
-    """What the prompt showed, or how many successes came over from where it showed something."""
+def guidance_words(rescue: Rescue) -> str:
+    """What the prompt showed or the plan asked for, and how many attempts with guidance joined."""
     words = []
-    if rescue.has_help:
-        shown = rescue.help
-        words.append(f"shown attempt {shown.attempt} of update {shown.number}" if shown else "with help")
-    if rescue.told:
-        num = len(rescue.told)
-        words.append(f"{num} success{'' if num == 1 else 'es'} with help joined")
+    if rescue.has_guidance:
+        shown = rescue.guidance
+        asked = ", ".join(rescue.asked_for) or "with guidance"
+        words.append(f"shown attempt {shown.attempt} of update {shown.number}" if shown else asked)
+    if rescue.num_joined_guided:
+        words.append(_joined_words(rescue.num_joined_guided, rescue.num_joined_solved))
     return ", ".join(words) or figures.NONE
 
 
+def _joined_words(num: int, solved: int) -> str:
+    """How many attempts with guidance joined, and how many of them were successes.
+
+    >>> _joined_words(1, 1), _joined_words(2, 2), _joined_words(2, 1)
+    ('1 success with guidance joined', '2 successes with guidance joined', '2 attempts with guidance joined, 1 solved')
+    """
+    if num == solved:
+        return f"{num} success{'' if num == 1 else 'es'} with guidance joined"
+    return f"{num} attempt{'' if num == 1 else 's'} with guidance joined, {solved} solved"
+
+
 def sizes_words(rescue: Rescue) -> tuple[str, str]:
-    """The mean size of its credit without and with what was done; a group that help made has no before."""
+    """The mean size of its credit without and with what was done; a group that guidance made has no before."""
     return figures.number(rescue.size_without, 3), figures.number(rescue.size, 3)
 
 
@@ -148,7 +177,8 @@ def source_words(attempt: PlayedAttempt) -> str:
     """Where an attempt comes from, in words; empty for one that is new."""
     source = attempt.source
     if source is None:
-        return "" if attempt.origin == Origin.FRESH.value else attempt.origin
+        words = f"{attempt.origin}: {attempt.asked_for}" if attempt.asked_for else attempt.origin
+        return "" if attempt.origin == Origin.FRESH.value else words
     if attempt.origin == Origin.REPLAYED.value:
         far = "" if source.log_ratio is None else f", log-ratio {figures.compact(source.log_ratio)}"
         return f"recalled from update {source.number}, attempt {source.attempt}: {source.why}{far}"
@@ -159,6 +189,10 @@ def source_words(attempt: PlayedAttempt) -> str:
 
 def _sources(attempts: Sequence[PlayedAttempt], origin: Origin) -> tuple[Source, ...]:
     return tuple(attempt.source for attempt in attempts if attempt.source and attempt.origin == origin.value)
+
+
+def _is_guided(attempt: PlayedAttempt) -> bool:
+    return attempt.origin in (Origin.REFLECTED.value, Origin.GUIDED.value)
 
 
 def _is_even(attempts: Sequence[PlayedAttempt]) -> bool:

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import RecordError
 from groupwise.core.journal_states import StateBefore
 from groupwise.core.stateful import check_journaled
 from groupwise.reports.explain import Explanation, explain, explain_channels, find_step
 from groupwise.reports.explain_token import TokenExplanation
 from groupwise.reports.run.joined import recalled_attempts
-from groupwise.reports.run.recredit import AGREEMENT, Recredit, recredit
+from groupwise.reports.run.recredit import AGREEMENT, Recredit, those_compared
 from groupwise.reports.run.run_folder import RunFolder
 
 
@@ -46,12 +47,14 @@ class Why:
     """How its credit in each further channel comes about; the journal holds none of these, they derive again."""
     token: TokenExplanation | None = None
     """How one of its tokens comes by its credit, where that was asked."""
+    is_what_trained: bool = True
+    """Whether it is explained under the run's own algorithm; under another, the journal's number is another one."""
 
     @property
     def gap(self) -> float:
         """Largest relative distance between the journal's number, the computed one and those derived by hand."""
         value = self.explanation.value
-        recorded = abs(value - self.recorded) / max(1.0, abs(value))
+        recorded = abs(value - self.recorded) / max(1.0, abs(value)) if self.is_what_trained else 0.0
         by_hand = max(found.largest_gap() for found in (self.explanation, *self.channels.values()))
         return max(by_hand, recorded, self.token.gap if self.token else 0.0)
 
@@ -61,15 +64,33 @@ class Why:
         return self.gap <= AGREEMENT
 
 
-def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int, token: int | None = None) -> Why:
-    """Explain one step's credit, and where asked that of one of its tokens, with the run's own algorithm."""
+def why(
+    folder: RunFolder,
+    *,
+    number: int,
+    task: str,
+    attempt: int,
+    step: int,
+    token: int | None = None,
+    other: Algorithm | None = None,
+) -> Why:
+    """Explain one step's credit, and where asked that of one of its tokens.
+
+    Args:
+        folder: the run.
+        number: the update.
+        task: id of the step's task.
+        attempt: number of the attempt at it.
+        step: index of the step.
+        token: position of a token in the response.
+        other: explain what this algorithm would give the update; None = the run's own, which trained it.
+    """
     trajectories, recalled = list(folder.journal.trajectories(number)), recalled_attempts(folder.journal, number)
-    everybody, algorithm = [*trajectories, *recalled], folder.algorithm()
+    everybody, algorithm = [*trajectories, *recalled], other or folder.algorithm()
     states = folder.journal.states_before(number)
     check_journaled(algorithm, states, where=f"{folder.path}: update {number}", path="algorithm")
-    derived = recredit(trajectories, algorithm, recalled, states)
     # Where it is another number than the journal's, the explanation says both and how far they are apart.
-    again = derived if isinstance(derived, Recredit) else Recredit.of(everybody, algorithm, states)
+    again = Recredit.of([*trajectories, *those_compared(recalled)], algorithm, states)
     _check_compared(again, everybody, task, attempt, number)
     position = find_step(again.table, task=task, attempt=attempt, index=step)
     recorded = [
@@ -90,6 +111,7 @@ def why(folder: RunFolder, *, number: int, task: str, attempt: int, step: int, t
         remembered=_remembered_of(task, states),
         token=None if token is None else again.explain_token(position, token),
         channels=explain_channels(again.table, algorithm, task=task, attempt=attempt, index=step),
+        is_what_trained=other is None,
     )
 
 

@@ -10,7 +10,7 @@ from groupwise.reports.run.page.marks import credit_bar, scaled, sign, strip
 from groupwise.reports.run.page.markup import Html, join, tag, text
 from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep, set_aside_words
 from groupwise.reports.run.recredit import company_words
-from groupwise.reports.run.rescue import help_words, recalled_words, rescue_of, shaped_words
+from groupwise.reports.run.rescue import guidance_words, recalled_words, rescue_of, shaped_words
 
 MOST_CHARACTERS = 600
 """How much of a text is shown."""
@@ -46,7 +46,7 @@ def _about(group: PlayedGroup, goal: Goal) -> Html:
         words += "; no step of them has credit"
     rescue = rescue_of(group)
     if rescue is not None:
-        done = {"recalled": recalled_words(rescue), "shaped": shaped_words(rescue), "help": help_words(rescue)}
+        done = {"recalled": recalled_words(rescue), "shaped": shaped_words(rescue), "guidance": guidance_words(rescue)}
         words += "".join(f"; {name}: {told}" for name, told in done.items() if told != figures.NONE)
     if group.set_aside:
         words += f"; {set_aside_words(group)}"

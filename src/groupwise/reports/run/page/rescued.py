@@ -11,8 +11,8 @@ from groupwise.reports.run.page.sections import metric_curve, section, updates_s
 from groupwise.reports.run.played import PlayedGroup
 from groupwise.reports.run.rescue import (
     Rescue,
+    guidance_words,
     has_rescues,
-    help_words,
     recalled_words,
     recent_rescues,
     shaped_words,
@@ -28,8 +28,8 @@ CURVES = {
     "replay/recalled": "Recalled attempts",
     "replay/age": "Age of what was recalled",
     "replay/log_ratio": "Distance of what was recalled",
-    "guidance/groups": "Groups with help",
-    "guidance/success": "Success with help",
+    "guidance/groups": "Groups with guidance",
+    "guidance/success": "Success with guidance",
     "shaping/groups": "Shaped groups",
 }
 """The metrics that have a curve here, where the run has them, and what they are called."""
@@ -46,13 +46,13 @@ def rescued(folder: RunFolder, found: Verdict | None, last: Sequence[PlayedGroup
     ]
     shares = _shares(folder)
     meaning = (
-        "Share of groups by where their credit comes from. Groups with help are counted too: where their attempts "
+        "Share of groups by where their credit comes from. Groups with guidance are counted too: where their attempts "
         "differ, they have signal by themselves."
     )
     bands = [bands_card("Groups with signal", meaning, shares, updates_span(folder, found))] if shares else []
     lead = (
         "Where all attempts at a task do equally well, comparing them teaches nothing. Such a group is rescued by past "
-        "attempts that join it, by rewards that rank it, or by a further group with help in its prompt."
+        "attempts that join it, by rewards that rank it, or by a further group with guidance."
     )
     return section(
         "rescued",
@@ -79,12 +79,12 @@ def _shares(folder: RunFolder) -> dict[str, dict[int, float]]:
 def _table(rescues: Sequence[tuple[int, Rescue]]) -> Html | None:
     if not rescues:
         return None
-    names = ("update", "task", "recalled", "shaped", "help", "mean |credit|")
+    names = ("update", "task", "recalled", "shaped", "guidance", "mean |credit|")
     head = tag("tr", [tag("th", name, scope="col") for name in names])
     rows = [_row(number, rescue) for number, rescue in rescues]
     note = (
         "Mean size of the credit of the group's own steps: computed again without what joined or was added, and as it "
-        "was. A group that is new because of the help in its prompt has no number before."
+        "was. A group that is new because of its guidance has no number before."
     )
     return tag(
         "div",
@@ -104,6 +104,6 @@ def _row(number: int, rescue: Rescue) -> Html:
         tag("td", tag("code", rescue.task)),
         tag("td", recalled_words(rescue), title=why or None),
         tag("td", shaped_words(rescue)),
-        tag("td", help_words(rescue)),
+        tag("td", guidance_words(rescue)),
         tag("td", f"{without} → ", tag("b", size)),
     )

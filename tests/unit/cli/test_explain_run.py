@@ -1,0 +1,84 @@
+"""`groupwise explain` on the folder of a run: what trained each update, to the number, or plainly another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from groupwise import Algorithm, StepTable, recipes
+from groupwise.core.journal import Journal, Update
+from tests.unit.cli.conftest import Run
+from tests.unit.reports.rescue_runs import FAILED, RECALLED, write_rescue_run
+from tests.unit.reports.run_folders import played, settings, write_run
+
+
+def write_run_of(folder: Path, algorithm: Algorithm, *, updates: int) -> Path:
+    """A run of an algorithm whose updates differ, each with the credit that the algorithm gave that update."""
+    folder.mkdir()
+    (folder / "config.toml").write_text(tomli_w.dumps(settings(algorithm)), encoding="utf-8")
+    with Journal(folder / "journal.sqlite") as journal:
+        for number in range(1, updates + 1):
+            found = played(number, tasks=3, attempts=4, skill=0.2 * number)
+            values = iter(algorithm.credit(StepTable.from_trajectories(found)).values.tolist())
+            credit = [[next(values) for _ in trajectory.steps] for trajectory in found]
+            journal.write(Update(number=number, version=number, metrics={}, trajectories=found, credit=credit))
+    return folder
+
+
+def recorded(folder: Path, number: int) -> list[tuple[str, int, int, float]]:
+    """Task, attempt, step and credit of every step of an update."""
+    with Journal(folder / "journal.sqlite", read_only=True) as journal:
+        return [
+            (found["task"], found["attempt"], row["index"], value)
+            for found in journal.trajectories(number)
+            for row, value in zip(found["steps"], found["credit"], strict=True)
+        ]
+
+
+@pytest.mark.parametrize("attempt", [(0, FAILED), (4, RECALLED)])
+@pytest.mark.parametrize("recipe", [(), ("--recipe", "run/config.toml"), ("--recipe", "r3:alpha=2.0")])
+def test_a_group_that_a_past_attempt_joined_has_the_journals_credit(
+    groupwise: Run, tmp_path: Path, attempt: tuple[int, float], recipe: tuple[str, ...]
+) -> None:
+    write_rescue_run(tmp_path / "run")
+    number, credit = attempt
+    ran = groupwise("explain", "run", "--task", "t@2", "--attempt", str(number), "--step", "0", *recipe, "--json")
+    found = json.loads(ran.out)
+    assert ran.status == 0
+    assert found["is_what_trained"] is True
+    assert found["value"] == found["recorded"] == pytest.approx(credit)
+
+
+def test_a_method_that_compares_across_tasks_does_so_within_an_update(groupwise: Run, tmp_path: Path) -> None:
+    folder = write_run_of(tmp_path / "run", recipes.build("reinforce_pp_baseline"), updates=3)
+    for number in (1, 2, 3):
+        for task, attempt, index, credit in recorded(folder, number)[::7]:
+            step = ("--task", f"{task}@{number}", "--attempt", str(attempt), "--step", str(index))
+            found = json.loads(groupwise("explain", "run", *step, "--json").out)
+            assert found["value"] == pytest.approx(credit, rel=1e-9, abs=1e-9)
+
+
+def test_another_recipe_is_said_not_to_be_what_trained(groupwise: Run, tmp_path: Path) -> None:
+    folder = write_run_of(tmp_path / "run", recipes.build("dr_grpo"), updates=1)
+    task, attempt, index, credit = recorded(folder, 1)[0]
+    step = ("--task", f"{task}@1", "--attempt", str(attempt), "--step", str(index))
+    own = groupwise("explain", "run", *step).out
+    assert "under dr_grpo" in own
+    assert f"the journal holds {credit:+.9f}: the same number" in own
+    other = groupwise("explain", "run", *step, "--recipe", "hgpo")
+    assert other.status == 0
+    assert "under hgpo" in other.out
+    assert f"this is not what trained: the run trained under dr_grpo, and its journal holds {credit:+.9f}" in other.out
+    assert json.loads(groupwise("explain", "run", *step, "--recipe", "hgpo", "--json").out)["is_what_trained"] is False
+
+
+def test_an_attempt_of_a_run_is_found_by_task_and_update(groupwise: Run, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", updates=2, tasks=1, attempts=2)
+    ran = groupwise("explain", "run", "--attempt", "0", "--step", "0")
+    assert ran.status != 0
+    assert "attempt '0' exists in 2 tasks; add --task, one of:" in ran.err
+    assert "there is no attempt '9'" in groupwise("explain", "run", "--attempt", "9", "--step", "0").err
+    assert "there is no task 'x'" in groupwise("explain", "run", "--attempt", "0", "--task", "x", "--step", "0").err
