@@ -17,13 +17,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from groupwise.core.credit import Credit
-from groupwise.core.errors import ConfigError
+from groupwise.core.errors import ConfigError, GroupwiseError, TrainingError
 from groupwise.core.history import PastAttempt, Recalled
 from groupwise.core.pairs import Pair
+from groupwise.core.part_exceptions import tell_exception
 from groupwise.core.token_credit import TokenCredit
 
 Check = Callable[[Any, tuple[Any, ...]], bool]
 """Whether a result is what is needed, given what the method was called with."""
+
+
+OWN_WAYS = frozenset({"env", "model", "engine"})
+"""Slots whose parts reach beyond the process: what they raise is told where they are opened."""
 
 
 class Needed(NamedTuple):
@@ -33,6 +38,8 @@ class Needed(NamedTuple):
     """In words, after "but"."""
     fits: Check
     """Whether a result is that."""
+    find_fault: Callable[[Any, tuple[Any, ...]], str] = lambda result, given: describe(result)
+    """What came instead, in words."""
 
 
 def watch(part: type, slot: str) -> None:
@@ -79,13 +86,17 @@ def check_tasks(curriculum: object, tasks: object, num: int) -> None:
 def _watched(method: Callable[..., Any], part: type, slot: str, name: str, needed: Needed) -> Callable[..., Any]:
     @functools.wraps(method)
     def checked(self: Any, *given: Any, **named: Any) -> Any:
-        result = method(self, *given, **named)
+        where = f"the {slot} {part.__module__}:{part.__qualname__}{'' if name == '__call__' else f': {name}'}"
+        try:
+            result = method(self, *given, **named)
+        except GroupwiseError:
+            raise
+        except Exception as error:
+            if slot in OWN_WAYS:
+                raise
+            raise TrainingError(f"{where} raised {tell_exception(error, part.__module__)}; mend it") from error
         if not needed.fits(result, given):
-            where = "" if name == "__call__" else f": {name}"
-            raise ConfigError(
-                f"the {slot} {part.__module__}:{part.__qualname__}{where} gave {describe(result)}, but "
-                f"{needed.words} is needed"
-            )
+            raise ConfigError(f"{where} gave {needed.find_fault(result, given)}, but {needed.words} is needed")
         return result
 
     return checked
@@ -118,6 +129,30 @@ def _token_credit(result: Any, given: tuple[Any, ...]) -> bool:
     num = len(given[2])
     is_whole = _array(result.values, "f", num) and _array(result.trains, "b", num)
     return is_whole and bool(np.isfinite(result.values[result.trains]).all())
+
+
+def _token_credit_fault(result: Any, given: tuple[Any, ...]) -> str:
+    """Which field of token credit is wrong, and at which token."""
+    if not isinstance(result, TokenCredit):
+        return describe(result)
+    num = len(given[2])
+    for name, kinds in (("values", "f"), ("trains", "b")):
+        column = getattr(result, name)
+        if not _array(column, kinds, num):
+            return f"a TokenCredit whose {name!r} is {describe(column)} for {num} tokens"
+    first = int(np.flatnonzero(result.trains & ~np.isfinite(result.values))[0])
+    return f"a TokenCredit whose 'values' is {result.values[first]} at token {first}, which trains"
+
+
+def _loss_fault(result: Any, given: tuple[Any, ...]) -> str:
+    """Which field of a loss's result is wrong."""
+    if not hasattr(result, "loss"):
+        return describe(result)
+    kind = type(result).__name__
+    if not _is_tensor(result.loss, ()):
+        dtype = f" of {result.loss.dtype}" if hasattr(result.loss, "dtype") else ""
+        return f"a {kind} whose 'loss' is {describe(result.loss)}{dtype}"
+    return f"a {kind} whose 'metrics' is {describe(getattr(result, 'metrics', None))}"
 
 
 def _list_of(result: Any, name: str) -> bool:
@@ -213,7 +248,9 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
     "estimator": {"__call__": Needed("a Credit with one finite value for each step of the table", _credit)},
     "token_credit": {
         "__call__": Needed(
-            "a TokenCredit with one float, finite where the token trains, and one boolean for each token", _token_credit
+            "a TokenCredit with one float, finite where the token trains, and one boolean for each token",
+            _token_credit,
+            _token_credit_fault,
         ),
     },
     "filter": {
@@ -268,6 +305,7 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
             lambda result, given: (
                 _is_tensor(getattr(result, "loss", None), ()) and isinstance(getattr(result, "metrics", None), Mapping)
             ),
+            _loss_fault,
         ),
         "needs": _NAMES,
         "columns": _NAMES,

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationErro
 from pydantic_core import ErrorDetails, core_schema
 
 from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.part_members import check_members
 from groupwise.core.part_results import watch
 from groupwise.core.trust import WITHOUT_TRUST, load_outside, may_run
 
@@ -144,6 +145,7 @@ class Slot:
             )
         if value.slot != self.name:
             raise ConfigError(f"{type(value).__name__} is a {value.slot}, but a {self.name} is needed here")
+        check_members(value, self.name)
         return value
 
     def _decode(self, value: Mapping[str, Any]) -> Part:

@@ -12,9 +12,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from groupwise.core.errors import EngineFault
 from groupwise.engines.engine import Generation, Request, Submitting
 from groupwise.envs.environment import Outcome
+from groupwise.rollout.engine_answers import check_futures, read_future
 from groupwise.rollout.hosts import Beginning, Fault
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def play_as_answered(game: Game, active: Sequence[int], engine: Submitting) -> N
                     wait(pending, return_when=FIRST_COMPLETED)
                 answered = {future: pending[future] for future in pending if future.done()}
                 pending = {future: number for future, number in pending.items() if future not in answered}
-                new = game.read({number: future.result() for future, number in answered.items()})
+                new = game.read({number: read_future(engine, future) for future, number in answered.items()})
                 moves |= new
                 outcomes = _act(game, new, moves, bell)
                 active = game.record({number: moves.pop(number) for number in outcomes}, outcomes)
@@ -47,8 +47,7 @@ def _submit(engine: Submitting, requests: Mapping[int, Request], bell: _Bell) ->
     if not requests:
         return {}
     futures = engine.submit(list(requests.values()))
-    if len(futures) != len(requests):
-        raise EngineFault(f"the engine was given {len(requests)} requests and returned {len(futures)}; mend the engine")
+    check_futures(engine, futures, len(requests))
     for future in futures:
         future.add_done_callback(bell.ring)
     return dict(zip(futures, requests, strict=True))

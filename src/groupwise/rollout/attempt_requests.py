@@ -110,6 +110,7 @@ def check_requests(
     attempted: Collection[str],
     max_tokens: int,
     end_id: int,
+    vocabulary_size: int,
 ) -> None:
     """Refuse requests that cannot be played, in a sentence that names the plan.
 
@@ -120,12 +121,39 @@ def check_requests(
         attempted: ids of the tasks with unguided attempts in earlier rounds of the update.
         max_tokens: the most tokens of a response.
         end_id: the token that ends a response.
+        vocabulary_size: how many token ids the model knows.
     """
+    where = f"the plan {kind_of(type(plan))}: its request"
+    for request in requests:
+        fault = _find_kind_fault(request, vocabulary_size)
+        if fault:
+            raise ConfigError(f"{where} {fault}")
     with_group = {*attempted, *(request.task.id for request in requests if not request.is_guided)}
     for request in requests:
         fault = _find_fault(request, is_known, with_group, max_tokens, end_id)
         if fault:
-            raise ConfigError(f"the plan {kind_of(type(plan))}: its request for task {request.task.id!r} {fault}")
+            raise ConfigError(f"{where} for task {request.task.id!r} {fault}")
+
+
+def _find_kind_fault(request: AttemptRequest, vocabulary_size: int) -> str | None:
+    """What in a request is of another kind than its fields say: nothing else can be asked of it before."""
+    if not isinstance(request.task, Task):
+        return f"has task={request.task!r}; give a Task, as prior.fresh and prior.tasks have them"
+    where = f"for task {request.task.id!r} has"
+    if not isinstance(request.forced, tuple):
+        return f"{where} forced={request.forced!r}; give a tuple of token ids, as prior.encode makes them of a text"
+    for token in request.forced:
+        if type(token) is int and token >= vocabulary_size:
+            return (
+                f"{where} the forced token {token}, but the model knows ids below {vocabulary_size}; force what "
+                "prior.encode makes of a text"
+            )
+    temperature = request.temperature
+    if temperature is not None and (not isinstance(temperature, int | float) or isinstance(temperature, bool)):
+        return f"{where} temperature={temperature!r}; give a number above 0, or none for rollout.temperature"
+    if request.parent is not None and not isinstance(request.parent, str):
+        return f"{where} parent={request.parent!r}; give the id of a trajectory, as text, or none"
+    return None
 
 
 def _find_fault(

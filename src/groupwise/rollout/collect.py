@@ -15,6 +15,7 @@ from groupwise.engines.engine import Engine, Generation, Request, Submitting, Ve
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionRule
 from groupwise.rollout.as_answered import play_as_answered
+from groupwise.rollout.engine_answers import check_generation, check_number
 from groupwise.rollout.hosts import Fault, Host
 from groupwise.rollout.prompts import Exchange, Prompter
 from groupwise.rollout.waiting import Waiting
@@ -117,10 +118,7 @@ def _play_in_step(game: Game, active: list[int]) -> None:
     """Play attempts to their end: all ask, all are answered, all act."""
     while requests := game.ask(active):
         answers = game.engine.generate(list(requests.values()))
-        if len(answers) != len(requests):
-            raise EngineFault(
-                f"the engine was given {len(requests)} requests and returned {len(answers)}; mend the engine"
-            )
+        check_number(game.engine, "generate", answers, len(requests))
         active = game.act(dict(zip(requests, answers, strict=True)))
 
 
@@ -160,6 +158,7 @@ class Game:
         """What attempts do, as the engine's answers say."""
         moves: dict[int, Move] = {}
         for n, sampled in said.items():
+            check_generation(self.engine, sampled)
             answer = _begin(self.live[n], sampled)
             text = self.prompter.text(answer.response_ids)
             moves[n] = answer, _read(self.rule, text, answer, self.live[n].observation)

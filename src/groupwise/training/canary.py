@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from groupwise.core.errors import TrainingError
 from groupwise.engines.engine import Engine
 from groupwise.training.learner.protocol import Pair
+from groupwise.training.learner_answers import read_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,17 +65,18 @@ class Canary:
         if engine.version != version:
             raise TrainingError(
                 f"the engine reports weights of version {engine.version}, but version {version} was handed over; "
-                "its `load` did not take"
+                "its `load` did not take, or training.weight_transfer never called it"
             )
-        [found] = engine.score([(self._prompt, self._response)])
-        [wanted] = learner.logps([(self._prompt, self._response)])
+        pairs, num = [(self._prompt, self._response)], len(self._response)
+        found = read_scores(engine.score(pairs), num, f"the engine {type(engine).__name__}: score")
+        wanted = read_scores(learner.logps(pairs), num, f"the learner {type(learner).__name__}: logps")
         gap = _distance(found, wanted)
         moved = 0.0 if self._before is None else _distance(wanted, self._before)
         if not gap <= self._allowed.gap or self._has_stayed(found, gap, moved):  # NaN is no agreement
             raise TrainingError(
                 f"after the hand-over of version {version} the engine and the learner disagree by {gap:.3g} nats on a "
                 f"fixed prompt (allowed {self._allowed.gap:g}; the update moved the learner by {moved:.3g}): the "
-                "engine did not take the weights over"
+                "engine did not take the weights over, or training.weight_transfer never gave them to it"
             )
         self._before, self._found, self._noise = wanted, found, max(self._noise, gap)
         return gap

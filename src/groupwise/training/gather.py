@@ -147,6 +147,7 @@ def _next_requests(
         attempted={trajectory.task.id for trajectory in rounds.played if trajectory.origin is Origin.FRESH},
         max_tokens=run.config.rollout.max_tokens,
         end_id=run.prompter.frame.end_id,
+        vocabulary_size=run.learner.vocabulary_size,
     )
     return requests
 

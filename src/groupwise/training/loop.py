@@ -11,6 +11,7 @@ from groupwise.training.checkpoint import save_checkpoint
 from groupwise.training.evaluation import evaluate
 from groupwise.training.folder_start import check_unused, settings_written
 from groupwise.training.gather import gather
+from groupwise.training.learner_answers import check_learned
 from groupwise.training.metrics import checked
 from groupwise.training.observer import Observer, Observers
 from groupwise.training.penalties import rests_on_penalties
@@ -74,6 +75,8 @@ def make_update(run: Run, number: int, observer: Observer) -> Update:
     totals = count(samples, max_tokens=config.rollout.max_tokens, pairs=credit.context.pairs)
     clock.stage("learn")
     learned = run.learner.learn(samples, totals) if totals.tokens else None
+    if totals.tokens:
+        check_learned(run.learner, learned)
     clock.stage("handover")
     gap = run.hand_over(number)
     run.curriculum.observe(gathered.survivors)

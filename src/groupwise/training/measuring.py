@@ -27,6 +27,7 @@ def measure(
         return groups, {}
     tools = RunTools(run)
     for place, part in enumerate(parts):
+        tools.lend_to(part)
         found = part(groups, tools, draw=_draw_for(run, number, place))
         groups = add_facts(part, groups, found)
     return groups, tools.spent()
@@ -79,6 +80,11 @@ class RunTools:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._read = self._sampled = self._questions = 0
+        self._measure: Measure | None = None
+
+    def lend_to(self, part: Measure) -> None:
+        """Answer from here on only what a measure declares that it needs: what the run made ready for it."""
+        self._measure = part
 
     @property
     def temperature(self) -> float:
@@ -92,6 +98,7 @@ class RunTools:
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Responses of the run's engine."""
+        self._check_declared("generate")
         found = self._run.engine.generate(requests)
         self._read += sum(len(request.prompt_ids) for request in requests)
         self._sampled += sum(len(generation.response_ids) for generation in found)
@@ -101,6 +108,7 @@ class RunTools:
         self, pairs: Sequence[Pair], *, temperature: float | None = None, weights: Whose = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probs by the engine, whose weights are the policy's; those of the reference by the learner."""
+        self._check_declared("score" if weights == "current" else "reference")
         self._count(pairs)
         divisor = self.temperature if temperature is None else temperature
         if weights == "current":
@@ -109,6 +117,7 @@ class RunTools:
 
     def hidden(self, pairs: Sequence[Pair]) -> list[FloatArray]:
         """Hidden states by the learner."""
+        self._check_declared("hidden")
         self._count(pairs)
         learner = self._run.learner
         assert isinstance(learner, GivesHidden), "the run was refused where a measure needs it and the learner has none"
@@ -116,6 +125,7 @@ class RunTools:
 
     def judge(self, questions: Sequence[Question]) -> list[float]:
         """What the algorithm's judge says."""
+        self._check_declared("judge")
         judge = self._run.config.algorithm.judge
         if judge is None:
             raise ConfigError("a measure asked the judge without declaring it; add 'judge' to its `needs`")
@@ -133,6 +143,13 @@ class RunTools:
             "measures/sampled_tokens": float(self._sampled),
             "measures/questions": float(self._questions),
         }
+
+    def _check_declared(self, need: str) -> None:
+        if self._measure is not None and need not in self._measure.needs:
+            raise ConfigError(
+                f"algorithm.measures: {name_of(self._measure)} asked for {need!r} without declaring it; add {need!r} "
+                "to its `needs`"
+            )
 
     def _count(self, pairs: Sequence[Pair]) -> None:
         self._read += sum(len(prompt) + len(response) for prompt, response in pairs)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from groupwise.core.errors import TrainingError, nearest
+from groupwise.core.part_results import describe
+from groupwise.training.learner_answers import EXTRA, is_metric
 from groupwise.training.loss_metrics import LOSS_METRICS
 from groupwise.training.metric import SHARE, Metric
-
-EXTRA = "extra/"
-"""What the names of metrics from elsewhere begin with."""
-
 
 METRICS: dict[str, Metric] = {
     "rollout/success": Metric(
@@ -310,11 +310,13 @@ METRICS: dict[str, Metric] = {
 
 
 def checked(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics as they are; a name that the table does not have is an error."""
-    for name in metrics:
+    """The metrics as they are; a name that the table does not have, or a value that is no number, is an error."""
+    for name, value in metrics.items():
+        if not is_metric(name, value):
+            raise TrainingError(f"metric {name!r} is {describe(value)}; give a finite number, or leave it out")
         if name not in METRICS and not name.startswith(EXTRA):
             raise TrainingError(
                 f"metric {name!r} is not in the table of training/metrics.py; {nearest(name, METRICS)}. A part from "
                 f"elsewhere names its own {EXTRA}..."
             )
-    return dict(metrics)
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in metrics.items()}

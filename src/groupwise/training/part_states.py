@@ -9,6 +9,7 @@ from typing import Any
 
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.journal_states import StateBefore
+from groupwise.core.part_members import check_living
 from groupwise.core.part_results import describe
 from groupwise.core.parts import Part, kind_of
 from groupwise.core.records import Task, Trajectory
@@ -131,6 +132,7 @@ def _start(path: str, part: Any, seed: int) -> StartedPart:
             f"{path} ({kind}): start gave {describe(state)}, which has no {missing}; something with "
             f"{', '.join(METHODS[:-1])} and {METHODS[-1]} is needed"
         )
+    check_living(state, "state", f"{path} ({kind})")
     return StartedPart(path=path, kind=kind, state=state)
 
 

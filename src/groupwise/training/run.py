@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
+from groupwise.core.part_members import check_living
 from groupwise.core.parts import Part, name_of
 from groupwise.core.records import Task
 from groupwise.core.run_folder import JOURNAL, RunPaths
@@ -32,6 +33,7 @@ from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.canary import Canary, allowed_for
 from groupwise.training.engine_needs import check_engine_gives
 from groupwise.training.learner.protocol import Learner
+from groupwise.training.learner_answers import check_opened
 from groupwise.training.loss_context import check_loss_context
 from groupwise.training.panels import check_panels
 from groupwise.training.part_states import PartStates
@@ -164,8 +166,7 @@ def _open_in(
     model = model.to(device)
     engine = open_engine(config, model, tokenizer)
     canary_allows = allowed_for(config.engine.precision, model)
-    learner = config.training.learner.open(model, loss, temperature=config.rollout.temperature)
-    check_learner(config.algorithm, learner)
+    learner = _open_learner(config, model, loss)
     prompter = Prompter(
         tokenizer,
         template=config.rollout.template,
@@ -184,7 +185,7 @@ def _open_in(
         tokenizer=tokenizer,
         learner=learner,
         engine=engine,
-        weight_transfer=config.training.weight_transfer.open(paths.weights if lock.is_held else None),
+        weight_transfer=_open_transfer(config, paths.weights if lock.is_held else None),
         prompter=prompter,
         host=host,
         journal=journal,
@@ -212,12 +213,29 @@ def open_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Any) -> En
     """The engine that the run file names, for a loaded model; refused where it gives less than its part promised."""
     source = ModelSource(model=model, tokenizer=tokenizer, path=getattr(config.model, "path", None))
     engine: Engine = config.engine.open(source)
+    check_living(engine, "engine", f"engine ({name_of(config.engine)})")
     for gift in sorted(config.engine.gives - engine.gives):
         raise ConfigError(
             f"engine: {name_of(config.engine)} says that it gives {gift!r}, but its engine does not; take it out of "
             "the part's `gives`"
         )
     return engine
+
+
+def _open_learner(config: RunConfig, model: PreTrainedModel, loss: Loss) -> Learner:
+    """The learner that the run file names, on a model that is its own from here on."""
+    part = config.training.learner
+    learner = part.open(model, loss, temperature=config.rollout.temperature)
+    check_opened(learner, f"training.learner ({name_of(part)})")
+    check_learner(config.algorithm, learner)
+    return learner
+
+
+def _open_transfer(config: RunConfig, folder: Path | None) -> WeightTransfer:
+    part = config.training.weight_transfer
+    opened = part.open(folder)
+    check_living(opened, "weight_transfer", f"training.weight_transfer ({name_of(part)})")
+    return opened
 
 
 def _open_host(config: RunConfig) -> Host:

@@ -80,6 +80,8 @@ def test_a_curriculum_or_a_tracker_starts_something_else() -> None:
 
 def test_a_start_that_needs_more_than_a_seed_is_refused() -> None:
     class Eager(Part, slot="signal"):
+        def __call__(self, table: object) -> None: ...
+
         def start(self, tasks: object, seed: int) -> None: ...
 
     with pytest.raises(ConfigError) as error:

@@ -168,18 +168,55 @@ class Forgetful(Gambling):
 
 
 def test_answers_that_are_missing_are_noticed_either_way() -> None:
-    said = "the engine was given 4 requests and returned 3; mend the engine"
+    said = "was given 4 requests and returned 3; `groupwise check engine` with the run file says which rules"
     forgetful = Forgetful(GAMBLING._words, GAMBLING._stop)
     with pytest.raises(EngineFault) as caught:
         play(forgetful)
-    assert str(caught.value) == said
+    assert str(caught.value).startswith(f"the engine Forgetful: generate {said}")
     engine = Answering(GAMBLING, by_lot(5))
     whole = engine.submit
     engine.submit = lambda requests: whole(requests)[:-1]  # type: ignore[method-assign]
     with pytest.raises(EngineFault) as caught:
         play(engine)
     engine.close()
-    assert str(caught.value) == said
+    assert str(caught.value).startswith(f"the engine Answering: submit {said}")
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (None, "the engine Forgetful: generate gave nothing for 4 requests, but a list is needed; `groupwise check"),
+        (["door"] * 4, "the engine Forgetful answered a request with a str, but a Generation is needed; `groupwise"),
+    ],
+)
+def test_answers_of_another_kind_name_the_engine(answers: Any, said: str) -> None:
+    engine = Forgetful(GAMBLING._words, GAMBLING._stop)
+    engine.generate = lambda requests: answers  # type: ignore[method-assign]
+    with pytest.raises(EngineFault) as caught:
+        play(engine)
+    assert str(caught.value).startswith(said)
+
+
+def test_futures_of_another_kind_name_the_engine() -> None:
+    def holding(number: int) -> Future[Any]:
+        future: Future[Any] = Future()
+        if number == 1:
+            future.set_exception(KeyError("logprobs"))
+        else:
+            future.set_result({"text": "door"})
+        return future
+
+    for submit, said in (
+        (lambda requests: None, ": submit gave nothing for 4 requests, but a list is needed; `groupwise check engine`"),
+        (GAMBLING.generate, ": submit gave a Generation among its futures, but a concurrent.futures.Future for each"),
+        (lambda requests: [holding(0) for _ in requests], " answered a request with a dict of 1, but a Generation is"),
+        (lambda requests: [holding(1) for _ in requests], ": a future raised KeyError: 'logprobs' ("),
+    ):
+        engine = Failing()
+        engine.submit = submit  # type: ignore[assignment,method-assign]
+        with pytest.raises(EngineFault) as caught:
+            play(engine)
+        assert str(caught.value).startswith(f"the engine Failing{said}")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import Part, RecordError, Step, StepTable, Task, Trajectory, recipes
+from groupwise import ConfigError, Part, RecordError, Step, StepTable, Task, Trajectory, recipes
 from groupwise.advantages import Column, Relative
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.rollouts.trajectory_rows import trajectory_rows
@@ -113,6 +113,29 @@ class Reads(Part, slot="measure"):
             [[{"scored": sum(tools.score([(s.prompt_ids, s.response_ids)])[0])} for s in t.steps] for t in group]
             for group in groups
         ]
+
+
+class Undeclared(Reads):
+    """Asks for what it does not say that it needs."""
+
+    ask: str
+
+    def __call__(self, groups: Any, tools: Any, *, draw: Any) -> list[Any]:
+        pairs = [((2, 4), (5,))]
+        if self.ask == "reference":
+            return [tools.score(pairs, weights="reference")]
+        return [getattr(tools, self.ask)([])]
+
+
+@pytest.mark.parametrize("need", ["generate", "reference", "hidden", "judge"])
+def test_a_tool_that_a_measure_does_not_declare_is_refused(tmp_path: Path, need: str) -> None:
+    algorithm = Algorithm(**recipes.dr_grpo().config() | {"measures": (Undeclared(ask=need),)})
+    with pytest.raises(ConfigError) as raised:
+        gather(open_run(config(1, algorithm), tmp_path), 1)
+    assert str(raised.value) == (
+        f"algorithm.measures: Undeclared(ask='{need}') asked for '{need}' without declaring it; add '{need}' to its "
+        "`needs`"
+    )
 
 
 def test_the_policy_that_is_scored_is_the_one_that_sampled(tmp_path: Path) -> None:

@@ -79,6 +79,8 @@ def test_each_part_is_started_with_the_seed_of_its_path() -> None:
 
 def test_what_start_gives_must_be_a_state() -> None:
     class Hasty(Part, slot="signal"):
+        def __call__(self, table: object) -> None: ...
+
         def start(self, *, seed: int) -> Any:
             return {"seed": seed}
 

@@ -240,6 +240,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"loss_context": "unguided"}, "has loss_context='unguided' and no guidance_text; leave loss_context out"),
     ({"trains_forced": True}, "has trains_forced and nothing forced; leave trains_forced out"),
     ({"forced": ("try",)}, "has forced=('try',); give token ids, as prior.encode makes them of a text"),
+    ({"forced": [1]}, "has forced=[1]; give a tuple of token ids, as prior.encode makes them of a text"),
+    ({"forced": (10**6,)}, "has the forced token 1000000, but the model knows ids below "),
+    ({"temperature": "hot"}, "has temperature='hot'; give a number above 0, or none for rollout.temperature"),
+    ({"guidance_text": HINT, "parent": 3}, "has parent=3; give the id of a trajectory, as text, or none"),
     ({"forced": (1, 1, 1)}, "forces 3 tokens, and rollout.max_tokens is 3, so that none is left to sample; force"),
     ({"temperature": 0.0}, "has temperature=0.0; give a number above 0, or none for rollout.temperature"),
     ({"temperature": float("nan")}, "has temperature=nan; give a number above 0"),
@@ -256,6 +260,12 @@ def test_a_request_that_cannot_be_played_is_refused_in_a_sentence(
     task = fields.get("task", run.tasks[0]).id
     plan = "tests.unit.training.planned_runs:planned_run.<locals>.Mine"
     assert str(raised.value).startswith(f"the plan {plan}: its request for task {task!r} {said}")
+
+
+def test_a_task_as_text_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    run = planned_run(tmp_path, once(lambda played, prior: AttemptRequest(task="walk", attempts=2)))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="its request has task='walk'; give a Task, as prior"):
+        gather(run, 1)
 
 
 def test_the_token_that_ends_a_response_is_not_forced(tmp_path: Path) -> None:
