@@ -39,7 +39,7 @@ class BySegment(Part, slot="estimator"):
             number=number,
             part=self,
         )
-        return Credit(trace=trace, step_of_row=table.step_of_row)
+        return Credit.of(table, trace)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
