@@ -13,7 +13,7 @@ from groupwise.training.folder_start import check_unused, settings_written
 from groupwise.training.gather import gather
 from groupwise.training.metrics import checked
 from groupwise.training.observer import Observer, Observers
-from groupwise.training.penalties import rests_on_penalties
+from groupwise.training.penalties import credit_rests_on_penalties
 from groupwise.training.rescue_metrics import rescue_metrics
 from groupwise.training.resume import resume as go_back
 from groupwise.training.rollout_metrics import credit_metrics, rollout_metrics
@@ -81,7 +81,7 @@ def make_update(run: Run, number: int, observer: Observer) -> Update:
     clock.stage("write")
     metrics = rollout_metrics(gathered.played, gathered.survivors)
     metrics |= {"engine/canary_gap": gap, "learner/tokens": float(totals.tokens)}
-    is_penalised = rests_on_penalties(config.algorithm, credit, version=number - 1, states=states)
+    is_penalised = credit_rests_on_penalties(config.algorithm, credit, version=number - 1, states=states)
     metrics["credit/penalties_alone"] = float(is_penalised)
     metrics |= credit_metrics(*credit.of_first(len(gathered.chosen))) | rescue_metrics(gathered, credit)
     metrics |= speed_metrics(gathered.played, totals, clock.seconds, gathered.waiting)

@@ -9,12 +9,13 @@ from typing import Any
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.json_text import is_plain
 from groupwise.core.parts import name_of
+from groupwise.core.policy_questions import PromptAndResponse, Whose
 from groupwise.core.records import Step, Trajectory
 from groupwise.core.segments import FloatArray
 from groupwise.core.slots import Draw, Measure
 from groupwise.core.step_fields import NO_FACTS
 from groupwise.engines.engine import Generation, Request
-from groupwise.rollout.measures.tools import GivesHidden, Pair, Question, Whose
+from groupwise.rollout.measures.tools import GivesHidden, Question
 from groupwise.training.run import Run
 
 
@@ -98,7 +99,7 @@ class RunTools:
         return found
 
     def score(
-        self, pairs: Sequence[Pair], *, temperature: float | None = None, weights: Whose = "current"
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: Whose = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probs by the engine, whose weights are the policy's; those of the reference by the learner."""
         self._count(pairs)
@@ -107,7 +108,7 @@ class RunTools:
             return self._run.engine.score(pairs, temperature=divisor)
         return self._run.learner.logps(pairs, temperature=divisor, weights="reference")
 
-    def hidden(self, pairs: Sequence[Pair]) -> list[FloatArray]:
+    def hidden(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
         """Hidden states by the learner."""
         self._count(pairs)
         learner = self._run.learner
@@ -134,5 +135,5 @@ class RunTools:
             "measures/questions": float(self._questions),
         }
 
-    def _count(self, pairs: Sequence[Pair]) -> None:
+    def _count(self, pairs: Sequence[PromptAndResponse]) -> None:
         self._read += sum(len(prompt) + len(response) for prompt, response in pairs)

@@ -162,7 +162,7 @@ def _open_in(
         words=config.words(), seed=seed_of(config.seed, "model")
     )
     model = model.to(device)
-    engine = open_engine(config, model, tokenizer)
+    engine = open_run_engine(config, model, tokenizer)
     canary_allows = allowed_for(config.engine.precision, model)
     learner = config.training.learner.open(model, loss, temperature=config.rollout.temperature)
     check_learner(config.algorithm, learner)
@@ -208,7 +208,7 @@ def _check_algorithm(config: RunConfig) -> Loss:
     return loss
 
 
-def open_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Any) -> Engine:
+def open_run_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Any) -> Engine:
     """The engine that the run file names, for a loaded model; refused where it gives less than its part promised."""
     source = ModelSource(model=model, tokenizer=tokenizer, path=getattr(config.model, "path", None))
     engine: Engine = config.engine.open(source)
