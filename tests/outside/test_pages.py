@@ -42,11 +42,17 @@ MEMORY = (
     + SMALL_RUN
     + """
 [algorithm]
-advantage = { kind = "relative", by = "by_task", of = "page_state:Surprise", baseline = "no_baseline", scale = "no_scale" }
 filters = ["page_token_credit:OnlyPraise"]
 measures = ["judge_score"]
 judge = "page_measures:Polite"
 loss = "page_loss:Reinforce"
+
+[algorithm.advantage]
+kind = "relative"
+by = "by_task"
+of = "page_state:Surprise"
+baseline = "no_baseline"
+scale = "no_scale"
 """
 )
 
