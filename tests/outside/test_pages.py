@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from groupwise.core.journal import Journal
-from tests.outside.running import ROOT, SMALL_RUN, groupwise, train_from_file
+from groupwise.core.journal import Journal  # noqa: E402
+from groupwise.seams import TokenColumns, Totals  # noqa: E402
+from tests.outside.running import ROOT, SMALL_RUN, groupwise, train_from_file  # noqa: E402
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ENDS = SMALL_RUN.replace('plan = { kind = "flat", attempts = 4 }', 'plan = { kind = "page_plans:Paced", attempts = 3 }')
@@ -71,3 +73,41 @@ def test_the_parts_of_the_pages_train_and_are_explained(tmp_path: Path, run_file
     assert ": the same number" in shown
     if "Logged" in run_file:
         assert (tmp_path / "run" / "weights" / "hand_overs.txt").read_text(encoding="utf-8").startswith("1: ")
+
+
+def test_the_loss_of_the_page_has_one_gradient_whatever_the_split() -> None:
+    """The law that the page asks for: against the formula over all tokens at once, with autograd."""
+    names: dict[str, Any] = {"__name__": "page_loss"}
+    for block in BLOCK.findall((ROOT / "docs" / "seams" / "loss.md").read_text(encoding="utf-8")):
+        exec(compile(block, "loss.md", "exec", dont_inherit=True), names)
+    logp = torch.tensor([-0.5, -1.0, -0.25, -2.0, -3.0, -0.1], dtype=torch.float64)
+    trajectory, trains = torch.tensor([0, 0, 1, 2, 2, 2]), torch.tensor([True, True, True, True, False, True])
+    whole = logp.clone().requires_grad_()
+    scores = torch.stack([whole[trains & (trajectory == number)].mean() for number in range(3)])
+    expected = scores.var(correction=0)
+    expected.backward()
+    totals = Totals.count(tokens=[2, 1, 2], trajectory=[0, 1, 2], step=[0, 0, 0], group=[0, 0, 0], max_tokens=4)
+    for split in ([range(6)], [range(1), range(1, 4), range(4, 6)]):
+        batches = [columns_of(logp[list(part)], trajectory[list(part)], trains[list(part)]) for part in split]
+        loss = names["Even"]()
+        first, *others = [loss.first_pass(columns, totals) for columns in batches]
+        results = [loss(columns, totals, sum(others, first)) for columns in batches]
+        for result in results:
+            result.loss.backward()
+        assert sum(result.loss.item() for result in results) == pytest.approx(expected.item())
+        gradient = torch.cat([columns.logp.grad for columns in batches])  # type: ignore[misc]
+        assert torch.allclose(gradient, whole.grad)  # type: ignore[arg-type]
+
+
+def columns_of(logp: Any, trajectory: Any, trains: Any) -> TokenColumns:
+    """Tokens of one group, each trajectory a sample of its own."""
+    return TokenColumns(
+        logp=logp.clone().requires_grad_(),
+        logp_behaviour=logp,
+        advantage=torch.zeros_like(logp),
+        mask=trains,
+        sample=trajectory,
+        step=torch.zeros_like(trajectory),
+        trajectory=trajectory,
+        group=torch.zeros_like(trajectory),
+    )

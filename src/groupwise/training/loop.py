@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from groupwise.batching import totals as count
+from groupwise.core.errors import ConfigError
 from groupwise.core.journal import Update
+from groupwise.core.part_results import describe
 from groupwise.training.checkpoint import save_checkpoint
 from groupwise.training.evaluation import evaluate
 from groupwise.training.folder_start import check_unused, settings_written
@@ -34,6 +36,11 @@ def train(run: Run, *, resume: bool = False, observers: Sequence[Observer] = ())
         resume: whether to go on from the last checkpoint, as if the run had never stopped.
         observers: told what happens; they change nothing.
     """
+    if not isinstance(run, Run):
+        raise ConfigError(
+            f"train was given {describe(run)}, but a run that was opened is needed: with open_run(config, "
+            "'runs/first') as run: train(run)"
+        )
     run.lock.acquire()
     try:
         done = go_back(run) if resume else None

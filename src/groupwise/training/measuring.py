@@ -66,7 +66,8 @@ def _add(part: Measure, trajectory: Trajectory, step: Step, facts: Mapping[str, 
     where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}: the measure {name_of(part)}"
     if not isinstance(facts, Mapping) or not is_plain(dict(facts)):
         raise RecordError(
-            f"{where} gave {facts!r}; facts are finite numbers, text, booleans, and lists and maps of them"
+            f"{where} gave {facts!r}; facts are finite numbers (one of NumPy's as float(value)), text, booleans, "
+            "and lists and maps of them"
         )
     for name in facts:
         if name in NO_FACTS or name in step.facts:

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
+from groupwise.core.part_results import describe
 from groupwise.core.parts import Part, name_of
 from groupwise.core.records import Task
 from groupwise.core.run_folder import JOURNAL, RunPaths
@@ -124,6 +125,11 @@ def open_run(
         model_and_tokenizer: to take the place of those that `config.model` would open.
         read_only: whether nothing is written into the folder.
     """
+    if not isinstance(config, RunConfig):
+        raise ConfigError(
+            f"open_run was given {describe(config)} for the run's settings; read them first: "
+            "open_run(load_run('run.toml'), 'runs/first')"
+        )
     lock = RunLock(Path(folder))
     if not read_only:
         lock.acquire()

@@ -8,9 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from groupwise import Credit, Part, StepTable
-from groupwise.core.credit import Derivation
-from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
+from groupwise.seams import BoolArray, Credit, Derivation, FloatArray, IntArray, Part, Segments, StepTable
 
 
 class BySegment(Part, slot="estimator"):
