@@ -65,4 +65,7 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     finished(tmp_path, config(1))
     with pytest.raises(TrainingError) as caught:
         finished(tmp_path, config(1))
-    assert str(caught.value) == f"{tmp_path} holds a run already; go on with --resume, or choose another folder"
+    assert str(caught.value) == (
+        f"{tmp_path} holds a run already; go on with resume=True (on the command line --resume), or choose another "
+        "folder"
+    )

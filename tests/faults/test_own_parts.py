@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise import Algorithm, ConfigError, Part, Step, StepTable, StopReason, Task, Trajectory
+from groupwise import Algorithm, ConfigError, Credit, Part, Step, StepTable, StopReason, Task, Trajectory
 from groupwise.advantages import EpisodeReturn, Relative
 from groupwise.core.pairs import Pair
 from groupwise.core.part_results import NEEDED, check_tasks, describe
@@ -239,3 +239,15 @@ def test_what_came_is_said_in_few_words() -> None:
 def test_a_part_of_another_slot_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="Mine is a signal, but a grouper is needed here"):
         Slot("grouper").fill(own("signal", "__call__", 0))
+
+
+def test_credit_by_the_rows_of_another_order_is_refused() -> None:
+    """As many rows in another order would hand each attempt somebody else's credit."""
+    shuffled = StepTable.from_columns(task=["t"] * 3, attempt=[2, 0, 1], index=[0, 0, 0], reward=[1.0, 0.0, 0.5])
+    trace = Relative(by=ByTask(), of=EpisodeReturn())(shuffled).trace
+    permuted = Credit(trace=trace, step_of_row=np.arange(3))
+    with pytest.raises(ConfigError, match=r"by the rows of that table \(`Credit\.of\(table, trace\)`\), is needed"):
+        own("estimator", "__call__", permuted)(shuffled)
+    right = Credit.of(shuffled, trace)
+    assert own("estimator", "__call__", right)(shuffled) is right
+    assert right.values.tolist() == Relative(by=ByTask(), of=EpisodeReturn())(shuffled).values.tolist()

@@ -41,7 +41,7 @@ class Sum(Part, slot="estimator"):
             terms=traces,
             part=self,
         )
-        return Credit(trace=trace, step_of_row=table.step_of_row)
+        return Credit.of(table, trace)
 
 
 class Blend(Part, slot="estimator"):
@@ -77,4 +77,4 @@ class Blend(Part, slot="estimator"):
             terms=traces,
             part=self,
         )
-        return Credit(trace=trace, step_of_row=table.step_of_row)
+        return Credit.of(table, trace)

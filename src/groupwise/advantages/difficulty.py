@@ -108,4 +108,4 @@ def _task_mean(table: StepTable, per_step: FloatArray) -> FloatArray:
 
 def _weighted(table: StepTable, inner: Trace, weight: FloatArray, part: Part) -> Credit:
     trace = Mixture(values=inner.values * weight, compared=inner.compared, weights=(weight,), terms=(inner,), part=part)
-    return Credit(trace=trace, step_of_row=table.step_of_row)
+    return Credit.of(table, trace)

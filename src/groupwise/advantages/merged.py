@@ -42,4 +42,4 @@ class Merged(Part, slot="estimator"):
             of=inner,
             part=self,
         )
-        return Credit(trace=trace, step_of_row=table.step_of_row)
+        return Credit.of(table, trace)

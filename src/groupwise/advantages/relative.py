@@ -72,7 +72,7 @@ class Relative(Part, slot="estimator"):
             scale=np.where(compared, scale_of_step, np.nan),
             part=self,
         )
-        return Credit(trace=trace, step_of_row=table.step_of_row)
+        return Credit.of(table, trace)
 
     def _scale(self, table: StepTable, member: IntArray, values: FloatArray, groups: Segments) -> FloatArray:
         """What each group is divided by (M)."""

@@ -56,4 +56,4 @@ class Whitened(Part, slot="estimator"):
             part=self,
             of=inner,
         )
-        return Credit(trace=trace, step_of_row=table.step_of_row)
+        return Credit.of(table, trace)

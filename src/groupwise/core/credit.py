@@ -131,6 +131,11 @@ class Credit:
     step_of_row: IntArray
     """The step that each row handed in belongs to (N)."""
 
+    @classmethod
+    def of(cls, table: StepTable, trace: Trace) -> Credit:
+        """The credit that a trace of the table's sorted steps gives, handed back in the order of the table's rows."""
+        return cls(trace=trace, step_of_row=table.step_of_row)
+
     @property
     def values(self) -> FloatArray:
         """Credit of each row (N)."""

@@ -25,7 +25,7 @@ def import_when_asked(package: str, places: Mapping[str, str]) -> Callable[[str]
             if (error.name or "").partition(".")[0] == package.partition(".")[0]:
                 raise
             raise ImportError(
-                f"groupwise.{name} needs {error.name}, which is not installed: pip install 'groupwise[train]'"
+                f"{package}.{name} needs {error.name}, which is not installed: pip install 'groupwise[train]'"
             ) from error
 
     return find_name

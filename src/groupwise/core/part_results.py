@@ -118,7 +118,8 @@ def _credit(result: Any, given: tuple[Any, ...]) -> bool:
     if not isinstance(result, Credit):
         return False
     trace, num = result.trace, len(given[0])
-    is_whole = _array(result.step_of_row, "i", len(given[0].step_of_row))
+    # Another order of as many rows would give each attempt somebody else's credit, in silence.
+    is_whole = isinstance(result.step_of_row, np.ndarray) and np.array_equal(result.step_of_row, given[0].step_of_row)
     has_both = hasattr(trace, "values") and hasattr(trace, "compared")
     return is_whole and has_both and _numbers(trace.values, num) and _array(trace.compared, "b", num)
 
@@ -245,7 +246,13 @@ NEEDED: Mapping[str, Mapping[str, Needed]] = {
             "a NumPy array of one finite float for each group", lambda result, given: _numbers(result, len(given[1]))
         ),
     },
-    "estimator": {"__call__": Needed("a Credit with one finite value for each step of the table", _credit)},
+    "estimator": {
+        "__call__": Needed(
+            "a Credit with one finite value for each step of the table, by the rows of that table "
+            "(`Credit.of(table, trace)`),",
+            _credit,
+        ),
+    },
     "token_credit": {
         "__call__": Needed(
             "a TokenCredit with one float, finite where the token trains, and one boolean for each token",

@@ -170,7 +170,9 @@ def part_class(slot: str, kind: str) -> type[Part]:
     if kind in known:
         return known[kind]
     if ":" not in kind:
-        raise ConfigError(f"there is no {slot} {kind!r}; {nearest(kind, known)}")
+        module, dot, name = kind.rpartition(".")
+        hint = f". A part of your own is named module:Class, with a colon: {f'{module}:{name}'!r}" if dot else ""
+        raise ConfigError(f"there is no {slot} {kind!r}; {nearest(kind, known)}{hint}")
     found = load_outside(slot, kind)
     if not (isinstance(found, type) and issubclass(found, Part)):
         raise ConfigError(f"{kind!r} is not a Part; derive the class from groupwise.Part with slot={slot!r}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from groupwise.core.errors import EngineFault
+from groupwise.core.policy_questions import PromptAndResponse
 
 if TYPE_CHECKING:
     import torch
@@ -102,9 +103,7 @@ class Engine(Protocol):
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests, in their order."""
 
-    def score(
-        self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], *, temperature: float = 1.0
-    ) -> list[tuple[float, ...]]:
+    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt, for (prompt, response) pairs."""
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:

@@ -23,7 +23,7 @@ ROOM = 16
 """Columns that a full layer gets at least."""
 
 
-Pair = tuple[torch.Tensor, torch.Tensor]
+KeysAndValues = tuple[torch.Tensor, torch.Tensor]
 """Keys and values."""
 
 
@@ -31,7 +31,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 class Prompts:
     """Columns that rows share."""
 
-    states: Pair
+    states: KeysAndValues
     """Keys and values of each prompt."""
     places: Places
     """Which rows read which."""
@@ -41,12 +41,12 @@ class Prompts:
 class Stored:
     """A layer as it stands: what is written in it later does not change it."""
 
-    own: Pair
+    own: KeysAndValues
     """Keys and values of the rows, with room at the end."""
     prompts: Prompts | None
     """Columns before them that rows share."""
 
-    def rows(self, numbers: torch.Tensor) -> Pair:
+    def rows(self, numbers: torch.Tensor) -> KeysAndValues:
         """Keys and values of some rows, in storage of their own."""
         keys, values = (states[numbers] for states in self.own)
         if self.prompts is None:
@@ -58,7 +58,7 @@ class Stored:
 class RoomyLayer(DynamicLayer):
     """One layer's keys and values: views of longer storage. Columns that were written are never changed."""
 
-    stored: Pair
+    stored: KeysAndValues
     length: int
     prompts: Prompts | None = None
 
@@ -73,7 +73,7 @@ class RoomyLayer(DynamicLayer):
         self.stored = _written(keys, key_states, self.length), _written(values, value_states, self.length)
         return self._show(self.length + key_states.shape[2])
 
-    def hold(self, stored: Pair, length: int) -> None:
+    def hold(self, stored: KeysAndValues, length: int) -> None:
         """Start from storage of which the first `length` columns are written."""
         self.lazy_initialization(*stored)
         self.stored = stored
@@ -100,7 +100,7 @@ class RoomyLayer(DynamicLayer):
         """The layer as it stands."""
         return Stored(self.stored, self.prompts)
 
-    def _show(self, length: int) -> Pair:
+    def _show(self, length: int) -> KeysAndValues:
         self.length = length
         self.keys, self.values = (stored[:, :, :length] for stored in self.stored)
         if self.prompts is not None:
@@ -123,7 +123,7 @@ def share_prompts(cache: Cache, prompt: torch.Tensor) -> None:
         layer.share(places)
 
 
-def held_cache(layers: Sequence[Pair], length: int) -> Cache:
+def held_cache(layers: Sequence[KeysAndValues], length: int) -> Cache:
     """A cache that starts from keys and values, a pair a layer, of which the first `length` columns are written."""
     cache = roomy_cache()
     for stored in layers:

@@ -16,14 +16,14 @@ import torch
 from transformers import Cache
 
 from groupwise.engines.engine import Request
-from groupwise.engines.kv_cache import ROOM, Pair, RoomyLayer, Stored, held_cache, roomy_cache
+from groupwise.engines.kv_cache import ROOM, KeysAndValues, RoomyLayer, Stored, held_cache, roomy_cache
 
 WORTHWHILE = 0.3
 """Share of the prompts' tokens that must be known already for reuse to beat a plain prefill."""
 DENSE = 0.6
 """Share of a batch's columns that must hold tokens; below it the gaps that rows of unequal length leave are closed."""
 
-Layers = tuple[Pair, ...]
+Layers = tuple[KeysAndValues, ...]
 """Keys and values (B, A, W, D), a pair a layer."""
 
 

@@ -83,9 +83,22 @@ def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
         return Algorithm(**section)
     over = {key: value for key, value in section.items() if key in Algorithm.model_fields}
     options = {key: value for key, value in section.items() if key != "recipe" and key not in over}
+    _check_options(str(section["recipe"]), options)
     made = build(str(section["recipe"]), **options)
     _check_present(str(section["recipe"]), made, over)
     return Algorithm(**_over(made.config(), over)) if over else made
+
+
+def _check_options(recipe: str, options: Mapping[str, Any]) -> None:
+    """A slip in a part's name is no option that the recipe lacks; whatever is nearer to an option, the recipe says."""
+    known = recipes.summary(recipe).options if options else {}
+    for key in (key for key in options if key not in known):
+        valid = [*Algorithm.model_fields, *known]
+        close = get_close_matches(key, valid, n=1, cutoff=0.5)
+        if close and close[0] not in known:
+            raise ConfigError(
+                f"algorithm.{key} is no part and no option of the recipe {recipe!r}; {nearest(key, valid)}"
+            )
 
 
 def _check_spelled_out(section: Mapping[str, Any]) -> None:

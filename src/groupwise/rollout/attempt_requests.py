@@ -24,7 +24,7 @@ replaces_one: those too, each in the place of the unguided attempt of lowest sco
 replaces_group: one another and guided ones that joined before, in the place of all unguided attempts at the task.
 """
 
-LossContext = Literal["given", "unguided"]
+TrainingPrompt = Literal["given", "unguided"]
 """Which prompt a guided attempt trains with: the one it was given, or the same without the guidance."""
 
 
@@ -53,7 +53,7 @@ class AttemptRequest:
     """Divides the logits instead of `rollout.temperature`; None = that one."""
     joins: Joins = "own"
     """Whom the attempts are compared with; an unguided request always joins its task's group."""
-    loss_context: LossContext = "given"
+    loss_context: TrainingPrompt = "given"
     """Which prompt the attempts train with."""
     why: str = ""
     """What the plan wants the attempts for, for whoever inspects them."""
@@ -166,10 +166,10 @@ def _find_fault(
         return f"has attempts={request.attempts!r}; ask for at least 1, or leave the request out"
     if not isinstance(request.guidance_text, str) or not isinstance(request.why, str):
         return "has a guidance_text or a why that is not text; give text, empty for none"
-    if request.joins not in get_args(Joins) or request.loss_context not in get_args(LossContext):
+    if request.joins not in get_args(Joins) or request.loss_context not in get_args(TrainingPrompt):
         return (
             f"has joins={request.joins!r} and loss_context={request.loss_context!r}; joins is one of "
-            f"{', '.join(get_args(Joins))}, loss_context one of {', '.join(get_args(LossContext))}"
+            f"{', '.join(get_args(Joins))}, loss_context one of {', '.join(get_args(TrainingPrompt))}"
         )
     return _find_guidance_fault(request, with_group) or _find_token_fault(request, max_tokens, end_id)
 

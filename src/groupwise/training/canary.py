@@ -15,8 +15,8 @@ from typing import Protocol
 from transformers import PreTrainedModel
 
 from groupwise.core.errors import TrainingError
+from groupwise.core.policy_questions import PromptAndResponse
 from groupwise.engines.engine import Engine
-from groupwise.training.learner.protocol import Pair
 from groupwise.training.learner_answers import read_scores
 
 
@@ -44,7 +44,7 @@ def allowed_for(precision: str, model: PreTrainedModel) -> Allowed:
 class Scores(Protocol):
     """What the canary asks of a learner."""
 
-    def logps(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+    def logps(self, pairs: Sequence[PromptAndResponse]) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt, under the weights that were handed over."""
 
 

@@ -9,7 +9,7 @@ from groupwise.core.seeds import seed_of
 from groupwise.engines.conformance import check_engine
 from groupwise.training.canary import ALLOWED
 from groupwise.training.engine_needs import check_engine_gives
-from groupwise.training.run import choose_device, open_engine
+from groupwise.training.run import choose_device, open_run_engine
 from groupwise.training.run_config import RunConfig
 
 NUDGE = 0.02
@@ -21,7 +21,7 @@ def check_run_engine(config: RunConfig) -> list[RuleResult]:
     device = choose_device(config.device)
     check_engine_gives(config, device=device.type)
     model, tokenizer = config.model.open(words=config.words(), seed=seed_of(config.seed, "model"))
-    engine = open_engine(config, model.to(device), tokenizer)
+    engine = open_run_engine(config, model.to(device), tokenizer)
     special = set(tokenizer.all_special_ids)
     token_ids = [token for token in range(len(tokenizer)) if token not in special]
     return check_engine(

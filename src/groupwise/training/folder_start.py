@@ -15,7 +15,10 @@ from groupwise.training.trackers import Trackers, check_trackers, tracked
 def check_unused(run: Run) -> None:
     """Refuse a folder in which a run was begun."""
     if run.journal.last() >= 0 or latest_checkpoint(run.checkpoints):
-        raise TrainingError(f"{run.folder} holds a run already; go on with --resume, or choose another folder")
+        raise TrainingError(
+            f"{run.folder} holds a run already; go on with resume=True (on the command line --resume), or choose "
+            "another folder"
+        )
 
 
 @contextmanager

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from groupwise.batching import totals as count
+from groupwise.core.errors import ConfigError
 from groupwise.core.journal import Update
+from groupwise.core.part_results import describe
 from groupwise.training.checkpoint import save_checkpoint
 from groupwise.training.evaluation import evaluate
 from groupwise.training.folder_start import check_unused, settings_written
@@ -14,7 +16,7 @@ from groupwise.training.gather import gather
 from groupwise.training.learner_answers import check_learned
 from groupwise.training.metrics import checked
 from groupwise.training.observer import Observer, Observers
-from groupwise.training.penalties import rests_on_penalties
+from groupwise.training.penalties import credit_rests_on_penalties
 from groupwise.training.rescue_metrics import rescue_metrics
 from groupwise.training.resume import resume as go_back
 from groupwise.training.rollout_metrics import credit_metrics, rollout_metrics
@@ -35,6 +37,11 @@ def train(run: Run, *, resume: bool = False, observers: Sequence[Observer] = ())
         resume: whether to go on from the last checkpoint, as if the run had never stopped.
         observers: told what happens; they change nothing.
     """
+    if not isinstance(run, Run):
+        raise ConfigError(
+            f"train was given {describe(run)}, but a run that was opened is needed: with open_run(config, "
+            "'runs/first') as run: train(run)"
+        )
     run.lock.acquire()
     try:
         done = go_back(run) if resume else None
@@ -84,7 +91,7 @@ def make_update(run: Run, number: int, observer: Observer) -> Update:
     clock.stage("write")
     metrics = rollout_metrics(gathered.played, gathered.survivors)
     metrics |= {"engine/canary_gap": gap, "learner/tokens": float(totals.tokens)}
-    is_penalised = rests_on_penalties(config.algorithm, credit, version=number - 1, states=states)
+    is_penalised = credit_rests_on_penalties(config.algorithm, credit, version=number - 1, states=states)
     metrics["credit/penalties_alone"] = float(is_penalised)
     metrics |= credit_metrics(*credit.of_first(len(gathered.chosen))) | rescue_metrics(gathered, credit)
     metrics |= speed_metrics(gathered.played, totals, clock.seconds, gathered.waiting)

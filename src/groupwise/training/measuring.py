@@ -9,12 +9,13 @@ from typing import Any
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.json_text import is_plain
 from groupwise.core.parts import name_of
+from groupwise.core.policy_questions import PromptAndResponse, Whose
 from groupwise.core.records import Step, Trajectory
 from groupwise.core.segments import FloatArray
 from groupwise.core.slots import Draw, Measure
 from groupwise.core.step_fields import RESERVED_NAMES
 from groupwise.engines.engine import Generation, Request
-from groupwise.rollout.measures.tools import GivesHidden, Pair, Question, Whose
+from groupwise.rollout.measures.tools import GivesHidden, Question
 from groupwise.training.run import Run
 
 
@@ -66,7 +67,8 @@ def _add(part: Measure, trajectory: Trajectory, step: Step, facts: Mapping[str, 
     where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}: the measure {name_of(part)}"
     if not isinstance(facts, Mapping) or not is_plain(dict(facts)):
         raise RecordError(
-            f"{where} gave {facts!r}; facts are finite numbers, text, booleans, and lists and maps of them"
+            f"{where} gave {facts!r}; facts are finite numbers (one of NumPy's as float(value)), text, booleans, "
+            "and lists and maps of them"
         )
     for name in facts:
         if name in RESERVED_NAMES or name in step.facts:
@@ -105,7 +107,7 @@ class RunTools:
         return found
 
     def score(
-        self, pairs: Sequence[Pair], *, temperature: float | None = None, weights: Whose = "current"
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: Whose = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probs by the engine, whose weights are the policy's; those of the reference by the learner."""
         self._check_declared("score" if weights == "current" else "reference")
@@ -115,7 +117,7 @@ class RunTools:
             return self._run.engine.score(pairs, temperature=divisor)
         return self._run.learner.logps(pairs, temperature=divisor, weights="reference")
 
-    def hidden(self, pairs: Sequence[Pair]) -> list[FloatArray]:
+    def hidden(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
         """Hidden states by the learner."""
         self._check_declared("hidden")
         self._count(pairs)
@@ -151,5 +153,5 @@ class RunTools:
                 "to its `needs`"
             )
 
-    def _count(self, pairs: Sequence[Pair]) -> None:
+    def _count(self, pairs: Sequence[PromptAndResponse]) -> None:
         self._read += sum(len(prompt) + len(response) for prompt, response in pairs)

@@ -14,7 +14,7 @@ from groupwise.core.step_table import StepTable
 from groupwise.training.samples import Credited
 
 
-def rests_on_penalties(
+def credit_rests_on_penalties(
     algorithm: Algorithm, credit: Credited, *, version: int, states: Sequence[StateBefore] = ()
 ) -> bool:
     """Whether the credit that trains lies in tasks at which nobody earned anything, and is gone without penalties.

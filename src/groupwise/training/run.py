@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal import Journal
 from groupwise.core.part_members import check_living
+from groupwise.core.part_results import describe
 from groupwise.core.parts import Part, name_of
 from groupwise.core.records import Task
 from groupwise.core.run_folder import JOURNAL, RunPaths
@@ -126,6 +127,11 @@ def open_run(
         model_and_tokenizer: to take the place of those that `config.model` would open.
         read_only: whether nothing is written into the folder.
     """
+    if not isinstance(config, RunConfig):
+        raise ConfigError(
+            f"open_run was given {describe(config)} for the run's settings; read them first: "
+            "open_run(load_run('run.toml'), 'runs/first')"
+        )
     lock = RunLock(Path(folder))
     if not read_only:
         lock.acquire()
@@ -164,7 +170,7 @@ def _open_in(
         words=config.words(), seed=seed_of(config.seed, "model")
     )
     model = model.to(device)
-    engine = open_engine(config, model, tokenizer)
+    engine = open_run_engine(config, model, tokenizer)
     canary_allows = allowed_for(config.engine.precision, model)
     learner = _open_learner(config, model, loss)
     prompter = Prompter(
@@ -209,7 +215,7 @@ def _check_algorithm(config: RunConfig) -> Loss:
     return loss
 
 
-def open_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Any) -> Engine:
+def open_run_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Any) -> Engine:
     """The engine that the run file names, for a loaded model; refused where it gives less than its part promised."""
     source = ModelSource(model=model, tokenizer=tokenizer, path=getattr(config.model, "path", None))
     engine: Engine = config.engine.open(source)

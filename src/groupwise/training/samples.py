@@ -132,7 +132,7 @@ def _credit_kept_tokens(
         scale=nothing,
         part="the credit that it had when it was sampled",
     )
-    return credit_tokens(algorithm, table, Credit(trace=trace, step_of_row=table.step_of_row), past)
+    return credit_tokens(algorithm, table, Credit.of(table, trace), past)
 
 
 def make_samples(credit: Credited) -> list[Sample]:

@@ -91,6 +91,10 @@ def test_a_part_of_another_slot_does_not_fit() -> None:
 
 def test_a_kind_of_another_slot_is_unknown_in_this_one() -> None:
     assert with_by("mean") == f"there is no grouper 'mean'; {GROUPERS}"
+    assert with_by("mine.FirstHeavy") == (
+        f"there is no grouper 'mine.FirstHeavy'; {GROUPERS}. A part of your own is named module:Class, with a colon: "
+        "'mine:FirstHeavy'"
+    )
 
 
 def test_an_unknown_kind_is_named_with_the_nearest_valid_one() -> None:

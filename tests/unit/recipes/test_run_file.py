@@ -62,6 +62,11 @@ def test_every_recipe_survives_being_written_out_as_a_run_file(name: str, tmp_pa
             "Valid: alpha, depth, episode, gamma, invalid_penalty, reference, refused_penalty, scale",
         ),
         (
+            '[algorithm]\nrecipe = "grpo"\nlos = "policy_loss"',
+            "algorithm.los is no part and no option of the recipe 'grpo'; did you mean 'loss'? Valid: "
+            + ", ".join(sorted([*Algorithm.model_fields, *recipes.summary("grpo").options])),
+        ),
+        (
             '[algorithm]\nrecipe = "hgpo"\ndepth = -3',
             "hgpo: depth: input should be greater than or equal to 0, found -3",
         ),

@@ -162,7 +162,7 @@ class Fixed(Part, slot="estimator"):
             scale=np.full(len(table), 2.0),
             part=self,
         )
-        return Credit(trace=trace, step_of_row=table.step_of_row)
+        return Credit.of(table, trace)
 
 
 def test_an_estimator_that_is_not_known_is_explained_by_what_it_left_in_its_trace() -> None:

@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import TrainingError  # noqa: E402
+from groupwise.core.policy_questions import PromptAndResponse  # noqa: E402
 from groupwise.engines.open_engine import open_engine  # noqa: E402
 from groupwise.training.canary import ALLOWED, Canary, allowed_for  # noqa: E402
-from groupwise.training.learner.protocol import Pair  # noqa: E402
 from tests.unit.engines.slot_models import family  # noqa: E402
 
 PROMPT, RESPONSE = (3, 4, 5, 6, 7, 8), (9, 10, 11)
@@ -25,7 +25,7 @@ class Asked:
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    def logps(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+    def logps(self, pairs: Sequence[PromptAndResponse]) -> list[tuple[float, ...]]:
         return [tuple(scores(self.model, prompt, response)) for prompt, response in pairs]
 
 

@@ -55,6 +55,11 @@ def test_facts_are_added_to_those_that_a_step_has() -> None:
             [[[{"probe": float("nan")}, {}]]],
             "task 'q', attempt 0, step 0: the measure ReferenceScore gave {'probe': nan}; facts are finite numbers",
         ),
+        (
+            [[[{"probe": np.float32(0.5)}, {}]]],
+            "task 'q', attempt 0, step 0: the measure ReferenceScore gave {'probe': np.float32(0.5)}; facts are finite "
+            "numbers (one of NumPy's as float(value))",
+        ),
         ([[[0.5, {}]]], "task 'q', attempt 0, step 0: the measure ReferenceScore gave 0.5; facts are"),
         (
             [[[{"old": 2}, {}]]],

@@ -99,7 +99,7 @@ def test_speed_is_tokens_by_seconds_of_the_stage_and_steps_by_seconds_of_waiting
     }
 
 
-def test_every_metric_of_the_losses_is_in_the_table_with_the_same_sentence() -> None:
+def test_every_metric_of_the_losses_is_in_the_table_with_its_own_sentence() -> None:
     assert {name: METRICS[name].meaning for name in LOSS_METRICS} == LOSS_METRICS
 
 

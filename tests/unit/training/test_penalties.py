@@ -21,7 +21,7 @@ from groupwise.cli.main import app
 from groupwise.core.journal import Journal, Update
 from groupwise.rewards import EnvironmentReward, OverlongReward
 from groupwise.rewards.rescored import rescored
-from groupwise.training.penalties import rests_on_penalties
+from groupwise.training.penalties import credit_rests_on_penalties
 from groupwise.training.samples import credited
 
 
@@ -39,7 +39,7 @@ MALFORMED = [attempt(0, well_formed=False), attempt(1), attempt(2)]
 
 
 def rests(trajectories: list[Trajectory], algorithm: Algorithm) -> bool:
-    return rests_on_penalties(algorithm, credited(algorithm, trajectories, version=0), version=0)
+    return credit_rests_on_penalties(algorithm, credited(algorithm, trajectories, version=0), version=0)
 
 
 def test_a_penalty_on_malformed_steps_is_all_there_is() -> None:
@@ -83,7 +83,7 @@ def test_a_part_that_refuses_what_was_never_played_does_not_end_the_run(monkeypa
         raise ValueError("all steps are valid")
 
     monkeypatch.setattr(Algorithm, "credit", refuse)
-    assert not rests_on_penalties(algorithm, credit, version=0)
+    assert not credit_rests_on_penalties(algorithm, credit, version=0)
 
 
 # the screen

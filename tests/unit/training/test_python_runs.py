@@ -113,6 +113,16 @@ def test_a_secret_is_not_written_down(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_file_and_settings_in_the_place_of_a_run_are_told(tmp_path: Path) -> None:
+    file: Any = "run.toml"
+    with pytest.raises(ConfigError, match=r"^open_run was given a str for .* open_run\(load_run\('run.toml'\), "):
+        open_run(file, tmp_path / "run")
+    config: Any = small_config()
+    with pytest.raises(ConfigError, match=r"^train was given a RunConfig, .* with open_run\(config, 'runs/first'\)"):
+        train(config)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_blocks_of_the_page_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path(__file__).parents[3]
     blocks = re.findall(r"^```python\n(.*?)^```$", (root / "docs" / "python.md").read_text(), re.MULTILINE | re.DOTALL)

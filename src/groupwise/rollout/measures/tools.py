@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.parts import name_of
+from groupwise.core.policy_questions import PromptAndResponse, Whose
 from groupwise.core.records import Task
 from groupwise.core.segments import FloatArray
 from groupwise.engines.engine import Generation, Request
@@ -19,11 +20,6 @@ from groupwise.engines.engine import Generation, Request
 NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge"})
 """What a measure may declare that it needs. `score` asks the policy that sampled, `reference` the one that the run
 started from."""
-
-Pair = tuple[Sequence[int], Sequence[int]]
-"""Ids of a prompt, and of a response to it."""
-Whose = Literal["current", "reference"]
-"""Which weights are asked: those that sampled, or those that the run started from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +52,11 @@ class Tools(Protocol):
         """Responses to prompts, in the order of the requests; take their seeds from `draw`."""
 
     def score(
-        self, pairs: Sequence[Pair], *, temperature: float | None = None, weights: Whose = "current"
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: Whose = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token; without a temperature, at the one that responses were sampled at."""
 
-    def hidden(self, pairs: Sequence[Pair]) -> list[FloatArray]:
+    def hidden(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
         """The policy's last hidden state at each response token: an array of tokens by width for each pair."""
 
     def judge(self, questions: Sequence[Question]) -> list[float]:
@@ -74,7 +70,7 @@ class Tools(Protocol):
 class GivesHidden(Protocol):
     """A learner that can say what its model holds inside; one from elsewhere need not."""
 
-    def hidden_states(self, pairs: Sequence[Pair]) -> list[FloatArray]:
+    def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
         """The last hidden state at each response token: an array of tokens by width for each pair."""
 
 

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from groupwise.batching import totals as count
 from groupwise.batching.causal_lm import CausalLM
 from groupwise.core.errors import ConfigError, TrainingError
+from groupwise.core.policy_questions import PromptAndResponse, Whose
 from groupwise.core.sample import Sample
 from groupwise.core.segments import FloatArray
 from groupwise.core.slots import Loss
@@ -29,7 +30,7 @@ from groupwise.training.first_pass import has_first_pass, merge_summaries
 from groupwise.training.forward import Forward
 from groupwise.training.learner.imitation import imitate
 from groupwise.training.learner.local_files import load_model, read_weights, write_model
-from groupwise.training.learner.protocol import Learned, Pair, ReportEpoch, Whose
+from groupwise.training.learner.protocol import Learned, ReportEpoch
 from groupwise.training.learner_config import LearnerConfig
 from groupwise.training.micro_batches import MicroBatch, check_logps, micro_batches
 from groupwise.training.reference import Reference
@@ -78,7 +79,7 @@ class LocalLearner:
 
     @torch.no_grad()
     def logps(
-        self, pairs: Sequence[Pair], *, temperature: float = 1.0, weights: Whose = "current"
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: Whose = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt, one pair at a time through the model's own pass."""
         if weights == "current":
@@ -118,7 +119,7 @@ class LocalLearner:
         return imitate(self.forward, samples, settings, seed=seed, report=report)
 
     @torch.no_grad()
-    def hidden_states(self, pairs: Sequence[Pair]) -> list[FloatArray]:
+    def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
         """The last hidden state at each response token, for (prompt, response) pairs: tokens by width, in float64."""
         body, found = CausalLM.of(self.model), []
         for prompt, response in pairs:

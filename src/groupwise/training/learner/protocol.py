@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from groupwise.core.parts import Slot
+from groupwise.core.policy_questions import PromptAndResponse, Whose
 from groupwise.core.sample import Sample
 from groupwise.core.slots import Loss
 from groupwise.core.totals import Totals
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
     from groupwise.training.run_config import WarmStartConfig
 
-Pair = tuple[Sequence[int], Sequence[int]]
-"""Ids of a prompt, and of a response to it."""
-Whose = Literal["current", "reference"]
-"""Which weights are asked: those of now, or those that the run started from."""
 ReportEpoch = Callable[[Sequence[float], int], None]
 """Called after each epoch of imitation with the losses so far, and how many epochs there will be."""
 
@@ -58,7 +55,7 @@ class Learner(Protocol):
         """Learn to say what samples say, tokens weighted by `advantage`; the mean loss of each epoch."""
 
     def logps(
-        self, pairs: Sequence[Pair], *, temperature: float = 1.0, weights: Whose = "current"
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: Whose = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt, under the weights that `weights()` would give.
 

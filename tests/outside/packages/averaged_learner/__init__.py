@@ -14,11 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from groupwise import Part
-from groupwise.core.sample import Sample
-from groupwise.core.slots import Loss
-from groupwise.core.totals import Totals
-from groupwise.training.learner import Learned, Learner, LearnerConfig, LearnerSlot
+from groupwise.seams import Learned, Learner, LearnerConfig, LearnerSlot, Loss, Part, Sample, Totals
 
 AVERAGE = "average.safetensors"
 

@@ -11,9 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from groupwise import Part
-from groupwise.core.totals import Totals
-from groupwise.losses import OLD_LOGP, LossResult, Tally, TokenColumns, TrajectorySums, share_of_step
+from groupwise.seams import OLD_LOGP, LossResult, Part, Tally, TokenColumns, Totals, TrajectorySums, share_of_step
 
 Positive = Annotated[float, Field(gt=0)]
 

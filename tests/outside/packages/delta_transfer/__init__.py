@@ -18,8 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from groupwise import Part
-from groupwise.core.errors import TrainingError
+from groupwise.seams import Part, TrainingError
 
 Table = dict[str, np.ndarray[Any, Any]]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise import Part, Trajectory
-from groupwise.core.slots import Draw
+from groupwise.seams import Draw, Part, Trajectory
 
 
 class Distinct(Part, slot="admission"):

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from groupwise import Part
-from groupwise.core.totals import Totals
-from groupwise.losses import LossResult, PolicyLoss, TokenColumns
+from groupwise.seams import LossResult, Part, PolicyLoss, TokenColumns, Totals
 
 
 class ChannelLoss(Part, slot="loss"):

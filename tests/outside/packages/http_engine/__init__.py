@@ -15,10 +15,7 @@ from typing import Any, ClassVar
 
 from safetensors.torch import save
 
-from groupwise import Part
-from groupwise.core.errors import EngineFault
-from groupwise.engines.engine import Generation, Request, VersionSpan
-from groupwise.engines.model_source import ModelSource
+from groupwise.seams import EngineFault, Generation, ModelSource, Part, Request, VersionSpan
 from http_engine.server import Server
 
 

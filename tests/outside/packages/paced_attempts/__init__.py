@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise import Part
-from groupwise.core.history import History
-from groupwise.core.slots import Draw
-from groupwise.rollout import AttemptRequest, Group, Played, Prior
+from groupwise.seams import AttemptRequest, Draw, Group, History, Part, Played, Prior
 
 
 class Paced(Part, slot="plan"):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from groupwise import Credit, Part, StepTable
-from groupwise.core.segments import BoolArray
+from groupwise.seams import BoolArray, Credit, Part, StepTable
 
 
 class OnlyPraise(Part, slot="filter"):

@@ -14,10 +14,8 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from groupwise import Part
-from groupwise.engines.engine import Generation, Request, VersionSpan
-from groupwise.engines.model_source import ModelSource
 from groupwise.engines.transformers_engine import TransformersEngine
+from groupwise.seams import Generation, ModelSource, Part, Request, VersionSpan
 
 
 class RelayEngine(Part, slot="engine"):

@@ -7,10 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from groupwise import Part, Trajectory
-from groupwise.core.slots import Draw
-from groupwise.engines.engine import Request
-from groupwise.rollout.measures import Tools
+from groupwise.seams import Draw, Part, Request, Tools, Trajectory
 
 
 class Repeated(Part, slot="measure"):

@@ -8,9 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from groupwise import Credit, Part, StepTable
-from groupwise.core.credit import Derivation
-from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
+from groupwise.seams import BoolArray, Credit, Derivation, FloatArray, IntArray, Part, Segments, StepTable
 
 
 class BySegment(Part, slot="estimator"):
@@ -39,7 +37,7 @@ class BySegment(Part, slot="estimator"):
             number=number,
             part=self,
         )
-        return Credit(trace=trace, step_of_row=table.step_of_row)
+        return Credit.of(table, trace)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

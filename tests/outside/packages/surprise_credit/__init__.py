@@ -8,10 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from groupwise import Credit, Part, StepTable
-from groupwise.core.credit import Derivation
-from groupwise.core.token_credit import TokenCredit
-from groupwise.core.token_table import TokenTable
+from groupwise.seams import Credit, Derivation, Part, StepTable, TokenCredit, TokenTable
 
 
 class BySurprise(Part, slot="token_credit"):

@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise import Part, StepTable, Task
-from groupwise.core.segments import BoolArray, FloatArray
-from groupwise.core.stateful import Observed
+from groupwise.seams import BoolArray, FloatArray, Observed, Part, StepTable, Task
 
 
 class Surprise(Part, slot="signal"):

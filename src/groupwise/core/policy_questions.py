@@ -1,0 +1,11 @@
+"""What a policy can be asked about text that is there already: which text, and under which weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+PromptAndResponse = tuple[Sequence[int], Sequence[int]]
+"""Ids of a prompt, and of a response to it."""
+Whose = Literal["current", "reference"]
+"""Which weights are asked: those of now, which sampled the update's attempts, or those that the run started from."""

@@ -1,0 +1,255 @@
+"""What a package of your own imports: every name that the pages under docs/seams use, in one place.
+
+from groupwise.seams import Part, StepTable, TokenCredit
+
+Each name is loaded when it is first asked for, so that a part is declared where torch is not installed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from groupwise.core.lazy_names import import_when_asked
+
+if TYPE_CHECKING:
+    from groupwise.core.credit import Comparison, Credit, Derivation, Mixture, Shared
+    from groupwise.core.engine_slot import EngineSlot
+    from groupwise.core.errors import (
+        ConfigError,
+        EngineFault,
+        EnvironmentFault,
+        GroupwiseError,
+        RecordError,
+        TrainingError,
+    )
+    from groupwise.core.history import History, PastAttempt, Recalled
+    from groupwise.core.pairs import Pair
+    from groupwise.core.parts import Part, Slot
+    from groupwise.core.policy_questions import PromptAndResponse, Whose
+    from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
+    from groupwise.core.sample import Sample
+    from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
+    from groupwise.core.slots import Draw, Loss
+    from groupwise.core.stateful import Observed, PartState
+    from groupwise.core.step_table import StepTable
+    from groupwise.core.token_credit import TokenCredit, TokenTrace
+    from groupwise.core.token_table import TokenTable
+    from groupwise.core.totals import Totals
+    from groupwise.engines.conformance import check_engine
+    from groupwise.engines.engine import Engine, Generation, Request, VersionSpan
+    from groupwise.engines.model_source import ModelSource
+    from groupwise.envs import Environment, Observation, Outcome, Progress
+    from groupwise.losses import (
+        ENTROPY,
+        OLD_LOGP,
+        PAIRS,
+        REFERENCE_LOGP,
+        LossResult,
+        PolicyLoss,
+        Tally,
+        TokenColumns,
+        TokenLoss,
+        TrajectorySums,
+        share_of_step,
+    )
+    from groupwise.rollout import AttemptRequest, Group, Played, PlayedRound, Prior
+    from groupwise.rollout.measures import Question, Tools
+    from groupwise.training.engine_config import LocalEngine
+    from groupwise.training.learner import Learned, Learner, LearnerConfig, LearnerSlot
+    from groupwise.training.run_config import WarmStartConfig
+    from groupwise.training.weight_transfer import WeightTransfer, WeightTransferSlot
+
+PLACES = {
+    "groupwise.core.credit": (
+        "Comparison",
+        "Credit",
+        "Derivation",
+        "Mixture",
+        "Shared",
+    ),
+    "groupwise.core.engine_slot": ("EngineSlot",),
+    "groupwise.core.errors": (
+        "ConfigError",
+        "EngineFault",
+        "EnvironmentFault",
+        "GroupwiseError",
+        "RecordError",
+        "TrainingError",
+    ),
+    "groupwise.core.history": (
+        "History",
+        "PastAttempt",
+        "Recalled",
+    ),
+    "groupwise.core.pairs": ("Pair",),
+    "groupwise.core.parts": (
+        "Part",
+        "Slot",
+    ),
+    "groupwise.core.policy_questions": (
+        "PromptAndResponse",
+        "Whose",
+    ),
+    "groupwise.core.records": (
+        "Origin",
+        "Step",
+        "StopReason",
+        "Task",
+        "Trajectory",
+    ),
+    "groupwise.core.sample": ("Sample",),
+    "groupwise.core.segments": (
+        "BoolArray",
+        "FloatArray",
+        "IntArray",
+        "Segments",
+    ),
+    "groupwise.core.slots": (
+        "Draw",
+        "Loss",
+    ),
+    "groupwise.core.stateful": (
+        "Observed",
+        "PartState",
+    ),
+    "groupwise.core.step_table": ("StepTable",),
+    "groupwise.core.token_credit": (
+        "TokenCredit",
+        "TokenTrace",
+    ),
+    "groupwise.core.token_table": ("TokenTable",),
+    "groupwise.core.totals": ("Totals",),
+    "groupwise.engines.conformance": ("check_engine",),
+    "groupwise.engines.engine": (
+        "Engine",
+        "Generation",
+        "Request",
+        "VersionSpan",
+    ),
+    "groupwise.engines.model_source": ("ModelSource",),
+    "groupwise.envs": (
+        "Environment",
+        "Observation",
+        "Outcome",
+        "Progress",
+    ),
+    "groupwise.losses": (
+        "ENTROPY",
+        "OLD_LOGP",
+        "PAIRS",
+        "REFERENCE_LOGP",
+        "LossResult",
+        "PolicyLoss",
+        "Tally",
+        "TokenColumns",
+        "TokenLoss",
+        "TrajectorySums",
+        "share_of_step",
+    ),
+    "groupwise.rollout": (
+        "AttemptRequest",
+        "Group",
+        "Played",
+        "PlayedRound",
+        "Prior",
+    ),
+    "groupwise.rollout.measures": (
+        "Question",
+        "Tools",
+    ),
+    "groupwise.training.engine_config": ("LocalEngine",),
+    "groupwise.training.learner": (
+        "Learned",
+        "Learner",
+        "LearnerConfig",
+        "LearnerSlot",
+    ),
+    "groupwise.training.run_config": ("WarmStartConfig",),
+    "groupwise.training.weight_transfer": (
+        "WeightTransfer",
+        "WeightTransferSlot",
+    ),
+}
+"""Where the names are defined, module by module."""
+
+__getattr__ = import_when_asked(
+    __name__, {name: f"{module}:{name}" for module, names in PLACES.items() for name in names}
+)
+
+__all__ = [
+    "ENTROPY",
+    "OLD_LOGP",
+    "PAIRS",
+    "REFERENCE_LOGP",
+    "AttemptRequest",
+    "BoolArray",
+    "Comparison",
+    "ConfigError",
+    "Credit",
+    "Derivation",
+    "Draw",
+    "Engine",
+    "EngineFault",
+    "EngineSlot",
+    "Environment",
+    "EnvironmentFault",
+    "FloatArray",
+    "Generation",
+    "Group",
+    "GroupwiseError",
+    "History",
+    "IntArray",
+    "Learned",
+    "Learner",
+    "LearnerConfig",
+    "LearnerSlot",
+    "LocalEngine",
+    "Loss",
+    "LossResult",
+    "Mixture",
+    "ModelSource",
+    "Observation",
+    "Observed",
+    "Origin",
+    "Outcome",
+    "Pair",
+    "Part",
+    "PartState",
+    "PastAttempt",
+    "Played",
+    "PlayedRound",
+    "PolicyLoss",
+    "Prior",
+    "Progress",
+    "PromptAndResponse",
+    "Question",
+    "Recalled",
+    "RecordError",
+    "Request",
+    "Sample",
+    "Segments",
+    "Shared",
+    "Slot",
+    "Step",
+    "StepTable",
+    "StopReason",
+    "Tally",
+    "Task",
+    "TokenColumns",
+    "TokenCredit",
+    "TokenLoss",
+    "TokenTable",
+    "TokenTrace",
+    "Tools",
+    "Totals",
+    "TrainingError",
+    "Trajectory",
+    "TrajectorySums",
+    "VersionSpan",
+    "WarmStartConfig",
+    "WeightTransfer",
+    "WeightTransferSlot",
+    "Whose",
+    "check_engine",
+    "share_of_step",
+]
