@@ -27,7 +27,7 @@ Check = Callable[[Any, tuple[Any, ...]], bool]
 """Whether a result is what is needed, given what the method was called with."""
 
 
-OWN_WAYS = frozenset({"env", "model", "engine"})
+OWN_WAYS = frozenset({"env", "model", "engine", "tracker"})
 """Slots whose parts reach beyond the process: what they raise is told where they are opened."""
 
 
