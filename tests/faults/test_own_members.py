@@ -92,7 +92,9 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("slot", "members", "said"), WRONG, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("slot", "members", "said"), WRONG, ids=[f"{number}, {slot}" for number, (slot, _, _) in enumerate(WRONG)]
+)
 def test_a_part_that_lacks_a_member_is_refused_where_it_fills_its_slot(
     slot: str, members: dict[str, Any], said: str
 ) -> None:

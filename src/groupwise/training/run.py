@@ -198,9 +198,16 @@ def _open_in(
         panels=panels,
         canary=Canary(opening, (*opening[-4:], prompter.frame.end_id), allowed=canary_allows),
         tasks=tasks,
-        curriculum=config.training.curriculum.start(tasks, seed_of(config.seed, "curriculum")),
+        curriculum=_start_curriculum(config, tasks),
         part_states=part_states,
     )
+
+
+def _start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:
+    part = config.training.curriculum
+    curriculum = part.start(tasks, seed_of(config.seed, "curriculum"))
+    check_living(curriculum, "curriculum", f"training.curriculum ({name_of(part)})")
+    return curriculum
 
 
 def _check_algorithm(config: RunConfig) -> Loss:

@@ -75,5 +75,5 @@ def test_a_part_of_a_users_own_that_returns_something_else_is_told() -> None:
 
 def test_what_is_not_finite_may_only_stand_where_nothing_trains() -> None:
     assert not credit_of_tokens(NotFinite(masked=True)).trains.any()
-    with pytest.raises(ConfigError, match="gave a TokenCredit, but a TokenCredit with one float, finite where"):
+    with pytest.raises(ConfigError, match="gave a TokenCredit whose 'values' is nan at token 0, which trains"):
         credit_of_tokens(NotFinite(masked=False))

@@ -156,7 +156,8 @@ def test_edges_need_the_actions() -> None:
     with pytest.raises(RecordError) as caught:
         ByEdge()(walks(["a"]))
     assert str(caught.value) == (
-        "the table has no column 'action', which this method reads; hand it to from_columns(action=...). Valid: (none)"
+        "the table has no column 'action', which this method reads; from_trajectories makes it of `Step.action`, or "
+        "hand it to from_columns(action=...). Valid: (none)"
     )
 
 

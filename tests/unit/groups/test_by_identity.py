@@ -60,5 +60,6 @@ def test_by_branch_needs_the_column() -> None:
     with pytest.raises(RecordError) as caught:
         ByBranch()(rows)
     assert str(caught.value) == (
-        "the table has no column 'branch', which this method reads; hand it to from_columns(branch=...). Valid: role"
+        "the table has no column 'branch', which this method reads; from_trajectories makes it of `Step.branch`, or "
+        "hand it to from_columns(branch=...). Valid: role"
     )
