@@ -132,6 +132,9 @@ class Critical(Part, slot="penalty"):
     weight: float = 1.0
     needs: ClassVar[frozenset[str]] = frozenset({"reference_logps"})
 
+    def __call__(self, columns: Any) -> Any:
+        return columns.logp
+
 
 OPENED = [
     ("evaluation.split=tst", "there is no split 'tst'; did you mean 'test'? Valid: test, train, validation"),
