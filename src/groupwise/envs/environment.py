@@ -41,6 +41,10 @@ class Observation:
     """What the task asks for, so that a prompt can say it once; empty where the text is the question itself."""
 
 
+NO_NOTE, NO_FACTS = "", dict[str, Any]()
+"""What most outcomes say beside themselves: one of each for all, so that a look at which object it is tells it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """What came of an action.

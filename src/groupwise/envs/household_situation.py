@@ -24,6 +24,10 @@ class Command(NamedTuple):
     place: int = NOWHERE
 
 
+LOOK, EMPTY_INVENTORY = Command("look"), Command("inventory")
+"""Commands that are possible nearly everywhere, made once: every step lists them."""
+
+
 class Situation:
     """Where the agent and all things are, what is open, what is clean, hot or cool, and whether the lamp is on."""
 
@@ -81,8 +85,8 @@ class Situation:
         if self.held != NOWHERE:
             carried = self._home.things[self.held]
             possible[f"examine {carried}"] = Command("examine", thing=self.held)
-        possible["look"] = Command("look")
-        possible["inventory"] = Command("inventory", thing=self.held)
+        possible["look"] = LOOK
+        possible["inventory"] = EMPTY_INVENTORY if self.held == NOWHERE else Command("inventory", self.held)
         return possible
 
     def _add_commands_here(self, possible: dict[str, Command], here: int, name: str) -> None:

@@ -23,7 +23,7 @@ from groupwise.core.columns import LARGEST_REWARD
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.safe_text import quote_line
 from groupwise.core.step_fields import RESERVED_NAMES
-from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.environment import NO_FACTS, NO_NOTE, Observation, Outcome
 
 MAX_CHARACTERS = 2**18
 """Of what an environment shows, text and listed actions together, of a state key, and of a step's facts. More is a
@@ -70,7 +70,7 @@ def plain_outcome(outcome: object) -> Outcome:
     """An outcome of plain values; the same one where it was."""
     if type(outcome) is Outcome:
         reward, note, terminated, truncated = outcome.reward, outcome.note, outcome.terminated, outcome.truncated
-        accepted, success = outcome.accepted, outcome.success
+        accepted, success, facts, seen = outcome.accepted, outcome.success, outcome.facts, outcome.observation
         if (
             type(reward) is float
             and -LARGEST_REWARD <= reward <= LARGEST_REWARD
@@ -79,12 +79,10 @@ def plain_outcome(outcome: object) -> Outcome:
             and (truncated is False or truncated is True)
             and (accepted is True or accepted is False)
             and (success is None or success is True or success is False)
-            and type(note) is str
-            and not note
-            and type(outcome.facts) is dict
-            and not outcome.facts
-            and type(outcome.observation) is Observation
-            and plain_observation(outcome.observation) is outcome.observation
+            and (note is NO_NOTE or (type(note) is str and not note))
+            and (facts is NO_FACTS or (type(facts) is dict and not facts))
+            and type(seen) is Observation
+            and plain_observation(seen) is seen
         ):
             return outcome
     return _make_plain_outcome(outcome)

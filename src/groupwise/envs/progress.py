@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from groupwise.core.records import Task
-from groupwise.envs.environment import AttemptEnded, Observation, Outcome
+from groupwise.envs.environment import NO_FACTS, AttemptEnded, Observation, Outcome
 
 
 class Progress:
@@ -68,7 +68,7 @@ class Progress:
             accepted=accepted,
             success=False if truncated else success,
             note=note,
-            facts={} if facts is None else facts,
+            facts=NO_FACTS if facts is None else facts,
         )
 
     def fork(self) -> Progress:
