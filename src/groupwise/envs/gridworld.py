@@ -90,7 +90,8 @@ class GridworldEnvironment:
         if action not in MOVES:
             self._observation = self._observe("Nothing happens.")
             return self._progress.outcome(self._observation, accepted=False)
-        move = slipped(action, float(self._task.payload["slip"]), uniform(ENV, self._task.seed, step))
+        slip = float(self._task.payload["slip"])
+        move = slipped(action, slip, uniform(ENV, self._task.seed, step)) if slip else action
         self._at = _moved(self._lake, self._at, move)
         self._observation = self._observe()
         surface = _surface(self._lake, self._at)
