@@ -49,7 +49,7 @@ def audited(file: Path) -> dict[str, Any]:
 
 
 SEE = """\
-How it trained there, against GRPO and GiGPO: [performance.md](../performance.md#a-pretrained-model-on-alfworld). There
+How it trained there, against GRPO and GiGPO: [results.md](../results.md#how-far-does-a-pretrained-model-get-on-alfworld). There
 the penalty for malformed responses was off, and one for refused commands, which nobody published, did harm
 ([ADR 6](../adr/0006-invalid-penalty.md)).
 """
