@@ -63,7 +63,14 @@ def learning() -> str:
         curve = " ".join(percent(point["success"]["iqm"], 0) for point in case["curve"])
         before, after = (f"{percent(case[when]['iqm'])} %" for when in ("before", "after"))
         rows.append([names[world], method, before, after, interval(case["after"]["interval"]), curve])
-    head = ("environment", "method", "before", "after", "95 % interval", "success while training, by eighths of the run")
+    head = (
+        "environment",
+        "method",
+        "before",
+        "after",
+        "95 % interval",
+        "success while training, by eighths of the run",
+    )
     return table(head, rows)
 
 
@@ -148,9 +155,9 @@ def credit() -> str:
     found = result("credit")
     names = {"table": "the table, from shuffled columns", **{name: f"credit: {name}" for name in METHODS}}
     names["hgpo"] += " (depth 4)"
+    growth = found["growth_100k_to_1m"]
     rows = [
-        [words, *(_seconds(second) for second in found["seconds"][name].values())]
-        + [times(found["growth_100k_to_1m"][name], 1)]
+        [words, *(_seconds(second) for second in found["seconds"][name].values()), times(growth[name], 1)]
         for name, words in names.items()
     ]
     return table(("steps", "1,000", "10,000", "50,000", "100,000", "1,000,000", "100k to 1M"), rows)

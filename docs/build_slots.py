@@ -51,7 +51,7 @@ def protocols() -> dict[str, ast.ClassDef]:
 
 
 def protocols_of_slots() -> dict[str, list[str]]:
-    """The names of the protocols that a slot's parts have one of: `Annotated[Filter | CreditFilter, Slot("filter")]`."""
+    """Names of the protocols that parts of a slot have one of: `Annotated[Filter | CreditFilter, Slot("filter")]`."""
     names: dict[str, list[str]] = {}
     for tree in _trees():
         for node in ast.walk(tree):
