@@ -14,7 +14,7 @@ import pytest
 import groupwise.advantages
 import groupwise.groups
 from groupwise import Part
-from groupwise.core.parts import CATALOGUES, catalogue
+from groupwise.core.parts.part import CATALOGUES, catalogue
 from tests.architecture.sources import PACKAGE, name_of, python_files, tree_of
 
 RECORDS = [PACKAGE / "core" / name for name in ("records.py", "credit.py", "step_table.py", "segments.py")]

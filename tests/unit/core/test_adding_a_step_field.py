@@ -31,10 +31,10 @@ import importlib.util, json, sys
 from pathlib import Path
 
 from groupwise import Step, StepTable, Task, Trajectory
-from groupwise.core.journal import Journal, Update
-from groupwise.core.rollouts import RolloutsFile, write_rollouts
+from groupwise.core.journal.journal import Journal, Update
+from groupwise.recordings import RolloutsFile, write_rollouts
 from groupwise.reports.run.recredit import step_table
-from groupwise.core.step_fields import RESERVED_NAMES
+from groupwise.core.step_fields.table import RESERVED_NAMES
 
 folder = Path(sys.argv[1])
 steps = (Step(index=0, patience=1.5), Step(index=1))
