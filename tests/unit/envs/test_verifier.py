@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from groupwise.core.errors import EnvironmentFault
+from groupwise.envs.verifier import verifier as module
 from groupwise.envs.verifier.frames import Frames
 from groupwise.envs.verifier.verifier import Verdict, Verifier, verifier
-from groupwise.envs.verifier.verifier import verifier as module
 
 PLACE = "tests.unit.envs.judges"
 
