@@ -24,6 +24,14 @@ def test_steps_of_small_credit_are_dropped() -> None:
     assert algorithm.keep(RETURNS, algorithm.credit(RETURNS)).tolist() == [True, False, True]
 
 
+def test_credit_of_exactly_the_smallest_size_trains() -> None:
+    assert Algorithm(advantage=DR_GRPO, filters=(SmallCredit(min_size=2),)).keep(RETURNS).tolist() == [
+        True,
+        False,
+        True,
+    ]
+
+
 def test_what_is_kept_comes_back_in_the_order_of_the_rows() -> None:
     rows = table("task attempt index reward", ("q", 2, 0, 5.0), ("q", 0, 0, 0.0), ("q", 1, 0, 1.0))
     algorithm = Algorithm(advantage=DR_GRPO, filters=(SmallCredit(min_size=1.5),))

@@ -119,6 +119,12 @@ def test_a_right_answer_is_paid_for_its_brevity(length: int, paid: float) -> Non
     assert BrevityReward()(attempt({}, {"tokens": length}, solved=False)) == (0.0, 0.0)
 
 
+def test_an_answer_at_the_threshold_is_right() -> None:
+    """Two tokens of four leave a half; the environment says what was earned, and not whether the task was solved."""
+    for earned, paid in ((0.5, 0.5), (0.49, 0.0)):
+        assert BrevityReward(limit=4)(attempt({"reward": earned, "tokens": 2})) == (paid,)
+
+
 @pytest.mark.parametrize("amount", ["nan", "inf"])
 def test_no_part_can_be_set_to_pay_what_is_not_finite(amount: str) -> None:
     for part in (EnvironmentReward, OutcomeReward, StepReward, FormatReward, LengthReward):

@@ -41,6 +41,17 @@ class Short(Part, slot="reward"):
         return (1.0,) * (len(trajectory.steps) - 1)
 
 
+class Tip:
+    """A reward that is a plain class, from a caller that needs no run file."""
+
+    def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
+        return (0.5,) * len(trajectory.steps)
+
+
+def test_a_reward_that_is_no_part_scores_under_the_name_of_its_class() -> None:
+    assert score_trajectory(attempt({}, {}), [Tip()]).scores == {"Tip": 1.0, "return": 1.0}
+
+
 def test_step_rewards_are_the_sum_and_scores_tell_the_parts() -> None:
     played = attempt({"reward": 1.0, "well_formed": False}, {"reward": 2.0}, solved=True)
     found = score_trajectory(
@@ -102,6 +113,11 @@ def test_a_part_that_pays_no_finite_number_is_named(amount: float) -> None:
         f"task 't', attempt 3, step 1: reward 'tests.unit.rewards.test_rescored:Spoilt' is {amount}; rewards are "
         "finite and at most 1e+100: mend what computes it (a missing reward is not a zero)"
     )
+
+
+@pytest.mark.parametrize("amount", [1e100, -1e100])
+def test_the_largest_reward_may_be_paid(amount: float) -> None:
+    assert score_trajectory(attempt({}, {}), [Spoilt(amount=amount)]).scores["return"] == amount
 
 
 @pytest.mark.parametrize("rewards", [[EnvironmentReward()], [StepReward()], [OutcomeReward(), EnvironmentReward()]])
