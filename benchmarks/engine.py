@@ -30,10 +30,10 @@ from benchmarks.result_file import write_result
 from groupwise.engines.engine import Request
 from groupwise.engines.open_engine import cast_weights, compile_small_parts
 from groupwise.engines.sampling import draw
-from groupwise.engines.slot_attention import attend, decoding, has_kernel
-from groupwise.engines.slot_cache import added_mask
-from groupwise.engines.slot_engine import LOOK_EVERY, SlotEngine
-from groupwise.engines.transformers_engine import TransformersEngine
+from groupwise.engines.static_cache.attention import attend, decoding, has_kernel
+from groupwise.engines.static_cache.cache import added_mask
+from groupwise.engines.static_cache.engine import LOOK_EVERY, SlotEngine
+from groupwise.engines.transformers.engine import TransformersEngine
 
 NEW_TOKENS = 64
 CASES = ((256, 200), (256, 400), (64, 200), (64, 400))
@@ -208,7 +208,7 @@ def agreement(engine: SlotEngine, asked: list[tuple[int, ...]]) -> dict[str, flo
     return {"mean": float(np.abs(gaps).mean()), "largest": float(np.abs(gaps).max())}
 
 
-def main() -> None:
+def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="folder of SmolLM2-135M; random weights of its shape otherwise")
     parser.add_argument("--static", action="store_true", help="also time generate with a static, compiled cache")
@@ -218,7 +218,11 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=len(CASES), help="only the first of them")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--write", type=Path)
-    chosen = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    chosen = read_arguments()
     if torch.device(chosen.device).type != "cuda":
         print("no CUDA device: slots decode without graphs, which compares nothing", file=sys.stderr)
     model = open_model(chosen.model, chosen.device)

@@ -47,17 +47,7 @@ def summarise(folder: Path, arm: Arm, *, name: str, command: str, commit: str) -
         "temperature": usual,
         "success": {name: summed_up(at_temperature(found, usual)) for name, found in rows.items()},
         "success_at_1": {name: summed_up(at_temperature(found, sampled)) for name, found in rows.items()},
-        "methods": {
-            method: {
-                "update": chosen[method],
-                "total_steps": next((m["total_steps"] for m in record["marks"] if m["update"] == chosen[method]), 0),
-                "made": {"updates": len(record["curve"]), "total_steps": record["curve"][-1]["total_steps"]},
-                "seconds": record["seconds"],
-                "curve": record["curve"],
-                "by_mark": _by_mark(record),
-            }
-            for method, record in records.items()
-        },
+        "methods": {method: _describe_method(record, chosen[method]) for method, record in records.items()},
         "differences": [
             {
                 "from": one,
@@ -70,6 +60,18 @@ def summarise(folder: Path, arm: Arm, *, name: str, command: str, commit: str) -
         ],
         "papers": {"model": "Qwen2.5-1.5B-Instruct", "source": "arXiv:2602.22817", "success": PAPERS},
         "solved": {name: _solved(at_temperature(found, usual)) for name, found in rows.items()},
+    }
+
+
+def _describe_method(record: Mapping[str, Any], update: int) -> dict[str, Any]:
+    """How one method's run went, and the update that it is compared at."""
+    return {
+        "update": update,
+        "total_steps": next((mark["total_steps"] for mark in record["marks"] if mark["update"] == update), 0),
+        "made": {"updates": len(record["curve"]), "total_steps": record["curve"][-1]["total_steps"]},
+        "seconds": record["seconds"],
+        "curve": record["curve"],
+        "by_mark": _by_mark(record),
     }
 
 

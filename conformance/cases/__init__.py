@@ -13,7 +13,7 @@ from conformance.cases import (
     malformed_responses,
     missing_states,
     published_agentic,
-    published_base,
+    published_episode,
     published_group,
     roles_and_edges,
     row_order,
@@ -36,7 +36,7 @@ CHAPTERS: dict[str, list[Case]] = {
     "Roles and edges": roles_and_edges.CASES,
     "Whitening over the batch": whitening.CASES,
     "Magnitudes": magnitudes.CASES,
-    "Published numbers: the common base": published_base.CASES,
+    "Published numbers: the common base": published_episode.CASES,
     "Published numbers: baselines": published_group.CASES,
     "Published numbers: step-level methods": published_agentic.CASES,
 }

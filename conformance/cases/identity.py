@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.case import Case
 from conformance.cases.published_agentic import SHARED_EDGES, THREE_ROUTES
-from conformance.cases.published_base import T1
+from conformance.cases.published_episode import T1
 from conformance.expectations import ANY_EPS, DOUBLE, SINGLE, Agrees, Values
 from conformance.tables import join, rows, single_step, walk, with_columns
 

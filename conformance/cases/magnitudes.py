@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.case import Case
-from conformance.cases.published_base import T1, by_reward
+from conformance.cases.published_episode import T1, by_reward
 from conformance.expectations import ANY_EPS, DOUBLE, NOTICEABLE, SINGLE, Values, Zero
 from conformance.tables import single_step, walk
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.case import Case
-from conformance.cases.published_base import T1, T2, by_reward
+from conformance.cases.published_episode import T1, T2, by_reward
 from conformance.expectations import DOUBLE, SIX_DECIMALS, Agrees, Values
 from conformance.tables import finished, single_step, with_columns
 

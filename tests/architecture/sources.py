@@ -9,7 +9,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "groupwise"
-OUR_FOLDERS = ("src", "tests", "conformance", "benchmarks", "docs", "examples")
 
 NOT_OURS = {"mutants", "runs", "demo", "dist", "build", "shared"}
 """Folders beside the sources that tools make; hidden ones (.git, .venv, .peers, caches) are left out as well."""
@@ -30,11 +29,11 @@ def text_files() -> Iterator[tuple[Path, str]]:
 
 def files(folder: Path) -> list[Path]:
     """The files below a folder, without those that tools made."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for where, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if _is_ours(Path(where) / name)]
-        found += [Path(where) / name for name in names]
-    return sorted(found)
+        paths += [Path(where) / name for name in names]
+    return sorted(paths)
 
 
 def tree_of(path: Path) -> ast.Module:

@@ -4,82 +4,115 @@ from __future__ import annotations
 
 import ast
 import importlib
-import pkgutil
 import re
 from pathlib import Path
-from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 
-import groupwise.advantages
-import groupwise.groups
-from groupwise import Part
-from groupwise.core.parts import CATALOGUES, catalogue
+from groupwise.core.parts.part import CATALOGUES, catalogue
 from tests.architecture.sources import PACKAGE, name_of, python_files, tree_of
 
-RECORDS = [PACKAGE / "core" / name for name in ("records.py", "credit.py", "step_table.py", "segments.py")]
-PART_FILES = [PACKAGE / "core" / "algorithm.py"] + [
-    path for folder in ("groups", "advantages") for path in python_files(PACKAGE / folder)
-]
+RECORD_PACKAGES = ("core", "groups", "advantages", "losses", "rewards", "tasks", "batching", "recipes", "cli")
+"""Packages in which every field of a public dataclass says what it is. In the others dataclasses are the insides of an
+engine, a world, a reader or a run, whose fields are mostly called what they hold."""
+
+READERS = PACKAGE / "recordings"
+
+KINDS_OF_THEIR_OWN = {("learner", "local"): "LearnerConfig"}
+"""Kinds that are not called as their class is, by slot: the settings of the local learner are read as a section."""
 
 
-CREDIT_SLOTS = [
-    slot
-    for slot, where in CATALOGUES.items()
-    if where.startswith((f"{groupwise.groups.__name__}:", f"{groupwise.advantages.__name__}:"))
-]
+class PlacedPart(NamedTuple):
+    """A class of the package that fills a slot."""
+
+    module: str
+    name: str
+    slot: str
+
+
+def placed_parts() -> list[PlacedPart]:
+    """Every class in any file of the package that says which slot it fills."""
+    return [
+        PlacedPart(_module_name(path), node.name, ast.literal_eval(keyword.value))
+        for path in python_files(PACKAGE)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef)
+        for keyword in node.keywords
+        if keyword.arg == "slot"
+    ]
+
+
+def _module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
 
 
 def snake_case(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-def parts_defined_in(package: ModuleType) -> list[type[Part]]:
-    modules = [
-        importlib.import_module(f"{package.__name__}.{found.name}") for found in pkgutil.iter_modules(package.__path__)
+def kinds_for(name: str, slot: str) -> set[str]:
+    """What a class may be called in a run file: its name, with or without the slot at the end."""
+    whole = snake_case(name)
+    return {whole, whole.removesuffix(f"_{slot}")}
+
+
+def test_every_part_with_a_slot_is_in_its_catalogue_under_its_name() -> None:
+    parts = placed_parts()
+    assert {part.slot for part in parts} == set(CATALOGUES)
+    missing = [part for part in parts if not is_catalogued(part)]
+    assert missing == []
+
+
+def is_catalogued(part: PlacedPart) -> bool:
+    """Whether the slot's catalogue holds the class, once, under a name that follows from its own."""
+    kinds = [
+        kind
+        for kind, chosen in catalogue(part.slot).items()
+        if (chosen.__module__, chosen.__name__) == (part.module, part.name)
     ]
-    return [
-        value
-        for module in modules
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Part) and value.__module__ == module.__name__
+    if len(kinds) != 1:
+        return False
+    return kinds[0] in kinds_for(part.name, part.slot) or KINDS_OF_THEIR_OWN.get((part.slot, kinds[0])) == part.name
+
+
+@pytest.mark.parametrize("slot", CATALOGUES)
+def test_a_catalogue_holds_parts_of_the_package_only(slot: str) -> None:
+    known = {(part.module, part.name) for part in placed_parts()}
+    assert [part for part in catalogue(slot).values() if (part.__module__, part.__name__) not in known] == []
+
+
+def test_a_part_that_is_in_no_catalogue_would_be_seen() -> None:
+    assert is_catalogued(PlacedPart("groupwise.groups.by_task", "ByTask", "grouper"))
+    assert not is_catalogued(PlacedPart("groupwise.groups.by_task", "ByColour", "grouper"))
+    assert not is_catalogued(PlacedPart("groupwise.groups.by_task", "ByTask", "filter"))
+
+
+def test_every_part_is_exported_by_the_package_of_its_catalogue() -> None:
+    silent = [
+        part
+        for part in placed_parts()
+        if part.name not in importlib.import_module(CATALOGUES[part.slot].partition(":")[0]).__all__
     ]
-
-
-@pytest.mark.parametrize("package", [groupwise.groups, groupwise.advantages])
-def test_every_part_with_a_slot_is_in_its_catalogue_under_its_name(package: ModuleType) -> None:
-    parts = [part for part in parts_defined_in(package) if part.slot]
-    assert len(parts) >= 9
-    for part in parts:
-        assert catalogue(part.slot).get(snake_case(part.__name__)) is part, part.__name__
-
-
-@pytest.mark.parametrize("slot", CREDIT_SLOTS)
-def test_every_kind_is_the_snake_case_of_its_class(slot: str) -> None:
-    assert {kind: part.__name__ for kind, part in catalogue(slot).items() if kind != snake_case(part.__name__)} == {}
-
-
-def test_every_part_is_exported_by_its_package() -> None:
-    for package in (groupwise.groups, groupwise.advantages):
-        names = {part.__name__ for part in parts_defined_in(package)}
-        assert names <= set(package.__all__)
+    assert silent == []
 
 
 def silent_fields(path: Path, *, parts: bool) -> list[str]:
     """Fields of a file's parts, or of its dataclasses, without a line of their own under them."""
-    found = []
+    silent = []
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ClassDef) and (_is_part(node) if parts else _is_dataclass(node)):
             followers = [*node.body[1:], None]
             for statement, follower in zip(node.body, followers, strict=True):
                 if _is_public_field(statement) and not _is_text(follower):
                     assert isinstance(statement, ast.AnnAssign)
-                    found.append(f"{name_of(path)}:{node.name}.{ast.unparse(statement.target)}")
-    return found
+                    silent.append(f"{name_of(path)}:{node.name}.{ast.unparse(statement.target)}")
+    return silent
 
 
 def _is_part(node: ast.ClassDef) -> bool:
-    return any(isinstance(base, ast.Name) and base.id == "Part" for base in node.bases)
+    fills_a_slot = any(keyword.arg == "slot" for keyword in node.keywords)
+    return fills_a_slot or any(isinstance(base, ast.Name) and base.id == "Part" for base in node.bases)
 
 
 def _is_dataclass(node: ast.ClassDef) -> bool:
@@ -97,15 +130,19 @@ def _is_text(node: ast.stmt | None) -> bool:
 
 
 def test_every_field_of_a_part_says_what_it_is() -> None:
-    assert [field for path in PART_FILES for field in silent_fields(path, parts=True)] == []
+    """Of parts in any package, the sections of a run file among them."""
+    assert [field for path in python_files(PACKAGE) for field in silent_fields(path, parts=True)] == []
 
 
-def test_every_field_of_a_record_says_what_it_is() -> None:
-    assert [field for path in RECORDS for field in silent_fields(path, parts=False)] == []
+@pytest.mark.parametrize("package", RECORD_PACKAGES)
+def test_every_field_of_a_record_says_what_it_is(package: str) -> None:
+    paths = [path for path in python_files(PACKAGE / package) if not path.is_relative_to(READERS)]
+    assert paths
+    assert [field for path in paths for field in silent_fields(path, parts=False)] == []
 
 
 def test_a_silent_field_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "silent.py"
     path.write_text('class Loud(Part):\n    said: int\n    """Said."""\n    unsaid: int\n    of: ClassVar[int] = 1\n')
-    monkeypatch.setattr("tests.architecture.test_catalogues.name_of", lambda found: found.name)
+    monkeypatch.setattr("tests.architecture.test_catalogues.name_of", lambda path: path.name)
     assert silent_fields(path, parts=True) == ["silent.py:Loud.unsaid"]

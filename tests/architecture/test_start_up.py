@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 import groupwise
 from tests.architecture.sources import ROOT
 
@@ -63,14 +65,39 @@ def test_the_command_line_needs_no_torch() -> None:
     assert "hgpo" in listed
 
 
-def test_an_audit_needs_no_torch_and_no_pyarrow() -> None:
-    example = str(ROOT / "examples" / "alfworld_rollouts.jsonl")
-    assert "Findings" in fresh(without("torch", "pyarrow") + HELP.format(arguments=["audit", example]))
+EXAMPLE = str(ROOT / "examples" / "alfworld_rollouts.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["audit", EXAMPLE], "Findings"),
+        (["check", "rollouts", EXAMPLE], "copied-attempt"),
+        (
+            [
+                "explain",
+                EXAMPLE,
+                "--task",
+                "look_at_obj_in_light-Statue-None-DeskLamp-216",
+                "--attempt",
+                "0",
+                "--step",
+                "0",
+            ],
+            "by hand",
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_reads_files_needs_no_torch_and_no_pyarrow(arguments: list[str], shown: str) -> None:
+    """`inspect` and `report` are put to the same in tests/unit/cli, where there is a run to read."""
+    blocked = without("torch", "transformers", "pyarrow")
+    assert shown in fresh(blocked + HELP.format(arguments=arguments))
 
 
 def test_the_sections_of_a_run_file_need_no_torch() -> None:
     code = without("torch", "transformers") + (
-        "from groupwise.core.parts import Slot\n"
+        "from groupwise.core.parts.part import Slot\n"
         "from groupwise.training.run_config import RunConfig\n"
         "print(Slot('engine').fill({'rows': 8}).config())\n"
     )

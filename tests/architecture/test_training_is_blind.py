@@ -1,26 +1,41 @@
-"""Training executes numbers that parts put on tokens; it knows no method by name."""
+"""Training executes numbers that parts put on tokens; it knows no method by name, nor does what it works with."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import groupwise
+import pytest
+
 from groupwise import recipes
+from tests.architecture.sources import PACKAGE, name_of, python_files
 
-TRAINING = Path(groupwise.__file__).parent / "training"
+BLIND = ("training", "batching", "engines", "tasks")
+"""Packages, with all their folders, in which no recipe is named, not even in a comment."""
 
 
-def test_no_recipe_is_named_in_training() -> None:
-    names = re.compile(rf"\b({'|'.join(recipes.names())})\b", re.IGNORECASE)
-    found = [
-        f"{path.name}:{number}: {line.strip()}"
-        for path in sorted(TRAINING.glob("*.py"))
-        for number, line in enumerate(path.read_text().splitlines(), start=1)
+def find_recipe_names(files: list[Path]) -> list[str]:
+    """Every line that names a recipe, as a word by itself or as one of a longer name."""
+    names = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(recipes.names())})(?![A-Za-z0-9])", re.IGNORECASE)
+    return [
+        f"{name_of(path)}:{number}: {line.strip()}"
+        for path in files
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if names.search(line)
     ]
-    assert found == []
+
+
+@pytest.mark.parametrize("package", BLIND)
+def test_no_recipe_is_named(package: str) -> None:
+    files = python_files(PACKAGE / package)
+    assert files
+    assert find_recipe_names(files) == []
+
+
+def test_a_name_would_be_seen_where_recipes_are_defined() -> None:
+    lines = find_recipe_names([PACKAGE / "recipes" / "history.py"])
+    assert any("def hgpo(" in line for line in lines)
 
 
 def test_the_loop_fits_on_a_screen_or_two() -> None:
-    assert len((TRAINING / "loop.py").read_text().splitlines()) <= 150
+    assert len((PACKAGE / "training" / "loop.py").read_text(encoding="utf-8").splitlines()) <= 150
