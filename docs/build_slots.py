@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from groupwise.core.parts import CATALOGUES
-from groupwise.recipes.run_schema import run_schema
+from groupwise.config.schema import run_schema
+from groupwise.core.parts.part import CATALOGUES
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "your_own_method.md"

@@ -14,7 +14,7 @@ import tomli_w
 import typer
 
 from groupwise.cli.main import app
-from groupwise.recipes.run_file import load_run
+from groupwise.config.run_file import load_run
 from tests.architecture.markdown import Block, blocks_of, inline_code_of, living_pages
 from tests.architecture.sources import PACKAGE, ROOT
 
