@@ -31,7 +31,7 @@ class PlacedPart(NamedTuple):
     slot: str
 
 
-def placed_parts() -> list[PlacedPart]:
+def list_parts() -> list[PlacedPart]:
     """Every class in any file of the package that says which slot it fills."""
     return [
         PlacedPart(_module_name(path), node.name, ast.literal_eval(keyword.value))
@@ -58,7 +58,7 @@ def kinds_for(name: str, slot: str) -> set[str]:
 
 
 def test_every_part_with_a_slot_is_in_its_catalogue_under_its_name() -> None:
-    parts = placed_parts()
+    parts = list_parts()
     assert {part.slot for part in parts} == set(CATALOGUES)
     missing = [part for part in parts if not is_catalogued(part)]
     assert missing == []
@@ -78,7 +78,7 @@ def is_catalogued(part: PlacedPart) -> bool:
 
 @pytest.mark.parametrize("slot", CATALOGUES)
 def test_a_catalogue_holds_parts_of_the_package_only(slot: str) -> None:
-    known = {(part.module, part.name) for part in placed_parts()}
+    known = {(part.module, part.name) for part in list_parts()}
     assert [part for part in catalogue(slot).values() if (part.__module__, part.__name__) not in known] == []
 
 
@@ -91,7 +91,7 @@ def test_a_part_that_is_in_no_catalogue_would_be_seen() -> None:
 def test_every_part_is_exported_by_the_package_of_its_catalogue() -> None:
     silent = [
         part
-        for part in placed_parts()
+        for part in list_parts()
         if part.name not in importlib.import_module(CATALOGUES[part.slot].partition(":")[0]).__all__
     ]
     assert silent == []
