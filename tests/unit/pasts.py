@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from groupwise import Origin, Step, StopReason, Task, Trajectory
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
+from groupwise.core.parts.slots import Draw
 from groupwise.core.seeds import seed_of
-from groupwise.core.slots import Draw
 
 
 def attempt(
@@ -70,6 +70,12 @@ def journal(folder: Path, *updates: Update) -> Journal:
     return made
 
 
-def drawing(seed: int = 0) -> Draw:
-    """Random generators by name, as a run has them."""
-    return lambda *path: np.random.default_rng(seed_of(seed, *path))
+def drawing(seed: int = 0, names: list[tuple[str | int, ...]] | None = None) -> Draw:
+    """Random generators by name, as a run has them; `names` gathers the names that were drawn by."""
+
+    def draw(*path: str | int) -> np.random.Generator:
+        if names is not None:
+            names.append(path)
+        return np.random.default_rng(seed_of(seed, *path))
+
+    return draw

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from groupwise import RecordError, Step, StepTable, Task, Trajectory
-from groupwise.advantages import AbovePrior, NoBaseline, NoScale, Relative, StepReward
-from groupwise.core.stateful import Observed
+from groupwise.advantages import AbovePrior, Column, NoBaseline, NoScale, Relative, StepReward
+from groupwise.core.parts.stateful import Observed
 from groupwise.groups import ByTask
-from groupwise.reports.explain import explain
+from groupwise.reports.explain.step import explain
 
 
 def attempt(task: str, number: int, *rewards: float, shaped: float = 0.0) -> Trajectory:
@@ -43,10 +43,41 @@ def test_the_signal_is_what_goes_beyond_the_column() -> None:
         AbovePrior(column="level")(table)
 
 
+def test_a_prior_that_is_no_number_is_refused_by_the_name_of_its_column() -> None:
+    table = StepTable.from_columns(task=["t"], attempt=[0], index=[0], reward=[0.0], level=["high"])
+    with pytest.raises(RecordError) as caught:
+        AbovePrior(column="level")(table)
+    assert str(caught.value) == "column 'level', row 0: 'high' is not a number; give every row a number"
+
+
 def test_an_attempt_counts_with_the_mean_of_what_is_compared_before_shaping() -> None:
     state = AbovePrior(of=StepReward(), keep=0.0, column="level").start(seed=0)
     state.observe(observed(attempt("t", 0, 1.0, 0.0, shaped=0.0), attempt("t", 1, 1.0)))
     assert state.columns([Task(id="t")]) == {"level": np.array([0.75])}
+
+
+def measured(task: str, number: int, luck: float | None) -> Trajectory:
+    """An attempt with what a measure found of it; None = it took no part, and nobody measured it."""
+    step = Step(index=0, facts={} if luck is None else {"luck": luck})
+    return Trajectory(id=f"{task}/{number}", task=Task(id=task), attempt=number, steps=(step,))
+
+
+def test_where_a_measure_is_compared_only_attempts_that_took_part_count() -> None:
+    state = AbovePrior(of=Column(name="luck"), keep=0.0).start(seed=0)
+    attempts = [measured("t", 0, 3.0), measured("t", 1, None), measured("t", 2, 5.0), measured("u", 0, None)]
+    state.observe(Observed(number=1, trajectories=attempts, credit=[[1.0], None, [-1.0], None]))
+    assert state.columns([Task(id="t"), Task(id="u")])["prior"].tolist() == [4.0, 0.5]
+
+
+def test_a_memory_that_was_written_down_goes_on_as_it_was() -> None:
+    first = AbovePrior(keep=0.5).start(seed=0)
+    first.observe(observed(attempt("t", 0, 1.0), attempt("u", 0, 0.0)))
+    second = AbovePrior(keep=0.5).start(seed=0)
+    second.load_state_dict(first.state_dict())
+    # (0.5 * 1 * 0.5 + 1) / 1.5 = 5/6, and 0.25 / 1.5 = 1/6, each with the weight 1.5.
+    assert second.state_dict() == {"tasks": {"t": [1.25 / 1.5, 1.5], "u": [0.25 / 1.5, 1.5]}}
+    second.observe(observed(attempt("t", 0, 0.0)))
+    assert second.columns([Task(id="t")])["prior"].tolist() == [pytest.approx(0.625 / 1.75, rel=1e-15)]
 
 
 def test_explain_derives_it_by_hand() -> None:

@@ -21,6 +21,28 @@ def test_the_last_digit_of_a_sum_is_not_above_the_best() -> None:
     assert Bounded(of=EpisodeReturn(), best=1.0)(single_steps([above, 0.0])).tolist() == [above, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("best", "signal", "passes"),
+    [
+        (1.0, 1 + 9e-10, True),
+        (1.0, 1 + 1.1e-9, False),
+        (1.0, 1.5, False),
+        (0.5, 0.5 + 9e-10, True),
+        (-100.0, -100 + 9e-8, True),
+        (-100.0, -100 + 1.1e-7, False),
+    ],
+)
+def test_a_sum_may_pass_the_best_by_a_billionth_of_it_but_of_no_less_than_1(
+    best: float, signal: float, passes: bool
+) -> None:
+    rows, bounded = single_steps([signal, best]), Bounded(of=EpisodeReturn(), best=best)
+    if passes:
+        assert bounded(rows).tolist() == [signal, best]
+    else:
+        with pytest.raises(RecordError, match=r"attempt 0, index 0: the return is .*, above `best`"):
+            bounded(rows)
+
+
 def test_a_return_above_the_best_is_refused_by_row() -> None:
     """Ten for a win, as the reward `outcome` pays, beside a made-up best of 1: the best would be nearly the worst."""
     with pytest.raises(RecordError) as caught:

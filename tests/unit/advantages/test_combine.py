@@ -82,6 +82,13 @@ def test_a_term_that_was_exactly_average_stays_in_a_blend() -> None:
     assert [weight.tolist() for weight in trace.weights] == [[0.25, 1, 0.25, 1, 0.25], [0.75, 0, 0.75, 0, 0.75]]
 
 
+def test_the_trace_of_a_blend_shows_its_terms_and_the_part() -> None:
+    estimator = Blend(terms=terms((1, EPISODE), (3, STATE)))
+    trace = trace_of(estimator)
+    assert [term.values.tolist() for term in trace.terms] == [EPISODE_VALUES, STATE_VALUES]
+    assert trace.part is estimator
+
+
 def test_the_released_blend_leaves_out_terms_of_exactly_0() -> None:
     # The third step keeps the episode alone; the last, whose episode is 0, keeps the state alone.
     trace = trace_of(Blend(terms=terms((1, EPISODE), (3, STATE)), absent="zero_valued"))

@@ -204,6 +204,22 @@ def test_the_mean_return_of_the_table_counts_attempts_once() -> None:
     assert trace_of(Asymmetric(of=CENTRED), rows).weights[0].tolist() == near([*[factor / 2] * 3, factor])
 
 
+def test_the_trace_of_asymmetric_credit_shows_weight_and_credit() -> None:
+    estimator = Asymmetric(of=CENTRED)
+    trace = trace_of(estimator, single_steps([1, 0]))
+    # p = w = 1/2: (1/4 + 1/4) / sqrt(1/2), and half of it for praise.
+    factor = 0.5 / math.sqrt(0.5)
+    assert [weight.tolist() for weight in trace.weights] == [near([factor / 2, factor])]
+    assert [term.values.tolist() for term in trace.terms] == [[0.5, -0.5]]
+    assert trace.part is estimator
+
+
+def test_a_table_without_rows_has_no_credit() -> None:
+    empty = StepTable.from_columns(task=[], attempt=[], index=[], reward=[])
+    for estimator in (QuestionWeighted(of=CENTRED), Asymmetric(of=CENTRED)):
+        assert estimator(empty).values.tolist() == []
+
+
 @pytest.mark.parametrize("outside", [-0.5, 1.5, 10.0])
 def test_returns_outside_0_and_1_are_refused_by_the_step(outside: float) -> None:
     with pytest.raises(RecordError) as caught:

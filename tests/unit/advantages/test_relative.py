@@ -232,6 +232,32 @@ def test_made_up_members_equal_to_all_others_leave_exactly_0() -> None:
     assert credit.values.tolist() == [0, 0, pytest.approx(expected, rel=1e-14), pytest.approx(expected, rel=1e-14)]
 
 
+# States s and u each hold one attempt of another policy and one of the policy's own; t holds own attempts alone.
+# The off-policy step without a state is in no group, and marks none.
+MIXED = table(
+    "task attempt index state reward off_policy",
+    ("q", 0, 0, "s", 0.0, True),
+    ("q", 1, 0, "s", 2.0, False),
+    ("q", 2, 0, "t", 0.0, False),
+    ("q", 3, 0, "t", 6.0, False),
+    ("q", 4, 0, "u", 0.0, False),
+    ("q", 5, 0, "u", 8.0, True),
+    ("q", 6, 0, None, 5.0, True),
+    ("q", 7, 0, "v", 0.0, False),
+    ("q", 8, 0, "v", 10.0, False),
+)
+
+
+def test_groups_with_members_of_another_policy_may_have_a_scale_of_their_own() -> None:
+    # Distances 1, 3, 4 and 5; the mean distance divides t and v, nothing divides s and u.
+    estimator = by_state(scale=MeanAbsoluteDeviation(), mixed_scale=NoScale())
+    assert estimator(MIXED).values.tolist() == [-1, 1, -1, 1, -4, 4, 0, -1, 1]
+
+
+def test_without_a_scale_of_their_own_mixed_groups_are_divided_as_others() -> None:
+    assert by_state(scale=MeanAbsoluteDeviation())(MIXED).values.tolist() == [-1, 1, -1, 1, -1, 1, 0, -1, 1]
+
+
 def test_the_trace_shows_signal_group_baseline_and_scale() -> None:
     estimator = by_state(scale=Deviation(eps=0.5))
     trace = trace_of(estimator, TWICE)

@@ -111,6 +111,11 @@ def test_a_malformed_step_loses_the_penalty_and_passes_none_of_it_back_and_a_ref
     assert Penalised(of=ReturnToGo(gamma=0.5), penalty=0.25)(VALIDITY).tolist() == [2.75, 4, 3.75]
 
 
+def test_the_form_alone_is_enough_for_the_penalty_on_malformed_steps() -> None:
+    rows = table("task attempt index reward well_formed", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
+    assert Penalised(of=StepReward(), penalty=0.25)(rows).tolist() == [0.75, 2]
+
+
 def test_a_penalty_of_0_changes_nothing() -> None:
     assert Penalised(of=StepReward(), penalty=0)(VALIDITY).tolist() == [1, 2, 4]
 
@@ -137,6 +142,13 @@ def test_a_penalty_on_refusals_leaves_malformed_steps_alone() -> None:
     # Of the three, the second alone is well formed and refused.
     assert PenalisedRefusals(of=ReturnToGo(gamma=0.5), penalty=0.25)(VALIDITY).tolist() == [3, 3.75, 4]
     assert PenalisedRefusals(of=StepReward(), penalty=0)(RAGGED).tolist() == StepReward()(RAGGED).tolist()
+
+
+def test_a_well_formed_step_that_was_accepted_loses_nothing() -> None:
+    rows = table(
+        "task attempt index reward well_formed accepted", ("q", 0, 0, 1.0, True, True), ("q", 0, 1, 2.0, True, False)
+    )
+    assert PenalisedRefusals(of=StepReward(), penalty=0.25)(rows).tolist() == [1, 1.75]
 
 
 def test_without_a_word_on_forms_every_refusal_counts() -> None:

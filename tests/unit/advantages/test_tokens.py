@@ -15,7 +15,7 @@ from groupwise.groups import ByTask
 from tests.unit.tables import single_steps
 
 DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
-TABLE = single_steps([3, 1])  # credit 1 and -1
+TABLE = single_steps([5, 1])  # credit 2 and -2
 TOKENS = TokenTable.from_rows(TABLE, [{"response_ids": [5, 6, 7]}, {"response_ids": [8]}])
 
 
@@ -25,22 +25,27 @@ def credit_of_tokens(part: Any) -> TokenCredit:
 
 def test_credit_is_discounted_towards_the_beginning_of_a_response() -> None:
     found = credit_of_tokens(DiscountedTokens(gamma=0.5))
-    assert found.values.tolist() == [0.25, 0.5, 1.0, -1.0]
+    assert found.values.tolist() == [0.5, 1.0, 2.0, -2.0]
     assert found.trains.all()
+    assert found.trains.dtype == np.bool_
+    assert found.trace.weight.tolist() == [0.25, 0.5, 1.0, 1.0]
+    assert found.trace.part == DiscountedTokens(gamma=0.5)
 
 
 def test_without_a_discount_each_token_has_the_credit_of_its_step() -> None:
-    assert credit_of_tokens(DiscountedTokens()).values.tolist() == [1, 1, 1, -1]
+    assert credit_of_tokens(DiscountedTokens()).values.tolist() == [2, 2, 2, -2]
 
 
 def test_a_discount_of_nothing_leaves_the_last_token() -> None:
-    assert credit_of_tokens(DiscountedTokens(gamma=0.0)).values.tolist() == [0, 0, 1, -1]
+    assert credit_of_tokens(DiscountedTokens(gamma=0.0)).values.tolist() == [0, 0, 2, -2]
 
 
 def test_only_the_first_tokens_train() -> None:
     found = credit_of_tokens(FirstTokens(count=2))
     assert found.trains.tolist() == [True, True, False, True]
-    assert found.values.tolist() == [1, 1, 1, -1]
+    assert found.values.tolist() == [2, 2, 2, -2]
+    assert found.trace.weight.tolist() == [1, 1, 1, 1]
+    assert found.trace.part == FirstTokens(count=2)
 
 
 def test_an_algorithm_names_its_token_credit_in_a_run_file_and_only_where_it_has_one() -> None:

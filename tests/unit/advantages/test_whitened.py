@@ -111,10 +111,12 @@ ANSWERS = [(1.0, 1, False), (1.0, 1, False), (0.0, 1, False), (0.0, 100, True)]
 
 
 def test_where_all_that_trains_is_equal_everybody_gets_exactly_0() -> None:
-    rows = [("q", i, 0, value, trains) for i, (value, trains) in enumerate([(5.0, False), (0.1, True), (0.1, True)])]
+    """Less 1000, which does not train, three times 0.7 would have a mean that misses each of them by a last digit."""
+    steps = [(1000.0, False), (0.7, True), (0.7, True), (0.7, True)]
+    rows = [("q", i, 0, value, trains) for i, (value, trains) in enumerate(steps)]
     trace = whitened(table("task attempt index reward trains", *rows), eps=1e-8)
-    assert trace.values.tolist() == [0.0, 0.0, 0.0]
-    assert trace.compared.tolist() == [True] * 3
+    assert trace.values.tolist() == [0.0] * 4
+    assert trace.compared.tolist() == [True] * 4
 
 
 def test_fewer_than_two_tokens_that_train_are_no_comparison() -> None:

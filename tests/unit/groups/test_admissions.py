@@ -39,6 +39,13 @@ def test_another_task_is_drawn_for_apart() -> None:
     assert any(one != other for one, other in pairs)
 
 
+def test_the_draw_is_named_for_the_part_and_the_task() -> None:
+    """A run that is played again draws by the same names, so that the same attempts are admitted."""
+    names: list[tuple[str | int, ...]] = []
+    AtMost(attempts=2)([attempt(number, task="a") for number in range(3)], draw=drawing(names=names))
+    assert names == [("at_most", "a")]
+
+
 def test_a_group_of_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="attempts"):
         AtMost(attempts=0)

@@ -61,6 +61,23 @@ def test_the_best_return_is_a_setting_and_better_is_solved_too() -> None:
     assert DropSolved(best=5)(rows).tolist() == [True, True, False, False, False, False]
 
 
+@pytest.mark.parametrize(
+    ("best", "score", "is_solved"),
+    [
+        (1.0, 1 - 9e-10, True),
+        (1.0, 1 - 1.1e-9, False),
+        (0.5, 0.5 - 9e-10, True),
+        (0.5, 0.5 - 1.1e-9, False),
+        (-100.0, -100 - 9e-8, True),
+        (-100.0, -100 - 1.1e-7, False),
+    ],
+)
+def test_a_sum_may_miss_the_best_by_a_billionth_of_it_but_of_no_less_than_1(
+    best: float, score: float, is_solved: bool
+) -> None:
+    assert DropSolved(best=best)(single_steps([score])).tolist() == [not is_solved]
+
+
 def test_solved_goes_by_accuracy_where_it_is_given() -> None:
     """Both tasks have a length term: the first is right throughout, the second was wrong once and earned more."""
     rows = table(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise import Trajectory
-from groupwise.core.history import Recalled
+from groupwise.core.past_attempts import Recalled
 from groupwise.groups import CrossContextReplay, HistoryKeyedReplay, SelectiveBuffer
 from tests.unit.pasts import attempt, drawing, journal, update
 
@@ -39,6 +39,25 @@ def test_failures_recall_a_success_successes_a_failure_and_mixed_groups_nothing(
         assert sources(found) == expected
         assert [one.why for one in found] == why
         assert not any(one.keeps_credit for one in found)
+
+
+def graded(number: int, score: float) -> Trajectory:
+    """An attempt of which the environment says what it earned, and not whether it succeeded."""
+    return replace(attempt(number, rewards=[score]), scores={"return": score})
+
+
+def test_a_score_at_the_threshold_counts_as_right_now_and_in_the_past(tmp_path: Path) -> None:
+    made = journal(tmp_path, update(1, graded(0, 0.5), graded(1, 0.25)))
+    for group, expected in (([graded(0, 0.5)], [("t", 1, 1)]), ([graded(0, 0.25)], [("t", 1, 0)])):
+        assert sources(CrossContextReplay()([group], made.history, version=1, draw=drawing())) == expected
+
+
+def test_the_draw_is_named_for_the_replay_and_the_task(tmp_path: Path) -> None:
+    """A run that is played again draws by the same names, so that the same attempts are recalled."""
+    made = journal(tmp_path, update(1, attempt(0, solved=True)))
+    names: list[tuple[str | int, ...]] = []
+    CrossContextReplay()([FAILED], made.history, version=1, draw=drawing(names=names))
+    assert names == [("replay", "t")]
 
 
 def test_a_task_without_the_other_outcome_in_its_past_recalls_nothing(tmp_path: Path) -> None:
@@ -113,6 +132,52 @@ def test_an_attempt_is_recalled_for_the_contexts_that_have_nobody_to_differ_from
     assert sources(fewer([group], made.history, version=1, draw=drawing())) == [("t", 1, 0)]
 
 
+def test_what_most_steps_lack_is_filled_first(tmp_path: Path) -> None:
+    """Three steps stand in a, one in b and one in c: a weighs 3, b and c together 2, though listed first."""
+    group = [attempt(i, states=state) for i, state in enumerate("aaabc")]
+    made = journal(tmp_path, update(1, attempt(0, states="bc", solved=True), attempt(1, states="a", solved=True)))
+    replay = HistoryKeyedReplay(depth=0, most=2, gamma=1.0)
+    assert sources(replay([group], made.history, version=1, draw=drawing())) == [("t", 1, 1), ("t", 1, 0)]
+
+
+def test_contexts_deeper_than_asked_for_are_not_looked_at(tmp_path: Path) -> None:
+    """A lone attempt through a b c: a, b, c and ab, bc at depth 1; abc would be one of depth 2."""
+    made = journal(tmp_path, update(1, attempt(0, states="abc", solved=True)))
+    group = [attempt(0, states="abc")]
+    for depth, why in (
+        (1, "5 contexts, up to depth 1, had nobody to differ from"),
+        (2, "6 contexts, up to depth 2, had nobody to differ from"),
+    ):
+        recalled = HistoryKeyedReplay(depth=depth)([group], made.history, version=1, draw=drawing())
+        assert [entry.why for entry in recalled] == [why]
+
+
+def test_a_past_attempt_differs_by_what_it_earned_from_the_context_on(tmp_path: Path) -> None:
+    """At gamma 1/2 the group earned 1/2 from a on and 1 from b on.
+
+    Attempt 0 earned 1/2 at a and ended: the same from a on. Attempt 1 earned 1/2 at a and nothing at b: the same from a
+    on, and something else from b on.
+    """
+    group = [attempt(0, states="ab", rewards=[0.0, 1.0])]
+    made = journal(
+        tmp_path, update(1, attempt(0, states="a", rewards=[0.5]), attempt(1, states="ab", rewards=[0.5, 0.0]))
+    )
+    recalled = HistoryKeyedReplay(depth=0, gamma=0.5)([group], made.history, version=1, draw=drawing())
+    assert sources(recalled) == [("t", 1, 1)]
+    assert recalled[0].why == "1 contexts, up to depth 0, had nobody to differ from"
+
+
+def test_by_history_too_the_age_bounds_what_is_looked_at(tmp_path: Path) -> None:
+    made = journal(tmp_path, update(1, attempt(0, solved=True)))
+
+    def recalled(max_age: int | None) -> list[tuple[str, int, int]]:
+        replay = HistoryKeyedReplay(max_age=max_age)
+        return sources(replay([[attempt(0)]], made.history, version=3, draw=drawing()))
+
+    assert recalled(None) == recalled(3) == [("t", 1, 0)]
+    assert recalled(2) == []
+
+
 def test_a_context_with_a_difference_of_its_own_recalls_nothing(tmp_path: Path) -> None:
     group = [attempt(0, states="a"), attempt(1, states="a", solved=True)]
     made = journal(tmp_path, update(1, attempt(0, states="a", rewards=[0.5])))
@@ -121,7 +186,7 @@ def test_a_context_with_a_difference_of_its_own_recalls_nothing(tmp_path: Path) 
 
 def test_the_buffer_fills_up_what_lies_idle_to_its_share(tmp_path: Path) -> None:
     past = [saying(i, attempt(i, task="past", solved=True)) for i in range(6)]
-    made = journal(tmp_path, update(1, *past, credit=[[1.0], [-2.0], [0.0], [1e-7], [3.0], [0.5]]))
+    made = journal(tmp_path, update(1, *past, credit=[[1.0], [-2.0], [0.0], [1e-6], [3.0], [0.5]]))
     idle, mixed = [attempt(i, task="u") for i in range(8)], FAILED[:4] + [attempt(i, solved=True) for i in range(4, 8)]
 
     def found(**fields: float) -> list[tuple[str, int, int]]:
@@ -130,7 +195,10 @@ def test_the_buffer_fills_up_what_lies_idle_to_its_share(tmp_path: Path) -> None
     assert len(found()) == 4, "a quarter of sixteen"
     assert {attempt for _, _, attempt in found()} == {0, 1, 4, 5}, "credit of nothing teaches nothing"
     assert len(found(share=0.125)) == 2
-    assert all(one.keeps_credit for one in SelectiveBuffer()([idle], made.history, version=1, draw=drawing()))
+    recalled = SelectiveBuffer()([idle], made.history, version=1, draw=drawing())
+    assert all(entry.keeps_credit for entry in recalled)
+    assert {entry.task for entry in recalled} == {"past"}, "it joins its own task, not one that lies idle"
+    assert {entry.why for entry in recalled} == {"8 attempts lay in groups without spread"}
     assert SelectiveBuffer()([mixed], made.history, version=1, draw=drawing()) == [], "nothing lies idle"
     assert SelectiveBuffer(max_age=1)([idle], made.history, version=2, draw=drawing()) == [], "too old"
 
@@ -147,11 +215,22 @@ def test_the_buffer_recalls_an_answer_once_however_often_it_was_given(tmp_path: 
         assert min(one.past.attempt for one in found) <= 3
 
 
+def test_each_round_of_the_buffers_draws_has_a_name_of_its_own(tmp_path: Path) -> None:
+    """Attempts 0 and 1 say the same and have nearly all the credit: both are drawn, and a round for another follows."""
+    past = [saying(7, attempt(0, task="past")), saying(7, attempt(1, task="past")), saying(8, attempt(2, task="past"))]
+    made = journal(tmp_path, update(1, *past, credit=[[1e6], [1e6], [0.1]]))
+    names: list[tuple[str | int, ...]] = []
+    recalled = SelectiveBuffer()([FAILED * 2], made.history, version=1, draw=drawing(names=names))
+    assert names == [("buffer",), ("buffer", 1)]
+    assert {entry.past.attempt for entry in recalled} in ({0, 2}, {1, 2})
+
+
 def test_the_buffer_draws_as_it_did_where_there_is_no_copy(tmp_path: Path) -> None:
     past = [saying(i, attempt(i, task="past", solved=True)) for i in range(6)]
     made = journal(tmp_path, update(1, *past, credit=[[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]]))
     idle = [attempt(i, task="u") for i in range(8)]
-    found = SelectiveBuffer()([idle], made.history, version=1, draw=drawing())
     chance = np.arange(1, 7) / 21
-    drawn = drawing()("buffer").choice(6, size=2, replace=False, p=chance)
-    assert [one.past.attempt for one in found] == sorted(drawn.tolist())
+    for seed in range(8):
+        found = SelectiveBuffer()([idle], made.history, version=1, draw=drawing(seed))
+        drawn = drawing(seed)("buffer").choice(6, size=2, replace=False, p=chance)
+        assert [one.past.attempt for one in found] == sorted(drawn.tolist())

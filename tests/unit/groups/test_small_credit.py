@@ -10,7 +10,7 @@ import pytest
 from groupwise import Algorithm, ConfigError, Credit, Part, StepTable, recipes
 from groupwise.advantages import EpisodeReturn, NoScale, Relative, Whitened
 from groupwise.groups import ByTask, OverlongMask, SmallCredit
-from groupwise.reports.dropped_steps import DroppedStep, filters_that_drop, steps_dropped_by_credit
+from groupwise.reports.explain.dropped_steps import DroppedStep, filters_that_drop, steps_dropped_by_credit
 from tests.unit.tables import single_steps, table
 
 DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
@@ -22,6 +22,14 @@ def test_steps_of_small_credit_are_dropped() -> None:
     assert algorithm.credit(RETURNS).values.tolist() == [-2, -1, 3]
     assert algorithm.keep(RETURNS).tolist() == [True, False, True]
     assert algorithm.keep(RETURNS, algorithm.credit(RETURNS)).tolist() == [True, False, True]
+
+
+def test_credit_of_exactly_the_smallest_size_trains() -> None:
+    assert Algorithm(advantage=DR_GRPO, filters=(SmallCredit(min_size=2),)).keep(RETURNS).tolist() == [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_what_is_kept_comes_back_in_the_order_of_the_rows() -> None:

@@ -55,6 +55,13 @@ def test_denominators_are_those_that_are_handed_in() -> None:
         assert part == pytest.approx(alone / 2)
 
 
+def test_the_only_token_of_an_update_counts_whole() -> None:
+    only = columns([0.0])
+    for aggregate in (TokenMean(), SequenceMean(), SequenceSum(), StepMean(), TrajectoryMean()):
+        assert number(aggregate(numbers([3.0]), only, totals(1))) == 3.0
+    assert number(ConstantLength(length=4)(numbers([3.0]), only, totals(1))) == 0.75
+
+
 def test_a_trajectory_counts_once_however_many_steps_it_took() -> None:
     """Attempt 0 has one step of 2 tokens; attempt 1 has steps of 1 and 3 tokens, in one micro-batch or two."""
     counted = Totals.count(tokens=[2, 1, 3], trajectory=[0, 1, 1], step=[0, 0, 1], group=[0, 0, 0], max_tokens=8)

@@ -143,6 +143,14 @@ def test_a_step_is_the_pair_of_trajectory_and_index() -> None:
     }
 
 
+def test_steps_of_different_trajectories_are_never_one_unit() -> None:
+    """Steps 0 and 1 of three trajectories: six units of one token each."""
+    tokens = columns([0.0] * 6, trajectory=[0, 0, 1, 1, 2, 2], step=[0, 1, 0, 1, 0, 1], sample=range(6))
+    units = tokens.units("step")
+    assert units.num == 6
+    assert units.sum(numbers([1, 2, 3, 4, 5, 6])).tolist() == [1, 2, 3, 4, 5, 6]
+
+
 def test_units_hand_each_token_the_sum_and_mean_of_its_unit() -> None:
     units = columns([0.0] * 4, sample=[7, 3, 7, 3]).units("sample")
     assert units.num == 2

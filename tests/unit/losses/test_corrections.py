@@ -7,7 +7,7 @@ import math
 import pytest
 from torch import Tensor
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.losses import Mask, OffPolicyMask, PolicyLoss, Reject, TokenColumns, Truncate
 from tests.unit.losses.token_rows import columns, gradient, number, totals
 
@@ -51,6 +51,7 @@ def test_rejection_goes_by_the_geometric_mean_and_keeps_weight_1() -> None:
     assert Reject(low=1.15, high=2.0)(gapped(*GAPS)).tolist() == [0.0] * 3
     apart = gapped(*GAPS, step=[0, 1, 1], trajectory=[0, 0, 0])
     assert Reject(low=0.9, high=1.12)(apart).tolist() == [1.0, 0.0, 0.0]
+    assert Reject()(apart).dtype == apart.logp.dtype, "weights are numbers like those they weigh"
 
 
 def test_a_weight_on_the_bound_is_kept() -> None:
@@ -74,6 +75,28 @@ def test_blamed_steps_that_have_drifted_are_dropped() -> None:
     assert OffPolicyMask()(tokens).tolist() == [0.0, 1.0, 1.0, 1.0]
     assert OffPolicyMask(most=0.7)(tokens).tolist() == [1.0] * 4
     assert OffPolicyMask(unit="trajectory", most=0.45)(tokens).tolist() == [0.0, 1.0, 0.0, 1.0]
+
+
+def test_only_blamed_tokens_are_dropped_and_only_beyond_the_largest_drop() -> None:
+    """Drops of 1 and of exactly 1/2, where 1/2 is allowed; credit 0 is no blame, and neither is 1/2."""
+    tokens = columns([-2.0] * 3 + [-1.5], behaviour=[-1.0] * 4, advantage=[-1.0, 0.0, 0.5, -1.0], sample=range(4))
+    assert OffPolicyMask(most=0.5)(tokens).tolist() == [0.0, 1.0, 1.0, 1.0]
+
+
+def test_the_weights_of_several_corrections_multiply() -> None:
+    """Weights 4, 2 and 1 (gaps log 4, log 2, 0).
+
+    Capped at 2 they are 2, 2, 1; masked beyond 2.5 they are 0, 2, 1; together 0, 4, 1. The loss is minus their mean. A
+    mask beyond 1.5 leaves 0, 0, 1.
+    """
+    tokens = gapped(math.log(4), math.log(2), 0.0)
+    result = PolicyLoss(corrections=(Truncate(high=2.0), Mask(high=2.5)))(tokens, totals(3))
+    assert number(result.loss) == pytest.approx(-5 / 3)
+    assert result.metrics["loss/correction"].mean == pytest.approx(5 / 3)
+    assert result.metrics["loss/rejected"].mean == pytest.approx(1 / 3)
+    third = PolicyLoss(corrections=(Truncate(high=2.0), Mask(high=2.5), Mask(high=1.5)))(tokens, totals(3))
+    assert third.metrics["loss/correction"].mean == pytest.approx(1 / 3)
+    assert third.metrics["loss/rejected"].mean == pytest.approx(2 / 3)
 
 
 def test_weights_scale_the_gradient_and_carry_none() -> None:

@@ -35,6 +35,7 @@ def test_all_pairs_are_those_whose_returns_differ() -> None:
 def test_each_task_counts_the_same_by_default() -> None:
     pairs = AllPairs()(table([0.0, 1.0, 2.0, 1.0, 0.0], "aaabb"))
     assert pairs == [Pair(1, 0, 1 / 3), Pair(2, 0, 1 / 3), Pair(2, 1, 1 / 3), Pair(3, 4, 1.0)]
+    assert AllPairs()(table([2.0, 0.0, 1.0])) == [Pair(0, 1, 1 / 3), Pair(0, 2, 1 / 3), Pair(2, 1, 1 / 3)]
 
 
 def test_an_attempt_that_may_not_train_is_in_no_pair() -> None:

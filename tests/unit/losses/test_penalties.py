@@ -46,6 +46,13 @@ def test_the_unbiased_form_multiplies_by_the_ratio_and_differentiates_both() -> 
     assert found == pytest.approx((0.042806, -0.4), abs=1e-5)
 
 
+@pytest.mark.parametrize(("log_ratio", "clamped"), [(25.0, 20.0), (-25.0, -20.0)])
+def test_the_ratio_of_the_unbiased_form_is_clamped_on_both_sides(log_ratio: float, clamped: float) -> None:
+    """k1 at d = 0.5 is -0.5; its slope is 1, and the ratio beyond its bound has none."""
+    value, slope = of_gap(Kl(estimator="k1", gradient="unbiased"), 0.5, log_ratio=log_ratio)
+    assert (value, slope) == pytest.approx((-0.5 * math.exp(clamped), math.exp(clamped)))
+
+
 def test_k3_is_capped_where_it_passes_10_and_then_has_no_gradient() -> None:
     """exp(2.6) - 3.6 = 9.86 is inside, exp(2.7) - 3.7 = 11.18 is not."""
     assert of_gap(Kl(), 2.6) == pytest.approx((math.exp(2.6) - 3.6, 1 - math.exp(2.6)))

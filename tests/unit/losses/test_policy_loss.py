@@ -9,8 +9,10 @@ import sys
 
 import pytest
 import torch
+from torch import Tensor
 
 from groupwise import ConfigError, RecordError
+from groupwise.core.totals import Totals
 from groupwise.losses import (
     ENTROPY,
     METRICS,
@@ -19,6 +21,7 @@ from groupwise.losses import (
     Clip,
     EntropyBonus,
     Kl,
+    LossResult,
     Mask,
     OffPolicyMask,
     PolicyLoss,
@@ -26,6 +29,8 @@ from groupwise.losses import (
     SequenceMean,
     SequenceRatio,
     StepMean,
+    TokenColumns,
+    TokenLoss,
     TrajectoryMean,
     Truncate,
 )
@@ -77,6 +82,7 @@ def test_a_loss_worked_by_hand() -> None:
         }
     )
     assert {tally.count for tally in result.metrics.values()} == {3}
+    assert {tally.total.dtype for tally in result.metrics.values()} == {torch.float64}, "so that shares add up too"
     elsewhere = {"loss/off_policy_ratio", "loss/pair_gap", "loss/pair_accuracy"}  # nobody else's tokens, no pairs
     assert set(result.metrics) == set(METRICS) - elsewhere
 
@@ -178,7 +184,56 @@ def test_a_trajectory_that_was_cut_is_refused_where_the_loss_takes_it_whole() ->
         "trajectory 0: 2 of its 5 tokens are in this micro-batch, but the loss takes whole trajectories together; "
         "keep each in one micro-batch (PolicyLoss.unit)"
     )
+    with pytest.raises(RecordError, match="trajectory 0: 1 of its 5 tokens are in this micro-batch"):
+        loss(columns([-1.0]), totals(2, 3))
     assert number(loss(columns([-1.0] * 5), totals(2, 3)).loss) == -1.0
+
+
+def test_a_trajectory_that_lies_elsewhere_as_a_whole_is_not_cut() -> None:
+    """Two trajectories of two tokens and one; the micro-batch holds the second, a third of the loss."""
+    both = Totals.count(tokens=[2, 1], trajectory=[0, 1], step=[0, 0], group=[0, 0], max_tokens=8)
+    loss = PolicyLoss(ratio=SequenceRatio(unit="trajectory"))
+    assert number(loss(columns([-1.0], trajectory=[1]), both).loss) == pytest.approx(-1 / 3)
+
+
+class LeaningClip(Clip):
+    """Computes something else than `Clip`: a token without credit has a loss too."""
+
+    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
+        outcome = super().__call__(ratio_T, columns)
+        return dataclasses.replace(outcome, loss=outcome.loss + columns.logp)
+
+
+class NarrowClip(Clip):
+    """Computes what `Clip` computes, with another bound."""
+
+    low: float = 0.1
+
+
+class LeaningLoss(PolicyLoss):
+    """Computes something else than `PolicyLoss`."""
+
+    def __call__(self, columns: TokenColumns, totals: Totals) -> LossResult:
+        return super().__call__(columns, totals)
+
+
+@pytest.mark.parametrize(
+    ("loss", "ignores"),
+    [
+        (PolicyLoss(), True),
+        (PolicyLoss(surrogate=NarrowClip()), True),
+        (PolicyLoss(surrogate=LeaningClip()), False),
+        (LeaningLoss(), False),
+        (PolicyLoss(penalties=(Kl(),)), False),
+        (PolicyLoss(penalties=(Kl(weight=0.0),)), True),
+        (PolicyLoss(aggregate=StepMean()), False),
+    ],
+    ids=repr,
+)
+def test_samples_without_credit_are_ignored_only_on_the_word_of_the_class_that_computes(
+    loss: PolicyLoss, ignores: bool
+) -> None:
+    assert loss.ignores_zero_credit is ignores
 
 
 def test_masked_tokens_holding_rubbish_have_a_gradient_of_exactly_0() -> None:

@@ -65,6 +65,8 @@ def test_a_sequence_ratio_is_clamped_as_a_whole() -> None:
     assert ratio_T.log().tolist() == pytest.approx([10.0, 10.0])
     assert gradient(ratio_T, tokens.logp) == [0.0, 0.0]
     assert SequenceRatio(clamp=20.0)(tokens).log().tolist() == pytest.approx([13.0, 13.0])
+    less_likely = columns([-30.0, 4.0], old=[0.0, 0.0])
+    assert SequenceRatio()(less_likely).log().tolist() == pytest.approx([-10.0, -10.0])
 
 
 @pytest.mark.parametrize("part", [TokenRatio, SequenceRatio])

@@ -82,6 +82,14 @@ def test_the_gradient_is_that_of_the_formula_in_any_split() -> None:
             assert tally.mean == pytest.approx((2.2 + 0.55 + 1.65) / 3)  # means -0.3, -2.5 and -0.85
 
 
+def test_a_winner_that_is_no_likelier_than_the_loser_is_not_told_apart() -> None:
+    tokens = columns([-1.0, -1.0], trajectory=[0, 1], sample=[0, 1], group=[0, 0])
+    totals = counted([0, 1], [Pair(0, 1)])
+    metrics = Simpo()(tokens, totals, Simpo().first_pass(tokens, totals)).metrics
+    assert metrics["loss/pair_gap"].mean == 0.0
+    assert metrics["loss/pair_accuracy"].mean == 0.0
+
+
 def test_large_gaps_stay_finite() -> None:
     tokens = columns([-900.0, -1.0], trajectory=[0, 1], sample=[0, 1], group=[0, 0])
     totals = counted([0, 1], [Pair(0, 1)])
@@ -119,10 +127,22 @@ def test_sums_of_micro_batches_add_up() -> None:
 
 def test_sums_are_refused_without_groups_and_beyond_the_totals() -> None:
     totals = counted([0], [])
-    with pytest.raises(RecordError, match="column 'group' is missing"):
+    with pytest.raises(RecordError) as caught:
         TrajectorySums.of(columns([-1.0]), totals)
-    with pytest.raises(RecordError, match="trajectory 3 is not among the 1 of the totals"):
-        TrajectorySums.of(columns([-1.0], trajectory=[3], group=[0]), totals)
+    assert str(caught.value) == "column 'group' is missing, which a first pass over groups reads; hand it in"
+    with pytest.raises(RecordError) as caught:
+        TrajectorySums.of(columns([-1.0], trajectory=[1], group=[0]), totals)
+    assert str(caught.value) == (
+        "trajectory 1 is not among the 1 of the totals; count the totals over all samples of the update "
+        "(Totals.count) and number trajectories from 0"
+    )
+
+
+def test_what_is_summed_may_be_of_another_precision_than_the_log_probs() -> None:
+    here = columns([-0.5, -1.0], trajectory=[0, 0], group=[0, 0])
+    sums = TrajectorySums.of(here, counted([0, 0], []), credit=torch.tensor([1.5, 2.0], dtype=torch.float32)).sums
+    assert sums["credit"].tolist() == [3.5]
+    assert sums["credit"].dtype == torch.float64
 
 
 def test_a_share_has_the_tokens_share_of_the_value_and_the_slope_of_its_trajectories() -> None:
@@ -132,3 +152,9 @@ def test_a_share_has_the_tokens_share_of_the_value_and_the_slope_of_its_trajecto
     share = share_of_step(value, slope_R, 3 * here.logp, here, totals)
     assert number(share) == 4.0
     assert gradient(share, here.logp) == [60.0, 30.0]
+
+
+def test_the_only_token_of_a_step_has_the_whole_value() -> None:
+    here = columns([-1.0], group=[0])
+    value, slope_R = torch.tensor(8.0, dtype=torch.float64), torch.tensor([10.0], dtype=torch.float64)
+    assert number(share_of_step(value, slope_R, here.logp, here, counted([0], []))) == 8.0

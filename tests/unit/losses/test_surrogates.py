@@ -49,6 +49,21 @@ def test_clip_counts_where_each_bound_acted() -> None:
     assert set(Clip()(TokenRatio()(tokens), tokens).clipped) == {"high", "low"}
 
 
+def test_a_ratio_on_a_bound_is_inside_and_a_token_without_credit_is_never_clipped() -> None:
+    """Bounds 1/2, 3/2 and 2: praise on the upper one, blame on the lower and the dual one, and no credit beyond all."""
+    tokens = columns([-1.0] * 5, advantage=[1.0, -1.0, -1.0, 0.0, 0.0])
+    clipped = Clip(low=0.5, high=0.5, dual=2.0)(numbers([1.5, 0.5, 2.0, 0.25, 4.0]), tokens).clipped
+    assert {name: hit_T.tolist() for name, hit_T in clipped.items()} == {
+        name: [False] * 5 for name in ("high", "low", "dual")
+    }
+
+
+@pytest.mark.parametrize("advantage", [0.25, 1.0, 4.0])
+def test_the_dual_bound_leaves_praise_alone(advantage: float) -> None:
+    assert of_ratio(SPEC_CLIP, 5.0, advantage) == pytest.approx((-1.28 * advantage, 0.0))
+    assert of_ratio(SPEC_CLIP, 0.5, advantage) == pytest.approx((-0.5 * advantage, -advantage))
+
+
 def test_gspo_as_worked_by_hand() -> None:
     """numbers, GSPO: s = 0.951229; A = 1 is not clipped, A = -1 is clipped at 1 - 3e-4 and has no gradient."""
     surrogate = Clip(low=3e-4, high=4e-4)
@@ -77,6 +92,8 @@ def test_below_its_cap_cispo_weighs_by_the_ratio_and_has_no_floor() -> None:
     found, slope = cispo(-1.0, cap=7.0)
     assert slope == pytest.approx(6.049647, abs=1e-6)
     assert found.clipped["high"].tolist() == [False]
+    at_cap = columns([-1.0])
+    assert Cispo(cap=5.0)(numbers([5.0]), at_cap).clipped["high"].tolist() == [False], "the cap itself is inside"
     tiny = columns([-9.0], old=[-1.0])
     loss_T = Cispo()(TokenRatio()(tiny), tiny).loss
     assert gradient(loss_T, tiny.logp) == pytest.approx([-math.exp(-8)])

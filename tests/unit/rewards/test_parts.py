@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import ConfigError, Part, RecordError, StopReason, Trajectory
-from groupwise.core.parts import Slot, catalogue
+from groupwise.core.parts.part import Slot, catalogue
 from groupwise.rewards import (
     REWARDS,
     BrevityReward,
@@ -117,6 +117,12 @@ def test_a_right_answer_is_paid_for_its_brevity(length: int, paid: float) -> Non
     """numbers, R^3: 1 - 8192 / 32768 = 0.75."""
     assert BrevityReward()(attempt({}, {"tokens": length}, solved=True)) == (0.0, paid)
     assert BrevityReward()(attempt({}, {"tokens": length}, solved=False)) == (0.0, 0.0)
+
+
+def test_an_answer_at_the_threshold_is_right() -> None:
+    """Two tokens of four leave a half; the environment says what was earned, and not whether the task was solved."""
+    for earned, paid in ((0.5, 0.5), (0.49, 0.0)):
+        assert BrevityReward(limit=4)(attempt({"reward": earned, "tokens": 2})) == (paid,)
 
 
 @pytest.mark.parametrize("amount", ["nan", "inf"])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from groupwise import Part, RecordError, StopReason, Trajectory
-from groupwise.rewards import EntropyRanking, Unlikeliness, shaped
+from groupwise.rewards import EntropyRanking, ReferenceKl, Unlikeliness, shape_group
 from tests.unit.pasts import attempt
 
 
@@ -24,7 +25,7 @@ def failed(number: int, *entropies: Sequence[float], cut: bool = True, solved: b
 
 
 def added(group: Sequence[Trajectory], **fields: object) -> list[list[float]]:
-    return [[step.shaped for step in one.steps] for one in shaped(group, [EntropyRanking(**fields)])]
+    return [[step.shaped for step in one.steps] for one in shape_group(group, [EntropyRanking(**fields)])]
 
 
 SHARP, FLAT = (0.0, 0.0, 0.0, 0.0, 2.0), (1.0,) * 5
@@ -42,7 +43,7 @@ def test_one_ranked_attempt_alone_is_paid_nothing() -> None:
 
 def test_a_group_with_a_success_is_left_as_it_is() -> None:
     group = [failed(0, FLAT), failed(1, SHARP), failed(2, SHARP, cut=False, solved=True)]
-    assert shaped(group, [EntropyRanking(who="failed")]) == group
+    assert shape_group(group, [EntropyRanking(who="failed")]) == group
 
 
 def test_only_what_was_cut_off_is_ranked_unless_all_that_failed_is_asked_for() -> None:
@@ -63,6 +64,39 @@ def test_steps_can_count_by_their_means() -> None:
     one, two = failed(0, (4.0,) + (0.0,) * 7), failed(1, (0.0,) * 3, (3.0, 3.0))
     assert added([one, two], p=0.1) == [[0.5], [0.0, 0.0]]
     assert added([one, two], p=0.1, per="step") == [[0.0], [0.0, 0.0]]
+
+
+def test_a_step_counts_with_the_mean_over_its_tokens() -> None:
+    # Step means: peak 2 and mean (2 + 0) / 2 = 1 against peak 1.5 and mean 1.5. Sums would be 2 and 4.5 at the peak.
+    short, long = failed(0, (2.0,), (0.0,)), failed(1, (1.5,) * 3, (1.5,) * 3)
+    assert added([short, long], per="step") == [[0.0, 0.5], [0.0, 0.0]]
+
+
+def test_the_peak_is_the_mean_of_the_highest_share() -> None:
+    # A fifth of ten tokens is two. Peaks (1.5 + 1.5) / 2 and (2 + 0.25) / 2, means 0.3 and 0.425: the first beats.
+    even, single = failed(0, (1.5, 1.5) + (0.0,) * 8), failed(1, (2.0,) + (0.25,) * 9)
+    assert added([even, single], p=0.2) == [[0.5], [0.0]]
+
+
+def test_an_attempt_that_said_nothing_has_no_peak_and_no_entropy() -> None:
+    silent, unsure, sharp = failed(0, ()), failed(1, (0.5,) * 5), failed(2, SHARP)
+    # Peak 0 beats nobody's, and an overall entropy of 0 is beaten by nobody's.
+    assert added([silent, unsure], finished="zero") == [[0.25], [0.25]]
+    assert added([silent, sharp], finished="zero") == [[0.25], [0.25]]
+
+
+def test_an_attempt_without_steps_is_neither_ranked_nor_paid() -> None:
+    unplayed = failed(2)
+    for who in ("truncated", "failed"):
+        assert added([failed(0, FLAT), failed(1, SHARP), unplayed], who=who) == [[0.0], [0.5], []]
+    assert added([failed(1, SHARP), unplayed], finished="zero") == [[0.0], []], "one ranked attempt is alone"
+
+
+def test_a_score_at_the_threshold_counts_as_a_success() -> None:
+    right = replace(attempt(2, rewards=[0.5]), scores={"return": 0.5})
+    almost = replace(attempt(2, rewards=[0.25]), scores={"return": 0.25})
+    assert added([failed(0, FLAT), failed(1, SHARP), right]) == [[0.0], [0.0], [0.0]]
+    assert added([failed(0, FLAT), failed(1, SHARP), almost]) == [[0.0], [0.5], [0.25]]
 
 
 def test_where_nobody_beats_anybody_nothing_is_paid_unless_being_cut_off_is() -> None:
@@ -88,10 +122,12 @@ def test_what_is_taken_off_the_likely_goes_off_each_reward_and_equals_are_left_a
     good = attempt(0, states="ab", rewards=[1.0, 3.0], solved=True)
     unlikely = replace(good, attempt=1, steps=tuple(replace(s, logp_behaviour=(-9.0, -9.0)) for s in good.steps))
     wrong = attempt(2)
-    by_factor = [[s.shaped for s in one.steps] for one in shaped([good, unlikely, wrong], [Unlikeliness(weight=0.75)])]
+    by_factor = [
+        [s.shaped for s in one.steps] for one in shape_group([good, unlikely, wrong], [Unlikeliness(weight=0.75)])
+    ]
     # Least likely first: the unlikely (0), then the equals in their order: good (1), wrong (2).
     assert by_factor == [[-0.25, -0.75], [0.0, 0.0], [0.0]]
-    assert shaped([good, unlikely], [Unlikeliness()]) == [good, unlikely]
+    assert shape_group([good, unlikely], [Unlikeliness()]) == [good, unlikely]
 
 
 def test_a_likely_wrong_answer_is_punished_as_much_as_an_unlikely_one() -> None:
@@ -103,15 +139,82 @@ def test_a_likely_wrong_answer_is_punished_as_much_as_an_unlikely_one() -> None:
         for one, logp in zip(group, logps, strict=True)
     ]
     # k = 2, 1, 0: the right one becomes 1 - 0.25 x 2 / 3; -0.5 would have become -0.5 x (1 - 0.25 / 3) = -0.4583.
-    found = [one.steps[0].reward + one.steps[0].shaped for one in shaped(group, [Unlikeliness()])]
+    found = [one.steps[0].reward + one.steps[0].shaped for one in shape_group(group, [Unlikeliness()])]
     assert found == pytest.approx([1 - 0.5 / 3, -0.5, -0.5], rel=1e-15)
 
 
 def test_by_sum_the_longer_is_the_less_likely() -> None:
     short, long = attempt(0, solved=True), attempt(1, states="ab")
     long = replace(long, steps=tuple(replace(s, logp_behaviour=(-0.7, -0.7)) for s in long.steps))  # means -0.75, -0.7
-    assert [s.shaped for s in shaped([short, long], [Unlikeliness(weight=1.0)])[0].steps] == [0.0]
-    assert [s.shaped for s in shaped([short, long], [Unlikeliness(weight=1.0, by="sum")])[0].steps] == [-0.5]
+    assert [s.shaped for s in shape_group([short, long], [Unlikeliness(weight=1.0)])[0].steps] == [0.0]
+    assert [s.shaped for s in shape_group([short, long], [Unlikeliness(weight=1.0, by="sum")])[0].steps] == [-0.5]
+
+
+def test_what_was_added_before_is_scaled_down_too_and_a_return_of_nothing_is_left() -> None:
+    """A half of 1 + 3 goes off the likelier of two; rewards of 1 and -1 sum to nothing, and stay."""
+    good = attempt(0, rewards=[1.0], solved=True)
+    good = replace(good, steps=(replace(good.steps[0], shaped=3.0),))
+    even = replace(attempt(0, states="ab", rewards=[1.0, -1.0]), scores={"success": 0.0})
+    wrong = replace(attempt(1), steps=tuple(replace(s, logp_behaviour=(-9.0, -9.0)) for s in attempt(1).steps))
+    part = Unlikeliness(weight=1.0)
+    assert part([good, wrong]) == [(-2.0,), (0.0,)]
+    assert part([even, replace(wrong, scores={"success": 1.0})])[0] == (0.0, 0.0)
+
+
+def test_equally_likely_attempts_keep_their_order() -> None:
+    """One of 40 failed; the others lose more the later they stand: the k-th loses k fortieths of its 1."""
+    group = [attempt(i, solved=True) for i in range(39)] + [attempt(39)]
+    assert Unlikeliness(weight=1.0)(group) == [(-i / 40,) for i in range(39)] + [(0.0,)]
+
+
+def test_log_probs_that_were_not_recorded_are_asked_for() -> None:
+    silent = attempt(1, solved=True)
+    silent = replace(silent, steps=(replace(silent.steps[0], logp_behaviour=()),))
+    with pytest.raises(RecordError) as caught:
+        Unlikeliness()([attempt(0), silent])
+    assert str(caught.value) == (
+        "task 't', attempt 1: the log-probs of its sampled tokens were not recorded, by which attempts are ranked; use "
+        "an engine that reports them"
+    )
+
+
+def scored(*references: float, **fields: Any) -> Trajectory:
+    """An attempt whose responses have these log-probs under the reference, and -1.5 under the policy."""
+    made = attempt(0, states=range(len(references)), **fields)
+    steps = [replace(step, facts={"reference_logp": logp}) for step, logp in zip(made.steps, references, strict=True)]
+    return replace(made, steps=tuple(steps))
+
+
+def test_what_became_likelier_than_under_the_reference_is_taken_off_its_step() -> None:
+    # Log-probs -1 - 0.5 against -3.5, -1.5 and 0.5: 2 nats likelier, equal, 2 nats less likely, at 1/4 a nat.
+    group = [scored(-3.5, -1.5, 0.5), scored(-1.0)]
+    assert ReferenceKl(weight=0.25)(group) == [(-0.5, 0.0, 0.5), (0.125,)]
+    assert not ReferenceKl(weight=0.25).needs_entropy
+
+
+def test_attempts_of_another_policy_keep_their_rewards() -> None:
+    guided = scored(-3.5, -3.5, off_policy=True)
+    assert ReferenceKl(weight=0.25)([guided, scored(-3.5)]) == [(0.0, 0.0), (-0.5,)]
+
+
+def test_a_reference_that_was_not_measured_is_asked_for() -> None:
+    with pytest.raises(RecordError) as caught:
+        ReferenceKl(weight=0.25)([attempt(3, states="ab")])
+    assert str(caught.value) == (
+        "task 't', attempt 3, step 0: it has no fact 'reference_logp', which the shaper reference_kl reads; add "
+        'measures = ["reference_score"] to [algorithm]'
+    )
+
+
+def test_log_probs_under_the_policy_are_asked_for_by_their_step() -> None:
+    made = scored(-1.0, -1.0)
+    silent = replace(made, steps=(made.steps[0], replace(made.steps[1], logp_behaviour=())))
+    with pytest.raises(RecordError) as caught:
+        ReferenceKl(weight=0.25)([silent])
+    assert str(caught.value) == (
+        "task 't', attempt 0, step 1: the log-probs of its sampled tokens were not recorded, which the shaper "
+        "reference_kl reads; use an engine that reports them"
+    )
 
 
 class Wrong(Part, slot="shaper"):
@@ -130,12 +233,12 @@ class Wrong(Part, slot="shaper"):
 @pytest.mark.parametrize("amounts", [(), (1.0, 2.0), (float("nan"),)])
 def test_a_shaper_that_gives_no_number_per_step_is_named(amounts: tuple[float, ...]) -> None:
     with pytest.raises(RecordError) as caught:
-        shaped([attempt(3)], [Wrong(amounts=amounts)])
+        shape_group([attempt(3)], [Wrong(amounts=amounts)])
     name = str(caught.value).split("shaper ")[1].split(" gave")[0]
     assert name.startswith("Wrong(")
     assert str(caught.value).endswith(f"gave {amounts!r} for 1 steps; give one finite number per step")
 
 
 def test_shapers_add_up_one_after_the_other() -> None:
-    (found,) = shaped([attempt(0, rewards=[1.0])], [Wrong(amounts=(0.5,)), Wrong(amounts=(0.25,))])
+    (found,) = shape_group([attempt(0, rewards=[1.0])], [Wrong(amounts=(0.5,)), Wrong(amounts=(0.25,))])
     assert (found.steps[0].reward, found.steps[0].shaped) == (1.0, 0.75)
