@@ -29,7 +29,7 @@ class StateBefore:
 
 
 def has_states(database: JournalDatabase) -> bool:
-    """Whether a journal that is only read was written when parts could have a memory."""
+    """Whether a journal that is only read was written when parts could have a state."""
     return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'part_states'").fetchone())
 
 

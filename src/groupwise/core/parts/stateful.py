@@ -80,7 +80,7 @@ class Stateful(Protocol):
 def find_stateful(root: Part, path: str = "") -> dict[str, Stateful]:
     """The stateful parts within a part, by path.
 
-    Parts that compare equal are one part, as they are to a step table: they share one memory, under the first path.
+    Parts that compare equal are one part, as they are to a step table: they share one state, under the first path.
     """
     found: dict[str, Stateful] = {}
     for where, part in _walk(root, path):
@@ -96,7 +96,7 @@ def find_stateful(root: Part, path: str = "") -> dict[str, Stateful]:
 
 
 def is_stateful(part: Part) -> TypeGuard[Stateful]:
-    """Whether a part has a memory: a method `start` that takes a seed and asks for nothing else."""
+    """Whether a part is stateful: a method `start` that takes a seed and asks for nothing else."""
     start = getattr(part, "start", None)
     if part.slot in OTHER_STARTS or not callable(start):
         return False
