@@ -52,7 +52,7 @@ def times(ratio: float | None, digits: int = 2) -> str:
     return "-" if ratio is None else f"{ratio:.{digits}f}x"
 
 
-def learning() -> str:
+def small_worlds() -> str:
     """Success of three methods in two small worlds."""
     names = {"household": "household", "gridworld": "frozen lake"}
     order = [(world, method) for world in names for method in METHODS]
@@ -76,17 +76,21 @@ def learning() -> str:
 
 def alfworld() -> str:
     """Success of one model on ALFWorld, stage by stage."""
-    found = result("alfworld")
+    measured = result("alfworld")
     stages = {
         "base": "as it comes",
         "warm_start": "after imitating a searching teacher on 700 games, once",
         **{
-            method: f"then {name}, {found['methods'][method]['total_steps']:,} environment steps"
+            method: f"then {name}, {measured['methods'][method]['total_steps']:,} environment steps"
             for method, name in METHODS.items()
         },
     }
     rows = [
-        [words, *(_success(found["success"][stage][panel]) for panel in PANELS), _both(found["success_at_1"][stage])]
+        [
+            words,
+            *(_success(measured["success"][stage][panel]) for panel in PANELS),
+            _both(measured["success_at_1"][stage]),
+        ]
         for stage, words in stages.items()
     ]
     imitated = result("alfworld_imitation")["runs"]["2000 games, twice"]
@@ -99,10 +103,10 @@ def alfworld_seeds() -> str:
     """The same comparison again, with other settings, by seed and number of environment steps."""
     rows = []
     for seed in (0, 1):
-        found = result(f"alfworld_seeds/observation_seed_{seed}")
-        start = _both(found["success"]["warm_start"])
+        measured = result(f"alfworld_seeds/observation_seed_{seed}")
+        start = _both(measured["success"]["warm_start"])
         for steps in (60_000, 75_000):
-            reached = [_first_after(found["methods"][method]["by_mark"], steps) for method in METHODS]
+            reached = [_first_after(measured["methods"][method]["by_mark"], steps) for method in METHODS]
             rows.append([f"{seed}", f"{steps:,}", start, *(_both(mark["success"]) for mark in reached)])
     return table(("seed", "environment steps", "after imitation", *METHODS.values()), rows)
 
@@ -152,12 +156,12 @@ def _middle(reached: Sequence[int | None]) -> str:
 
 def credit() -> str:
     """Seconds for the table and for credit, by the number of steps."""
-    found = result("credit")
+    measured = result("credit")
     names = {"table": "the table, from shuffled columns", **{name: f"credit: {name}" for name in METHODS}}
     names["hgpo"] += " (depth 4)"
-    growth = found["growth_100k_to_1m"]
+    growth = measured["growth_100k_to_1m"]
     rows = [
-        [words, *(_seconds(second) for second in found["seconds"][name].values()), times(growth[name], 1)]
+        [words, *(_seconds(second) for second in measured["seconds"][name].values()), times(growth[name], 1)]
         for name, words in names.items()
     ]
     return table(("steps", "1,000", "10,000", "50,000", "100,000", "1,000,000", "100k to 1M"), rows)
@@ -169,20 +173,20 @@ def _seconds(seconds: float) -> str:
 
 def credit_loops() -> str:
     """HGPO beside two loops."""
-    found = result("credit")["hgpo_50k"]
+    measured = result("credit")["hgpo_50k"]
     rows = [
-        ["ours, table and credit", f"{found['ours']:.3f}", ""],
-        ["clustered loop", f"{found['clustered']:.2f}", times(found["times_faster_than_clustered"], 0)],
-        ["literal loop (the oracle)", f"{found['literal']:.0f}", f"{found['times_faster_than_literal']:,.0f}x"],
+        ["ours, table and credit", f"{measured['ours']:.3f}", ""],
+        ["clustered loop", f"{measured['clustered']:.2f}", times(measured["times_faster_than_clustered"], 0)],
+        ["literal loop (the oracle)", f"{measured['literal']:.0f}", f"{measured['times_faster_than_literal']:,.0f}x"],
     ]
     return table(("", "processor seconds", "ours is faster by"), rows)
 
 
 def audit_memory() -> str:
     """An audit of a large file."""
-    found = result("audit_memory")
-    row = [f"{found['file_megabytes']:,} MB", f"{found['rows']:,}", f"{found['peak_megabytes']} MB"]
-    row += [f"{found['core_seconds']:.0f}", f"{found['megabytes_per_core_second']}"]
+    measured = result("audit_memory")
+    row = [f"{measured['file_megabytes']:,} MB", f"{measured['rows']:,}", f"{measured['peak_megabytes']} MB"]
+    row += [f"{measured['core_seconds']:.0f}", f"{measured['megabytes_per_core_second']}"]
     return table(("file", "rows", "peak memory", "processor seconds", "MB per core second"), [row])
 
 
@@ -234,9 +238,10 @@ def _pair(cells: Iterable[str]) -> str:
 
 def gpu_update() -> str:
     """Where the time of an update on a GPU goes."""
-    found = result("gpu_update")
+    measured = result("gpu_update")
     rows = [
-        [stage, f"{seconds:.2f}", f"{percent(found['shares'][stage])} %"] for stage, seconds in found["parts"].items()
+        [stage, f"{seconds:.2f}", f"{percent(measured['shares'][stage])} %"]
+        for stage, seconds in measured["parts"].items()
     ]
     return table(("stage", "seconds", "share"), rows)
 
@@ -277,9 +282,9 @@ def past_attempts() -> str:
         "mean_score": "a task's mean past score",
         "newest_of_any_task": "the newest 4,096 attempts at any task (`selective_buffer`, once an update)",
     }
-    found = result("history_index")
+    measured = result("history_index")
     rows = [
-        [words, *(_median_and_99th(found[tasks][question]) for tasks in ("20000_tasks", "64_tasks"))]
+        [words, *(_median_and_99th(measured[tasks][question]) for tasks in ("20000_tasks", "64_tasks"))]
         for question, words in questions.items()
     ]
     return table(("question", "20,000 tasks, median (99th percentile)", "64 tasks"), rows)
@@ -326,7 +331,7 @@ def own_envs() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
-        *(learning, alfworld, alfworld_seeds, sparse, credit, credit_loops, audit_memory, prefix_cpu, prefix_gpu),
+        *(small_worlds, alfworld, alfworld_seeds, sparse, credit, credit_loops, audit_memory, prefix_cpu, prefix_gpu),
         *(gpu_update, loop, engine, past_attempts, envs, own_envs),
     )
 }

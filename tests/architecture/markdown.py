@@ -37,7 +37,7 @@ def pages() -> tuple[str, ...]:
     return tuple(name_of(path) for path in files(ROOT) if path.suffix == ".md")
 
 
-def living_pages() -> list[str]:
+def current_pages() -> list[str]:
     """The pages that say what is."""
     return [page for page in pages() if not page.startswith(DECISIONS)]
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.architecture.markdown import anchors_of, inline_code_of, links_of, living_pages, pages, target_of, text_of
+from tests.architecture.markdown import anchors_of, inline_code_of, links_of, current_pages, pages, target_of, text_of
 from tests.architecture.sources import PACKAGE, ROOT, name_of
 
 START = "docs/index.md"
@@ -60,7 +60,7 @@ def test_every_example_is_listed_once() -> None:
     assert sorted(run_files) == sorted(name_of(path) for path in (ROOT / "examples").rglob("*.toml"))
 
 
-@pytest.mark.parametrize("page", living_pages())
+@pytest.mark.parametrize("page", current_pages())
 def test_files_that_a_page_names_are_there(page: str) -> None:
     metrics = re.findall(r"^\| `([\w/]+)` ", text_of("docs/metrics.md"), re.MULTILINE)
     named = [code for code in inline_code_of(page) if PATH.fullmatch(code) and is_ours(code) and code not in metrics]
@@ -81,15 +81,15 @@ def is_there(path: str, page: str = "README.md") -> bool:
 
 
 @pytest.mark.parametrize(
-    ("path", "is_found"),
+    ("path", "exists"),
     [("core/records.py", True), ("records.py", True), ("tests/oracles", True), ("core/nothing.py", False)],
 )
-def test_a_file_that_is_not_there_is_found_out(path: str, is_found: bool) -> None:
+def test_a_file_that_is_not_there_is_found_out(path: str, exists: bool) -> None:
     assert is_ours(path) or "oracles" in path
-    assert is_there(path) == is_found
+    assert is_there(path) == exists
 
 
-@pytest.mark.parametrize("page", living_pages())
+@pytest.mark.parametrize("page", current_pages())
 def test_names_of_the_package_that_a_page_names_are_there(page: str) -> None:
     pytest.importorskip("torch")
     named = [code for code in inline_code_of(page) if DOTTED.fullmatch(code) and code not in NOT_MODULES]
@@ -108,14 +108,14 @@ def is_importable(name: str) -> bool:
 
 @pytest.mark.parametrize("script", ["build_results", "build_slots"])
 def test_tables_are_what_the_script_would_write(script: str) -> None:
-    module = loaded(script)
+    module = load_script(script)
     for path in getattr(module, "PAGES", None) or [module.PAGE]:
         text = text_of(name_of(path))
         assert module.page(text) == text, f"run `python docs/{script}.py`"
 
 
 def test_the_tables_of_results_are_all_on_a_page_and_changed_numbers_are_found() -> None:
-    module = loaded("build_results")
+    module = load_script("build_results")
     texts = [text_of(name_of(path)) for path in module.PAGES]
     assert {name for text in texts for name in re.findall(r"<!-- table: (\w+) -->", text)} == set(module.TABLES)
     changed = texts[0].replace("46.8 %", "56.8 %")
@@ -125,11 +125,11 @@ def test_the_tables_of_results_are_all_on_a_page_and_changed_numbers_are_found()
 def test_the_table_of_slots_has_every_slot() -> None:
     from groupwise.core.parts.part import CATALOGUES
 
-    asked = loaded("build_slots").protocols_of_slots()
+    asked = load_script("build_slots").protocols_of_slots()
     assert set(asked) == set(CATALOGUES)
 
 
-def loaded(script: str) -> ModuleType:
+def load_script(script: str) -> ModuleType:
     """A script of the docs, as a module."""
     spec = importlib.util.spec_from_file_location(script, ROOT / "docs" / f"{script}.py")
     assert spec is not None

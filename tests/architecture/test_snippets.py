@@ -15,7 +15,7 @@ import typer
 
 from groupwise.cli.main import app
 from groupwise.config.run_file import load_run
-from tests.architecture.markdown import Block, blocks_of, inline_code_of, living_pages
+from tests.architecture.markdown import Block, blocks_of, inline_code_of, current_pages
 from tests.architecture.sources import PACKAGE, ROOT
 
 PYTHON_RUN_BY = {
@@ -30,7 +30,7 @@ PYTHON_RUN_BY = {
 }
 """Which test runs the Python of a page, or of the pages in a folder."""
 LANGUAGES = {"", "text", "python", "bash", "sh", "console", "toml", "jsonl"}
-PAGES = [page for page in living_pages() if not page.startswith("docs/methods/notes/")]
+PAGES = [page for page in current_pages() if not page.startswith("docs/methods/notes/")]
 TOML = [block for page in PAGES for block in blocks_of(page, "toml")]
 SHELL = [block for page in PAGES for block in blocks_of(page, "bash", "sh", "console")]
 OWN_MODULES = {
@@ -159,7 +159,7 @@ def faults_of(command: list[str]) -> list[str]:
     if "=" in program:  # a variable that is set
         return []
     if program == "groupwise":
-        return parsing_faults(arguments)
+        return command_faults(arguments)
     if program == "make":
         return [f"no target {name}" for name in arguments if f"\n{name}:" not in makefile()]
     if program == "pip":
@@ -169,7 +169,7 @@ def faults_of(command: list[str]) -> list[str]:
     return [] if program in OTHER_PROGRAMS else [f"{program} is not a program that the tests know"]
 
 
-def parsing_faults(arguments: list[str]) -> list[str]:
+def command_faults(arguments: list[str]) -> list[str]:
     """What the command says of its arguments, and which files of the repository they name that are not there."""
     command, rest = command_of(arguments)
     if hasattr(command, "commands"):

@@ -45,7 +45,7 @@ def error_of(words: list[str]) -> str:
     return f"error: {answer.exception}"
 
 
-def unspaced(text: str) -> list[str]:
+def collapse_spaces(text: str) -> list[str]:
     """Lines without the widths of columns, which follow the terminal's."""
     return [" ".join(line.split()) for line in text.splitlines()]
 
@@ -67,9 +67,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_audit_and_the_explanation_are_those_of_the_page(folder: Path) -> None:
     _, audit, explanation = blocks("text")
-    assert set(unspaced(audit)) <= set(unspaced(run(command("groupwise audit"))))
-    shown = unspaced(run(command("groupwise explain")))
-    assert unspaced(explanation) == [line for line in shown if line in unspaced(explanation)]
+    assert set(collapse_spaces(audit)) <= set(collapse_spaces(run(command("groupwise audit"))))
+    shown = collapse_spaces(run(command("groupwise explain")))
+    assert collapse_spaces(explanation) == [line for line in shown if line in collapse_spaces(explanation)]
 
 
 def test_a_wrong_part_is_the_sentence_of_the_page(folder: Path) -> None:
@@ -88,7 +88,7 @@ def test_the_commands_of_the_page_train_and_look(folder: Path) -> None:
     assert "sooner.toml: 30 updates of 128 attempts" in run(command("groupwise doctor"))
     run([*command("groupwise train sooner.toml"), *SHORT])
     run([*command("groupwise train sooner.toml --out"), *SHORT])
-    compared = unspaced(run(command("groupwise inspect --diff")))
+    compared = collapse_spaces(run(command("groupwise inspect --diff")))
     assert "algorithm.advantage.of.kind sooner:Sooner episode_return" in compared
     assert "16 groups" in run(command("groupwise inspect runs/sooner"))
     run(command("groupwise report"))
