@@ -28,7 +28,7 @@ from groupwise.core.journal.file import (
     write_anew,
 )
 from groupwise.core.journal.states import StateBefore, read_states, write_states
-from groupwise.core.past_attempts import History, Recalled, write_history, write_recalled
+from groupwise.core.past_attempts import PastAttempts, Recalled, write_past_attempts, write_recalled
 from groupwise.core.records import SetAside, Trajectory
 from groupwise.core.trajectory_rows import trajectory_rows
 
@@ -124,9 +124,9 @@ class Journal:
         self._database.close()
 
     @property
-    def history(self) -> History:
+    def past_attempts(self) -> PastAttempts:
         """Past attempts by task."""
-        return History(self._database)
+        return PastAttempts(self._database)
 
     def name_panels(self, hashes: Mapping[str, str]) -> None:
         """Write down which tasks the run is about: the hash of each split's panel; what was named before stays."""
@@ -166,7 +166,7 @@ class Journal:
                     for t in update.faults
                 ],
             )
-            write_history(self._database, update.number, update.trajectories, update.credit)
+            write_past_attempts(self._database, update.number, update.trajectories, update.credit)
             write_recalled(self._database, update.number, update.recalled)
             self._database.executemany(
                 "INSERT INTO set_aside VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
