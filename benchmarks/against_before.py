@@ -141,7 +141,7 @@ def time_run() -> Numbers:
     import torch
 
     from benchmarks.observing import Observer, train_observed
-    from groupwise.recipes.run_file import load_run
+    from groupwise.config.run_file import load_run
     from groupwise.training.run import open_run
 
     class Clock(Observer):

@@ -30,10 +30,10 @@ from benchmarks.result_file import write_result
 from groupwise.engines.engine import Request
 from groupwise.engines.open_engine import cast_weights, compile_small_parts
 from groupwise.engines.sampling import draw
-from groupwise.engines.slot_attention import attend, decoding, has_kernel
-from groupwise.engines.slot_cache import added_mask
-from groupwise.engines.slot_engine import LOOK_EVERY, SlotEngine
-from groupwise.engines.transformers_engine import TransformersEngine
+from groupwise.engines.static_cache.attention import attend, decoding, has_kernel
+from groupwise.engines.static_cache.cache import added_mask
+from groupwise.engines.static_cache.engine import LOOK_EVERY, SlotEngine
+from groupwise.engines.transformers.engine import TransformersEngine
 
 NEW_TOKENS = 64
 CASES = ((256, 200), (256, 400), (64, 200), (64, 400))

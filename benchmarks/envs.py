@@ -34,10 +34,10 @@ from benchmarks import stock_games as stock
 from benchmarks.result_file import write_result
 from benchmarks.stock_games import Attempts
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts import Slot
+from groupwise.core.parts.part import Slot
 from groupwise.envs import Alfworld, Scienceworld, Textworld, TextworldExpress
-from groupwise.envs.alfworld_games import open_game
-from groupwise.rollout.hosts import Fault, open_host
+from groupwise.envs.alfworld.games import open_game
+from groupwise.rollout.hosts.host import Fault, open_host
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NUM_STEPS = 50

@@ -24,9 +24,9 @@ import transformers
 from benchmarks.loop.ours import Clock
 from benchmarks.observing import train_observed
 from benchmarks.result_file import write_result
-from groupwise.core.journal import Update
-from groupwise.recipes.run_file import decode_run
-from groupwise.training.forward import Forward
+from groupwise.config.run_file import decode_run
+from groupwise.core.journal.journal import Update
+from groupwise.models.forward import Forward
 from groupwise.training.run import Run, open_run
 from groupwise.training.run_config import RunConfig
 

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.result_file import write_result
 from groupwise import recipes
 from groupwise.core.step_table import StepTable
-from groupwise.integrations.rollouts import open_rollouts
+from groupwise.recordings.formats import open_rollouts
 
 ROLLOUTS = Path(__file__).parent / "results" / "alfworld_first_update.jsonl.gz"
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -16,10 +16,10 @@ from typing import Any
 
 from groupwise.core.records import Task
 from groupwise.envs import Alfworld, Openenv, Scienceworld, TextworldExpress
-from groupwise.envs.alfworld_games import FILE, games_folder
-from groupwise.envs.bfcl import END_OF_TURN
-from groupwise.envs.bfcl_files import conversations
-from groupwise.envs.textworld_games import SHOWN, Textworld
+from groupwise.envs.alfworld.games import FILE, games_folder
+from groupwise.envs.bfcl.environment import END_OF_TURN
+from groupwise.envs.bfcl.files import conversations
+from groupwise.envs.textworld.environment import SHOWN, Textworld
 
 Step = Callable[[str], tuple[tuple[str, ...], bool]]
 """Sends an action; what is possible then, and whether the attempt has ended."""

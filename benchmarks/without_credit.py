@@ -21,8 +21,8 @@ import torch
 
 from benchmarks.observing import Observer, train_observed
 from benchmarks.result_file import write_result
-from groupwise.core.journal import Update
-from groupwise.recipes.run_file import load_run
+from groupwise.config.run_file import load_run
+from groupwise.core.journal.journal import Update
 from groupwise.training.run import open_run
 
 RUN = Path(__file__).parents[1] / "examples" / "household.toml"

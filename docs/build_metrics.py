@@ -1,4 +1,4 @@
-"""Write docs/metrics.md: every metric of a run, from the table in training/metrics.py.
+"""Write docs/metrics.md: every metric of a run, from the table in training/metrics/table.py.
 
 python docs/build_metrics.py [--check]
 """
@@ -10,7 +10,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from groupwise.training.metrics import EXTRA, METRICS
+from groupwise.training.metrics.table import EXTRA, METRICS
 
 PAGE = Path(__file__).parent / "metrics.md"
 SECTIONS = {
@@ -36,7 +36,8 @@ def page() -> str:
         section(name, list(names)) for name, names in groupby(METRICS, key=lambda name: name.partition("/")[0])
     )
     return (
-        "# Metrics\n\n<!-- Written by docs/build_metrics.py from training/metrics.py. Do not edit by hand. -->\n\n"
+        "# Metrics\n\n<!-- Written by docs/build_metrics.py from training/metrics/table.py. Do not edit by hand. -->\n"
+        "\n"
         "Every update writes these into the run's journal, and hands them to the run's trackers. `groupwise report` "
         "draws\nthem; `groupwise inspect` lists them. A metric that could not be measured is absent, never 0. A part "
         f"from another\npackage may log names that begin with `{EXTRA}`; no other name that is not on this page is "

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from groupwise.core.parts import CATALOGUES
-from groupwise.recipes.run_schema import run_schema
+from groupwise.config.schema import run_schema
+from groupwise.core.parts.part import CATALOGUES
 
 PAGE = Path(__file__).parent / "run_files.md"
 ALGORITHM = (

@@ -1,4 +1,4 @@
-"""Write the table of keys in docs/rollouts.md, from the table in core/step_fields.py.
+"""Write the table of keys in docs/rollouts.md, from the table in core/step_fields/table.py.
 
 python docs/build_step_fields.py [--check]
 """
@@ -9,11 +9,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from groupwise.core.step_field import StepField
-from groupwise.core.step_fields import STEP_FIELDS
+from groupwise.core.step_fields.field import StepField
+from groupwise.core.step_fields.table import STEP_FIELDS
 
 PAGE = Path(__file__).parent / "rollouts.md"
-BEGIN = "<!-- Written by docs/build_step_fields.py from core/step_fields.py. Do not edit by hand. -->\n"
+BEGIN = "<!-- Written by docs/build_step_fields.py from core/step_fields/table.py. Do not edit by hand. -->\n"
 END = "<!-- end of the table -->\n"
 
 

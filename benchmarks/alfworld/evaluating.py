@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.alfworld.settings import SPLITS, TEMPERATURES, Sizes
-from groupwise.core.intervals import Z_95, clustered, student
+from groupwise.evaluation.intervals import Z_95, clustered, student
 
 Rows = Sequence[Mapping[str, Any]]
 """Attempts: split, task, type, seed, temperature, success, steps."""
@@ -18,8 +18,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 def play_panels(run: Any, sizes: Sizes, seed: int, temperature: float) -> list[dict[str, Any]]:
     """Play both panels once with the engine's weights, each attempt with the official number of steps."""
-    from groupwise.rollout.hosts import open_host
-    from groupwise.training.evaluation import evaluate
+    from groupwise.rollout.hosts.host import open_host
+    from groupwise.training.evaluate_run import evaluate_run
 
     env = run.config.env.model_copy(update={"max_steps": sizes.evaluation_steps})
     rows: list[dict[str, Any]] = []
@@ -27,7 +27,7 @@ def play_panels(run: Any, sizes: Sizes, seed: int, temperature: float) -> list[d
         longer = replace(run, config=run.config.model_copy(update={"env": env}), host=host)
         for name, split in SPLITS.items():
             settings = run.config.evaluation.model_copy(update={"split": split, "temperature": temperature})
-            found = evaluate(longer, seeds=(seed,), settings=settings, write=False)
+            found = evaluate_run(longer, seeds=(seed,), settings=settings, write=False)
             asked = {"split": name, "seed": seed, "temperature": temperature}
             rows += [
                 {**asked, "task": row.task, "type": row.tags, "success": row.success, "steps": row.steps}

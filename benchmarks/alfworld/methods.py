@@ -62,7 +62,7 @@ def jobs_of(options: Any, games: Path, arm: Arm) -> list[dict[str, Any]]:
 
 def go_on(job: Mapping[str, Any]) -> None:
     """Train with a method until its time is up, then evaluate it at the last mark that all methods have reached."""
-    from groupwise.recipes.run_file import decode_run
+    from groupwise.config.run_file import decode_run
     from groupwise.training.run import open_run
 
     folder, arm, method = Path(job["folder"]), job["arm"], job["method"]
@@ -110,9 +110,9 @@ def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, A
 
 
 def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
+    from groupwise.training.checkpoints.resume import resume
     from groupwise.training.loop import make_update
     from groupwise.training.observer import Observers
-    from groupwise.training.resume import resume
 
     curve, marks, sizes = record["curve"], record["marks"], job["arm"].sizes
     done = resume(run) or 0
@@ -157,7 +157,7 @@ def _mark_of(point: Mapping[str, float], sizes: Sizes) -> int:
 
 def _keep_mark(run: Any, curve: Sequence[Mapping[str, float]], marks: list[dict[str, Any]], sizes: Sizes) -> None:
     """Keep the weights at a mark; the optimiser's state is kept at the last one only, to go on from."""
-    from groupwise.training.checkpoint import save_checkpoint
+    from groupwise.training.checkpoints.checkpoint import save_checkpoint
 
     before = [run.paths.checkpoint(mark["update"]) for mark in marks]
     state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alfworld.settings import CREDIT, METHODS
-from groupwise.core.journal import Journal
-from groupwise.core.rollouts import write_rollouts
-from groupwise.core.step_fields import STEP_FIELDS
-from groupwise.integrations.rollouts import open_rollouts
+from groupwise.core.journal.journal import Journal
+from groupwise.core.step_fields.table import STEP_FIELDS
+from groupwise.recordings import write_rollouts
+from groupwise.recordings.formats import open_rollouts
 
 MOST_ROWS = 100_000
 """Steps of a rollouts file, some 2 MB; where there are more, updates are left out, evenly."""

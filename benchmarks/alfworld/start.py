@@ -24,8 +24,8 @@ def start_checkpoint(folder: Path) -> Path:
 
 def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bool = False) -> dict[str, Any]:
     """Evaluate the model, let it imitate the teacher, evaluate it again; what was done before is not done again."""
-    from groupwise.recipes.run_file import decode_run
-    from groupwise.training.checkpoint import save_checkpoint
+    from groupwise.config.run_file import decode_run
+    from groupwise.training.checkpoints.checkpoint import save_checkpoint
     from groupwise.training.learner.local_files import read_weights
     from groupwise.training.run import open_run
 
@@ -66,8 +66,8 @@ def has_gpu() -> bool:
 
 
 def _warm_start(run: Any, sizes: Sizes, clock: Clock) -> dict[str, Any]:
+    from groupwise.training.imitation.warm_start import imitate
     from groupwise.training.run_config import WarmStartConfig
-    from groupwise.training.warm_start import imitate
 
     samples = teach(run, run.tasks[: sizes.warm_games], noise=sizes.noise)
     clock.lap("teacher")

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from groupwise.core.records import Task
 from groupwise.core.sample import Sample
 from groupwise.core.seeds import seed_of
-from groupwise.envs.alfworld_expert import shortest_plan
-from groupwise.envs.alfworld_game import Game
-from groupwise.envs.alfworld_games import games_folder, open_game
-from groupwise.envs.alfworld_situation import Situation
+from groupwise.envs.alfworld.expert import shortest_plan
+from groupwise.envs.alfworld.game import Game
+from groupwise.envs.alfworld.games import games_folder, open_game
+from groupwise.envs.alfworld.situation import Situation
 
 UNHEARD_OF = 0.02
 """Weight of a place where no walkthrough finds things of the kind, beside the shares of the others."""

@@ -15,8 +15,8 @@ from benchmarks.faults.endings import ROOT, Ending
 from benchmarks.faults.payloads import PAYLOADS, fill
 from benchmarks.faults.section import Section
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts import Slot
-from groupwise.rollout.hosts import Fault, guarded
+from groupwise.core.parts.part import Slot
+from groupwise.rollout.hosts.host import Fault, guarded
 
 EXAMPLES = ("bfcl", "textarena_frozen_lake", "gem_minesweeper", "search_qa", "storefront", "countdown")
 """Run files of the other environments that read what a model says."""

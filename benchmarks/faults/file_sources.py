@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 from benchmarks.faults.endings import ROOT
-from groupwise.core.rollouts import write_rollouts
 from groupwise.envs import Gridworld, Identity
-from groupwise.envs.panel_file import PanelFile
+from groupwise.envs.kit.panel_file import PanelFile
+from groupwise.recordings import write_rollouts
 from tests.faults.mutations import mutate_bytes, mutate_json_lines
 
 DUMPS = ROOT / "tests" / "unit" / "integrations" / "data"

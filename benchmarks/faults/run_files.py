@@ -15,8 +15,8 @@ import tomli_w
 from benchmarks.faults.commands import call_command, judge_printed
 from benchmarks.faults.endings import ROOT, Ending
 from benchmarks.faults.section import Section
-from groupwise.engines import TinyModel
-from groupwise.rollout.hosts import Host, open_host
+from groupwise.models import TinyModel
+from groupwise.rollout.hosts.host import Host, open_host
 from tests.faults.mutations import mutate_bytes, mutate_toml
 
 TINY_OPEN = TinyModel.open
@@ -165,7 +165,7 @@ def _stop_before(ending: Ending, *, model: bool) -> None:
     """Let this process stop where a model would be opened, or else where it would begin to learn."""
     import groupwise.training.loop as loop
     import groupwise.training.run as run
-    from groupwise.engines.pretrained import PretrainedModel
+    from groupwise.models.pretrained import PretrainedModel
 
     def stop(*arguments: object, **options: object) -> NoReturn:
         raise ModelWouldOpen(ACCEPTED)

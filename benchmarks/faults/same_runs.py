@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from groupwise.core.journal import Journal
+from groupwise.core.journal.journal import Journal
 from groupwise.core.run_folder import LATEST, RunPaths
 
 CLOCKS = ("seconds/", "speed/")

@@ -18,8 +18,8 @@ def make_start(job: Mapping[str, Any]) -> float:
     """Warm-start a model for a seed, where the run file says so; every method begins there. Success held out."""
     import torch
 
-    from groupwise.recipes.run_file import decode_run
-    from groupwise.training.evaluation import evaluate
+    from groupwise.config.run_file import decode_run
+    from groupwise.training.evaluate_run import evaluate_run
     from groupwise.training.loop import train
     from groupwise.training.run import open_run
 
@@ -29,14 +29,14 @@ def make_start(job: Mapping[str, Any]) -> float:
     run = open_run(decode_run({**settings, "evaluation": {"tasks": 0}}), Path(job["start"]))
     train(run)
     run.config = decode_run({**settings, "evaluation": evaluation})
-    success = evaluate(run, write=False).success
+    success = evaluate_run(run, write=False).success
     print(f"{job['environment']} seed {job['seed']}: starts at {success:.3f}", file=sys.stderr, flush=True)
     return success
 
 
 def _settings(job: Mapping[str, Any]) -> dict[str, Any]:
     """What the run file says, for a seed; a pretrained model is the one that was named."""
-    from groupwise.recipes.run_file import load_run
+    from groupwise.config.run_file import load_run
 
     over = [f"seed={job['seed']}", *([f'model.path="{job["model"]}"'] if job["model"] else [])]
     return load_run(Path(job["path"]), overrides=over).config()
@@ -46,7 +46,7 @@ def go_on(job: Mapping[str, Any]) -> dict[str, Any]:
     """Train with a method from a start until its budget is spent, or the updates are made."""
     import torch
 
-    from groupwise.training.evaluation import evaluate
+    from groupwise.training.evaluate_run import evaluate_run
     from groupwise.training.loop import make_update
     from groupwise.training.observer import Observers
 
@@ -60,7 +60,7 @@ def go_on(job: Mapping[str, Any]) -> dict[str, Any]:
         tokens += update.metrics["rollout/total_tokens"]
         spent = steps if job["unit"] == "steps" else tokens
         curve.append([round(steps), round(tokens), *(round(update.metrics[name], 4) for name in METRICS)])
-    after = evaluate(run, write=False).success
+    after = evaluate_run(run, write=False).success
     told = f"{job['environment']} {job['method']} seed {job['seed']}: {after:.3f} after {steps:.0f} steps"
     print(told, file=sys.stderr, flush=True)
     seconds = round(time.process_time() - began, 1)
@@ -70,8 +70,8 @@ def go_on(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _opened(job: Mapping[str, Any]) -> Any:
     """The run of a job: the run file's, but for the algorithm, the plan, and where the model comes from."""
+    from groupwise.config.run_file import decode_run
     from groupwise.core.run_folder import RunPaths
-    from groupwise.recipes.run_file import decode_run
     from groupwise.training.run import open_run
 
     content = _settings(job)

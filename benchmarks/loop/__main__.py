@@ -34,9 +34,9 @@ from benchmarks.loop.job import ATTEMPTS, Job, asked_file
 from benchmarks.loop.task import ShownLookup
 from benchmarks.result_file import write_result
 from conformance.with_peers import ROOT, interpreter
-from groupwise.engines import TinyModel
+from groupwise.models import TinyModel
 from groupwise.rollout import Window
-from groupwise.rollout.prompts import Prompter, PromptTemplate
+from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
 
 TASKS = 8
 WARM, UPDATES = 5, 10

@@ -17,15 +17,15 @@ from typing import Any, ClassVar
 
 import torch
 
-import groupwise.batching.logps
+import groupwise.models.logps
 from benchmarks.loop.job import ATTEMPTS, KL, LEARNING_RATE, Job
 from benchmarks.loop.reward import mentioned
 from benchmarks.observing import Observer, train_observed
-from groupwise.core.journal import Update
-from groupwise.core.parts import Part
+from groupwise.config.run_file import decode_run
+from groupwise.core.journal.journal import Update
+from groupwise.core.parts.part import Part
 from groupwise.core.records import Trajectory
-from groupwise.recipes.run_file import decode_run
-from groupwise.training.forward import Forward
+from groupwise.models.forward import Forward
 from groupwise.training.run import Run, open_run
 from groupwise.training.run_config import RunConfig
 
@@ -104,7 +104,7 @@ def watch(run: Run, model: Any, clock: Clock) -> None:
         clock.wrap(run.host, name, "environments")
     clock.wrap(Forward, "lay_out", "pack")
     clock.wrap(model.model, "forward", "model")
-    clock.wrap(groupwise.batching.logps, "head_logps", "model")
+    clock.wrap(groupwise.models.logps, "head_logps", "model")
     clock.wrap(torch.Tensor, "backward", "model")
     clock.wrap(torch.optim.AdamW, "step", "model")
 

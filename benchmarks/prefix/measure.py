@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from benchmarks.prefix.layouts import LAYOUTS, Layouts
-from groupwise.batching import column, token_logps
+from groupwise.batching import column
 from groupwise.core.sample import Sample
+from groupwise.models.logps import token_logps
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,10 +34,11 @@ from benchmarks.prefix.measure import (
 from benchmarks.prefix.on_cpu import forest_times
 from benchmarks.prefix.recordings import distinct, num_tokens, recording
 from benchmarks.prefix.shapes import as_trained, qwen, work
-from groupwise.batching import flash_runs, forest, pack
-from groupwise.batching.block_masks import tree_keys, whole_blocks
-from groupwise.batching.runs import Runs
+from groupwise.batching import forest, pack
+from groupwise.batching.chains import Runs
 from groupwise.core.sample import Sample
+from groupwise.models.attention import flash_chains as flash_runs
+from groupwise.models.attention.block_masks import tree_keys, whole_blocks
 
 PACKS = ("shared", "packed", "prompts shared")
 SLOW = ("padded",)

@@ -27,8 +27,8 @@ from groupwise.core.seeds import seed_of
 from groupwise.envs import Alfworld, Household
 from groupwise.envs.environment import EnvironmentPart, Observation
 from groupwise.rollout import PromptTemplate, PublishedFrame
-from groupwise.rollout.memory import Memory
-from groupwise.rollout.prompts import Exchange, Prompter, Template
+from groupwise.rollout.prompts.memory import Memory
+from groupwise.rollout.prompts.prompter import Exchange, Prompter, Template
 
 ATTEMPTS = 16
 TASKS = {"household": 32, "alfworld": 4}
@@ -128,7 +128,7 @@ def _samples(
 
 def household() -> Iterator[Recording]:
     """The demo's home, with prompts as the demo puts them."""
-    from groupwise.engines.tiny import EXTRA_WORDS, word_tokenizer
+    from groupwise.models.tiny import EXTRA_WORDS, word_tokenizer
 
     played = _played(DEMO, DEMO.panel("train")[: TASKS["household"]], STRAYS["household"])
     tokenizer = word_tokenizer((*DEMO.vocabulary(), *EXTRA_WORDS))

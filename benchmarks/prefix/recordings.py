@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from groupwise.core.sample import Sample
-from groupwise.rollout.memory import AnchoredWindow, Full, Memory, Window
+from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Memory, Window
 
 DATA = Path(__file__).parent / "data"
 

@@ -23,12 +23,12 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Credit
 from groupwise.core.errors import ConfigError, FileError, GroupwiseError, RecordError
 from groupwise.core.lazy_names import import_when_asked
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
 from groupwise.core.step_table import StepTable
 
 if TYPE_CHECKING:
-    from groupwise.recipes.run_file import load_run
+    from groupwise.config.run_file import load_run
     from groupwise.training.loop import train
     from groupwise.training.observer import Observer
     from groupwise.training.run import open_run
@@ -41,7 +41,7 @@ __getattr__ = import_when_asked(
     {
         "Observer": "groupwise.training.observer:Observer",
         "RunConfig": "groupwise.training.run_config:RunConfig",
-        "load_run": "groupwise.recipes.run_file:load_run",
+        "load_run": "groupwise.config.run_file:load_run",
         "open_run": "groupwise.training.run:open_run",
         "train": "groupwise.training.loop:train",
     },

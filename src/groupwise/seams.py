@@ -13,7 +13,6 @@ from groupwise.core.lazy_names import import_when_asked
 
 if TYPE_CHECKING:
     from groupwise.core.credit import Comparison, Credit, Derivation, Mixture, Shared
-    from groupwise.core.engine_slot import EngineSlot
     from groupwise.core.errors import (
         ConfigError,
         EngineFault,
@@ -22,20 +21,21 @@ if TYPE_CHECKING:
         RecordError,
         TrainingError,
     )
-    from groupwise.core.history import History, PastAttempt, Recalled
     from groupwise.core.pairs import Pair
-    from groupwise.core.parts import Part, Slot
+    from groupwise.core.parts.engine_slot import EngineSlot
+    from groupwise.core.parts.part import Part, Slot
+    from groupwise.core.parts.slots import Draw, Loss
+    from groupwise.core.parts.stateful import Observed, PartState
+    from groupwise.core.past_attempts import History, PastAttempt, Recalled
     from groupwise.core.policy_questions import PromptAndResponse, Whose
     from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
     from groupwise.core.sample import Sample
     from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
-    from groupwise.core.slots import Draw, Loss
-    from groupwise.core.stateful import Observed, PartState
     from groupwise.core.step_table import StepTable
     from groupwise.core.token_credit import TokenCredit, TokenTrace
     from groupwise.core.token_table import TokenTable
     from groupwise.core.totals import Totals
-    from groupwise.engines.conformance import check_engine
+    from groupwise.engines.conformance.suite import check_engine
     from groupwise.engines.engine import Engine, Generation, Request, VersionSpan
     from groupwise.engines.model_source import ModelSource
     from groupwise.envs import Environment, Observation, Outcome, Progress
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     )
     from groupwise.rollout import AttemptRequest, Group, Played, PlayedRound, Prior
     from groupwise.rollout.measures import Question, Tools
-    from groupwise.training.engine_config import LocalEngine
+    from groupwise.training.engine.config import LocalEngine
     from groupwise.training.learner import Learned, Learner, LearnerConfig, LearnerSlot
     from groupwise.training.run_config import WarmStartConfig
     from groupwise.training.weight_transfer import WeightTransfer, WeightTransferSlot
@@ -67,7 +67,7 @@ PLACES = {
         "Mixture",
         "Shared",
     ),
-    "groupwise.core.engine_slot": ("EngineSlot",),
+    "groupwise.core.parts.engine_slot": ("EngineSlot",),
     "groupwise.core.errors": (
         "ConfigError",
         "EngineFault",
@@ -76,13 +76,13 @@ PLACES = {
         "RecordError",
         "TrainingError",
     ),
-    "groupwise.core.history": (
+    "groupwise.core.past_attempts": (
         "History",
         "PastAttempt",
         "Recalled",
     ),
     "groupwise.core.pairs": ("Pair",),
-    "groupwise.core.parts": (
+    "groupwise.core.parts.part": (
         "Part",
         "Slot",
     ),
@@ -104,11 +104,11 @@ PLACES = {
         "IntArray",
         "Segments",
     ),
-    "groupwise.core.slots": (
+    "groupwise.core.parts.slots": (
         "Draw",
         "Loss",
     ),
-    "groupwise.core.stateful": (
+    "groupwise.core.parts.stateful": (
         "Observed",
         "PartState",
     ),
@@ -119,7 +119,7 @@ PLACES = {
     ),
     "groupwise.core.token_table": ("TokenTable",),
     "groupwise.core.totals": ("Totals",),
-    "groupwise.engines.conformance": ("check_engine",),
+    "groupwise.engines.conformance.suite": ("check_engine",),
     "groupwise.engines.engine": (
         "Engine",
         "Generation",
@@ -157,7 +157,7 @@ PLACES = {
         "Question",
         "Tools",
     ),
-    "groupwise.training.engine_config": ("LocalEngine",),
+    "groupwise.training.engine.config": ("LocalEngine",),
     "groupwise.training.learner": (
         "Learned",
         "Learner",

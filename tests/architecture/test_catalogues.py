@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import pytest
 
-from groupwise.core.parts import CATALOGUES, catalogue
+from groupwise.core.parts.part import CATALOGUES, catalogue
 from tests.architecture.sources import PACKAGE, name_of, python_files, tree_of
 
 RECORD_PACKAGES = ("core", "groups", "advantages", "losses", "rewards", "tasks", "batching", "recipes", "cli")
 """Packages in which every field of a public dataclass says what it is. In the others dataclasses are the insides of an
 engine, a world, a reader or a run, whose fields are mostly called what they hold."""
 
-READERS = PACKAGE / "core" / "rollouts"
+READERS = PACKAGE / "recordings"
 
 KINDS_OF_THEIR_OWN = {("learner", "local"): "LearnerConfig"}
 """Kinds that are not called as their class is, by slot: the settings of the local learner are read as a section."""

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from groupwise import Algorithm
-from groupwise.recipes.run_file import load_algorithm
+from groupwise.config.run_file import load_algorithm
 from tests.architecture.sources import ROOT, name_of, text_files
 
 README = ROOT / "README.md"

@@ -28,7 +28,7 @@ def test_what_parts_are_declared_with_needs_no_torch() -> None:
     code = (
         without("torch", "transformers") + f"from groupwise.seams import {', '.join(names)}\nprint(Part.__module__)\n"
     )
-    assert fresh(code) == "groupwise.core.parts\n"
+    assert fresh(code) == "groupwise.core.parts.part\n"
 
 
 def test_a_name_means_one_thing() -> None:

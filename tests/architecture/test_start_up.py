@@ -97,7 +97,7 @@ def test_what_reads_files_needs_no_torch_and_no_pyarrow(arguments: list[str], sh
 
 def test_the_sections_of_a_run_file_need_no_torch() -> None:
     code = without("torch", "transformers") + (
-        "from groupwise.core.parts import Slot\n"
+        "from groupwise.core.parts.part import Slot\n"
         "from groupwise.training.run_config import RunConfig\n"
         "print(Slot('engine').fill({'rows': 8}).config())\n"
     )

@@ -15,10 +15,10 @@ import pytest
 
 from groupwise.core.records import Task
 from groupwise.envs import SPLITS, Alfworld, check_environment, panel_hash
-from groupwise.envs.alfworld_games import FILE, games_folder
-from groupwise.envs.words import words
-from groupwise.rollout.hosts import InProcess
-from groupwise.rollout.workers import Workers
+from groupwise.envs.alfworld.games import FILE, games_folder
+from groupwise.envs.kit.words import words
+from groupwise.rollout.hosts.host import InProcess
+from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.envs.alfworld_data import all_games, few_games, games
 from tests.unit.rollout.test_workers import has_ended
 

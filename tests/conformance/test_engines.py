@@ -13,11 +13,11 @@ import torch
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.rules import RuleResult
-from groupwise.engines.conformance import RULES, check_engine
+from groupwise.engines.conformance.suite import RULES, check_engine
 from groupwise.engines.engine import Request
 from groupwise.engines.scripted import ScriptedEngine
-from groupwise.engines.slot_engine import SlotEngine
-from groupwise.engines.transformers_engine import TransformersEngine
+from groupwise.engines.static_cache.engine import SlotEngine
+from groupwise.engines.transformers.engine import TransformersEngine
 from tests.conformance.wrong_engines import BREAKS, VOCABULARY, Chain, first_table
 from tests.unit.engines.slot_models import VOCABULARY as NUM_TOKENS
 from tests.unit.engines.slot_models import family

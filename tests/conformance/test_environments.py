@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.core.parts import Slot, catalogue, kind_of
+from groupwise.core.parts.part import Slot, catalogue, kind_of
 from groupwise.envs import (
     ENVS,
     SPLITS,
@@ -28,13 +28,13 @@ from groupwise.envs import (
     Identity,
     Lookup,
     check_environment,
-    checker,
-    checker_rules,
     panel_hash,
 )
-from groupwise.envs.checker_play import Subject
-from groupwise.envs.draws import Draws
-from groupwise.envs.household_tasks import FAMILIES
+from groupwise.envs.checker import rules as checker_rules
+from groupwise.envs.checker import suite as checker
+from groupwise.envs.checker.play import Subject
+from groupwise.envs.household.tasks import FAMILIES
+from groupwise.envs.kit.keyed_draws import Draws
 from tests.unit.envs.corridors import BREAKS, CorridorPart, Straight, part_of
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.envs import Babyai, Bfcl, Sokoban, check_environment
 
 PARTS: dict[str, tuple[str, Part]] = {

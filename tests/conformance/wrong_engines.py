@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from groupwise.core.engine_slot import GIFTS
+from groupwise.core.parts.engine_slot import GIFTS
 from groupwise.engines.engine import Generation, Request, VersionSpan
 
 VOCABULARY = 12

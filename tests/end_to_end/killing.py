@@ -136,7 +136,7 @@ def import_all(file: Path) -> None:
     import groupwise.cli.live
     import groupwise.cli.main
     import groupwise.training.loop  # noqa: F401
-    from groupwise.recipes.run_file import load_run
+    from groupwise.config.run_file import load_run
 
     config = load_run(file)
     config.env.panel("train")

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from groupwise import recipes
-from groupwise.engines import TinyModel
 from groupwise.envs import Identity
+from groupwise.evaluation.settings import EvaluationConfig
+from groupwise.models import TinyModel
 from groupwise.rollout import Flat
-from groupwise.training.learner_config import LearnerConfig
+from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.loop import train
 from groupwise.training.run import Run, open_run
-from groupwise.training.run_config import EvaluationConfig, RolloutConfig, RunConfig, TrainingConfig
+from groupwise.training.run_config import RolloutConfig, RunConfig, TrainingConfig
 
 
 def config(

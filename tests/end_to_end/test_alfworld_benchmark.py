@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.alfworld.__main__ import main
-from groupwise.integrations.rollouts import open_rollouts
+from groupwise.recordings.formats import open_rollouts
 from tests.unit.envs.alfworld_data import games
 
 

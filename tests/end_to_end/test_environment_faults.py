@@ -10,13 +10,14 @@ pytest.importorskip("torch")
 
 from groupwise.core.errors import EnvironmentFault, RecordError, TrainingError
 from groupwise.core.records import Trajectory
+from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.rewards import EnvironmentReward
 from groupwise.rollout import Flat
-from groupwise.training import gather
+from groupwise.training.attempts import collect as gather
 from groupwise.training.learner.weights import hash_weights
 from groupwise.training.loop import train
 from groupwise.training.run import Run, open_run
-from groupwise.training.run_config import EvaluationConfig, RolloutConfig
+from groupwise.training.run_config import RolloutConfig
 from tests.end_to_end.runs import config
 from tests.end_to_end.unruly import TROUBLE_AT, Unruly
 

@@ -14,11 +14,11 @@ pytest.importorskip("torch")
 
 from transformers import AutoModelForCausalLM
 
+from groupwise.config.run_file import load_run
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.journal import Journal
-from groupwise.recipes.run_file import load_run
+from groupwise.core.journal.journal import Journal
 from groupwise.reports.run.recredit import Recredit
-from groupwise.training.checkpoint_state import latest_checkpoint
+from groupwise.training.checkpoints.state import latest_checkpoint
 from groupwise.training.learner.weights import hash_weights
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.training.evaluation_summary import evaluations_of  # noqa: E402
+from groupwise.evaluation.summary import evaluations_of  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import open_run  # noqa: E402

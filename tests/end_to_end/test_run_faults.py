@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.training import loop  # noqa: E402
-from groupwise.training.checkpoint import save_checkpoint  # noqa: E402
-from groupwise.training.checkpoint_state import latest_checkpoint  # noqa: E402
+from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
+from groupwise.training.checkpoints.state import latest_checkpoint  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import Run, open_run  # noqa: E402

@@ -15,9 +15,9 @@ pytest.importorskip("torch")
 import transformers
 
 from groupwise.cli.main import main
-from groupwise.core.parts import Part
-from groupwise.engines import TinyModel
+from groupwise.core.parts.part import Part
 from groupwise.envs import ENVS
+from groupwise.models import TinyModel
 
 ROOT = Path(__file__).parents[2]
 SOUND = """

@@ -14,8 +14,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from groupwise.envs.storefront import catalogue
-from groupwise.recipes.run_file import load_run
+from groupwise.config.run_file import load_run
+from groupwise.envs.webshop.storefront import catalogue
 from groupwise.training.loop import train
 from groupwise.training.run import open_run
 from tests.unit.envs.alfworld_data import few_games

@@ -8,11 +8,12 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from groupwise.batching import Pack, PaddedRows, column, token_logps, totals
+from groupwise.batching import Pack, PaddedRows, column, totals
+from groupwise.core.parts.slots import Loss
 from groupwise.core.sample import Sample
-from groupwise.core.slots import Loss
-from groupwise.losses.columns import ENTROPY
-from groupwise.training.micro_batches import micro_batches
+from groupwise.losses.token_columns import ENTROPY
+from groupwise.models.logps import token_logps
+from groupwise.training.learner.micro_batches import micro_batches
 
 
 def update(

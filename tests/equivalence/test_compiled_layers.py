@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise.batching import Pack, flash_runs, gpu_attention, logps, pack, padded
-from groupwise.batching.causal_lm import CausalLM
-from groupwise.batching.runs import Runs
+from groupwise.batching import Pack, pack, padded
+from groupwise.batching.chains import Runs
+from groupwise.models import logps
+from groupwise.models.attention import flash_chains as flash_runs
+from groupwise.models.attention import on_gpu as gpu_attention
+from groupwise.models.causal_lm import CausalLM
+from groupwise.models.forward import _checkpoint
 from groupwise.recipes import RECIPES
-from groupwise.training.forward import _checkpoint
 from tests.equivalence.flash_anywhere import rows, rows_backward
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update

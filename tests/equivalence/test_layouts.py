@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.batching import Pack, pack, padded, token_logps
+from groupwise.batching import Pack, pack, padded
 from groupwise.batching.predictions import Predictions
-from groupwise.batching.tree_attention import BLOCK
 from groupwise.core.sample import Sample
+from groupwise.models.attention.on_cpu import BLOCK
+from groupwise.models.logps import token_logps
 from tests.equivalence.models import FAMILIES, build
 from tests.equivalence.rollouts import stepwise, tangled
 from tests.equivalence.training import Layout, Update, by_layout, by_oracle, whole_gradient, worst_gradient

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from groupwise.batching import Pack, PaddedRows, column, token_logps, totals
+from groupwise.batching import Pack, PaddedRows, column, totals
 from groupwise.core.sample import Sample
+from groupwise.models.logps import token_logps
 
 CLIP, ENTROPY_WEIGHT = 0.2, 0.05
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from groupwise.core.errors import FileError
-from groupwise.integrations import verifiers_nodes
-from groupwise.integrations.rollouts import open_rollouts
+from groupwise.recordings.foreign import verifiers_nodes
+from groupwise.recordings.formats import open_rollouts
 
 DATA = Path(__file__).parents[1] / "unit" / "integrations" / "data"
 EPISODE = json.loads((DATA / "verifiers_traces.jsonl").read_text().splitlines()[0])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from groupwise.core.errors import FileError
-from groupwise.core.rollouts import RolloutsFile, write_rollouts
+from groupwise.recordings import RolloutsFile, write_rollouts
 from tests.faults.mutations import mutate_bytes
 from tests.unit.core.rollouts.rows import HEADER, ROW
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from groupwise.core.errors import FileError, GroupwiseError
-from groupwise.core.rollouts import RolloutsFile, lines, reduced, write_rollouts
-from groupwise.integrations.rollouts import open_rollouts
+from groupwise.recordings import RolloutsFile, lines, reduced, write_rollouts
+from groupwise.recordings.formats import open_rollouts
 from tests.faults.mutations import mutate_bytes, mutate_json_lines
 from tests.unit.core.rollouts.rows import HEADER, ROW, write_lines
 

@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
+from groupwise.config.run_file import decode_run, load_algorithm, load_run
 from groupwise.core.errors import ConfigError, FileError, GroupwiseError
-from groupwise.core.journal import Journal
-from groupwise.core.text_files import MAX_TEXT_BYTES, parse_value, read_text_file
+from groupwise.core.journal.journal import Journal
+from groupwise.core.text.files import MAX_TEXT_BYTES, parse_value, read_text_file
 from groupwise.envs.identity import Identity
-from groupwise.envs.panel_file import PanelFile
-from groupwise.recipes.run_file import decode_run, load_algorithm, load_run
+from groupwise.envs.kit.panel_file import PanelFile
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.rollout.reflection import Reflection
+from groupwise.rollout.plans.reflection import Reflection
 from tests.faults.mutations import mutate_toml
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.toml"))

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from groupwise import StepTable
-from groupwise.core.blobs import pack
 from groupwise.core.errors import FileError, RecordError
-from groupwise.core.rollouts import write_rollouts
-from groupwise.integrations.rollouts import open_rollouts
+from groupwise.core.journal.blobs import pack
+from groupwise.recordings import write_rollouts
+from groupwise.recordings.formats import open_rollouts
 from tests.unit.core.rollouts.rows import ROW
 
 COLUMNS: dict[str, Any] = {"task": ["t", "t"], "attempt": [0, 1], "index": [0, 0], "reward": [1.0, 0.0]}

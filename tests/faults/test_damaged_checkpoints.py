@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 
 from groupwise.core.digests import digest_value  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.engines import TinyModel  # noqa: E402
-from groupwise.training.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
+from groupwise.models import TinyModel  # noqa: E402
+from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
 from groupwise.training.learner.local_files import read_weights  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402

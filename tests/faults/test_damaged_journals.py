@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import FileError  # noqa: E402
-from groupwise.core.journal import Journal, Update  # noqa: E402
+from groupwise.core.journal.journal import Journal, Update  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.observer import Observer  # noqa: E402
 from groupwise.training.run import Run, open_run  # noqa: E402

@@ -17,9 +17,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import FileError, TrainingError  # noqa: E402
-from groupwise.core.journal import Evaluated, Journal  # noqa: E402
+from groupwise.core.journal.journal import Evaluated, Journal  # noqa: E402
 from groupwise.core.run_folder import RunPaths  # noqa: E402
-from groupwise.training.checkpoint import save_checkpoint  # noqa: E402
+from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import open_run  # noqa: E402
 from tests.faults.damaged_runs import go_on, make_run, weights_of  # noqa: E402

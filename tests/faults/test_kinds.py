@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import ConfigError, Part
-from groupwise.core.parts import Slot, part_class
+from groupwise.core.parts.part import Slot, part_class
 from tests.unit.cli.conftest import Run, groupwise
 
 __all__ = ["groupwise"]

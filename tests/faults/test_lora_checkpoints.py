@@ -14,7 +14,7 @@ pytest.importorskip("peft")
 
 from groupwise.core.errors import ConfigError, TrainingError  # noqa: E402
 from groupwise.core.seeds import seed_of  # noqa: E402
-from groupwise.engines import PretrainedModel, TinyModel  # noqa: E402
+from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import Run, open_run  # noqa: E402

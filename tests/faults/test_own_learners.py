@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.training.canary import Canary
 from groupwise.training.learner import Learned
-from groupwise.training.learner_answers import check_opened
+from groupwise.training.learner.answers import check_opened
 from groupwise.training.loop import train
-from groupwise.training.metrics import checked
+from groupwise.training.metrics.table import checked
+from groupwise.training.weight_transfer.canary import Canary
 from tests.unit.training.runs import small_run
 
 

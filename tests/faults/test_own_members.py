@@ -10,8 +10,8 @@ import pytest
 
 from groupwise import ConfigError, Part, StepTable
 from groupwise.core.errors import TrainingError
-from groupwise.core.part_members import LIVING, MEMBERS, check_living
-from groupwise.core.parts import CATALOGUES, Slot, catalogue
+from groupwise.core.parts.members import LIVING, MEMBERS, check_living
+from groupwise.core.parts.part import CATALOGUES, Slot, catalogue
 from groupwise.core.token_credit import TokenCredit
 from groupwise.core.token_table import TokenTable
 

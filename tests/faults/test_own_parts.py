@@ -12,8 +12,8 @@ import pytest
 from groupwise import Algorithm, ConfigError, Credit, Part, Step, StepTable, StopReason, Task, Trajectory
 from groupwise.advantages import EpisodeReturn, Relative
 from groupwise.core.pairs import Pair
-from groupwise.core.part_results import NEEDED, check_tasks, describe
-from groupwise.core.parts import CATALOGUES, Slot
+from groupwise.core.parts.part import CATALOGUES, Slot
+from groupwise.core.parts.results import NEEDED, check_tasks, describe
 from groupwise.core.segments import Segments
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByTask

@@ -19,10 +19,10 @@ torch = pytest.importorskip("torch")
 
 from groupwise.core import run_lock  # noqa: E402
 from groupwise.core.errors import FileError, TrainingError  # noqa: E402
-from groupwise.core.journal import Journal  # noqa: E402
+from groupwise.core.journal.journal import Journal  # noqa: E402
 from groupwise.core.run_folder import LOCK  # noqa: E402
 from groupwise.core.run_lock import RunLock  # noqa: E402
-from groupwise.training.evaluation import evaluate  # noqa: E402
+from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import open_run  # noqa: E402
 from tests.unit.cli.conftest import Run, groupwise  # noqa: E402, F401
@@ -170,9 +170,9 @@ def test_the_lock_lasts_from_open_to_the_end_and_in_one_process_too(tmp_path: Pa
     assert not (tmp_path / LOCK).exists()
     again = open_run(small_config(updates=2), tmp_path)
     with pytest.raises(TrainingError, match="is being written by process"):
-        evaluate(run)
+        evaluate_run(run)
     train(again, resume=True)
-    evaluate(run)
+    evaluate_run(run)
     del again
     assert not (tmp_path / LOCK).exists()
 

@@ -15,16 +15,17 @@ pytest.importorskip("torch")
 
 from groupwise import recipes
 from groupwise.core.errors import ConfigError, EnvironmentFault, GroupwiseError, TrainingError
-from groupwise.engines import TinyModel
 from groupwise.envs import Identity
-from groupwise.rollout.hosts import InProcess
-from groupwise.rollout.workers import Workers
+from groupwise.evaluation.settings import EvaluationConfig
+from groupwise.models import TinyModel
+from groupwise.rollout.hosts.host import InProcess
+from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.training.imitation.recorded import recorded_samples
+from groupwise.training.imitation.warm_start import expert_samples
 from groupwise.training.loop import train
 from groupwise.training.observer import Observer
-from groupwise.training.recorded import recorded_samples
 from groupwise.training.run import Run, open_run
-from groupwise.training.run_config import EvaluationConfig, RolloutConfig, RunConfig, TrainingConfig, WarmStartConfig
-from groupwise.training.warm_start import expert_samples
+from groupwise.training.run_config import RolloutConfig, RunConfig, TrainingConfig, WarmStartConfig
 from tests.faults.bad_teachers import BadTeacher, UnrulyPanel, Unteachable
 
 ROOT = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from groupwise import StopReason, Task
-from groupwise.core.blobs import pack, unpack
+from groupwise.core.journal.blobs import pack, unpack
 from groupwise.core.step_table import StepTable
 from groupwise.envs import Observation, Outcome
-from groupwise.rollout.hosts import Fault, Host, InProcess, NoExpert
-from groupwise.rollout.workers import Workers
+from groupwise.rollout.hosts.host import Fault, Host, InProcess, NoExpert
+from groupwise.rollout.hosts.worker_pool import Workers
 from tests.faults.wrong_values import MENDED, SEEN, WRONG, WrongValues
 from tests.unit.rollout.troublesome import Troublesome
 from tests.unit.rollout.troublesome import task as walk

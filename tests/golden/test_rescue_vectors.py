@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from groupwise import Step, StopReason, Task, Trajectory, recipes
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.groups import SelectiveBuffer
-from groupwise.rewards import EntropyRanking, Unlikeliness, shaped
+from groupwise.rewards import EntropyRanking, Unlikeliness, shape_group
 from groupwise.rewards.entropy_ranking import ranking_rewards
 from groupwise.training.samples import credited
 from tests.golden.tables import attempts, credit
@@ -47,7 +47,7 @@ def answer(attempt: int, reward: float = 0.0, *, entropy: Sequence[float] = (0.0
 
 
 def paid(group: Sequence[Trajectory], ranking: EntropyRanking) -> list[float]:
-    return [one.steps[0].shaped for one in shaped(group, [ranking])]
+    return [one.steps[0].shaped for one in shape_group(group, [ranking])]
 
 
 def test_four_cut_off_answers_are_paid_by_their_entropies() -> None:
@@ -98,7 +98,7 @@ def test_ranking_and_replay_together(alpha: float, recalled: bool, expected: lis
     zero = EntropyRanking(finished="zero")  # as the paper has it; the default pays the mean of the ranked
     algorithm = recipes.r3(alpha=alpha).model_copy(update={"shapers": (zero,)})
     group = [answer(i, entropy=entropies[i], cut=i != 2) for i in range(4)]
-    chosen = shaped(group, algorithm.shapers)
+    chosen = shape_group(group, algorithm.shapers)
     assert [one.steps[0].shaped for one in chosen] == near([0.5, 0.0, 0.0, 0.25])
     joined = [replace(answer(4, 1.0), off_policy=True)] if recalled else []
     found = credited(algorithm, [*chosen, *joined], version=0).values.tolist()
@@ -113,7 +113,7 @@ def test_unlikely_right_answers_are_worth_more() -> None:
         replace(one, steps=(replace(one.steps[0], logp_behaviour=(logp - 0.1, logp + 0.1)),))
         for one, logp in zip(group, logps, strict=True)
     ]
-    found = shaped(group, [Unlikeliness()])
+    found = shape_group(group, [Unlikeliness()])
     assert [one.steps[0].reward + one.steps[0].shaped for one in found] == [0.8125, 1.0, 0.0, 0.875]
     values = credited(recipes.grpo(), found, version=0).values.tolist()
     assert values == pytest.approx([0.309304, 0.721709, -1.477785, 0.446772], abs=1e-6)

@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.batching import block_masks, dense_mask, gpu_attention, pack, padded, padded_within
+from groupwise.batching import pack, padded, padded_within
 from groupwise.core.sample import Sample
 from groupwise.losses import Plain, PolicyLoss
+from groupwise.models.attention import block_masks
+from groupwise.models.attention import on_gpu as gpu_attention
+from groupwise.models.attention.masks import dense_mask
+from groupwise.models.forward import _checkpoint
 from groupwise.recipes import RECIPES
-from groupwise.training.forward import _checkpoint
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update
 from tests.equivalence.rollouts import VOCABULARY, stepwise, tangled, with_token_credit

@@ -11,12 +11,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import ConfigError  # noqa: E402
-from groupwise.engines.conformance import check_engine  # noqa: E402
+from groupwise.engines.conformance.suite import check_engine  # noqa: E402
 from groupwise.engines.engine import Generation, Request  # noqa: E402
 from groupwise.engines.open_engine import open_engine  # noqa: E402
-from groupwise.engines.slot_attention import has_kernel  # noqa: E402
-from groupwise.engines.slot_engine import SlotEngine  # noqa: E402
-from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
+from groupwise.engines.static_cache.attention import has_kernel  # noqa: E402
+from groupwise.engines.static_cache.engine import SlotEngine  # noqa: E402
+from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 from tests.unit.engines.kernel_cases import CASES, gap  # noqa: E402
 from tests.unit.engines.slot_models import FAMILIES, VOCABULARY, WINDOW, family, requests  # noqa: E402
 

@@ -9,11 +9,11 @@ from typing import Any
 import hypothesis.strategies as st
 
 from groupwise import Step, StopReason, Task, Trajectory
-from groupwise.core import field_kinds as kinds
-from groupwise.core.field_kinds import Kind
 from groupwise.core.records import SAMPLED_ELSEWHERE, Origin
-from groupwise.core.step_field import StepField
-from groupwise.core.step_fields import STEP_FIELDS
+from groupwise.core.step_fields import kinds
+from groupwise.core.step_fields.field import StepField
+from groupwise.core.step_fields.kinds import Kind
+from groupwise.core.step_fields.table import STEP_FIELDS
 
 _TEXT = st.text(max_size=5)
 _NUMBER = st.floats(-1e6, 1e6)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from groupwise.core.pairs import Pair
 from groupwise.core.totals import Totals
 from groupwise.losses import Simpo, TokenColumns
-from groupwise.training.first_pass import merge_summaries
+from groupwise.training.learner.first_pass import merge_summaries
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import columns_of, random_update, totals_of
 

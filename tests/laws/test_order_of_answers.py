@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from groupwise import Trajectory
-from groupwise.engines.tiny import word_tokenizer
 from groupwise.envs import Gridworld
+from groupwise.models.tiny import word_tokenizer
 from groupwise.rollout import Full, WholeResponse, Window
-from groupwise.rollout.collect import Attempt, Sampling, collect
-from groupwise.rollout.hosts import InProcess
-from groupwise.rollout.prompts import Prompter, PromptTemplate
-from groupwise.rollout.waiting import Waiting
+from groupwise.rollout.episodes import Attempt, Sampling, collect
+from groupwise.rollout.hosts.host import InProcess
+from groupwise.rollout.hosts.waiting import Waiting
+from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
 from tests.unit.rollout.answering import Answering, Gambling, by_lot
 
 ENV = Gridworld(size=3, num_holes=1, max_steps=4)

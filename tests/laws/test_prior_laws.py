@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from groupwise import Task
 from groupwise.advantages import AbovePrior
-from groupwise.core.stateful import Observed
+from groupwise.core.parts.stateful import Observed
 from tests.oracles.priors import beta_tracker
 from tests.unit.advantages.test_above_prior import attempt, observed
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise import Step, StopReason, Task, Trajectory
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.rewards.entropy_ranking import ranking_rewards
 from tests.laws.calls import credit
 from tests.strategies import CONDUCT, WILD, Row, step_rows

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 
 from groupwise import Step, StepTable, Task, Trajectory
-from groupwise.core.field_kinds import make_hashable
-from groupwise.core.journal import Journal, Update
-from groupwise.core.rollouts import KEYS, RolloutsFile, Row, write_rollouts
-from groupwise.core.rollouts.row import REQUIRED, row_fault
-from groupwise.core.rollouts.trajectory_rows import read_step, trajectory_rows
-from groupwise.core.step_fields import STEP_FIELDS
+from groupwise.core.journal.journal import Journal, Update
+from groupwise.core.step_fields.kinds import make_hashable
+from groupwise.core.step_fields.table import STEP_FIELDS
+from groupwise.core.trajectory_rows import read_step, trajectory_rows
+from groupwise.recordings import KEYS, RolloutsFile, Row, write_rollouts
+from groupwise.recordings.row import REQUIRED, row_fault
 from groupwise.reports.run.recredit import step_table
 from tests.laws.recorded_steps import HELD, attempts
 

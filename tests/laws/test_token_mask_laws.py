@@ -13,12 +13,13 @@ import torch
 from hypothesis import given, settings
 
 from groupwise import recipes
-from groupwise.batching import Pack, PaddedRows, pack, padded, padded_within, token_logps, totals, unpack
+from groupwise.batching import Pack, PaddedRows, pack, padded, padded_within, totals, unpack
+from groupwise.core.parts.slots import Loss
 from groupwise.core.sample import Sample
-from groupwise.core.slots import Loss
-from groupwise.engines import TinyModel
 from groupwise.losses import Plain, PolicyLoss, TokenMean
-from groupwise.training.micro_batches import micro_batches
+from groupwise.models import TinyModel
+from groupwise.models.logps import token_logps
+from groupwise.training.learner.micro_batches import micro_batches
 from tests.unit.batching.samples import samples
 from tests.unit.training.learners import attempts, gradient, learner
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise import Step, StepTable, Task, Trajectory
-from groupwise.core.journal import Journal, Update
-from groupwise.core.rollouts import RolloutsFile, write_rollouts
-from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.core.journal.journal import Journal, Update
+from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.recordings import RolloutsFile, write_rollouts
 from groupwise.reports.run.recredit import step_table
 from tests.strategies import CONDUCT
 

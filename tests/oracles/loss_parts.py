@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.losses import (
     Cispo,
     Clip,

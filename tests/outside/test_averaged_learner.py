@@ -82,7 +82,7 @@ def test_it_is_resumed_to_the_bit_by_the_command(whole: Path, tmp_path: Path) ->
 
 
 def distances_of(folder: Path) -> list[float]:
-    from groupwise.core.journal import Journal
+    from groupwise.core.journal.journal import Journal
 
     with Journal(RunPaths(folder).journal, read_only=True) as journal:
         return [value for _, value in journal.curve("extra/distance_to_average")]

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 
 from groupwise import load_run, open_run, train  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.journal import Journal  # noqa: E402
+from groupwise.core.journal.journal import Journal  # noqa: E402
 from groupwise.core.run_folder import RunPaths  # noqa: E402
-from groupwise.training.evaluation import open_at  # noqa: E402
+from groupwise.training.checkpoints.resume import open_run_at  # noqa: E402
 from tests.outside.running import SMALL_RUN, groupwise  # noqa: E402
 
 ALGORITHM = '\n[algorithm]\nrecipe = "dr_grpo"\n'
@@ -53,7 +53,7 @@ def test_the_run_is_that_of_a_transfer_in_memory_also_after_a_resume(tmp_path: P
     for name in ("model.safetensors", "optimiser.safetensors"):
         assert (cut.checkpoint(3) / name).read_bytes() == (plain.checkpoint(3) / name).read_bytes()
     before = sorted(cut.folder.rglob("*"))
-    open_at(load_run(cut.folder), cut.folder, 1, read_only=True).close()
+    open_run_at(load_run(cut.folder), cut.folder, 1, read_only=True).close()
     assert len(sent(cut)) == 4, "a run that is only read leaves nothing behind"
     assert [path for path in sorted(cut.folder.rglob("*")) if path not in before] == []
 

@@ -13,13 +13,13 @@ pytest.importorskip("torch")
 
 from safetensors.torch import load_file
 
-from groupwise.core.blobs import unpack
+from groupwise.config.run_file import load_run
 from groupwise.core.errors import ConfigError, EngineFault
-from groupwise.engines.conformance import check_engine
+from groupwise.core.journal.blobs import unpack
+from groupwise.engines.conformance.suite import check_engine
 from groupwise.engines.engine import Request
 from groupwise.engines.model_source import ModelSource
-from groupwise.recipes.run_file import load_run
-from groupwise.training.engine_needs import check_engine_gives
+from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.loop import train
 from groupwise.training.run import open_run
 from tests.outside.running import SMALL_RUN, groupwise, train_from_file

@@ -21,20 +21,20 @@ from safetensors.torch import load_file  # noqa: E402
 
 from groupwise.batching import pack, padded_within  # noqa: E402
 from groupwise.batching import totals as count  # noqa: E402
-from groupwise.core.journal import Journal  # noqa: E402
-from groupwise.core.parts import part_class  # noqa: E402
+from groupwise.config.run_file import load_run  # noqa: E402
+from groupwise.core.journal.journal import Journal  # noqa: E402
+from groupwise.core.parts.part import part_class  # noqa: E402
 from groupwise.core.run_folder import JOURNAL  # noqa: E402
 from groupwise.core.sample import Sample  # noqa: E402
 from groupwise.core.totals import Totals  # noqa: E402
 from groupwise.losses import TokenColumns  # noqa: E402
-from groupwise.recipes.run_file import load_run  # noqa: E402
-from groupwise.reports.explain import explain_channels  # noqa: E402
+from groupwise.reports.explain.step import explain_channels  # noqa: E402
 from groupwise.reports.run.recredit import Recredit  # noqa: E402
-from groupwise.training.first_pass import merge_summaries  # noqa: E402
+from groupwise.training.learner.config import LearnerConfig  # noqa: E402
+from groupwise.training.learner.first_pass import merge_summaries  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
-from groupwise.training.learner_config import LearnerConfig  # noqa: E402
+from groupwise.training.learner.micro_batches import micro_batches  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.micro_batches import micro_batches  # noqa: E402
 from groupwise.training.run import open_run  # noqa: E402
 from tests.outside.running import train_from_file  # noqa: E402
 from tests.unit.training.learners import attempts, tiny  # noqa: E402

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
-from groupwise.core.journal import Journal
-from groupwise.core.rollouts import RolloutsFile, write_rollouts
-from groupwise.recipes.run_file import load_run
+from groupwise.config.run_file import load_run
+from groupwise.core.journal.journal import Journal
+from groupwise.recordings import RolloutsFile, write_rollouts
 from groupwise.training.loop import train
 from groupwise.training.run import open_run
 from tests.outside.running import SMALL_RUN, train_from_file

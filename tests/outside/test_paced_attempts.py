@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.journal import Journal
+from groupwise.core.journal.journal import Journal
 from tests.outside.running import PACKAGES, ROOT, groupwise
 
 RUN = """

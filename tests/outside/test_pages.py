@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.journal import Journal  # noqa: E402
+from groupwise.core.journal.journal import Journal  # noqa: E402
 from groupwise.seams import TokenColumns, Totals  # noqa: E402
 from tests.outside.running import ROOT, SMALL_RUN, groupwise, train_from_file  # noqa: E402
 

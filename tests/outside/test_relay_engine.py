@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.recipes.run_file import load_run
+from groupwise.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.run import Run, open_run
 from tests.outside.running import PACKAGES

@@ -16,8 +16,8 @@ pytest.importorskip("torch")
 
 from transformers import AutoModelForCausalLM
 
-from groupwise.core.journal import Journal
-from groupwise.training.checkpoint_state import latest_checkpoint
+from groupwise.core.journal.journal import Journal
+from groupwise.training.checkpoints.state import latest_checkpoint
 from groupwise.training.learner.weights import hash_weights
 from tests.outside.running import PACKAGES, ROOT, groupwise
 

@@ -10,9 +10,9 @@ import pytest
 
 from groupwise.core.records import Task
 from groupwise.envs import Math
-from groupwise.envs.answer_grammars import MAX_CHARACTERS, GrammarError, read_literal, read_tree
-from groupwise.envs.answers import say_answer
-from groupwise.envs.verifier import Verifier
+from groupwise.envs.kit.answers import say_answer
+from groupwise.envs.verifier.answer_grammars import MAX_CHARACTERS, GrammarError, read_literal, read_tree
+from groupwise.envs.verifier.verifier import Verifier
 
 sympy: Any = pytest.importorskip("sympy", reason="the extras `math` and `reasoning` are not installed")
 from sympy.parsing import sympy_parser  # noqa: E402

@@ -18,11 +18,12 @@ import pytest
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.records import Task
-from groupwise.envs import ReasoningGym, reasoning_gym_clearance
+from groupwise.envs import ReasoningGym
 from groupwise.envs.environment import Outcome
-from groupwise.envs.reasoning_gym import JUDGE
-from groupwise.envs.reasoning_gym_clearance import COMPARING, EVALUATORS, GRAMMARS, READ_VERSIONS, WRITING, is_cleared
-from groupwise.envs.verifier import verifier
+from groupwise.envs.reasoning_gym import clearance as reasoning_gym_clearance
+from groupwise.envs.reasoning_gym.clearance import COMPARING, EVALUATORS, GRAMMARS, READ_VERSIONS, WRITING, is_cleared
+from groupwise.envs.reasoning_gym.environment import JUDGE
+from groupwise.envs.verifier.verifier import verifier
 
 package = pytest.importorskip("reasoning_gym", reason="the extra `reasoning` is not installed")
 from reasoning_gym.factory import DATASETS  # noqa: E402

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from groupwise.core.errors import ConfigError, EnvironmentFault
 from groupwise.core.records import Task
 from groupwise.envs import Bfcl, Countdown, Gem, Openenv, SearchQa, Storefront, Textarena
-from groupwise.envs.answers import Form, last_boxed, read_answer
-from groupwise.envs.bfcl_calls import MAX_CALLS, read_calls
-from groupwise.envs.evaluation_scan import find_evaluation, refuse_evaluation
-from groupwise.envs.search_qa_score import exact_match, f1
-from groupwise.envs.tagged import tagged_parts
+from groupwise.envs.bfcl.calls import MAX_CALLS, read_calls
+from groupwise.envs.kit.answers import Form, last_boxed, read_answer
+from groupwise.envs.kit.evaluation_scan import find_evaluation, refuse_evaluation
+from groupwise.envs.kit.tagged import tagged_parts
+from groupwise.envs.search_qa.score import exact_match, f1
 
 MEGABYTES = 10_000_000
 AT_MOST_SECONDS = 20.0

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import ConfigError  # noqa: E402
-from groupwise.engines import PretrainedModel, TinyModel  # noqa: E402
+from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
 
 
 class Hostile:

@@ -11,14 +11,14 @@ import pytest
 
 from groupwise.cli.streams import SafeLogRecord
 from groupwise.core.errors import FileError, GroupwiseError
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.records import StopReason
 from groupwise.core.run_folder import LOCK
 from groupwise.core.run_lock import RunLock
-from groupwise.core.safe_text import quote_error
+from groupwise.core.text.safe_text import quote_error
 from groupwise.reports.run.responses import response_decoder
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.rollout.hosts import Fault
+from groupwise.rollout.hosts.host import Fault
 
 
 def test_a_lock_that_is_a_link_writes_nowhere(tmp_path: Path) -> None:

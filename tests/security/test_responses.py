@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from groupwise.envs.math_files import READERS
-from groupwise.envs.tagged import tagged_parts
+from groupwise.envs.kit.tagged import tagged_parts
+from groupwise.envs.math.files import READERS
 from groupwise.rollout.actions import Choice, Tagged
 
 PIECES = ("<action>", "</action>", "<think>", "</think>", "<ACTION>", "<", ">", "/", "a", " ", "\n", "İ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.core.safe_text import escape_controls, escape_surrogates, quote_line
+from groupwise.core.text.safe_text import escape_controls, escape_surrogates, quote_line
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None), max_size=60)
 

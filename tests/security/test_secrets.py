@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError
-from groupwise.core.journal import Journal, Update
-from groupwise.core.parts import Part
+from groupwise.config.run_file import decode_run, load_run
+from groupwise.core.journal.journal import Journal, Update
+from groupwise.core.parts.part import Part
 from groupwise.core.records import StopReason, Task, Trajectory
 from groupwise.core.run_folder import RunPaths
-from groupwise.core.secrets import check_no_secret, redact, redact_all, resolve
+from groupwise.core.text.secrets import check_no_secret, redact, redact_all, resolve
 from groupwise.envs import Openenv
-from groupwise.recipes.run_file import decode_run, load_run
 from groupwise.reports.run.page import render
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.training.trackers import tracked
@@ -159,7 +159,7 @@ def test_a_reference_is_looked_up_where_it_is_used_and_kept_as_it_is(monkeypatch
 
 
 def test_what_is_sent_to_a_server_holds_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    from groupwise.envs import openenv_client
+    from groupwise.envs.openenv import environment as openenv_client
 
     sent: list[Mapping[str, Any]] = []
 
@@ -182,7 +182,7 @@ def test_what_is_sent_to_a_server_holds_the_value(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_error_of_an_attempt_goes_into_the_journal_without_it(tmp_path: Path) -> None:
-    from groupwise.rollout import collect
+    from groupwise.rollout import episodes as collect
 
     live = collect._Live(
         collect.Attempt(task=Task(id="t"), number=0, seed=0), None, (), stop=StopReason.ERROR, error=f"at {URL}"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from groupwise.core.errors import FileError
-from groupwise.core.rollouts import RolloutsFile, write_rollouts
-from groupwise.core.text_files import parse_toml
+from groupwise.core.text.files import parse_toml
+from groupwise.recordings import RolloutsFile, write_rollouts
 from tests.unit.core.rollouts.rows import HEADER, ROW
 
 MEMORY = 2 << 30

@@ -22,7 +22,7 @@ from groupwise.cli.live import shown_live
 from groupwise.cli.main import main
 from groupwise.cli.screen import SafeConsole
 from groupwise.cli.streams import prepare_streams, show_traceback
-from groupwise.core.journal import Update
+from groupwise.core.journal.journal import Update
 from groupwise.core.records import StopReason, Task, Trajectory
 from tests.security.hostile import CODE, FOLDER, SENT, hostile, write_hostile_rollouts, write_hostile_run
 

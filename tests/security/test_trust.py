@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, Part, recipes
-from groupwise.core.parts import CATALOGUES, Slot, catalogue, check_may_open, part_class
-from groupwise.core.trust import may_run, only_reading
+from groupwise.core.parts.part import CATALOGUES, Slot, catalogue, check_may_open, part_class
+from groupwise.core.parts.trust import may_run, only_reading
 from groupwise.reports.run.run_folder import RunFolder
 from tests.installed import run_installed
 from tests.unit.cli.conftest import Run, groupwise

@@ -17,10 +17,10 @@ from threading import Thread
 import psutil
 import pytest
 
-from groupwise.core.confinement import boundaries_here
+from groupwise.core.confinement.process import boundaries_here
 from groupwise.core.errors import EnvironmentFault
-from groupwise.envs.verifier import Verdict, Verifier
-from groupwise.envs.verifier_frames import MAX_BYTES, Frames, ProtocolError, read_answer_to, write_request
+from groupwise.envs.verifier.frames import MAX_BYTES, Frames, ProtocolError, read_answer_to, write_request
+from groupwise.envs.verifier.verifier import Verdict, Verifier
 
 PLACE = "tests.security.hostile_judges"
 BROKE_A_RULE = "the verifier was ended: the answer made it try to write, connect, or start or stop a process"
@@ -147,7 +147,7 @@ score = sum(is_foreign(number) for number in range(64)) / 100
 
 
 class TestPoison:
-    POISON = "shared['owned'] = True\nimport groupwise.envs.verifier_loop as loop\nloop.quote_line = None"
+    POISON = "shared['owned'] = True\nimport groupwise.envs.verifier.loop as loop\nloop.quote_line = None"
 
     def test_apart_no_answer_changes_what_judges_the_next(self, apart: Verifier) -> None:
         ask(apart, self.POISON)
@@ -158,10 +158,10 @@ class TestPoison:
         self, apart: Verifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ask(apart, "score = 1.0")
-        monkeypatch.setattr("groupwise.envs.verifier.PATIENCE", 200.0)
+        monkeypatch.setattr("groupwise.envs.verifier.verifier.PATIENCE", 200.0)
         spun = ask(apart, "while True: pass", seconds=0.2)
         assert spun == Verdict(score=0.0, reason="the verifier gave no verdict within 0.2 s of computing")
-        monkeypatch.setattr("groupwise.envs.verifier.PATIENCE", 4.0)
+        monkeypatch.setattr("groupwise.envs.verifier.verifier.PATIENCE", 4.0)
         slept = ask(apart, "import time; time.sleep(60)", seconds=0.2)
         assert slept == Verdict(score=0.0, reason="the verifier gave no verdict within 0.8 s")
         assert ask(apart, "score = 1.0") == Verdict(score=1.0)
@@ -274,7 +274,7 @@ class TestWire:
 PARENT = """
 import sys, threading, time
 sys.path[:] = {path!r}
-from groupwise.envs.verifier import Verifier
+from groupwise.envs.verifier.verifier import Verifier
 judged = Verifier("tests.security.hostile_judges:executing", apart={apart})
 def start():
     judged.verdict({{"answer": "score = 1.0"}}, seconds=5.0)

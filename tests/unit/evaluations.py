@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from groupwise.core.journal import Evaluated
+from groupwise.core.journal.journal import Evaluated
 
 
 def evaluated(**over: Any) -> Evaluated:

@@ -18,8 +18,9 @@ from benchmarks.prefix.plot import draw, points
 from benchmarks.prefix.recordings import DATA, MEMORIES, Recording, distinct, made_up, recording
 from benchmarks.prefix.shapes import llama, work
 from benchmarks.prefix.table import tables
-from groupwise.batching import Pack, forest, pack, padded, token_logps
+from groupwise.batching import Pack, forest, pack, padded
 from groupwise.core.sample import Sample
+from groupwise.models.logps import token_logps
 
 
 def sample(prompt: tuple[int, ...], response: tuple[int, ...], number: int = 0) -> Sample:

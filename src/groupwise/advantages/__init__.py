@@ -20,7 +20,7 @@ from groupwise.advantages.scales import (
 from groupwise.advantages.signals import Centred, Column, EpisodeReturn, ReturnToGo, StepReward
 from groupwise.advantages.tokens import DiscountedTokens, FirstTokens
 from groupwise.advantages.whitened import Whitened
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 
 SIGNALS: dict[str, type[Part]] = {
     "episode_return": EpisodeReturn,

@@ -12,13 +12,13 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.advantages.signals import EpisodeReturn
-from groupwise.core.columns import number_column
+from groupwise.core.column_checks import number_column
 from groupwise.core.errors import RecordError
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import SignalPart
+from groupwise.core.parts.stateful import Observed
 from groupwise.core.records import Task, Trajectory
 from groupwise.core.segments import FloatArray, Segments
-from groupwise.core.slots import SignalPart
-from groupwise.core.stateful import Observed
 from groupwise.core.step_table import StepTable
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.segments import FloatArray, IntArray, Segments, pair_labels
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.core.errors import RecordError
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import SignalPart
 from groupwise.core.segments import FloatArray
-from groupwise.core.slots import SignalPart
 from groupwise.core.step_table import StepTable
 
 

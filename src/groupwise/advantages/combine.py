@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.core.credit import Credit, Mixture
-from groupwise.core.parts import Part
-from groupwise.core.slots import EstimatorPart
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import EstimatorPart
 from groupwise.core.step_table import StepTable
 
 

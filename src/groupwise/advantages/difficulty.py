@@ -12,9 +12,9 @@ from pydantic import Field
 
 from groupwise.core.credit import Credit, Mixture, Trace
 from groupwise.core.errors import RecordError
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import EstimatorPart
 from groupwise.core.segments import FloatArray, Segments
-from groupwise.core.slots import EstimatorPart
 from groupwise.core.step_table import StepTable
 
 

@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 
 from groupwise.core.credit import Credit, Shared
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import EstimatorPart, GrouperPart
 from groupwise.core.segments import NOT_COMPARABLE, Segments, pair_labels
-from groupwise.core.slots import EstimatorPart, GrouperPart
 from groupwise.core.step_table import StepTable
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from groupwise.core.errors import RecordError
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import SignalPart
 from groupwise.core.segments import FloatArray
-from groupwise.core.slots import SignalPart
 from groupwise.core.step_table import StepTable
 
 

@@ -13,9 +13,9 @@ from groupwise.advantages.baselines import Mean
 from groupwise.advantages.scales import Deviation
 from groupwise.core.credit import Comparison, Credit
 from groupwise.core.errors import RecordError
-from groupwise.core.parts import Part, name_of
+from groupwise.core.parts.part import Part, name_of
+from groupwise.core.parts.slots import BaselinePart, GrouperPart, ScalePart, SignalPart
 from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments, pair_labels
-from groupwise.core.slots import BaselinePart, GrouperPart, ScalePart, SignalPart
 from groupwise.core.step_table import StepTable
 
 

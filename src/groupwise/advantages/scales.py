@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.advantages.baselines import centred, distinct_members
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.segments import FloatArray, Segments
 
 Epsilon = Annotated[float, Field(ge=0, allow_inf_nan=False)]

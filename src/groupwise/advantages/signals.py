@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from groupwise.core.columns import number_column
-from groupwise.core.parts import Part
+from groupwise.core.column_checks import number_column
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import GrouperPart, SignalPart
 from groupwise.core.segments import FloatArray, IntArray, Segments, pair_labels, sorted_runs
-from groupwise.core.slots import GrouperPart, SignalPart
 from groupwise.core.step_table import StepTable
 
 

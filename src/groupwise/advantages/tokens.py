@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.core.credit import Credit
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.step_table import StepTable
 from groupwise.core.token_credit import TokenCredit, TokenTrace
 from groupwise.core.token_table import TokenTable

@@ -10,8 +10,8 @@ from typing import Self
 
 import torch
 
-from groupwise.batching.placing import moved
 from groupwise.batching.predictions import Predictions
+from groupwise.batching.to_device import moved
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -17,11 +17,11 @@ from typing import Self
 import numpy as np
 import torch
 
+from groupwise.batching.chains import Runs
 from groupwise.batching.forest import Forest, Ragged, common_prefix, count_up, grow, sort
 from groupwise.batching.layout import Layout
-from groupwise.batching.placing import moved
 from groupwise.batching.predictions import Predictions
-from groupwise.batching.runs import Runs
+from groupwise.batching.to_device import moved
 from groupwise.batching.trained_tokens import kept_tokens
 from groupwise.batching.units import unit_labels
 from groupwise.core.errors import ConfigError

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from groupwise.batching.placing import moved
+from groupwise.batching.to_device import moved
 from groupwise.core.segments import IntArray
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts import Part, part_class
-from groupwise.core.text_files import parse_value
+from groupwise.core.parts.part import Part, part_class
+from groupwise.core.text.files import parse_value
 from groupwise.recipes import build
 
 
 def algorithm_named(text: str) -> Algorithm:
     """Build what `hgpo`, `hgpo:depth=4,scale=none` or `my_run.toml` names."""
-    from groupwise.recipes.run_file import load_algorithm  # a run's whole schema; not every command needs it
+    from groupwise.config.run_file import load_algorithm  # a run's whole schema; not every command needs it
 
     if text.endswith(".toml"):
         return load_algorithm(Path(text))

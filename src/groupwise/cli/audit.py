@@ -16,9 +16,9 @@ from groupwise.cli.screen import errors, file_progress, output, print_json, shar
 from groupwise.cli.trust import Trust
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts import kind_of
+from groupwise.core.parts.part import kind_of
 from groupwise.core.run_folder import CONFIG
-from groupwise.integrations.rollouts import is_run, open_rollouts
+from groupwise.recordings.formats import is_run, open_rollouts
 from groupwise.reports.audit import Audit
 from groupwise.reports.audit import audit as run_audit
 from groupwise.reports.audit.census import Census
@@ -27,7 +27,7 @@ from groupwise.reports.audit.memories import MemoryCosts
 from groupwise.reports.audit.movers import Mover
 from groupwise.reports.audit.recipes_compared import RecipeColumn
 from groupwise.reports.audit.recorded_tokens import RecordedTokens
-from groupwise.rollout.memory import Memory
+from groupwise.rollout.prompts.memory import Memory
 
 RECIPES = ("grpo", "gigpo", "hgpo")
 """Recipes that are compared unless others are named; the folder of a run adds the run's own."""
@@ -74,7 +74,7 @@ def audit(
 
 def _own_algorithm(folder: Path) -> dict[str, Algorithm]:
     """A run's own algorithm; where it cannot be had, the others are compared without it."""
-    from groupwise.recipes.run_file import load_algorithm  # a run's whole schema; not every audit needs it
+    from groupwise.config.run_file import load_algorithm  # a run's whole schema; not every audit needs it
 
     try:
         return {OWN: load_algorithm(folder / CONFIG)}

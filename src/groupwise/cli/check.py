@@ -15,10 +15,10 @@ from groupwise.cli.rule_report import print_rules
 from groupwise.cli.screen import file_progress, output, print_json
 from groupwise.cli.trust import start
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts import name_of, part_class
-from groupwise.core.text_files import parse_value
-from groupwise.envs.checker import NUM_TASKS, check_environment
-from groupwise.integrations.rollouts import open_rollouts
+from groupwise.core.parts.part import name_of, part_class
+from groupwise.core.text.files import parse_value
+from groupwise.envs.checker.suite import NUM_TASKS, check_environment
+from groupwise.recordings.formats import open_rollouts
 from groupwise.reports.faults import CHECKS, FaultTally
 
 app = typer.Typer(no_args_is_help=True, help="Check what you hand in, with explanations.")

@@ -11,7 +11,7 @@ import typer
 from groupwise.cli.rule_report import print_rules
 from groupwise.cli.run_folders import need_trainer
 from groupwise.cli.screen import print_json
-from groupwise.core.parts import name_of
+from groupwise.core.parts.part import name_of
 
 
 def engine(
@@ -21,10 +21,10 @@ def engine(
 ) -> None:
     """Check the engine of a run file against the rules the loop relies on; exit with status 1 if one is broken."""
     need_trainer()
-    from groupwise.recipes.run_file import load_run  # a run's whole schema; not every command needs it
+    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
 
     config = load_run(file, overrides=set_ or ())
-    from groupwise.training.engine_check import check_run_engine
+    from groupwise.training.engine.check import check_run_engine
 
     results = check_run_engine(config)
     if as_json:

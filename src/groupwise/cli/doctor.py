@@ -14,11 +14,11 @@ from groupwise.cli import machine
 from groupwise.cli.screen import in_bytes, output
 from groupwise.cli.trust import Trust
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts import check_may_open
-from groupwise.core.trust import WITHOUT_TRUST
+from groupwise.core.parts.part import check_may_open
+from groupwise.core.parts.trust import WITHOUT_TRUST
 
 if TYPE_CHECKING:
-    from groupwise.training.sizes import Sizes
+    from groupwise.training.doctor.sizes import Sizes
 
 LEAST_DISK = 2e9
 """Free bytes below which checkpoints are at risk."""
@@ -89,7 +89,7 @@ def _disk(folder: Path) -> Finding:
 
 
 def _hardware() -> Iterator[Finding]:
-    from groupwise.training.hardware import gpus, num_threads
+    from groupwise.training.doctor.hardware import gpus, num_threads
 
     yield _threads(num_threads())
     memory = machine.free_memory()
@@ -120,7 +120,7 @@ def _threads(threads: int) -> Finding:
 
 
 def _self_test() -> Iterator[Finding]:
-    from groupwise.training.self_test import self_test
+    from groupwise.training.doctor.self_test import self_test
 
     for check in self_test():
         fix = "" if check.ok else "install the versions in constraints.txt, then report this with the output above"
@@ -128,8 +128,8 @@ def _self_test() -> Iterator[Finding]:
 
 
 def _run_file(file: Path, out: Path) -> Iterator[Finding]:
-    from groupwise.recipes.run_file import load_run
-    from groupwise.training.sizes import sizes_of
+    from groupwise.config.run_file import load_run
+    from groupwise.training.doctor.sizes import sizes_of
     from groupwise.training.trackers import check_trackers
 
     try:
@@ -150,7 +150,7 @@ def _run_file(file: Path, out: Path) -> Iterator[Finding]:
 
 
 def _memory(sizes: Sizes) -> Finding:
-    from groupwise.training.hardware import gpus
+    from groupwise.training.doctor.hardware import gpus
 
     free = max((gpu.free for gpu in gpus()), default=machine.free_memory())
     found = f"about {in_bytes(sizes.memory)} ({sizes.parameters:,} weights, {sizes.trained:,} of them train)"

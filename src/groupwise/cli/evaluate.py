@@ -19,8 +19,9 @@ from groupwise.cli.screen import errors, output, per_cent, print_json
 from groupwise.cli.trust import Trust
 
 if TYPE_CHECKING:
-    from groupwise.training.evaluation_summary import Evaluation, Line, PassAt
-    from groupwise.training.run_config import EvaluationConfig, RunConfig
+    from groupwise.evaluation.settings import EvaluationConfig
+    from groupwise.evaluation.summary import Evaluation, Line, PassAt
+    from groupwise.training.run_config import RunConfig
 
 
 def evaluate(
@@ -41,15 +42,15 @@ def evaluate(
     config = run_config(run)
     given = {"split": split, "tasks": tasks, "attempts": attempts, "temperature": temperature}
     settings = _settings(config, {name: value for name, value in given.items() if value is not None})
-    from groupwise.training.evaluation import evaluate as play
-    from groupwise.training.evaluation import open_at
+    from groupwise.training.checkpoints.resume import open_run_at
+    from groupwise.training.evaluate_run import evaluate_run
 
     with _status(f"playing {settings.tasks} tasks of split {settings.split} with {seeds} seeds"):
         # Of an update and a split the journal keeps one evaluation; one with other settings would pass for it.
         keeps = not dry and settings == config.evaluation.model_copy(update={"split": settings.split})
-        opened = open_at(config, run, checkpoint, read_only=not keeps)
+        opened = open_run_at(config, run, checkpoint, read_only=not keeps)
         with opened.journal:
-            found = play(opened, seeds=range(seeds), settings=settings, write=keeps)
+            found = evaluate_run(opened, seeds=range(seeds), settings=settings, write=keeps)
     if not keeps and not dry:
         errors().print("not kept in the journal: the settings are not those of the run", highlight=False)
     if as_json:

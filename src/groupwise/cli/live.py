@@ -26,8 +26,8 @@ from groupwise.reports.run.overview import penalty_sentence, rests_on_penalties
 from groupwise.training.observer import Observer
 
 if TYPE_CHECKING:
-    from groupwise.core.journal import Update
-    from groupwise.training.evaluation_summary import Evaluation
+    from groupwise.core.journal.journal import Update
+    from groupwise.evaluation.summary import Evaluation
 
 SHOWN = ("rollout/success", "rollout/return", "rollout/steps", "rollout/entropy", "learner/grad_norm")
 """Metrics of an update's line."""

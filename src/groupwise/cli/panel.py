@@ -13,13 +13,13 @@ from rich.markup import escape
 from groupwise.cli.screen import output, print_json, print_line
 from groupwise.cli.trust import Trust, start
 from groupwise.core.errors import ConfigError
-from groupwise.core.journal import Journal
-from groupwise.core.parts import Part, Slot, check_may_open, name_of, part_class
+from groupwise.core.journal.journal import Journal
+from groupwise.core.parts.part import Part, Slot, check_may_open, name_of, part_class
 from groupwise.core.records import Task
 from groupwise.core.run_folder import CONFIG, JOURNAL
-from groupwise.core.text_files import parse_toml, parse_value, read_text_file
-from groupwise.envs.panel import SPLITS, choose_split, panel_hash
-from groupwise.envs.panel_file import PanelFile, check_evaluated, panels_of
+from groupwise.core.text.files import parse_toml, parse_value, read_text_file
+from groupwise.envs.kit.panel import SPLITS, choose_split, panel_hash
+from groupwise.envs.kit.panel_file import PanelFile, check_evaluated, panels_of
 
 SHOWN = 16
 """Digits of a hash that are shown; files and JSON have all 64."""

@@ -26,7 +26,7 @@ def need_trainer() -> None:
 
 def run_config(folder: Path) -> RunConfig:
     """The resolved run file of a run's folder."""
-    from groupwise.recipes.run_file import load_run  # a run's whole schema; not every command needs it
+    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
 
     path = RunPaths(folder).config
     if not path.is_file():

@@ -18,7 +18,7 @@ def schema(
 ) -> None:
     """Write the JSON schema of run files, so that editors complete them and mark what is wrong."""
     need_trainer()  # the models that a run file may name are among its packages
-    from groupwise.recipes.run_schema import run_schema
+    from groupwise.config.schema import run_schema
 
     text = json.dumps(run_schema(), indent=2, ensure_ascii=False) + "\n"
     if out is None:

@@ -15,8 +15,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from groupwise.core.errors import FileError
-from groupwise.core.safe_text import escape_controls
-from groupwise.core.secrets import redact, redact_all, redactor
+from groupwise.core.text.safe_text import escape_controls
+from groupwise.core.text.secrets import redact, redact_all, redactor
 
 CANNOT_WRITE = "standard output cannot be written"
 

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, NoReturn, TextIO
 
 from groupwise.cli.screen import CANNOT_WRITE, errors, print_error
-from groupwise.core.safe_text import escape_controls
-from groupwise.core.secrets import redact
+from groupwise.core.text.safe_text import escape_controls
+from groupwise.core.text.secrets import redact
 
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 """Names and modes of the streams, in the order of their numbers."""

@@ -13,9 +13,9 @@ import typer
 from groupwise.cli.run_folders import differences, need_trainer, run_config
 from groupwise.cli.screen import errors, output
 from groupwise.core.errors import ConfigError, FileError
-from groupwise.core.journal import Journal
+from groupwise.core.journal.journal import Journal
+from groupwise.core.parts.trust import WITHOUT_TRUST, only_reading
 from groupwise.core.run_folder import RunPaths
-from groupwise.core.trust import WITHOUT_TRUST, only_reading
 
 if TYPE_CHECKING:
     from groupwise.training.run import Run
@@ -75,7 +75,7 @@ def _holds_run(folder: Path) -> str:
 
 def _is_finished(folder: Path, config: RunConfig) -> bool:
     """Whether nothing is left to do, and say so."""
-    from groupwise.training.checkpoint_state import latest_checkpoint
+    from groupwise.training.checkpoints.state import latest_checkpoint
 
     paths, updates, wanted = RunPaths(folder), config.training.updates, config.evaluation
     last = latest_checkpoint(paths.checkpoints)
@@ -99,7 +99,7 @@ def _is_finished(folder: Path, config: RunConfig) -> bool:
 
 
 def _config(file: Path, overrides: Sequence[str], trackers: Sequence[str]) -> RunConfig:
-    from groupwise.recipes.run_file import load_run  # a run's whole schema; not every command needs it
+    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
 
     config = load_run(file, overrides=overrides)
     given = config.config()["trackers"]

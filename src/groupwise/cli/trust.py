@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from groupwise.core.trust import only_reading
+from groupwise.core.parts.trust import only_reading
 
 RUNNING = ("train", "warmup")
 """Commands that run what a run file names."""

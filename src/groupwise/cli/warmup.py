@@ -38,10 +38,10 @@ def warmup(
         raise ConfigError(f"{out} is there already; choose another folder with --out")
     if least is not None and source is None:
         raise ConfigError("--least is about recorded attempts; give them with --from")
-    from groupwise.recipes.run_file import load_run
+    from groupwise.config.run_file import load_run
 
     config = load_run(file, overrides=set_ or ())
-    from groupwise.training.evaluation import evaluate
+    from groupwise.training.evaluate_run import evaluate_run
     from groupwise.training.run import open_run
 
     console, lock = output(), RunLock(out.with_name(f".{out.name}.tmp"), is_draft=True)
@@ -51,16 +51,16 @@ def warmup(
         losses = _taught(run, source, least, console)
         console.print(f"loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs", highlight=False)
         if config.evaluation.tasks:
-            console.print(in_words(evaluate(run, write=False)), highlight=False, markup=False)
+            console.print(in_words(evaluate_run(run, write=False)), highlight=False, markup=False)
         _save(run, out, lock)
     console.print(f'\nA run begins with it by\n\n[model]\nkind = "pretrained"\npath = "{out}"', markup=False)
 
 
 def _taught(run: Run, source: Path | None, least: float | None, console: Console) -> list[float]:
-    from groupwise.integrations.rollouts import open_rollouts
-    from groupwise.training.recorded import recorded_samples
+    from groupwise.recordings.formats import open_rollouts
+    from groupwise.training.imitation.recorded import recorded_samples
+    from groupwise.training.imitation.warm_start import expert_samples, imitate
     from groupwise.training.run_config import WarmStartConfig
-    from groupwise.training.warm_start import expert_samples, imitate
 
     def warn(causes: Mapping[str, int], attempts: int) -> None:
         for line in warm_fault_lines(causes, attempts):
@@ -86,7 +86,7 @@ def _save(run: Run, out: Path, lock: RunLock) -> None:
     """Write model and tokenizer beside the place, then move them there; a LoRA adapter is merged into its model."""
     from safetensors import SafetensorError
 
-    from groupwise.training.checkpoint import save_tokenizer
+    from groupwise.training.checkpoints.checkpoint import save_tokenizer
 
     try:
         run.learner.export(lock.folder)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import cast
 
 from groupwise.core.credit import Credit
-from groupwise.core.parts import Part
-from groupwise.core.segments import BoolArray
-from groupwise.core.slots import (
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import (
     AdmissionPart,
     CreditFilter,
     EstimatorPart,
@@ -23,6 +22,7 @@ from groupwise.core.slots import (
     ShaperPart,
     TokenCreditSlot,
 )
+from groupwise.core.segments import BoolArray
 from groupwise.core.step_table import StepTable
 
 

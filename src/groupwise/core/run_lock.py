@@ -23,7 +23,7 @@ from pathlib import Path
 
 from groupwise.core.errors import FileError, TrainingError
 from groupwise.core.run_folder import LOCK
-from groupwise.core.safe_text import quote_line
+from groupwise.core.text.safe_text import quote_line
 
 MAX_LOCK_BYTES = 4096
 """Of what a holder says about itself: the file may be anybody's."""

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from groupwise.core.errors import RecordError
-from groupwise.core.field_kinds import STATE
-from groupwise.core.json_text import canonical
 from groupwise.core.records import SAMPLED_ELSEWHERE, Step, Trajectory, join_validity
-from groupwise.core.step_code import define
-from groupwise.core.step_field import Check, Presence, StepField
-from groupwise.core.step_fields import RESERVED_NAMES, STEP_FIELDS
+from groupwise.core.step_fields.code import define
+from groupwise.core.step_fields.field import Check, Presence, StepField
+from groupwise.core.step_fields.kinds import STATE
+from groupwise.core.step_fields.table import RESERVED_NAMES, STEP_FIELDS
+from groupwise.core.text.json_text import canonical
 
 Columns = dict[str, list[Any]]
 

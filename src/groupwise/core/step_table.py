@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from groupwise.core import columns as check
-from groupwise.core.columns import Column
+from groupwise.core import column_checks as check
+from groupwise.core.column_checks import Column
 from groupwise.core.errors import RecordError, nearest
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import (
@@ -27,8 +27,8 @@ from groupwise.core.segments import (
     weighted_count,
 )
 from groupwise.core.step_columns import step_columns
-from groupwise.core.step_field import Check
-from groupwise.core.step_fields import COLUMNS, column_source
+from groupwise.core.step_fields.field import Check
+from groupwise.core.step_fields.table import COLUMNS, column_source
 
 _Answer = TypeVar("_Answer", bound=npt.NDArray[Any])
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.core.columns import check_lengths, integer_column
+from groupwise.core.column_checks import check_lengths, integer_column
 from groupwise.core.pairs import Pair
 from groupwise.core.segments import IntArray, Segments, pair_labels
 

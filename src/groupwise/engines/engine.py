@@ -89,8 +89,8 @@ class Engine(Protocol):
 
     @property
     def gives(self) -> frozenset[str]:
-        """What it gives beside tokens and their log-probs, of `groupwise.core.engine_slot.GIFTS`: without `entropy`
-        and `versions` it leaves these empty, without `scores` it need not be able to `score`."""
+        """What it gives beside tokens and their log-probs, of `core.parts.engine_slot.GIFTS`: without `entropy` and
+        `versions` it leaves these empty, without `scores` it need not be able to `score`."""
 
     @property
     def version(self) -> int:

@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 
 from groupwise.core.errors import ConfigError, EngineFault
 from groupwise.engines.engine import Engine, Request
-from groupwise.engines.slot_attention import has_kernel, kernel_gap
-from groupwise.engines.slot_engine import SlotEngine, bare
-from groupwise.engines.transformers_engine import TransformersEngine
+from groupwise.engines.static_cache.attention import has_kernel, kernel_gap
+from groupwise.engines.static_cache.engine import SlotEngine, bare
+from groupwise.engines.transformers.engine import TransformersEngine
 
 Precision = Literal["float32", "bfloat16"]
 Decoding = Literal["auto", "eager", "graphs"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from groupwise.core.engine_slot import GIFTS
+from groupwise.core.parts.engine_slot import GIFTS
 from groupwise.engines.engine import Generation, Request, VersionSpan
 
 if TYPE_CHECKING:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.rules import RuleResult
-from groupwise.envs.alfworld import Alfworld
-from groupwise.envs.babyai import Babyai
-from groupwise.envs.bfcl import Bfcl
-from groupwise.envs.boxes import Boxes
-from groupwise.envs.checker import check_environment
-from groupwise.envs.countdown import Countdown
+from groupwise.envs.alfworld.environment import Alfworld
+from groupwise.envs.babyai.environment import Babyai
+from groupwise.envs.bfcl.environment import Bfcl
+from groupwise.envs.checker.suite import check_environment
+from groupwise.envs.countdown.environment import Countdown
 from groupwise.envs.environment import (
     AttemptEnded,
     Environment,
@@ -19,26 +18,27 @@ from groupwise.envs.environment import (
     Observation,
     Outcome,
 )
-from groupwise.envs.gem_games import Gem
-from groupwise.envs.gridworld import Gridworld
+from groupwise.envs.grids.boxes import Boxes
+from groupwise.envs.grids.gridworld import Gridworld
+from groupwise.envs.grids.sokoban import Sokoban
 from groupwise.envs.gymnasium_text import Gymnasium
-from groupwise.envs.household import Household
+from groupwise.envs.household.environment import Household
 from groupwise.envs.identity import Identity
+from groupwise.envs.kit.panel import SPLITS, check_disjoint, panel_hash
+from groupwise.envs.kit.panel_file import PanelFile
+from groupwise.envs.kit.progress import Progress
 from groupwise.envs.lookup import Lookup
-from groupwise.envs.math_problems import Math
-from groupwise.envs.openenv_client import Openenv
-from groupwise.envs.panel import SPLITS, check_disjoint, panel_hash
-from groupwise.envs.panel_file import PanelFile
-from groupwise.envs.progress import Progress
-from groupwise.envs.reasoning_gym import ReasoningGym
+from groupwise.envs.math.environment import Math
+from groupwise.envs.openenv.environment import Openenv
+from groupwise.envs.package_games.gem import Gem
+from groupwise.envs.package_games.textarena import Textarena
+from groupwise.envs.reasoning_gym.environment import ReasoningGym
 from groupwise.envs.scienceworld import Scienceworld
-from groupwise.envs.search_qa import SearchQa
-from groupwise.envs.sokoban import Sokoban
-from groupwise.envs.storefront import Storefront
-from groupwise.envs.textarena_games import Textarena
+from groupwise.envs.search_qa.environment import SearchQa
+from groupwise.envs.textworld.environment import Textworld
 from groupwise.envs.textworld_express import TextworldExpress
-from groupwise.envs.textworld_games import Textworld
-from groupwise.envs.webshop import Webshop
+from groupwise.envs.webshop.environment import Webshop
+from groupwise.envs.webshop.storefront import Storefront
 
 ENVS: dict[str, type[Part]] = {
     "household": Household,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 from groupwise.core.errors import EnvironmentFault
-from groupwise.core.parts import Slot
+from groupwise.core.parts.part import Slot
 from groupwise.core.records import Task
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, model_validator
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 from groupwise.core.records import Task
-from groupwise.core.trust import WITHOUT_TRUST, may_run
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.panel import check_env, choose_split
-from groupwise.envs.progress import Progress
-from groupwise.envs.words import vocabulary_of
+from groupwise.envs.kit.panel import check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import vocabulary_of
 
 if TYPE_CHECKING:
     import gymnasium

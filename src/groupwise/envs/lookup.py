@@ -8,13 +8,13 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
-from groupwise.envs.draws import Draws
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.panel import Panels, Proposal, build_panels, check_env, choose_split
-from groupwise.envs.progress import Progress
-from groupwise.envs.words import vocabulary_of, with_goal
+from groupwise.envs.kit.keyed_draws import Draws
+from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import vocabulary_of, with_goal
 
 ENV = "lookup"
 SIZES = {"train": 2000, "validation": 200, "test": 400}

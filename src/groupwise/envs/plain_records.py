@@ -19,10 +19,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from groupwise.core.columns import LARGEST_REWARD
+from groupwise.core.column_checks import LARGEST_REWARD
 from groupwise.core.errors import EnvironmentFault
-from groupwise.core.safe_text import quote_line
-from groupwise.core.step_fields import RESERVED_NAMES
+from groupwise.core.step_fields.table import RESERVED_NAMES
+from groupwise.core.text.safe_text import quote_line
 from groupwise.envs.environment import NO_FACTS, NO_NOTE, Observation, Outcome
 
 MAX_CHARACTERS = 2**18

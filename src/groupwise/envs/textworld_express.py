@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.java_worlds import Simulator, jar_file, package_version, texts_of, virtual_machine, words_in
-from groupwise.envs.panel import check_env, choose_split
-from groupwise.envs.progress import Progress
-from groupwise.envs.words import vocabulary_of
+from groupwise.envs.kit.java import Simulator, jar_file, package_version, texts_of, virtual_machine, words_in
+from groupwise.envs.kit.panel import check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import vocabulary_of
 
 ENV = "textworld_express"
 PACKAGE = "textworld_express"

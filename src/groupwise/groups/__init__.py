@@ -6,7 +6,7 @@ Every group lies within one task, but for those of `ByPlayer`.
 
 from __future__ import annotations
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.groups.admissions import AtMost, WithoutTruncated
 from groupwise.groups.by_branch import ByBranch
 from groupwise.groups.by_edge import ByEdge

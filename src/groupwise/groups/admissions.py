@@ -11,9 +11,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import Draw
 from groupwise.core.records import StopReason, Trajectory
-from groupwise.core.slots import Draw
 
 
 class WithoutTruncated(Part, slot="admission"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.segments import IntArray, pair_labels
 from groupwise.core.step_table import StepTable
 

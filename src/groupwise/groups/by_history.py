@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.segments import NOT_COMPARABLE, IntArray, pair_labels
 from groupwise.core.step_table import StepTable
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.segments import IntArray, pair_labels
 from groupwise.core.step_table import StepTable
 

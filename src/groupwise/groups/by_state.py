@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.core.errors import RecordError
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.segments import NOT_COMPARABLE, IntArray, Segments, pair_labels
 from groupwise.core.step_table import StepTable
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from groupwise.core.history import History, PastAttempt, Recalled, score_of
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import Draw
+from groupwise.core.past_attempts import History, PastAttempt, Recalled, score_of
 from groupwise.core.records import Trajectory
-from groupwise.core.slots import Draw
 
 Ring = Annotated[int, Field(ge=1)]
 MaxAge = Annotated[int, Field(ge=1)]

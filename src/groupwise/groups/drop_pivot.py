@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.segments import BoolArray, Segments
 from groupwise.core.step_table import StepTable
 

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.core.credit import Credit
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.records import StopReason
 from groupwise.core.segments import BoolArray, FloatArray, Segments
 from groupwise.core.step_table import StepTable

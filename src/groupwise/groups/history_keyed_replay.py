@@ -8,11 +8,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from groupwise.core.history import History, PastAttempt, Recalled, contexts, states_of
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import Draw
+from groupwise.core.past_attempts import History, PastAttempt, Recalled, contexts, states_of
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import FloatArray, IntArray
-from groupwise.core.slots import Draw
 from groupwise.groups.cross_context_replay import MaxAge, MostLogRatio, Ring
 
 Context = tuple[int, ...]

@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from groupwise.core.history import History, PastAttempt, Recalled, score_of
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import Draw
+from groupwise.core.past_attempts import History, PastAttempt, Recalled, score_of
 from groupwise.core.records import Trajectory
-from groupwise.core.slots import Draw
 from groupwise.groups.cross_context_replay import MaxAge, MostLogRatio
 
 Said = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]

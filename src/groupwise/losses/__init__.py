@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.losses.aggregates import (
     ConstantLength,
     SequenceMean,
@@ -11,7 +11,6 @@ from groupwise.losses.aggregates import (
     TokenMean,
     TrajectoryMean,
 )
-from groupwise.losses.columns import ENTROPY, OLD_LOGP, PAIRS, REFERENCE_LOGP, TokenColumns
 from groupwise.losses.corrections import Mask, OffPolicyMask, Reject, Truncate
 from groupwise.losses.pairings import AllPairs, BestAgainstWorst
 from groupwise.losses.penalties import EntropyBonus, Kl
@@ -20,6 +19,7 @@ from groupwise.losses.ratios import SequenceRatio, TokenRatio
 from groupwise.losses.simpo import Simpo
 from groupwise.losses.slots import TokenLoss
 from groupwise.losses.surrogates import Cispo, Clip, Plain, Sapo
+from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, PAIRS, REFERENCE_LOGP, TokenColumns
 from groupwise.losses.trajectory_sums import TrajectorySums, share_of_step
 
 LOSSES: dict[str, type[Part]] = {

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from groupwise.core.errors import RecordError
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.totals import Totals
-from groupwise.losses.columns import TokenColumns, Unit
+from groupwise.losses.token_columns import TokenColumns, Unit
 
 if TYPE_CHECKING:
     from torch import Tensor

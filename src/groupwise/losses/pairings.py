@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from groupwise.core.pairs import Pair
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.step_table import StepTable
 
 

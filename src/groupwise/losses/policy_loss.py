@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import model_validator
 
 from groupwise.core.errors import ConfigError, RecordError
-from groupwise.core.parts import Part, name_of
+from groupwise.core.parts.part import Part, name_of
 from groupwise.core.totals import Totals
 from groupwise.losses.aggregates import TokenMean
-from groupwise.losses.columns import OLD_LOGP, UNITS, TokenColumns, Unit
 from groupwise.losses.penalties import k3
 from groupwise.losses.ratios import TokenRatio
 from groupwise.losses.slots import AggregatePart, CorrectionPart, PenaltyPart, RatioPart, SurrogatePart
 from groupwise.losses.surrogates import Clip
+from groupwise.losses.token_columns import OLD_LOGP, UNITS, TokenColumns, Unit
 
 if TYPE_CHECKING:
     from torch import Tensor

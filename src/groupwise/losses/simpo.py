@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.totals import Totals
-from groupwise.losses.columns import PAIRS, TokenColumns, Unit
 from groupwise.losses.policy_loss import LossResult, Tally
+from groupwise.losses.token_columns import PAIRS, TokenColumns, Unit
 from groupwise.losses.trajectory_sums import TrajectorySums, share_of_step
 
 if TYPE_CHECKING:

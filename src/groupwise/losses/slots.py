@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Protocol
 
-from groupwise.core.parts import Slot
+from groupwise.core.parts.part import Slot
 from groupwise.core.totals import Totals
-from groupwise.losses.columns import TokenColumns
+from groupwise.losses.token_columns import TokenColumns
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from groupwise.core.parts import Part
-from groupwise.losses.columns import TokenColumns
+from groupwise.core.parts.part import Part
 from groupwise.losses.slots import TokenLoss
+from groupwise.losses.token_columns import TokenColumns
 
 if TYPE_CHECKING:
     from torch import Tensor

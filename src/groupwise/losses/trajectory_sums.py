@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from groupwise.core.errors import RecordError
 from groupwise.core.totals import Totals
-from groupwise.losses.columns import TokenColumns
+from groupwise.losses.token_columns import TokenColumns
 
 if TYPE_CHECKING:
     from torch import Tensor

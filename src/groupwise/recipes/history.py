@@ -9,7 +9,7 @@ from pydantic import Field
 
 from groupwise.advantages import Blend, Deviation, NoScale, Relative, Term
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.slots import ScalePart, SignalPart
+from groupwise.core.parts.slots import ScalePart, SignalPart
 from groupwise.groups import ByHistory
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.recipes.recipe import Finite, Share, recipe

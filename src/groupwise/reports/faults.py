@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-from groupwise.core.rollouts import Rollouts
+from groupwise.recordings import Rollouts
 
 MOST_EXAMPLES = 5
 CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d:\d\d")

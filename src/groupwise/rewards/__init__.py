@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.rewards.conduct import FormatReward, MalformedResponseReward, RefusedActionReward, StepReward
 from groupwise.rewards.entropy_ranking import EntropyRanking
 from groupwise.rewards.length import BrevityReward, LengthReward, OverlongReward
 from groupwise.rewards.reference_kl import ReferenceKl
-from groupwise.rewards.rescored import rescored
 from groupwise.rewards.reward import Reward, RewardSlot
-from groupwise.rewards.shaped import shaped
+from groupwise.rewards.scoring import score_trajectory
+from groupwise.rewards.shaping import shape_group
 from groupwise.rewards.success import EnvironmentReward, OutcomeReward
 from groupwise.rewards.unlikeliness import Unlikeliness
 
@@ -48,6 +48,6 @@ __all__ = [
     "RewardSlot",
     "StepReward",
     "Unlikeliness",
-    "rescored",
-    "shaped",
+    "score_trajectory",
+    "shape_group",
 ]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.records import Trajectory
 from groupwise.rewards.reward import Amount
 

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.core.errors import RecordError
-from groupwise.core.history import score_of
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.past_attempts import score_of
 from groupwise.core.records import StopReason, Trajectory
 from groupwise.core.segments import FloatArray
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from groupwise.core.history import score_of
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.past_attempts import score_of
 from groupwise.core.records import Trajectory
 from groupwise.rewards.reward import Amount
 

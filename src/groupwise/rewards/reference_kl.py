@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from groupwise.core.errors import RecordError
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.records import Step, Trajectory
 
 REFERENCE_LOGP = "reference_logp"

@@ -6,7 +6,7 @@ from typing import Annotated, Protocol
 
 from pydantic import Field
 
-from groupwise.core.parts import Slot
+from groupwise.core.parts.part import Slot
 from groupwise.core.records import Trajectory
 
 

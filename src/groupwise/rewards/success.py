@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from groupwise.core.errors import RecordError
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.core.records import FAULTS, Trajectory
 from groupwise.rewards.reward import Amount
 

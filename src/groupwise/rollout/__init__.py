@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.rollout.actions import Choice, Tagged, WholeResponse
-from groupwise.rollout.attempt_requests import AttemptRequest
-from groupwise.rollout.guided import Guided
-from groupwise.rollout.memory import AnchoredWindow, Full, Window
-from groupwise.rollout.plans import AttemptPlan, Flat, Group, Played, PlayedRound, Prior, TopUp
-from groupwise.rollout.prompts import PromptTemplate
-from groupwise.rollout.published_frame import PublishedFrame
-from groupwise.rollout.reflection import Reflection
+from groupwise.rollout.plans.guided import Guided
+from groupwise.rollout.plans.plan import AttemptPlan, Flat, Group, Played, PlayedRound, Prior, TopUp
+from groupwise.rollout.plans.reflection import Reflection
+from groupwise.rollout.plans.requests import AttemptRequest
+from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Window
+from groupwise.rollout.prompts.prompter import PromptTemplate
+from groupwise.rollout.prompts.published_template import PublishedFrame
 
 MEMORIES: dict[str, type[Part]] = {"window": Window, "full": Full, "anchored_window": AnchoredWindow}
 

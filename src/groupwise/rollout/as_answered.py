@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Self
 from groupwise.engines.engine import Generation, Request, Submitting
 from groupwise.envs.environment import Outcome
 from groupwise.rollout.engine_answers import check_futures, read_future
-from groupwise.rollout.hosts import Beginning, Fault
+from groupwise.rollout.hosts.host import Beginning, Fault
 
 if TYPE_CHECKING:
-    from groupwise.rollout.collect import Game, Move
+    from groupwise.rollout.episodes import Game, Move
 
 
 def play_as_answered(game: Game, active: Sequence[int], engine: Submitting) -> None:

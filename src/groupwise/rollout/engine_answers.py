@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from groupwise.core.errors import EngineFault, GroupwiseError
-from groupwise.core.part_exceptions import tell_exception
-from groupwise.core.part_results import describe
+from groupwise.core.parts.exceptions import tell_exception
+from groupwise.core.parts.results import describe
 from groupwise.engines.engine import Generation
 
 ADVICE = "`groupwise check engine` with the run file says which rules the engine breaks"

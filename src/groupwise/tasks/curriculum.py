@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Protocol
 
-from groupwise.core.parts import Slot
+from groupwise.core.parts.part import Slot
 from groupwise.core.records import Task, Trajectory
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from groupwise.core.parts import Part
-from groupwise.training.engine_config import LocalEngine
-from groupwise.training.schedules import Constant, Cosine, Linear
+from groupwise.core.parts.part import Part
+from groupwise.training.engine.config import LocalEngine
+from groupwise.training.learner.schedules import Constant, Cosine, Linear
 
 ENGINES: dict[str, type[Part]] = {"local": LocalEngine}
 

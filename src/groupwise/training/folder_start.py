@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.secrets import check_no_secret
-from groupwise.training.checkpoint_state import latest_checkpoint
+from groupwise.core.text.secrets import check_no_secret
+from groupwise.training.checkpoints.state import latest_checkpoint
 from groupwise.training.run import Run
 from groupwise.training.trackers import Trackers, check_trackers, tracked
 

@@ -7,24 +7,24 @@ from dataclasses import replace
 
 from groupwise.batching import totals as count
 from groupwise.core.errors import ConfigError
-from groupwise.core.journal import Update
-from groupwise.core.part_results import describe
-from groupwise.training.checkpoint import save_checkpoint
-from groupwise.training.evaluation import evaluate
+from groupwise.core.journal.journal import Update
+from groupwise.core.parts.results import describe
+from groupwise.training.attempts.collect import gather
+from groupwise.training.checkpoints.checkpoint import save_checkpoint
+from groupwise.training.checkpoints.resume import resume as go_back
+from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.folder_start import check_unused, settings_written
-from groupwise.training.gather import gather
-from groupwise.training.learner_answers import check_learned
-from groupwise.training.metrics import checked
+from groupwise.training.imitation.warm_start import warm_start
+from groupwise.training.learner.answers import check_learned
+from groupwise.training.metrics.rescue import rescue_metrics
+from groupwise.training.metrics.rollout import credit_metrics, rollout_metrics
+from groupwise.training.metrics.speed import speed_metrics
+from groupwise.training.metrics.stopwatch import Stopwatch
+from groupwise.training.metrics.table import checked
 from groupwise.training.observer import Observer, Observers
 from groupwise.training.penalties import credit_rests_on_penalties
-from groupwise.training.rescue_metrics import rescue_metrics
-from groupwise.training.resume import resume as go_back
-from groupwise.training.rollout_metrics import credit_metrics, rollout_metrics
 from groupwise.training.run import Run
 from groupwise.training.samples import credited, make_samples
-from groupwise.training.speed_metrics import speed_metrics
-from groupwise.training.stopwatch import Stopwatch
-from groupwise.training.warm_start import warm_start
 
 
 def train(run: Run, *, resume: bool = False, observers: Sequence[Observer] = ()) -> None:
@@ -146,4 +146,4 @@ def _evaluate(run: Run, number: int, observer: Observer) -> None:
     config = run.config.evaluation
     if config.tasks and (number, config.split) not in {(each.number, each.split) for each in run.journal.evaluations()}:
         observer.stage("evaluate", number)
-        observer.evaluated(evaluate(run))
+        observer.evaluated(evaluate_run(run))

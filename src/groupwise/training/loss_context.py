@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.columns import number_column
+from groupwise.core.column_checks import number_column
 from groupwise.core.errors import ConfigError, RecordError, nearest
 from groupwise.core.pairs import Pair
-from groupwise.core.parts import name_of
+from groupwise.core.parts.part import name_of
+from groupwise.core.parts.slots import Loss
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import BoolArray, FloatArray
-from groupwise.core.slots import Loss
 from groupwise.core.step_table import StepTable
-from groupwise.losses.columns import COLUMN_OF, PAIRS
+from groupwise.losses.token_columns import COLUMN_OF, PAIRS
 
 OWN_COLUMNS = ("reward", "index", "episode_return")
 """What every step table has, beside its named columns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByHistory
-from groupwise.rollout.memory import Memory
+from groupwise.rollout.prompts.memory import Memory
 from groupwise.training.run_config import RunConfig
 
 LONG = 1000
@@ -30,7 +30,7 @@ def deepest_history(algorithm: Algorithm) -> int | None:
 def steps_shown(memory: Memory) -> tuple[int, int | None]:
     """Fewest and most past steps that the prompts of a long attempt show; most is None where all are shown.
 
-    >>> from groupwise.rollout.memory import AnchoredWindow, Full, Window
+    >>> from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Window
     >>> steps_shown(Window(steps=2)), steps_shown(AnchoredWindow(low=2, high=6)), steps_shown(Full())
     ((2, 2), (3, 6), (1000, None))
     """

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from groupwise.core.journal import Update
-from groupwise.training.evaluation_summary import Evaluation
+from groupwise.core.journal.journal import Update
+from groupwise.evaluation.summary import Evaluation
 
 
 class Observer:

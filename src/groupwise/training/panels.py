@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.envs.asking import ask_panel
-from groupwise.envs.panel import panel_hash
-from groupwise.envs.panel_file import PanelFile
+from groupwise.envs.kit.panel import panel_hash
+from groupwise.envs.kit.panel_file import PanelFile
 from groupwise.training.run_config import RunConfig
 
 

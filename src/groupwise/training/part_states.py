@@ -8,14 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.core.journal_states import StateBefore
-from groupwise.core.part_members import check_living
-from groupwise.core.part_results import describe
-from groupwise.core.parts import Part, kind_of
+from groupwise.core.journal.states import StateBefore
+from groupwise.core.parts.members import check_living
+from groupwise.core.parts.part import Part, kind_of
+from groupwise.core.parts.results import describe
+from groupwise.core.parts.stateful import (
+    METHODS,
+    Observed,
+    PartState,
+    check_names,
+    find_stateful,
+    read_columns,
+    read_state,
+)
 from groupwise.core.records import Task, Trajectory
-from groupwise.core.safe_text import quote_line
 from groupwise.core.seeds import seed_of
-from groupwise.core.stateful import METHODS, Observed, PartState, check_names, find_stateful, read_columns, read_state
+from groupwise.core.text.safe_text import quote_line
 from groupwise.training.samples import Credited
 
 BEGAN_WITH = (

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.journal_states import StateBefore
+from groupwise.core.journal.states import StateBefore
+from groupwise.core.parts.stateful import join_columns
 from groupwise.core.records import Trajectory
-from groupwise.core.stateful import join_columns
 from groupwise.core.step_table import StepTable
 from groupwise.training.samples import Credited
 

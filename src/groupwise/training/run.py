@@ -13,32 +13,33 @@ import torch
 from transformers import PreTrainedModel
 
 from groupwise.core.errors import ConfigError, FileError
-from groupwise.core.journal import Journal
-from groupwise.core.part_members import check_living
-from groupwise.core.part_results import describe
-from groupwise.core.parts import Part, name_of
+from groupwise.core.journal.journal import Journal
+from groupwise.core.parts.members import check_living
+from groupwise.core.parts.part import Part, name_of
+from groupwise.core.parts.results import describe
+from groupwise.core.parts.slots import Draw, Loss
 from groupwise.core.records import Task
 from groupwise.core.run_folder import JOURNAL, RunPaths
 from groupwise.core.run_lock import RunLock
 from groupwise.core.seeds import seed_of
-from groupwise.core.slots import Draw, Loss
 from groupwise.engines.engine import Engine
 from groupwise.engines.model_source import ModelSource
 from groupwise.envs.asking import ask_instruction, ask_max_steps, ask_panel
-from groupwise.losses.columns import REFERENCE_LOGP
-from groupwise.rollout.hosts import Fault, Host, NoExpert, open_host
+from groupwise.losses.token_columns import REFERENCE_LOGP
+from groupwise.rollout.hosts.host import Fault, Host, NoExpert, open_host
 from groupwise.rollout.measures.tools import check_learner, check_measures
-from groupwise.rollout.plans import TopUp
-from groupwise.rollout.prompts import Prompter
+from groupwise.rollout.plans.plan import TopUp
+from groupwise.rollout.player import Player
+from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
-from groupwise.training.canary import Canary, allowed_for
-from groupwise.training.engine_needs import check_engine_gives
+from groupwise.training.engine.needs import check_engine_gives
+from groupwise.training.learner.answers import check_opened
 from groupwise.training.learner.protocol import Learner
-from groupwise.training.learner_answers import check_opened
 from groupwise.training.loss_context import check_loss_context
 from groupwise.training.panels import check_panels
 from groupwise.training.part_states import PartStates
 from groupwise.training.run_config import RunConfig, is_ours
+from groupwise.training.weight_transfer.canary import Canary, allowed_for
 from groupwise.training.weight_transfer.protocol import WeightTransfer
 
 NO_EXPERT = "the environment has no expert to start from; leave out [warm_start]"
@@ -86,6 +87,17 @@ class Run:
     def draw(self, number: int) -> Draw:
         """Random generators of an update, by name."""
         return lambda *path: np.random.default_rng(seed_of(self.config.seed, "update", number, "draw", *path))
+
+    @property
+    def player(self) -> Player:
+        """Plays attempts with the engine's weights."""
+        return Player(
+            engine=self.engine,
+            host=self.host,
+            prompter=self.prompter,
+            action_rule=self.config.rollout.action_rule,
+            max_tokens=self.config.rollout.max_tokens,
+        )
 
     @property
     def paths(self) -> RunPaths:

@@ -7,20 +7,21 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.engine_slot import EngineSlot
-from groupwise.core.parts import Part, Slot, catalogue
+from groupwise.core.parts.engine_slot import EngineSlot
+from groupwise.core.parts.part import Part, Slot, catalogue
 from groupwise.envs.asking import ask_vocabulary
 from groupwise.envs.environment import EnvironmentSlot
+from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.rewards import EnvironmentReward, RewardSlot
 from groupwise.rollout.actions import ActionRuleSlot, Choice, Tagged, WholeResponse
-from groupwise.rollout.guided import Guided, plan_words
-from groupwise.rollout.memory import MemorySlot, Window
-from groupwise.rollout.plans import AttemptPlan, Flat, PlanSlot
-from groupwise.rollout.prompts import PromptTemplate, TemplateSlot
+from groupwise.rollout.plans.guided import Guided, plan_words
+from groupwise.rollout.plans.plan import AttemptPlan, Flat, PlanSlot
+from groupwise.rollout.prompts.memory import MemorySlot, Window
+from groupwise.rollout.prompts.prompter import PromptTemplate, TemplateSlot
 from groupwise.tasks import CurriculumSlot, Shuffled
-from groupwise.training.engine_config import LocalEngine
+from groupwise.training.engine.config import LocalEngine
+from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.protocol import LearnerSlot
-from groupwise.training.learner_config import LearnerConfig
 from groupwise.training.trackers.tracker import TrackerSlot
 from groupwise.training.weight_transfer.in_memory import InMemory
 from groupwise.training.weight_transfer.protocol import WeightTransferSlot
@@ -97,21 +98,6 @@ class TrainingConfig(Part):
     """Updates between checkpoints; the last update always has one."""
     least_survivors: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of an update's attempts that must end without a fault; below it the run stops."""
-
-
-class EvaluationConfig(Part):
-    """How the policy is evaluated."""
-
-    split: str = "test"
-    """Panel of tasks, disjoint from training's."""
-    tasks: Annotated[int, Field(ge=0)] = 200
-    """How many of its tasks, from the first; 0 = no evaluation."""
-    every: Annotated[int, Field(ge=0)] = 0
-    """Updates between evaluations; 0 = only before the first update and after the last."""
-    attempts: Annotated[int, Field(ge=1)] = 1
-    """Attempts at each."""
-    temperature: Annotated[float, Field(ge=0)] = 0.4
-    """Divides the logits; 0 = always the likeliest token."""
 
 
 class WarmStartConfig(Part):

@@ -9,12 +9,12 @@ import numpy as np
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit
-from groupwise.core.history import Recalled
-from groupwise.core.journal_states import StateBefore
+from groupwise.core.journal.states import StateBefore
+from groupwise.core.parts.stateful import join_columns
+from groupwise.core.past_attempts import Recalled
 from groupwise.core.records import Step, Trajectory
 from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
-from groupwise.core.stateful import join_columns
 from groupwise.core.step_table import StepTable
 from groupwise.core.token_table import TokenTable
 from groupwise.core.unearned import find_unearned

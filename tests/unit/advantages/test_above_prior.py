@@ -7,9 +7,9 @@ import pytest
 
 from groupwise import RecordError, Step, StepTable, Task, Trajectory
 from groupwise.advantages import AbovePrior, Column, NoBaseline, NoScale, Relative, StepReward
-from groupwise.core.stateful import Observed
+from groupwise.core.parts.stateful import Observed
 from groupwise.groups import ByTask
-from groupwise.reports.explain import explain
+from groupwise.reports.explain.step import explain
 
 
 def attempt(task: str, number: int, *rewards: float, shaped: float = 0.0) -> Trajectory:

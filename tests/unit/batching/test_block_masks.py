@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask
 
-from groupwise.batching import Pack, block_masks, dense_mask, pack
-from groupwise.batching.block_masks import BLOCK, TreeKeys, tree_keys, whole_blocks
-from groupwise.batching.gpu_attention import inputs
+from groupwise.batching import Pack, pack
+from groupwise.models.attention import block_masks
+from groupwise.models.attention.block_masks import BLOCK, TreeKeys, tree_keys, whole_blocks
+from groupwise.models.attention.masks import dense_mask
+from groupwise.models.attention.on_gpu import inputs
 from tests.equivalence.rollouts import stepwise
 
 

@@ -8,9 +8,10 @@ from torch import nn
 
 pytest.importorskip("transformers", reason="the models are Hugging Face models")
 
-from groupwise.batching import check_packs, pack, padded, token_logps
-from groupwise.batching.causal_lm import CausalLM
+from groupwise.batching import pack, padded
 from groupwise.core.errors import ConfigError
+from groupwise.models.causal_lm import CausalLM
+from groupwise.models.logps import check_packs, token_logps
 from tests.equivalence.models import build
 from tests.unit.batching.samples import sample
 

@@ -7,7 +7,10 @@ import inspect
 import pytest
 import torch
 
-from groupwise.batching import Pack, PaddedRows, lay_out, logps, packing_fault, token_logps
+from groupwise.batching import Pack, PaddedRows
+from groupwise.models import logps
+from groupwise.models.chosen_layout import lay_out, packing_fault
+from groupwise.models.logps import token_logps
 from tests.equivalence.models import build
 from tests.equivalence.rollouts import tangled
 

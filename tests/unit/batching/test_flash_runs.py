@@ -8,9 +8,12 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from groupwise.batching import Pack, dense_mask, flash_runs, gpu_attention, pack
-from groupwise.batching.gpu_attention import inputs
-from groupwise.batching.runs import Runs
+from groupwise.batching import Pack, pack
+from groupwise.batching.chains import Runs
+from groupwise.models.attention import flash_chains as flash_runs
+from groupwise.models.attention import on_gpu as gpu_attention
+from groupwise.models.attention.masks import dense_mask
+from groupwise.models.attention.on_gpu import inputs
 from tests.equivalence.flash_anywhere import rows, rows_backward
 from tests.equivalence.rollouts import stepwise, tangled
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groupwise.batching import gpu_attention
-from groupwise.batching.block_masks import BLOCK, tree_keys
 from groupwise.core.errors import ConfigError
+from groupwise.models.attention import on_gpu as gpu_attention
+from groupwise.models.attention.block_masks import BLOCK, tree_keys
 
 
 @pytest.mark.parametrize("setting", ["s_aux", "position_bias", "softcap"])

@@ -5,11 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.batching.masks import attention_mask, dense_mask
 from groupwise.batching.pack import Pack, pack
-from groupwise.batching.tree_attention import TreeMask
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
+from groupwise.models.attention.masks import attention_mask, dense_mask
+from groupwise.models.attention.on_cpu import TreeMask
 from tests.unit.batching.samples import sample, samples
 
 

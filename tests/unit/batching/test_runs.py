@@ -8,8 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.batching import dense_mask, pack
-from groupwise.batching.runs import Runs
+from groupwise.batching import pack
+from groupwise.batching.chains import Runs
+from groupwise.models.attention.masks import dense_mask
 from tests.equivalence.rollouts import stepwise
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from groupwise.batching.forest import merge
-from groupwise.batching.tree_attention import TreeMask, attend, blocks
+from groupwise.models.attention.on_cpu import TreeMask, attend, blocks
 from tests.unit.batching.samples import SEQUENCES
 
 FORK = torch.tensor([4, 3, 3, 4])  # 0-1-2 and 0-3

@@ -118,7 +118,7 @@ BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
         raw("rollouts.jsonl", b'{"prompt": "hi"}\n'),
         "rollouts.jsonl, line 1: found an object with prompt, which is of no format that groupwise reads by itself; "
         "name the format (groupwise, verl_agent, verifiers), or write the file with "
-        "groupwise.core.rollouts.write_rollouts",
+        "groupwise.recordings.write_rollouts",
     ),
     (
         "a later version",

@@ -11,11 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.cli import machine  # noqa: E402
-from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
-from groupwise.recipes.run_file import load_run  # noqa: E402
-from groupwise.training import hardware  # noqa: E402
+from groupwise.config.run_file import load_run  # noqa: E402
+from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
+from groupwise.training.doctor import hardware  # noqa: E402
+from groupwise.training.doctor.sizes import sizes_of  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
-from groupwise.training.sizes import sizes_of  # noqa: E402
 from tests.unit.cli.conftest import Run  # noqa: E402
 from tests.unit.cli.run_files import small  # noqa: E402
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.journal import Journal
+from groupwise.core.journal.journal import Journal
 from groupwise.envs import Identity, panel_hash
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small

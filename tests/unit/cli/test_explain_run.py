@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 
 from groupwise import Algorithm, StepTable, recipes
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
 from tests.unit.cli.conftest import Run
 from tests.unit.reports.rescue_runs import FAILED, RECALLED, write_rescue_run
 from tests.unit.reports.run_folders import played, settings, write_run

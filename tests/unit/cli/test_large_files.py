@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from groupwise.cli import explain as explain_command
+from groupwise.cli.explain import command as explain_command
 from groupwise.cli.screen import file_progress
-from groupwise.core.rollouts import Rollouts, RolloutsFile
-from groupwise.reports.explain import Explanation
+from groupwise.recordings import Rollouts, RolloutsFile
+from groupwise.reports.explain.step import Explanation
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import row, write
 

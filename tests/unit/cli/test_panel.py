@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.journal import Evaluated, Journal
+from groupwise.core.journal.journal import Evaluated, Journal
 from groupwise.envs import SPLITS, Identity, panel_hash
 from tests.architecture.test_start_up import HELP, fresh, without
 from tests.unit.cli.conftest import Run

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from groupwise import recipes
 from groupwise.cli.main import app
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.envs import panel_hash
 from groupwise.reports.run.played import PlayedGroup, read_groups
 from groupwise.reports.run.run_folder import RunFolder
@@ -302,6 +302,6 @@ def test_neither_command_needs_torch_or_the_trainers_packages(tmp_path: Path, ru
 
 
 def test_the_settings_of_the_synthetic_runs_decode() -> None:
-    from groupwise.recipes.run_file import decode_algorithm
+    from groupwise.config.run_file import decode_algorithm
 
     assert decode_algorithm(settings(recipes.hgpo())) == recipes.hgpo()

@@ -15,10 +15,10 @@ pytest.importorskip("torch")
 jsonschema = pytest.importorskip("jsonschema")
 
 from groupwise import recipes  # noqa: E402
+from groupwise.config.run_file import decode_run, load_run  # noqa: E402
+from groupwise.config.schema import field_sentences, run_schema  # noqa: E402
 from groupwise.core.errors import ConfigError  # noqa: E402
-from groupwise.core.parts import CATALOGUES, catalogue  # noqa: E402
-from groupwise.recipes.run_file import decode_run, load_run  # noqa: E402
-from groupwise.recipes.run_schema import field_sentences, run_schema  # noqa: E402
+from groupwise.core.parts.part import CATALOGUES, catalogue  # noqa: E402
 from groupwise.training.run_config import RunConfig  # noqa: E402
 from tests.unit.cli.conftest import Run  # noqa: E402
 

@@ -18,10 +18,10 @@ from rich.console import Console
 pytest.importorskip("torch")
 
 from groupwise.cli import live, run_folders
-from groupwise.core.journal import Journal, Update
+from groupwise.config.run_file import load_run
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.envs import Identity, panel_hash
-from groupwise.recipes.run_file import load_run
-from groupwise.training.evaluation_summary import Evaluation, evaluations_of
+from groupwise.evaluation.summary import Evaluation, evaluations_of
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
 from tests.unit.evaluations import evaluated

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.blobs import pack, unpack
+from groupwise.core.journal.blobs import pack, unpack
 from groupwise.reports.run.played import find_underived, read_groups
 from groupwise.reports.run.recredit import Underived
 from groupwise.reports.run.run_folder import RunFolder

@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.engines import PretrainedModel  # noqa: E402
-from groupwise.recipes.run_file import load_run  # noqa: E402
+from groupwise.config.run_file import load_run  # noqa: E402
+from groupwise.models import PretrainedModel  # noqa: E402
 from tests.unit.cli.conftest import Run  # noqa: E402
 from tests.unit.cli.files import row, write  # noqa: E402
 from tests.unit.cli.run_files import small  # noqa: E402

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from groupwise import Part, StepTable, Task
+from groupwise.core.parts.stateful import Observed
 from groupwise.core.segments import FloatArray
-from groupwise.core.stateful import Observed
 
 
 class CountState:

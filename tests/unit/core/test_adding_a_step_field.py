@@ -31,10 +31,10 @@ import importlib.util, json, sys
 from pathlib import Path
 
 from groupwise import Step, StepTable, Task, Trajectory
-from groupwise.core.journal import Journal, Update
-from groupwise.core.rollouts import RolloutsFile, write_rollouts
+from groupwise.core.journal.journal import Journal, Update
+from groupwise.recordings import RolloutsFile, write_rollouts
 from groupwise.reports.run.recredit import step_table
-from groupwise.core.step_fields import RESERVED_NAMES
+from groupwise.core.step_fields.table import RESERVED_NAMES
 
 folder = Path(sys.argv[1])
 steps = (Step(index=0, patience=1.5), Step(index=1))
@@ -77,16 +77,18 @@ def test_one_entry_and_one_field_are_all_it_takes(tmp_path: Path) -> None:
             (core.parent / entry.name).symlink_to(entry)
     changed = {
         "records.py": ("    role: str | int | None = None\n", ON_STEP),
-        "step_fields.py": ('    StepField(\n        name="role",\n', IN_THE_TABLE),
+        "step_fields/table.py": ('    StepField(\n        name="role",\n', IN_THE_TABLE),
     }
-    for entry in (PACKAGE / "core").iterdir():
-        if entry.name in changed:
-            before, after = changed[entry.name]
+    for entry in (PACKAGE / "core").rglob("*.py"):
+        name = entry.relative_to(PACKAGE / "core")
+        (core / name).parent.mkdir(exist_ok=True)
+        if str(name) in changed:
+            before, after = changed[str(name)]
             text = entry.read_text(encoding="utf-8")
             assert text.count(before) == 1
-            (core / entry.name).write_text(text.replace(before, after), encoding="utf-8")
-        elif entry.name != "__pycache__":
-            (core / entry.name).symlink_to(entry)
+            (core / name).write_text(text.replace(before, after), encoding="utf-8")
+        else:
+            (core / name).symlink_to(entry)
     ran = subprocess.run(
         [sys.executable, "-B", "-c", SCRIPT, str(tmp_path), str(REPOSITORY / "docs" / "build_step_fields.py")],
         env=os.environ | {"PYTHONPATH": str(tmp_path)},

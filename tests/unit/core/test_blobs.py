@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.core.blobs import pack, unpack
+from groupwise.core.journal.blobs import pack, unpack
 from groupwise.core.records import Origin
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

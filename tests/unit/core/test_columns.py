@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise import RecordError
-from groupwise.core import columns as check
+from groupwise.core import column_checks as check
 
 LARGEST = check.LARGEST_REWARD
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from groupwise import FileError, Origin, StopReason
-from groupwise.core import journal as journals
-from groupwise.core.history import Recalled, contexts, score_of, states_of
-from groupwise.core.journal import Journal
+from groupwise.core.journal import journal as journals
+from groupwise.core.journal.journal import Journal
+from groupwise.core.past_attempts import Recalled, contexts, score_of, states_of
 from tests.unit.pasts import attempt, journal, update
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.core.intervals import Z_95, clustered, student, wilson
+from groupwise.evaluation.intervals import Z_95, clustered, student, wilson
 
 BITS = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=6)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import FileError, Step, StopReason, Task, Trajectory
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
 from tests.unit.evaluations import evaluated
 
 TASK = Task.create(env="identity", seed=1)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from groupwise import FileError
-from groupwise.core.journal import Journal
-from groupwise.core.journal_chain import LINKED, START
-from groupwise.core.journal_states import StateBefore
-from groupwise.core.rollouts import RolloutsFile
-from groupwise.core.rollouts.journal_source import JournalSource
+from groupwise.core.journal.chain import LINKED, START
+from groupwise.core.journal.journal import Journal
+from groupwise.core.journal.states import StateBefore
+from groupwise.recordings import RolloutsFile
+from groupwise.recordings.journal_source import JournalSource
 from tests.unit.core.test_journal import TASK, update
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from groupwise import Algorithm, ConfigError, Part, StepTable, recipes
 from groupwise.advantages import Deviation, EpisodeReturn, Mean, NoScale, Relative, ReturnToGo, Sum, Term, Whitened
-from groupwise.core.parts import catalogue, kind_of, name_of, part_class
+from groupwise.core.parts.part import catalogue, kind_of, name_of, part_class
 from groupwise.groups import ByHistory, ByTask
 from tests.unit.tables import single_steps
 

@@ -9,8 +9,8 @@ import pytest
 
 from groupwise import Algorithm, ConfigError, Part, RecordError, StepTable, Task
 from groupwise.advantages import AbovePrior, Relative, Sum, Term
-from groupwise.core.journal_states import StateBefore
-from groupwise.core.stateful import (
+from groupwise.core.journal.states import StateBefore
+from groupwise.core.parts.stateful import (
     check_journaled,
     check_names,
     find_stateful,

@@ -46,7 +46,7 @@ def gap(case: Case, dtype: torch.dtype, device: str) -> float:
 
     What lies beyond a row's end is huge, so that a column too many is not overlooked.
     """
-    from groupwise.engines.slot_kernel import attend
+    from groupwise.engines.static_cache.kernel import attend
 
     heads, out = 2, case.value_size or case.size
     draw = torch.Generator().manual_seed(case.queries + case.size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from groupwise.core.seeds import seed_of
-from groupwise.engines.draws import uniforms
+from groupwise.engines.token_draws import uniforms
 
 
 def test_a_number_depends_on_its_seed_and_position_alone() -> None:

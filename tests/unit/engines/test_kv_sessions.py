@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.engines import kv_sessions  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.tiny import TinyModel, word_tokenizer  # noqa: E402
-from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
+from groupwise.engines.transformers import kv_sessions  # noqa: E402
+from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
+from groupwise.models.tiny import TinyModel, word_tokenizer  # noqa: E402
 
 END = 3
 

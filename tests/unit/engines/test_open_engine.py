@@ -14,8 +14,8 @@ from groupwise.core.errors import ConfigError, EngineFault  # noqa: E402
 from groupwise.engines import open_engine as opening  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.engines.open_engine import cast_weights, check_slots, open_engine  # noqa: E402
-from groupwise.engines.slot_engine import SlotEngine  # noqa: E402
-from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
+from groupwise.engines.static_cache.engine import SlotEngine  # noqa: E402
+from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 from tests.unit.engines.slot_models import family  # noqa: E402
 
 

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise import ConfigError  # noqa: E402
-from groupwise.engines import PretrainedModel, TinyModel  # noqa: E402
+from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from groupwise.engines.kv_cache import RoomyLayer, roomy_cache, share_prompts
-from groupwise.engines.shared_prompts import Places, SharedStates
+from groupwise.engines.transformers.kv_cache import RoomyLayer, roomy_cache, share_prompts
+from groupwise.engines.transformers.shared_prompts import Places, SharedStates
 
 
 @st.composite

@@ -18,9 +18,9 @@ from hypothesis import strategies as st  # noqa: E402
 from groupwise import engines  # noqa: E402
 from groupwise.core.errors import EngineFault  # noqa: E402
 from groupwise.engines.engine import Generation, Request  # noqa: E402
-from groupwise.engines.slot_cache import SlotCache  # noqa: E402
-from groupwise.engines.slot_engine import LOOK_EVERY, LOOK_SOON, Room, SlotEngine  # noqa: E402
-from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
+from groupwise.engines.static_cache.cache import SlotCache  # noqa: E402
+from groupwise.engines.static_cache.engine import LOOK_EVERY, LOOK_SOON, Room, SlotEngine  # noqa: E402
+from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 from tests.unit.engines.slot_models import FAMILIES, STOPS, VOCABULARY, WINDOW, family, requests  # noqa: E402
 
 LLAMA = family("llama")
@@ -69,7 +69,7 @@ def test_the_kernel_is_told_the_last_column_of_each_row(name: str, monkeypatch: 
         is_hidden = torch.arange(key.shape[2]) > last[:, None]
         return (scores.masked_fill(is_hidden[:, None, None], -torch.inf).softmax(-1) @ value).flatten(1, 2)
 
-    stand_in = ModuleType("groupwise.engines.slot_kernel")
+    stand_in = ModuleType("groupwise.engines.static_cache.kernel")
     stand_in.attend = attend  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
     monkeypatch.setattr(engines, "slot_kernel", stand_in, raising=False)

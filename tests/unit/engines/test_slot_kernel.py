@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from groupwise.engines.slot_kernel import num_splits
+from groupwise.engines.static_cache.kernel import num_splits
 from tests.unit.engines.kernel_cases import CASES
 
 

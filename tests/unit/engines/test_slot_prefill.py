@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.engines.slot_cache import SlotCache
-from groupwise.engines.slot_prefill import ROOM, WASTE, Prefill
+from groupwise.engines.static_cache.cache import SlotCache
+from groupwise.engines.static_cache.prefill import ROOM, WASTE, Prefill
 
 LIGHT = 8192
 BUDGET = 4 * LIGHT

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.engines.engine import Request
-from groupwise.engines.slot_table import Row, SlotTable
+from groupwise.engines.static_cache.lanes import Row, SlotTable
 
 IDS = (3, 4, 5, 6, 7, 8)
 

@@ -9,10 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
-from groupwise.engines import TinyModel  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.engines.scripted import ScriptedEngine  # noqa: E402
-from groupwise.engines.tiny import word_tokenizer  # noqa: E402
+from groupwise.models import TinyModel  # noqa: E402
+from groupwise.models.tiny import word_tokenizer  # noqa: E402
 
 WORDS = ("go", "to", "drawer", "1", "2", "you", "see", "a", "mug")
 

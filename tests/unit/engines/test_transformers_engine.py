@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 
 from groupwise.core.errors import EngineFault  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
+from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 
 VOCABULARY = 120
 STOPS = (2, 5, 9, 20)

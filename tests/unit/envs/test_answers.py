@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.envs.answers import ASKED, Form, is_answer, last_boxed, read_answer, same_words, say_answer
+from groupwise.envs.kit.answers import ASKED, Form, is_answer, last_boxed, read_answer, same_words, say_answer
 
 FORMS: tuple[Form, ...] = get_args(Form)
 PLAIN = st.text(alphabet="abc 019-+/.,", min_size=1).map(str.strip).filter(bool)

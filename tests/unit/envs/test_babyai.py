@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, RecordError, Task
-from groupwise.envs import SPLITS, Babyai, Household, babyai
-from groupwise.envs.babyai_view import UNSEEN, away, fingerprint, named, view
-from groupwise.envs.words import words
+from groupwise.envs import SPLITS, Babyai, Household
+from groupwise.envs.babyai import environment as babyai
+from groupwise.envs.babyai.view import UNSEEN, away, fingerprint, named, view
+from groupwise.envs.kit.words import words
 
 SMALL = {"num_train": 12, "num_validation": 2, "num_test": 4}
 

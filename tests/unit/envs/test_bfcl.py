@@ -13,11 +13,13 @@ from typing import Any, get_args
 import pytest
 
 from groupwise import ConfigError, RecordError, Task
-from groupwise.envs import SPLITS, Bfcl, Household, bfcl, bfcl_files, panel_hash
-from groupwise.envs.bfcl import NO_CALL, shown_functions
-from groupwise.envs.bfcl_calls import Call
-from groupwise.envs.bfcl_files import Category, conversations
-from groupwise.envs.bfcl_services import Services, answered
+from groupwise.envs import SPLITS, Bfcl, Household, panel_hash
+from groupwise.envs.bfcl import environment as bfcl
+from groupwise.envs.bfcl import files as bfcl_files
+from groupwise.envs.bfcl.calls import Call
+from groupwise.envs.bfcl.environment import NO_CALL, shown_functions
+from groupwise.envs.bfcl.files import Category, conversations
+from groupwise.envs.bfcl.services import Services, answered
 
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 CHECKER = "bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker"

@@ -8,7 +8,7 @@ import pytest
 
 from groupwise import ConfigError, Task
 from groupwise.envs import Boxes
-from groupwise.envs.boxes import BoxesEnvironment
+from groupwise.envs.grids.boxes import BoxesEnvironment
 
 PLAIN = Boxes()
 

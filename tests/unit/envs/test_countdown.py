@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from groupwise import ConfigError
 from groupwise.envs import Countdown
-from groupwise.envs.countdown import verify
-from groupwise.envs.countdown_expression import ExpressionError, evaluate, solve
+from groupwise.envs.countdown.environment import verify
+from groupwise.envs.countdown.expression import ExpressionError, evaluate, solve
 
 Tree = int | tuple[str, "Tree", "Tree"]
 trees: st.SearchStrategy[Tree] = st.recursive(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from groupwise.envs.draws import Draws, uniform
-from groupwise.envs.words import vocabulary_of, words
+from groupwise.envs.kit.keyed_draws import Draws, uniform
+from groupwise.envs.kit.words import vocabulary_of, words
 
 
 def test_draws_of_a_key_are_pinned() -> None:

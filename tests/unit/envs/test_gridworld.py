@@ -8,8 +8,8 @@ import pytest
 
 from groupwise import Task
 from groupwise.envs import Gridworld
-from groupwise.envs.compass import MOVES
-from groupwise.envs.gridworld import GridworldEnvironment, best_moves, slipped
+from groupwise.envs.grids.compass import MOVES
+from groupwise.envs.grids.gridworld import GridworldEnvironment, best_moves, slipped
 
 PLAIN = Gridworld()
 

@@ -8,11 +8,11 @@ import pytest
 
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import AttemptEnded, Household
-from groupwise.envs.draws import Draws
-from groupwise.envs.household import HouseholdEnvironment
-from groupwise.envs.household_expert import shortest_plan
-from groupwise.envs.household_tasks import FAMILIES
-from groupwise.envs.words import words
+from groupwise.envs.household.environment import HouseholdEnvironment
+from groupwise.envs.household.expert import shortest_plan
+from groupwise.envs.household.tasks import FAMILIES
+from groupwise.envs.kit.keyed_draws import Draws
+from groupwise.envs.kit.words import words
 
 PLAIN = Household(show_carried=False)
 KITCHEN = ["cabinet 1", "countertop 1", "fridge 1", "microwave 1", "sinkbasin 1"]

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from groupwise.core.errors import ConfigError, FileError
-from groupwise.envs.math_files import FIELDS, READERS, SHAPES, Format, Problem, read_problems
+from groupwise.envs.math.files import FIELDS, READERS, SHAPES, Format, Problem, read_problems
 from tests.unit.envs.math_sets import gsm8k, stated, write_json, write_lines
 
 DAPO_PROMPT = (

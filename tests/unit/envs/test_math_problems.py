@@ -14,10 +14,10 @@ import pytest
 from groupwise.core.errors import ConfigError
 from groupwise.core.records import Task
 from groupwise.envs import Math, check_environment, panel_hash
-from groupwise.envs.draws import Draws
 from groupwise.envs.environment import Outcome
-from groupwise.envs.panel import SPLITS
-from groupwise.rollout.workers import Workers
+from groupwise.envs.kit.keyed_draws import Draws
+from groupwise.envs.kit.panel import SPLITS
+from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.envs.math_sets import gsm8k, stated, write_lines
 
 SETS = Path(os.environ.get("GROUPWISE_MATH_DATA", Path(__file__).parents[4] / "shared" / "data" / "math"))

@@ -15,9 +15,9 @@ import pytest
 from groupwise import ConfigError, RecordError, StopReason
 from groupwise.core.errors import EnvironmentFault
 from groupwise.envs import Household, Openenv, check_environment
-from groupwise.envs.openenv_session import socket_url
-from groupwise.rollout.hosts import Fault, InProcess
-from groupwise.rollout.workers import Workers
+from groupwise.envs.openenv.session import socket_url
+from groupwise.rollout.hosts.host import Fault, InProcess
+from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.envs.openenv_servers import FIELDS, Server, server
 
 NOWHERE = Openenv(url="http://127.0.0.1:9", **FIELDS)

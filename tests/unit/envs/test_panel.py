@@ -8,7 +8,7 @@ import pytest
 
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Countdown, Gridworld, Household, check_disjoint, panel_hash
-from groupwise.envs.panel import Proposal, build_panels, divide_panels, interleave
+from groupwise.envs.kit.panel import Proposal, build_panels, divide_panels, interleave
 
 SIZES = {"train": 30, "validation": 4, "test": 6}
 

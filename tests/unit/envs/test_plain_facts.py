@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise.core.errors import EnvironmentFault
-from groupwise.core.step_fields import STEP_FIELDS
+from groupwise.core.step_fields.table import STEP_FIELDS
 from groupwise.envs import Observation, Outcome
 from groupwise.envs.plain_records import MAX_CHARACTERS, MAX_FACTS, plain_outcome
 

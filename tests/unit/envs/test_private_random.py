@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from groupwise import ConfigError
-from groupwise.envs import private_random
-from groupwise.envs.private_random import PrivateRandom, draws_undone
+from groupwise.envs.kit import private_random
+from groupwise.envs.kit.private_random import PrivateRandom, draws_undone
 
 
 @pytest.fixture(params=[True, False], ids=["memory", "numpy"], autouse=True)

@@ -8,8 +8,8 @@ import pytest
 
 from groupwise.core.records import Task
 from groupwise.envs.environment import AttemptEnded, Expert
-from groupwise.envs.question import MOST_WORDS, Question, QuestionEnvironment, collected_vocabulary, open_question
-from groupwise.envs.verifier import Verdict
+from groupwise.envs.kit.question import MOST_WORDS, Question, QuestionEnvironment, collected_vocabulary, open_question
+from groupwise.envs.verifier.verifier import Verdict
 
 TASK = Task.create(env="q")
 SCORES = {"42": 1.0, "41": 0.25}

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import ConfigError, FileError, RecordError
-from groupwise.envs import SPLITS, SearchQa, check_environment, search_qa
-from groupwise.envs.bm25 import Bm25
-from groupwise.envs.search_qa_corpus import read_corpus, read_questions
-from groupwise.envs.search_qa_score import exact_match, f1, normalised
+from groupwise.envs import SPLITS, SearchQa, check_environment
+from groupwise.envs.kit.bm25 import Bm25
+from groupwise.envs.search_qa import environment as search_qa
+from groupwise.envs.search_qa.corpus import read_corpus, read_questions
+from groupwise.envs.search_qa.score import exact_match, f1, normalised
 
 DOCUMENTS = [
     {"title": "Salt Road", "text": "Salt Road is a novel by Edith Flint."},

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import ConfigError, RecordError, Task
-from groupwise.envs import SPLITS, Household, Sokoban, sokoban
-from groupwise.envs.boxes import Level, Position
-from groupwise.envs.sokoban import read_room, written_room
+from groupwise.envs import SPLITS, Household, Sokoban
+from groupwise.envs.grids import sokoban
+from groupwise.envs.grids.boxes import Level, Position
+from groupwise.envs.grids.sokoban import read_room, written_room
 
 SMALL = {"num_train": 6, "num_validation": 1, "num_test": 2}
 ROOM = (

@@ -11,11 +11,11 @@ pytest.importorskip("rapidfuzz")
 
 from groupwise import ConfigError, RecordError
 from groupwise.envs import SPLITS, Storefront, check_environment, panel_hash
-from groupwise.envs.storefront import NUM_KINDS, catalogue
-from groupwise.envs.storefront import _stock as stock
-from groupwise.envs.webshop_product import Goal
-from groupwise.envs.webshop_reward import alike, colour_of
-from groupwise.rollout.workers import Workers
+from groupwise.envs.webshop.product import Goal
+from groupwise.envs.webshop.reward import alike, colour_of
+from groupwise.envs.webshop.storefront import NUM_KINDS, catalogue
+from groupwise.envs.webshop.storefront import _stock as stock
+from groupwise.rollout.hosts.worker_pool import Workers
 
 GOLDEN = {
     "train": "151116ad4bac4651cba5d20d50d9b8127bf60e78aa9099a35a93c3df33e15527",

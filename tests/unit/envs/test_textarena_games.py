@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, RecordError, Task
-from groupwise.envs import Household, Textarena, package_games
-from groupwise.rollout.hosts import InProcess
-from groupwise.rollout.workers import Workers
+from groupwise.envs import Household, Textarena
+from groupwise.envs.package_games import adapter as package_games
+from groupwise.rollout.hosts.host import InProcess
+from groupwise.rollout.hosts.worker_pool import Workers
 
 MOVES = ("up", "down", "left", "right")
 LAKE = Textarena(id="FrozenLake-v0", actions=MOVES, num_train=20, num_validation=3, num_test=3, max_steps=10)

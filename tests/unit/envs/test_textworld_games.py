@@ -11,7 +11,9 @@ import pytest
 
 from groupwise import ConfigError, RecordError
 from groupwise.core.errors import EnvironmentFault
-from groupwise.envs import Household, Textworld, textworld_games, textworld_maker
+from groupwise.envs import Household, Textworld
+from groupwise.envs.textworld import environment as textworld_games
+from groupwise.envs.textworld import maker as textworld_maker
 
 NEEDED = "pip install 'groupwise[textworld]' to play TextWorld's games"
 

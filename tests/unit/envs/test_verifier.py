@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from groupwise.core.errors import EnvironmentFault
-from groupwise.envs import verifier as module
-from groupwise.envs.verifier import Verdict, Verifier, verifier
-from groupwise.envs.verifier_frames import Frames
+from groupwise.envs.verifier import verifier as module
+from groupwise.envs.verifier.frames import Frames
+from groupwise.envs.verifier.verifier import Verdict, Verifier, verifier
 
 PLACE = "tests.unit.envs.judges"
 
@@ -154,7 +154,7 @@ def test_there_is_one_verifier_for_a_judge() -> None:
 def test_a_large_process_keeps_its_verifier() -> None:
     code = (
         "import numpy; held = numpy.ones(3 * 2**26)\n"  # 1.5 GiB, of which Linux counts the peak to what it starts
-        "from groupwise.envs.verifier import Verifier\n"
+        "from groupwise.envs.verifier.verifier import Verifier\n"
         f"from {__name__} import process_of\n"
         f"asked = Verifier({f'{PLACE}:by_behaviour'!r})\n"
         "first = process_of(asked)\n"

@@ -12,11 +12,11 @@ import pytest
 
 from groupwise import ConfigError, FileError, RecordError
 from groupwise.envs import SPLITS, Webshop, check_environment
-from groupwise.envs.bm25 import Bm25
-from groupwise.envs.draws import Draws
-from groupwise.envs.storefront import catalogue
-from groupwise.envs.webshop_attempt import ShopEnvironment
-from groupwise.envs.webshop_files import NO_LIMIT, price_limit, read_goals, read_products
+from groupwise.envs.kit.bm25 import Bm25
+from groupwise.envs.kit.keyed_draws import Draws
+from groupwise.envs.webshop.attempt import ShopEnvironment
+from groupwise.envs.webshop.files import NO_LIMIT, price_limit, read_goals, read_products
+from groupwise.envs.webshop.storefront import catalogue
 from tests.unit.envs.shops import GOAL, LAMP, SCRUB, SCRUB_2, SOAP, item, publish, shop, task, told_of
 
 

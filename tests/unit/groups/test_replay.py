@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise import Trajectory
-from groupwise.core.history import Recalled
+from groupwise.core.past_attempts import Recalled
 from groupwise.groups import CrossContextReplay, HistoryKeyedReplay, SelectiveBuffer
 from tests.unit.pasts import attempt, drawing, journal, update
 

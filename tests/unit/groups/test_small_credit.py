@@ -10,7 +10,7 @@ import pytest
 from groupwise import Algorithm, ConfigError, Credit, Part, StepTable, recipes
 from groupwise.advantages import EpisodeReturn, NoScale, Relative, Whitened
 from groupwise.groups import ByTask, OverlongMask, SmallCredit
-from groupwise.reports.dropped_steps import DroppedStep, filters_that_drop, steps_dropped_by_credit
+from groupwise.reports.explain.dropped_steps import DroppedStep, filters_that_drop, steps_dropped_by_credit
 from tests.unit.tables import single_steps, table
 
 DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())

@@ -11,9 +11,9 @@ import pytest
 
 from groupwise import Step, Task, Trajectory
 from groupwise.core.errors import ConfigError, FileError
-from groupwise.core.journal import Journal, Update
-from groupwise.core.rollouts import write_rollouts
-from groupwise.integrations.rollouts import formats, open_rollouts
+from groupwise.core.journal.journal import Journal, Update
+from groupwise.recordings import write_rollouts
+from groupwise.recordings.formats import formats, open_rollouts
 
 DATA = Path(__file__).parent / "data"
 ROW = {"task": "t", "attempt": 0, "index": 0, "reward": 1.0}
@@ -73,7 +73,7 @@ def test_a_file_of_no_known_format(tmp_path: Path, first: Any, found: str) -> No
     assert str(caught.value) == (
         f"{path}, line 1: found {found}, which is of no format that groupwise reads by itself; "
         "name the format (groupwise, verl_agent, verifiers), or write the file with "
-        "groupwise.core.rollouts.write_rollouts"
+        "groupwise.recordings.write_rollouts"
     )
 
 

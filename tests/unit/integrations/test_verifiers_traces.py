@@ -16,8 +16,8 @@ import pytest
 
 from groupwise import recipes
 from groupwise.core.errors import FileError
-from groupwise.integrations.rollouts import open_rollouts
-from groupwise.integrations.verifiers_traces import NO_STEPS, NOT_SCORED, NOT_TRAINABLE
+from groupwise.recordings.foreign.verifiers_traces import NO_STEPS, NOT_SCORED, NOT_TRAINABLE
+from groupwise.recordings.formats import open_rollouts
 
 FIXTURE = Path(__file__).parent / "data" / "verifiers_traces.jsonl"
 EPISODES = [json.loads(line) for line in FIXTURE.read_text().splitlines()]

@@ -15,8 +15,8 @@ import pytest
 
 from groupwise import recipes
 from groupwise.core.errors import FileError
-from groupwise.integrations.rollouts import open_rollouts
-from groupwise.integrations.verl_agent import PADDING
+from groupwise.recordings.foreign.verl_agent import PADDING
+from groupwise.recordings.formats import open_rollouts
 
 DATA = Path(__file__).parent / "data"
 STEPS = [json.loads(line) for line in (DATA / "verl_agent_steps.jsonl").read_text().splitlines()]

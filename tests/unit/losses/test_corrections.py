@@ -7,7 +7,7 @@ import math
 import pytest
 from torch import Tensor
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.losses import Mask, OffPolicyMask, PolicyLoss, Reject, TokenColumns, Truncate
 from tests.unit.losses.token_rows import columns, gradient, number, totals
 

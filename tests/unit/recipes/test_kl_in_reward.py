@@ -6,7 +6,7 @@ import pytest
 
 from groupwise import ConfigError, Step, Task, Trajectory, recipes
 from groupwise.core.step_table import StepTable
-from groupwise.rewards import shaped
+from groupwise.rewards import shape_group
 
 
 @pytest.mark.parametrize("name", ["rloo", "reinforce_pp"])
@@ -41,6 +41,6 @@ def test_rloo_compares_rewards_less_the_kl() -> None:
         for number, (reward, reference) in enumerate([(1.0, -3.0), (0.0, 0.0)])
     ]
     algorithm = recipes.rloo(kl_in_reward=0.1)
-    table = StepTable.from_trajectories(shaped(group, algorithm.shapers))
+    table = StepTable.from_trajectories(shape_group(group, algorithm.shapers))
     assert table.reward.tolist() == pytest.approx([0.8, 0.1])
     assert algorithm.credit(table).values.tolist() == pytest.approx([0.7, -0.7])

@@ -9,8 +9,8 @@ import tomli_w
 
 from groupwise import Algorithm, ConfigError, recipes
 from groupwise.advantages import EpisodeReturn, Relative
+from groupwise.config.run_file import decode_algorithm, decode_run, load_algorithm, load_run
 from groupwise.groups import ByTask, CrossContextReplay
-from groupwise.recipes.run_file import decode_algorithm, decode_run, load_algorithm, load_run
 
 RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
 FIELDS = f"Valid: {', '.join(sorted(Algorithm.model_fields))}"

@@ -15,8 +15,8 @@ from pathlib import Path
 import tomli_w
 
 from groupwise import Algorithm, Step, StepTable, StopReason, Task, Trajectory, recipes
-from groupwise.core.history import Recalled
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
+from groupwise.core.past_attempts import Recalled
 from groupwise.core.records import Origin
 from groupwise.groups import SelectiveBuffer
 from tests.unit.reports.run_folders import settings

@@ -10,10 +10,10 @@ from typing import Any
 import tomli_w
 
 from groupwise import Algorithm, Step, StepTable, StopReason, Task, Trajectory, recipes
-from groupwise.core.journal import Evaluated, Journal, Update
+from groupwise.core.journal.journal import Evaluated, Journal, Update
 from groupwise.core.seeds import seed_of
 from groupwise.envs import Household
-from groupwise.envs.panel import panel_hash
+from groupwise.envs.kit.panel import panel_hash
 
 ENV = Household()
 

@@ -20,7 +20,7 @@ from groupwise.reports.audit.memories import (
     memory_costs,
 )
 from groupwise.reports.audit.recorded_tokens import RecordedTokens
-from groupwise.rollout.memory import AnchoredWindow, Full, Memory, Window
+from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Memory, Window
 
 END, ASK, TURN = 1, 2, 3
 """Frame of the dialogues below: the end of a response, what asks for one, what opens a turn after the first."""
@@ -223,9 +223,9 @@ CHAT = (
 @pytest.mark.parametrize("chat", [None, CHAT])
 def test_the_loops_own_prompts_are_put_together_to_the_token(chat: str | None) -> None:
     pytest.importorskip("torch")
-    from groupwise.engines.tiny import word_tokenizer
     from groupwise.envs.environment import Observation
-    from groupwise.rollout.prompts import Prompter, PromptTemplate
+    from groupwise.models.tiny import word_tokenizer
+    from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
 
     tokenizer = word_tokenizer(("do", "it", "goal", ":", ">", "see", "mug", "cup", "take", ".", "user", "bot"))
     tokenizer.chat_template = chat

@@ -20,7 +20,7 @@ from groupwise.advantages import (
     NoBaseline,
     NoScale,
 )
-from groupwise.reports import by_hand
+from groupwise.reports.explain import by_hand
 
 GROUPS = [
     [1.0, 3.0, 8.0],

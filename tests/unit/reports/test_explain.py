@@ -11,7 +11,7 @@ from groupwise import Credit, Part, RecordError, StepTable, recipes
 from groupwise.advantages import Merged, NoScale, Relative, ReturnToGo
 from groupwise.core.credit import Comparison
 from groupwise.groups import ByEdge, ByState
-from groupwise.reports.explain import Explanation, Member, explain, find_step
+from groupwise.reports.explain.step import Explanation, Member, explain, find_step
 from tests.unit.tables import single_steps, table, walks
 
 # State s is met three times, with returns (gamma 1) 3, 2 and 4; attempt 0 meets it twice.

@@ -14,7 +14,7 @@ import pytest
 from groupwise import Part, StepTable, recipes
 from groupwise.advantages import Blend, Merged, Relative, Sum, Whitened
 from groupwise.groups import ByEdge, ByHistory, ByPlayer, ByRole, ByState, ByTask
-from groupwise.reports.explain import Explanation, explain
+from groupwise.reports.explain.step import Explanation, explain
 from tests.strategies import UNIT, Row, columns_of, random_rows
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [

@@ -15,8 +15,8 @@ from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.token_credit import TokenCredit, TokenTrace
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByTask
-from groupwise.reports.explain import explain
-from groupwise.reports.explain_token import TokenExplanation, explain_token
+from groupwise.reports.explain.step import explain
+from groupwise.reports.explain.token import TokenExplanation, explain_token
 from tests.unit.tables import single_steps, table
 
 DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.core.rollouts import RolloutsFile
+from groupwise.recordings import RolloutsFile
 from groupwise.reports.faults import CHECKS, Fault, FaultTally
 
 HEADER = {"format": "groupwise.rollouts", "version": 1, "meta": {}}

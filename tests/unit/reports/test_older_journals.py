@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from groupwise import RecordError, StepTable, Trajectory, recipes
-from groupwise.core import journal as journal_module
-from groupwise.core.journal import Journal
-from groupwise.core.rollouts.trajectory_rows import trajectory_rows
-from groupwise.integrations.rollouts import open_rollouts
+from groupwise.core.journal import journal as journal_module
+from groupwise.core.journal.journal import Journal
+from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.recordings.formats import open_rollouts
 from groupwise.reports.run.played import read_groups
 from groupwise.reports.run.recredit import Recredit, Underived, recredit
 from groupwise.reports.run.run_folder import RunFolder

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.core.safe_text import escape_controls
+from groupwise.core.text.safe_text import escape_controls
 from groupwise.reports.run import figures
 from groupwise.reports.run.page.axes import round_step, update_axis, value_axis
 from groupwise.reports.run.page.curves import Curve, card, draw, running_mean, running_window, unbroken

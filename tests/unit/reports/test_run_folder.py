@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import ConfigError, FileError, recipes
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.reports.run.run_folder import RunFolder
 from tests.unit.reports.run_folders import ENV, write_run
 

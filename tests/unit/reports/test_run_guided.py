@@ -10,7 +10,7 @@ import pytest
 import tomli_w
 
 from groupwise import Trajectory, recipes
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.records import Origin, SetAside
 from groupwise.reports.run.page.rescued import rescued
 from groupwise.reports.run.played import PlayedGroup, asked_for_words, read_groups

@@ -10,9 +10,9 @@ import tomli_w
 
 from groupwise import Algorithm, RecordError, StepTable
 from groupwise.advantages import AbovePrior, NoBaseline, NoScale, Relative
-from groupwise.core.journal import Journal, Update
-from groupwise.core.journal_states import StateBefore
-from groupwise.core.stateful import join_columns
+from groupwise.core.journal.journal import Journal, Update
+from groupwise.core.journal.states import StateBefore
+from groupwise.core.parts.stateful import join_columns
 from groupwise.groups import ByTask
 from groupwise.reports.run.played import read_groups
 from groupwise.reports.run.run_folder import RunFolder

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import FileError, Trajectory, recipes
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.reports.run import figures
 from groupwise.reports.run.goals import Goal
 from groupwise.reports.run.page import render, write_page

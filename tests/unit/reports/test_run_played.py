@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import RecordError, recipes
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.reports.run.goals import Goal, Goals
 from groupwise.reports.run.overview import GroupCount, group_counts, stage_seconds, update_lines
 from groupwise.reports.run.played import (

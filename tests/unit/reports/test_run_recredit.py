@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from groupwise import Algorithm, Step, StepTable, Task, Trajectory, recipes
-from groupwise.core.rollouts.trajectory_rows import trajectory_rows
-from groupwise.reports.explain import explain
+from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.reports.explain.step import explain
 from groupwise.reports.run.recredit import Company, Recredit, Underived, company_words, recredit, step_table
 from groupwise.training.samples import credited
 from tests.unit.reports.run_folders import credit_of, played

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import FileError, RecordError, recipes
-from groupwise.core.journal import Journal
+from groupwise.core.journal.journal import Journal
 from groupwise.reports.run import figures
 from groupwise.reports.run.joined import Source, recalled_attempts
 from groupwise.reports.run.page import render

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.intervals import Z_95, clustered, wilson
-from groupwise.core.journal import Evaluated, Journal
+from groupwise.core.journal.journal import Evaluated, Journal
+from groupwise.evaluation.intervals import Z_95, clustered, wilson
 from groupwise.reports.run.differences import (
     MetricDifference,
     SettingDifference,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import ConfigError, Part, RecordError, StopReason, Trajectory
-from groupwise.core.parts import Slot, catalogue
+from groupwise.core.parts.part import Slot, catalogue
 from groupwise.rewards import (
     REWARDS,
     BrevityReward,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from groupwise import Part, RecordError, StopReason, Trajectory
-from groupwise.rewards import EntropyRanking, ReferenceKl, Unlikeliness, shaped
+from groupwise.rewards import EntropyRanking, ReferenceKl, Unlikeliness, shape_group
 from tests.unit.pasts import attempt
 
 
@@ -25,7 +25,7 @@ def failed(number: int, *entropies: Sequence[float], cut: bool = True, solved: b
 
 
 def added(group: Sequence[Trajectory], **fields: object) -> list[list[float]]:
-    return [[step.shaped for step in one.steps] for one in shaped(group, [EntropyRanking(**fields)])]
+    return [[step.shaped for step in one.steps] for one in shape_group(group, [EntropyRanking(**fields)])]
 
 
 SHARP, FLAT = (0.0, 0.0, 0.0, 0.0, 2.0), (1.0,) * 5
@@ -43,7 +43,7 @@ def test_one_ranked_attempt_alone_is_paid_nothing() -> None:
 
 def test_a_group_with_a_success_is_left_as_it_is() -> None:
     group = [failed(0, FLAT), failed(1, SHARP), failed(2, SHARP, cut=False, solved=True)]
-    assert shaped(group, [EntropyRanking(who="failed")]) == group
+    assert shape_group(group, [EntropyRanking(who="failed")]) == group
 
 
 def test_only_what_was_cut_off_is_ranked_unless_all_that_failed_is_asked_for() -> None:
@@ -122,10 +122,12 @@ def test_what_is_taken_off_the_likely_goes_off_each_reward_and_equals_are_left_a
     good = attempt(0, states="ab", rewards=[1.0, 3.0], solved=True)
     unlikely = replace(good, attempt=1, steps=tuple(replace(s, logp_behaviour=(-9.0, -9.0)) for s in good.steps))
     wrong = attempt(2)
-    by_factor = [[s.shaped for s in one.steps] for one in shaped([good, unlikely, wrong], [Unlikeliness(weight=0.75)])]
+    by_factor = [
+        [s.shaped for s in one.steps] for one in shape_group([good, unlikely, wrong], [Unlikeliness(weight=0.75)])
+    ]
     # Least likely first: the unlikely (0), then the equals in their order: good (1), wrong (2).
     assert by_factor == [[-0.25, -0.75], [0.0, 0.0], [0.0]]
-    assert shaped([good, unlikely], [Unlikeliness()]) == [good, unlikely]
+    assert shape_group([good, unlikely], [Unlikeliness()]) == [good, unlikely]
 
 
 def test_a_likely_wrong_answer_is_punished_as_much_as_an_unlikely_one() -> None:
@@ -137,15 +139,15 @@ def test_a_likely_wrong_answer_is_punished_as_much_as_an_unlikely_one() -> None:
         for one, logp in zip(group, logps, strict=True)
     ]
     # k = 2, 1, 0: the right one becomes 1 - 0.25 x 2 / 3; -0.5 would have become -0.5 x (1 - 0.25 / 3) = -0.4583.
-    found = [one.steps[0].reward + one.steps[0].shaped for one in shaped(group, [Unlikeliness()])]
+    found = [one.steps[0].reward + one.steps[0].shaped for one in shape_group(group, [Unlikeliness()])]
     assert found == pytest.approx([1 - 0.5 / 3, -0.5, -0.5], rel=1e-15)
 
 
 def test_by_sum_the_longer_is_the_less_likely() -> None:
     short, long = attempt(0, solved=True), attempt(1, states="ab")
     long = replace(long, steps=tuple(replace(s, logp_behaviour=(-0.7, -0.7)) for s in long.steps))  # means -0.75, -0.7
-    assert [s.shaped for s in shaped([short, long], [Unlikeliness(weight=1.0)])[0].steps] == [0.0]
-    assert [s.shaped for s in shaped([short, long], [Unlikeliness(weight=1.0, by="sum")])[0].steps] == [-0.5]
+    assert [s.shaped for s in shape_group([short, long], [Unlikeliness(weight=1.0)])[0].steps] == [0.0]
+    assert [s.shaped for s in shape_group([short, long], [Unlikeliness(weight=1.0, by="sum")])[0].steps] == [-0.5]
 
 
 def test_what_was_added_before_is_scaled_down_too_and_a_return_of_nothing_is_left() -> None:
@@ -236,7 +238,7 @@ class Wrong(Part, slot="shaper"):
 @pytest.mark.parametrize("amounts", [(), (1.0, 2.0), (float("nan"),)])
 def test_a_shaper_that_gives_no_number_per_step_is_named(amounts: tuple[float, ...]) -> None:
     with pytest.raises(RecordError) as caught:
-        shaped([attempt(3)], [Wrong(amounts=amounts)])
+        shape_group([attempt(3)], [Wrong(amounts=amounts)])
     name = str(caught.value).split("shaper ")[1].split(" gave")[0]
     assert name.startswith("Wrong(")
     assert str(caught.value).endswith(f"gave {amounts!r} for 1 steps; give one finite number per step")
@@ -257,5 +259,5 @@ def test_no_attempt_is_lost_where_a_shaper_forgets_it() -> None:
 
 
 def test_shapers_add_up_one_after_the_other() -> None:
-    (found,) = shaped([attempt(0, rewards=[1.0])], [Wrong(amounts=(0.5,)), Wrong(amounts=(0.25,))])
+    (found,) = shape_group([attempt(0, rewards=[1.0])], [Wrong(amounts=(0.5,)), Wrong(amounts=(0.25,))])
     assert (found.steps[0].reward, found.steps[0].shaped) == (1.0, 0.75)

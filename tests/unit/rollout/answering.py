@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from random import Random
 from typing import Any
 
-from groupwise.core.engine_slot import GIFTS
+from groupwise.core.parts.engine_slot import GIFTS
 from groupwise.engines.engine import Generation, Request, VersionSpan
 
 SECONDS = 20.0

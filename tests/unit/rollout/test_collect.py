@@ -14,14 +14,14 @@ from groupwise import StopReason, Task
 from groupwise.core.errors import EngineFault, EnvironmentFault
 from groupwise.engines.engine import Request
 from groupwise.engines.scripted import ScriptedEngine
-from groupwise.engines.tiny import word_tokenizer
 from groupwise.envs import Identity
 from groupwise.envs.environment import Observation, Outcome
+from groupwise.models.tiny import word_tokenizer
 from groupwise.rollout import Full, WholeResponse
-from groupwise.rollout.collect import Attempt, Sampling, collect
-from groupwise.rollout.hosts import InProcess
-from groupwise.rollout.prompts import Prompter, PromptTemplate
-from groupwise.rollout.waiting import Waiting
+from groupwise.rollout.episodes import Attempt, Sampling, collect
+from groupwise.rollout.hosts.host import InProcess
+from groupwise.rollout.hosts.waiting import Waiting
+from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
 
 ENV = Identity(num_words=4, length=2)
 

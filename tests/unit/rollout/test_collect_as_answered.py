@@ -14,17 +14,17 @@ pytest.importorskip("torch")
 
 from groupwise import StopReason, Task, Trajectory
 from groupwise.core.errors import EngineFault
-from groupwise.core.journal import Journal, Update
-from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.core.journal.journal import Journal, Update
+from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.engines.engine import Generation, Request, VersionSpan
-from groupwise.engines.tiny import word_tokenizer
 from groupwise.envs import Identity
+from groupwise.models.tiny import word_tokenizer
 from groupwise.reports.run.recredit import step_table
 from groupwise.rollout import Full, WholeResponse
-from groupwise.rollout.collect import Attempt, Sampling, collect
-from groupwise.rollout.hosts import InProcess, open_host
-from groupwise.rollout.prompts import Prompter, PromptTemplate
-from groupwise.rollout.waiting import Waiting
+from groupwise.rollout.episodes import Attempt, Sampling, collect
+from groupwise.rollout.hosts.host import InProcess, open_host
+from groupwise.rollout.hosts.waiting import Waiting
+from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
 from tests.unit.rollout.answering import Answering, Gambling, by_lot
 from tests.unit.rollout.dawdling import Dawdling
 from tests.unit.rollout.test_collect import Breaking

@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import StepTable, StopReason
-from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.envs.environment import Outcome
 from groupwise.reports.run.recredit import step_table
-from groupwise.rollout.hosts import Fault, InProcess
-from groupwise.rollout.workers import Workers
+from groupwise.rollout.hosts.host import Fault, InProcess
+from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.rollout import test_collect
 from tests.unit.rollout.knowing import Knowing
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from groupwise import Algorithm, ConfigError, Part, RecordError, Step, Task, Trajectory, recipes
-from groupwise.rewards import ReferenceKl, shaped
+from groupwise.rewards import ReferenceKl, shape_group
 from groupwise.rollout.measures import JudgeScore, PhraseJudge, Question, ReferenceScore
 from groupwise.rollout.measures.tools import check_measures
 
@@ -89,7 +89,7 @@ def test_a_judge_without_phrases_is_refused() -> None:
 def test_divergence_from_the_reference_is_taken_off_the_reward() -> None:
     # Sampled with log-prob -0.5 - 0.5 = -1, the reference says -1.5: half a nat likelier, at 0.1 a nat.
     one = attempt(0, (5, 6), facts={"reference_logp": -1.5})
-    (found,) = shaped([one], [ReferenceKl(weight=0.1)])
+    (found,) = shape_group([one], [ReferenceKl(weight=0.1)])
     assert [step.shaped for step in found.steps] == [pytest.approx(-0.05)]
     assert [step.reward for step in found.steps] == [0.0]
 
@@ -97,7 +97,7 @@ def test_divergence_from_the_reference_is_taken_off_the_reward() -> None:
 def test_what_another_policy_sampled_keeps_its_reward() -> None:
     one = replace(attempt(0, (5, 6), facts={"reference_logp": -1.5}), off_policy=True)
     assert ReferenceKl(weight=0.1)([one]) == [(0.0,)]
-    assert shaped([one], [ReferenceKl(weight=0.1)]) == [one]
+    assert shape_group([one], [ReferenceKl(weight=0.1)]) == [one]
 
 
 def test_without_the_fact_the_shaper_says_what_to_add() -> None:

@@ -8,11 +8,11 @@ pytest.importorskip("torch")
 from transformers import PreTrainedTokenizerFast
 
 from groupwise import ConfigError
-from groupwise.engines.tiny import word_tokenizer
 from groupwise.envs.environment import Observation
+from groupwise.models.tiny import word_tokenizer
 from groupwise.rollout import Full, Window
-from groupwise.rollout.frame import Frame
-from groupwise.rollout.prompts import Exchange, Prompter, PromptTemplate
+from groupwise.rollout.prompts.dialogue_frame import Frame
+from groupwise.rollout.prompts.prompter import Exchange, Prompter, PromptTemplate
 
 WORDS = ("do", "it", "goal", ":", ">", "see", "mug", "cup", "take", "possible", ",", ".", "user", "bot")
 CHAT = (

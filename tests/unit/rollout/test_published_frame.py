@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from groupwise.core.errors import ConfigError
-from groupwise.engines.tiny import word_tokenizer
 from groupwise.envs.environment import Observation
-from groupwise.envs.words import words
+from groupwise.envs.kit.words import words
+from groupwise.models.tiny import word_tokenizer
 from groupwise.rollout import Window
-from groupwise.rollout.prompts import Prompter
-from groupwise.rollout.published_frame import PublishedFrame
+from groupwise.rollout.prompts.prompter import Prompter
+from groupwise.rollout.prompts.published_template import PublishedFrame
 from groupwise.training.run_config import RolloutConfig
 
 SEEN = Observation(text="You arrive at desk 1.", admissible=("go to bed 1", "take mug 1 from desk 1"))

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from groupwise import ConfigError, Origin
-from groupwise.core.history import PastAttempt
-from groupwise.core.journal import Journal
-from groupwise.engines.tiny import EXTRA_WORDS, word_tokenizer
+from groupwise.core.journal.journal import Journal
+from groupwise.core.past_attempts import PastAttempt
+from groupwise.models.tiny import EXTRA_WORDS, word_tokenizer
 from groupwise.rollout import Reflection
-from groupwise.rollout.reflection import PROMPTS
+from groupwise.rollout.plans.reflection import PROMPTS
 from tests.unit.pasts import attempt, drawing, journal, update
 
 

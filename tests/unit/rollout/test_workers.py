@@ -19,8 +19,8 @@ import pytest
 from groupwise import ConfigError, StopReason
 from groupwise.core.errors import EnvironmentFault
 from groupwise.envs import Observation
-from groupwise.rollout.hosts import Fault
-from groupwise.rollout.workers import Workers
+from groupwise.rollout.hosts.host import Fault
+from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.rollout.troublesome import Forgetful, Homesick, Troublesome, task
 
 TIMEOUT = 0.5
@@ -236,7 +236,7 @@ def test_a_host_that_is_thrown_away_leaves_no_process() -> None:
 
 PARENT = """
 import os, sys
-from groupwise.rollout.workers import Workers
+from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.rollout.troublesome import Troublesome, task
 
 host = Workers(Troublesome(), num=2, timeout=60.0)
@@ -328,10 +328,10 @@ def test_a_group_with_three_bad_environments_completes_with_the_fourth(one: Work
     pytest.importorskip("torch")
     from groupwise.engines.engine import Request
     from groupwise.engines.scripted import ScriptedEngine
-    from groupwise.engines.tiny import word_tokenizer
+    from groupwise.models.tiny import word_tokenizer
     from groupwise.rollout import Full, WholeResponse
-    from groupwise.rollout.collect import Attempt, Sampling, collect
-    from groupwise.rollout.prompts import Prompter, PromptTemplate
+    from groupwise.rollout.episodes import Attempt, Sampling, collect
+    from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
 
     tokenizer = word_tokenizer((*Troublesome().vocabulary(), *"0123456789", ">"))
     prompter = Prompter(tokenizer, template=PromptTemplate(), memory=Full(), instruction="")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from groupwise import StopReason
-from groupwise.rollout.hosts import Beginning, Fault, InProcess
-from groupwise.rollout.workers import Workers
+from groupwise.rollout.hosts.host import Beginning, Fault, InProcess
+from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.rollout.test_workers import kill
 from tests.unit.rollout.troublesome import Troublesome, task
 

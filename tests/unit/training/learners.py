@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from groupwise import recipes
+from groupwise.core.parts.slots import Loss
 from groupwise.core.sample import Sample
-from groupwise.core.slots import Loss
 from groupwise.core.totals import Totals
-from groupwise.engines import TinyModel
+from groupwise.models import TinyModel
+from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.local import LocalLearner
-from groupwise.training.learner_config import LearnerConfig
 
 WORDS = ("alpha", "bravo", "charlie")
 

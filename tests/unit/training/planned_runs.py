@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from groupwise.core.history import History
-from groupwise.core.parts import Part
-from groupwise.core.slots import Draw
-from groupwise.rollout.attempt_requests import AttemptRequest
-from groupwise.rollout.plans import Group, Played, Prior
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import Draw
+from groupwise.core.past_attempts import History
+from groupwise.rollout.plans.plan import Group, Played, Prior
+from groupwise.rollout.plans.requests import AttemptRequest
 from groupwise.training.run import Run, open_run
 from tests.unit.training.runs import small_config
 

@@ -15,14 +15,14 @@ torch = pytest.importorskip("torch")
 
 from groupwise import ConfigError, StepTable, StopReason, Trajectory, recipes  # noqa: E402
 from groupwise.cli.main import app  # noqa: E402
-from groupwise.core.parts import Part  # noqa: E402
-from groupwise.core.slots import Draw  # noqa: E402
+from groupwise.config.run_file import decode_run  # noqa: E402
+from groupwise.core.parts.part import Part  # noqa: E402
+from groupwise.core.parts.slots import Draw  # noqa: E402
 from groupwise.groups import AtMost, WithoutTruncated  # noqa: E402
-from groupwise.recipes.run_file import decode_run  # noqa: E402
 from groupwise.reports.run.played import read_groups  # noqa: E402
 from groupwise.reports.run.run_folder import RunFolder  # noqa: E402
-from groupwise.training.admission import admit  # noqa: E402
-from groupwise.training.gather import gather  # noqa: E402
+from groupwise.training.attempts.admission import admit  # noqa: E402
+from groupwise.training.attempts.collect import gather  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import open_run  # noqa: E402
 from tests.unit.pasts import attempt, drawing  # noqa: E402

@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.losses import Kl, PolicyLoss  # noqa: E402
-from groupwise.training import checkpoint  # noqa: E402
-from groupwise.training.checkpoint_state import latest_checkpoint  # noqa: E402
+from groupwise.training.checkpoints import checkpoint  # noqa: E402
+from groupwise.training.checkpoints.state import latest_checkpoint  # noqa: E402
 from groupwise.training.learner import local_files  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from tests.unit.training.learners import learner, single_steps, tiny, totals  # noqa: E402

@@ -13,10 +13,10 @@ import tomli_w
 pytest.importorskip("torch")
 
 from groupwise import ConfigError, Part, recipes
-from groupwise.core.engine_slot import GIFTS
-from groupwise.engines.transformers_engine import TransformersEngine
+from groupwise.config.run_file import decode_run
+from groupwise.core.parts.engine_slot import GIFTS
+from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.groups import Staleness
-from groupwise.recipes.run_file import decode_run
 from groupwise.training import LocalEngine
 from groupwise.training.loop import train
 from groupwise.training.run import open_run

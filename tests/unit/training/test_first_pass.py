@@ -16,7 +16,7 @@ from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.core.pairs import Pair  # noqa: E402
 from groupwise.core.sample import Sample  # noqa: E402
 from groupwise.losses import LossResult, PolicyLoss, Simpo  # noqa: E402
-from groupwise.training.first_pass import has_first_pass, merge_summaries  # noqa: E402
+from groupwise.training.learner.first_pass import has_first_pass, merge_summaries  # noqa: E402
 from tests.unit.training.learners import attempts, gradient, learner, logps, totals  # noqa: E402
 
 SEEN: list[Any] = []

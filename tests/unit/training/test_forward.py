@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from groupwise.core.errors import ConfigError
-from groupwise.training.forward import Forward
-from groupwise.training.learner_config import LearnerConfig
+from groupwise.models.forward import Forward
+from groupwise.training.learner.config import LearnerConfig
 from tests.equivalence.models import build
 from tests.equivalence.rollouts import stepwise
 

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.rollout import TopUp  # noqa: E402
-from groupwise.training.gather import gather  # noqa: E402
+from groupwise.training.attempts.collect import gather  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import open_run  # noqa: E402
 from tests.unit.training.runs import small_config, small_run  # noqa: E402

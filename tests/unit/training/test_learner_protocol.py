@@ -13,10 +13,10 @@ torch = pytest.importorskip("torch")
 import groupwise  # noqa: E402
 from groupwise import ConfigError, Part  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.parts import Slot  # noqa: E402
+from groupwise.core.parts.part import Slot  # noqa: E402
 from groupwise.engines.open_engine import open_engine  # noqa: E402
 from groupwise.losses import Kl, PolicyLoss  # noqa: E402
-from groupwise.training.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
+from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
 from groupwise.training.learner import LearnerConfig  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.run import open_run  # noqa: E402

@@ -13,11 +13,11 @@ torch = pytest.importorskip("torch")
 
 from groupwise import Algorithm, ConfigError, Credit, Part, RecordError, Step, StepTable, StopReason, Task, Trajectory  # noqa: E402
 from groupwise.advantages import EpisodeReturn, Relative, StepReward  # noqa: E402
-from groupwise.core.history import PastAttempt, Recalled  # noqa: E402
 from groupwise.core.pairs import Pair  # noqa: E402
+from groupwise.core.past_attempts import PastAttempt, Recalled  # noqa: E402
 from groupwise.groups import ByTask, DropPivot, SelectiveBuffer  # noqa: E402
 from groupwise.losses import PolicyLoss, Simpo  # noqa: E402
-from groupwise.losses.columns import TokenColumns  # noqa: E402
+from groupwise.losses.token_columns import TokenColumns  # noqa: E402
 from groupwise.training.loop import make_update  # noqa: E402
 from groupwise.training.loss_context import check_loss_context  # noqa: E402
 from groupwise.training.observer import Observers  # noqa: E402

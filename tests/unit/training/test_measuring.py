@@ -13,15 +13,16 @@ pytest.importorskip("torch")
 from groupwise import ConfigError, Part, RecordError, Step, StepTable, Task, Trajectory, recipes
 from groupwise.advantages import Column, Relative
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.groups import ByTask
 from groupwise.reports.run.recredit import step_table
 from groupwise.rewards import ReferenceKl
 from groupwise.rollout.measures import JudgeScore, PhraseJudge, ReferenceScore
-from groupwise.training.gather import gather
-from groupwise.training.measuring import RunTools, add_facts
+from groupwise.training.attempts.collect import gather
+from groupwise.training.attempts.measuring import RunTools, add_facts
 from groupwise.training.run import Run, open_run
-from groupwise.training.run_config import EvaluationConfig, RolloutConfig, RunConfig
+from groupwise.training.run_config import RolloutConfig, RunConfig
 from tests.end_to_end import runs
 from tests.end_to_end.runs import finished
 

@@ -13,10 +13,10 @@ from groupwise.core.errors import TrainingError
 from groupwise.core.records import Step, StopReason, Task, Trajectory
 from groupwise.core.totals import Totals
 from groupwise.losses import METRICS as LOSS_METRICS
-from groupwise.rollout.waiting import Waiting
-from groupwise.training.metrics import METRICS, checked
-from groupwise.training.rollout_metrics import credit_metrics, rollout_metrics
-from groupwise.training.speed_metrics import speed_metrics
+from groupwise.rollout.hosts.waiting import Waiting
+from groupwise.training.metrics.rollout import credit_metrics, rollout_metrics
+from groupwise.training.metrics.speed import speed_metrics
+from groupwise.training.metrics.table import METRICS, checked
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "build_metrics.py"
 
@@ -109,7 +109,8 @@ def test_an_unknown_metric_is_refused_and_one_from_elsewhere_is_not() -> None:
     with pytest.raises(TrainingError) as caught:
         checked({"rollout/sucess": 1.0})
     assert str(caught.value).startswith(
-        "metric 'rollout/sucess' is not in the table of training/metrics.py; did you mean 'rollout/success'? Valid: "
+        "metric 'rollout/sucess' is not in the table of training/metrics/table.py; did you mean "
+        "'rollout/success'? Valid: "
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import recipes
-from groupwise.rollout.memory import AnchoredWindow, Full, Memory, Window
+from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Memory, Window
 from groupwise.training.notices import deepest_history, notices, steps_shown
 from tests.unit.training.runs import small_config
 

@@ -9,11 +9,12 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import FileError, RecordError
-from groupwise.core.journal import Journal
+from groupwise.core.journal.journal import Journal
 from groupwise.envs import Boxes, Identity, PanelFile, panel_hash
+from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.training.panels import check_panels
 from groupwise.training.run import open_run
-from groupwise.training.run_config import EvaluationConfig, RunConfig
+from groupwise.training.run_config import RunConfig
 from tests.unit.training.runs import small_config
 
 ENV = Identity(num_words=4, length=1)

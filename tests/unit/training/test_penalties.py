@@ -18,9 +18,9 @@ from rich.console import Console
 from groupwise import Algorithm, Step, Task, Trajectory, recipes
 from groupwise.cli import live
 from groupwise.cli.main import app
-from groupwise.core.journal import Journal, Update
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.rewards import EnvironmentReward, OverlongReward
-from groupwise.rewards.rescored import rescored
+from groupwise.rewards.scoring import score_trajectory
 from groupwise.training.penalties import credit_rests_on_penalties
 from groupwise.training.samples import credited
 
@@ -55,9 +55,9 @@ def test_whoever_earns_something_earns_credit() -> None:
 
 def test_a_charge_for_length_is_a_penalty_and_the_judges_reward_is_none() -> None:
     rewards = (EnvironmentReward(), OverlongReward(limit=4, buffer=3))
-    long = [rescored(one, rewards) for one in (attempt(0, tokens=4), attempt(1), attempt(2))]
+    long = [score_trajectory(one, rewards) for one in (attempt(0, tokens=4), attempt(1), attempt(2))]
     assert rests(long, recipes.grpo())
-    solved = rescored(attempt(3, paid=1.0), rewards)
+    solved = score_trajectory(attempt(3, paid=1.0), rewards)
     assert not rests([*long, solved], recipes.grpo())
 
 
@@ -70,7 +70,7 @@ def test_what_a_method_makes_of_failure_by_itself_is_no_penalty() -> None:
 
 def test_what_was_added_for_the_group_is_no_penalty() -> None:
     rewards = (EnvironmentReward(), OverlongReward(limit=4, buffer=3))
-    ranked = [rescored(attempt(number), rewards) for number in range(2)]
+    ranked = [score_trajectory(attempt(number), rewards) for number in range(2)]
     ranked[0] = replace(ranked[0], steps=(replace(ranked[0].steps[0], shaped=0.5), *ranked[0].steps[1:]))
     assert not rests(ranked, recipes.grpo())
 

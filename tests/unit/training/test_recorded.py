@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise.core.errors import RecordError
-from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.envs import Household
-from groupwise.training.evaluation import evaluate
-from groupwise.training.recorded import recorded_samples
+from groupwise.training.evaluate_run import evaluate_run
+from groupwise.training.imitation.recorded import recorded_samples
+from groupwise.training.imitation.warm_start import expert_samples
 from groupwise.training.run import open_run
 from groupwise.training.run_config import WarmStartConfig
-from groupwise.training.warm_start import expert_samples
 from tests.unit.training.runs import small_config, small_run
 
 
@@ -26,7 +26,7 @@ def row(attempt: int, index: int, reward: float, **more: Any) -> dict[str, Any]:
 
 def test_tokens_are_taken_as_they_are(tmp_path: Path) -> None:
     run = small_run(tmp_path)
-    played = evaluate(run, seeds=range(8), write=False).trajectories
+    played = evaluate_run(run, seeds=range(8), write=False).trajectories
     rows = [
         {**each, "group": f"{number}"}
         for number, trajectory in enumerate(played)

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.losses import Kl, PolicyLoss  # noqa: E402
+from groupwise.training.learner.reference import Reference  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.reference import Reference  # noqa: E402
 from tests.unit.training.learners import attempts, learner, logps, tiny, totals  # noqa: E402
 
 KL = PolicyLoss(penalties=(Kl(weight=0.1),))

@@ -16,16 +16,16 @@ torch = pytest.importorskip("torch")
 from groupwise import ConfigError, Origin, Task, Trajectory, recipes  # noqa: E402
 from groupwise.core.algorithm import Algorithm  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.journal import Update  # noqa: E402
+from groupwise.core.journal.journal import Update  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.transformers_engine import TransformersEngine  # noqa: E402
+from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 from groupwise.envs import Identity  # noqa: E402
 from groupwise.groups import SelectiveBuffer  # noqa: E402
 from groupwise.rollout import Flat, Guided, Reflection, TopUp  # noqa: E402
-from groupwise.rollout.plans import AttemptPlan  # noqa: E402
+from groupwise.rollout.plans.plan import AttemptPlan  # noqa: E402
 from groupwise.tasks import Shuffled  # noqa: E402
-from groupwise.training.evaluation import evaluate  # noqa: E402
-from groupwise.training.gather import Gathered, gather  # noqa: E402
+from groupwise.training.attempts.collect import Gathered, gather  # noqa: E402
+from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import Run, open_run  # noqa: E402
@@ -177,7 +177,7 @@ def test_an_evaluation_never_shows_help(run: Run, monkeypatch: pytest.MonkeyPatc
         return generate(self, requests)
 
     monkeypatch.setattr(TransformersEngine, "generate", listening)
-    evaluate(run, write=False)
+    evaluate_run(run, write=False)
     assert len(shown) == 6
     assert not any("earlier" in text for text in shown)
     gather(run, 9)

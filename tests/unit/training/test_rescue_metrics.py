@@ -10,8 +10,8 @@ pytest.importorskip("torch")
 
 from groupwise import Step, Task, Trajectory, recipes
 from groupwise.core.records import Origin
-from groupwise.training.gather import Gathered
-from groupwise.training.rescue_metrics import rescue_metrics
+from groupwise.training.attempts.collect import Gathered
+from groupwise.training.metrics.rescue import rescue_metrics
 from groupwise.training.samples import credited
 
 

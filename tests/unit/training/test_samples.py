@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from groupwise import Algorithm, Step, Task, Trajectory
 from groupwise.advantages import DiscountedTokens, EpisodeReturn, FirstTokens, NoScale, Relative
-from groupwise.core.history import PastAttempt, Recalled
+from groupwise.core.past_attempts import PastAttempt, Recalled
 from groupwise.groups import ByTask, SmallCredit
 from groupwise.training.samples import credited, make_samples
 

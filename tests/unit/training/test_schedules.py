@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import ConfigError
-from groupwise.core.parts import Part, Slot, catalogue
+from groupwise.core.parts.part import Part, Slot, catalogue
 from groupwise.training import SCHEDULES, Constant, Cosine, Linear
-from groupwise.training.learner_config import LearnerConfig
+from groupwise.training.learner.config import LearnerConfig
 
 
 def shares(schedule: Constant | Linear | Cosine, num: int) -> list[float]:

@@ -9,10 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise import recipes  # noqa: E402
-from groupwise.training import hardware  # noqa: E402
-from groupwise.training.hardware import Gpu  # noqa: E402
+from groupwise.training.doctor import hardware  # noqa: E402
+from groupwise.training.doctor.hardware import Gpu  # noqa: E402
+from groupwise.training.doctor.sizes import sizes_of  # noqa: E402
 from groupwise.training.run_config import RunConfig  # noqa: E402
-from groupwise.training.sizes import sizes_of  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
 TOKEN = 2 * 16

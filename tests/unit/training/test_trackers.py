@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.journal import Update
-from groupwise.core.parts import Part, catalogue
-from groupwise.training.evaluation_summary import Evaluation
-from groupwise.training.metrics import METRICS
+from groupwise.core.journal.journal import Update
+from groupwise.core.parts.part import Part, catalogue
+from groupwise.evaluation.summary import Evaluation
+from groupwise.training.metrics.table import METRICS
 from groupwise.training.trackers import Csv, Mlflow, Tensorboard, Trackio, Wandb, check_trackers, tracked
 from tests.unit.evaluations import evaluated
 

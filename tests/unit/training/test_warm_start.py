@@ -11,14 +11,14 @@ torch = pytest.importorskip("torch")
 
 from groupwise import recipes  # noqa: E402
 from groupwise.core.sample import Sample  # noqa: E402
-from groupwise.engines import TinyModel  # noqa: E402
 from groupwise.envs import Household  # noqa: E402
+from groupwise.models import TinyModel  # noqa: E402
 from groupwise.rollout import Choice, Full, Tagged, Window  # noqa: E402
-from groupwise.rollout.prompts import PromptTemplate  # noqa: E402
+from groupwise.rollout.prompts.prompter import PromptTemplate  # noqa: E402
+from groupwise.training.imitation.warm_start import expert_samples, warm_start  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.run import Run, open_run  # noqa: E402
 from groupwise.training.run_config import RolloutConfig, RunConfig, WarmStartConfig  # noqa: E402
-from groupwise.training.warm_start import expert_samples, warm_start  # noqa: E402
 
 HOME = Household(rooms=("bedroom",), families=("pick",), num_receptacles=3, num_objects=2)
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 from groupwise import ConfigError, Part  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.parts import Slot  # noqa: E402
+from groupwise.core.parts.part import Slot  # noqa: E402
 from groupwise.engines.open_engine import open_engine  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402

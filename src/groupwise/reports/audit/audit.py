@@ -19,7 +19,7 @@ from groupwise.reports.audit.memories import MemoryCosts, memory_costs
 from groupwise.reports.audit.movers import Mover, MoverTally
 from groupwise.reports.audit.recipes_compared import RecipeColumn, RecipeTally
 from groupwise.reports.audit.recorded_tokens import RecordedTokens
-from groupwise.rollout.memory import Memory
+from groupwise.rollout.prompts.memory import Memory
 
 NUM_MOVERS = 5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from groupwise.core.rollouts.row import Id
+from groupwise.recordings.row import Id
 from groupwise.reports.audit.recorded_tokens import (
     WIDTH,
     RecordedStep,
@@ -14,7 +14,7 @@ from groupwise.reports.audit.recorded_tokens import (
     most_common_end,
 )
 from groupwise.reports.audit.turns import CharacterFit, Opening, Turns, cut, openings
-from groupwise.rollout.memory import Memory
+from groupwise.rollout.prompts.memory import Memory
 
 NO_IDS = "No prompts and responses were recorded as token ids, so that tokens cannot be counted."
 NO_DIALOGUE = (

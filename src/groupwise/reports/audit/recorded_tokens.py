@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.core.errors import RecordError
-from groupwise.core.rollouts.row import Id, Row
+from groupwise.recordings.row import Id, Row
 
 WIDTH = 8
 """Bytes of a token."""

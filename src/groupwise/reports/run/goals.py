@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from groupwise.core.records import Task
 from groupwise.envs.environment import EnvironmentPart
-from groupwise.envs.panel import SPLITS
-from groupwise.rollout.hosts import Fault, guarded
+from groupwise.envs.kit.panel import SPLITS
+from groupwise.rollout.hosts.host import Fault, guarded
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from groupwise.core.journal import Journal
+from groupwise.core.journal.journal import Journal
 from groupwise.core.records import SAMPLED_ELSEWHERE, Origin, Task
-from groupwise.core.rollouts.trajectory_rows import trajectory_rows
-from groupwise.rollout.attempt_requests import MARK
+from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.rollout.plans.requests import MARK
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,15 +12,15 @@ import numpy as np
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit, Mixture, Shared, Trace
 from groupwise.core.errors import ConfigError, RecordError
-from groupwise.core.journal_states import StateBefore
-from groupwise.core.parts import name_of
+from groupwise.core.journal.states import StateBefore
+from groupwise.core.parts.part import name_of
+from groupwise.core.parts.stateful import join_columns
 from groupwise.core.segments import IntArray
-from groupwise.core.stateful import join_columns
 from groupwise.core.step_columns import row_columns
 from groupwise.core.step_table import StepTable
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByHistory, ByState, ByTask
-from groupwise.reports.explain_token import TokenExplanation, explain_token
+from groupwise.reports.explain.token import TokenExplanation, explain_token
 from groupwise.reports.run.joined import find_joined
 
 AGREEMENT = 1e-9

@@ -10,11 +10,11 @@ from typing import Any
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, FileError
-from groupwise.core.journal import Journal
-from groupwise.core.parts import Slot, check_may_open
+from groupwise.core.journal.journal import Journal
+from groupwise.core.parts.part import Slot, check_may_open
+from groupwise.core.parts.trust import WITHOUT_TRUST
 from groupwise.core.run_folder import CONFIG, JOURNAL
-from groupwise.core.text_files import parse_toml, read_text_file
-from groupwise.core.trust import WITHOUT_TRUST
+from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.envs.environment import EnvironmentPart
 
 GIVE = "give the folder that `groupwise train --out FOLDER` wrote"

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from groupwise.core.intervals import Z_95, clustered
-from groupwise.core.journal import Evaluated
+from groupwise.core.journal.journal import Evaluated
+from groupwise.evaluation.intervals import Z_95, clustered
 from groupwise.reports.run.overview import update_lines
 from groupwise.reports.run.run_folder import RunFolder
 

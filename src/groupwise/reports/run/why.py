@@ -8,10 +8,10 @@ from typing import Any
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import RecordError
-from groupwise.core.journal_states import StateBefore
-from groupwise.core.stateful import check_journaled
-from groupwise.reports.explain import Explanation, explain, explain_channels, find_step
-from groupwise.reports.explain_token import TokenExplanation
+from groupwise.core.journal.states import StateBefore
+from groupwise.core.parts.stateful import check_journaled
+from groupwise.reports.explain.step import Explanation, explain, explain_channels, find_step
+from groupwise.reports.explain.token import TokenExplanation
 from groupwise.reports.run.joined import recalled_attempts
 from groupwise.reports.run.recredit import AGREEMENT, Recredit, those_compared
 from groupwise.reports.run.run_folder import RunFolder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.rollout.measures.judge_score import JudgeScore
 from groupwise.rollout.measures.phrase_judge import PhraseJudge
 from groupwise.rollout.measures.reference_score import ReferenceScore

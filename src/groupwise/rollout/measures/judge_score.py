@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import Draw
 from groupwise.core.records import Step, Trajectory
-from groupwise.core.slots import Draw
 from groupwise.rollout.measures.tools import Question, Tools
 
 

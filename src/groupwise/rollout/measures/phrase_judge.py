@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.rollout.measures.tools import Question
 
 Points = Annotated[float, Field(allow_inf_nan=False)]

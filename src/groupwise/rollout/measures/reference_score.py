@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import Draw
 from groupwise.core.records import Trajectory
-from groupwise.core.slots import Draw
 from groupwise.rollout.measures.tools import Tools
 
 

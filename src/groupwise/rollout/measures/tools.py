@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
-from groupwise.core.parts import name_of
+from groupwise.core.parts.part import name_of
 from groupwise.core.policy_questions import PromptAndResponse, Whose
 from groupwise.core.records import Task
 from groupwise.core.segments import FloatArray

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
+from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.protocol import Learned, Learner, LearnerPart, LearnerSlot
-from groupwise.training.learner_config import LearnerConfig
 
 LEARNERS: dict[str, type[Part]] = {
     "local": LearnerConfig,

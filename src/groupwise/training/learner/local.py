@@ -17,23 +17,23 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from groupwise.batching import totals as count
-from groupwise.batching.causal_lm import CausalLM
 from groupwise.core.errors import ConfigError, TrainingError
+from groupwise.core.parts.slots import Loss
 from groupwise.core.policy_questions import PromptAndResponse, Whose
 from groupwise.core.sample import Sample
 from groupwise.core.segments import FloatArray
-from groupwise.core.slots import Loss
 from groupwise.core.totals import Totals
-from groupwise.losses.columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.losses.policy_loss import Tally
-from groupwise.training.first_pass import has_first_pass, merge_summaries
-from groupwise.training.forward import Forward
-from groupwise.training.learner.imitation import imitate
+from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
+from groupwise.models.causal_lm import CausalLM
+from groupwise.models.forward import Forward
+from groupwise.training.imitation.imitate import imitate
+from groupwise.training.learner.config import LearnerConfig
+from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
 from groupwise.training.learner.local_files import load_model, read_weights, write_model
+from groupwise.training.learner.micro_batches import MicroBatch, check_logps, micro_batches
 from groupwise.training.learner.protocol import Learned, ReportEpoch
-from groupwise.training.learner_config import LearnerConfig
-from groupwise.training.micro_batches import MicroBatch, check_logps, micro_batches
-from groupwise.training.reference import Reference
+from groupwise.training.learner.reference import Reference
 
 if TYPE_CHECKING:
     from groupwise.training.run_config import WarmStartConfig

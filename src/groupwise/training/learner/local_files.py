@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.safe_text import quote_line
-from groupwise.training.checkpoint_state import check_files, damaged
+from groupwise.core.text.safe_text import quote_line
+from groupwise.training.checkpoints.state import check_files, damaged
 
 ADAPTER = "adapter_model.safetensors"
 MODEL = "model.safetensors"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.part_results import describe
+from groupwise.core.parts.results import describe
 
 if TYPE_CHECKING:
     import torch

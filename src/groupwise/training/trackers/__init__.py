@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.training.trackers.csv_file import Csv
 from groupwise.training.trackers.mlflow import Mlflow
 from groupwise.training.trackers.tensorboard import Tensorboard

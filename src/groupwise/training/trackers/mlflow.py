@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from groupwise.core.parts import Part
-from groupwise.core.secrets import resolve
+from groupwise.core.parts.part import Part
+from groupwise.core.text.secrets import resolve
 
 LONGEST_PARAMETER = 500
 """Characters of a parameter that every MLflow store takes."""

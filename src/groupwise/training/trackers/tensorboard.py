@@ -8,7 +8,7 @@ from typing import Any
 
 import tomli_w
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 
 
 class Tensorboard(Part, slot="tracker"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-from groupwise.core.parts import Slot
+from groupwise.core.parts.part import Slot
 
 
 class LiveTracker(Protocol):

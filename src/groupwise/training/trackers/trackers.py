@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts import Part, kind_of
+from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.run_folder import RunPaths
-from groupwise.core.secrets import redact_all
+from groupwise.core.text.secrets import redact_all
 from groupwise.training.observer import Observer
 from groupwise.training.trackers.tracker import LiveTracker, Tracker
 
 if TYPE_CHECKING:
-    from groupwise.core.journal import Update
-    from groupwise.training.evaluation_summary import Evaluation
+    from groupwise.core.journal.journal import Update
+    from groupwise.evaluation.summary import Evaluation
 
 
 def check_trackers(trackers: Sequence[Tracker]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 
 
 class Wandb(Part, slot="tracker"):

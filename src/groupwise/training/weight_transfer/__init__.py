@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.training.weight_transfer.in_memory import InMemory
 from groupwise.training.weight_transfer.protocol import WeightTransfer, WeightTransferPart, WeightTransferSlot
 from groupwise.training.weight_transfer.through_file import ThroughFile

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from groupwise.core.parts import Part
+from groupwise.core.parts.part import Part
 from groupwise.training.learner.weights import collect_weights
 
 if TYPE_CHECKING:

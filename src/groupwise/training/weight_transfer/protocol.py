@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
-from groupwise.core.parts import Slot
+from groupwise.core.parts.part import Slot
 
 if TYPE_CHECKING:
     import torch

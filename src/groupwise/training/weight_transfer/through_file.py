@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.parts import Part
-from groupwise.core.safe_text import quote_line
+from groupwise.core.parts.part import Part
+from groupwise.core.text.safe_text import quote_line
 from groupwise.training.learner.weights import collect_weights
 
 if TYPE_CHECKING:

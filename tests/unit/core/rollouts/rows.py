@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
-from groupwise.core.rollouts import FORMAT, KEYS, VERSION
+from groupwise.recordings import FORMAT, KEYS, VERSION
 
 HEADER = {"format": FORMAT, "version": VERSION, "meta": {}}
 ROW = {"task": "t", "attempt": 0, "index": 0, "state": "kitchen", "reward": 1.0}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.rollouts import KEYS, RolloutsFile
+from groupwise.recordings import KEYS, RolloutsFile
 
 DOCS = Path(__file__).parents[4] / "docs"
 SCRIPT = DOCS / "build_step_fields.py"

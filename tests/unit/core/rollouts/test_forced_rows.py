@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from groupwise import RecordError, StepTable
-from groupwise.core.rollouts import RolloutsFile, write_rollouts
-from groupwise.core.rollouts.row import row_fault
-from groupwise.core.rollouts.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.recordings import RolloutsFile, write_rollouts
+from groupwise.recordings.row import row_fault
 from tests.unit.pasts import attempt
 
 ROW = {"task": "t", "attempt": 0, "index": 0, "reward": 0.0}

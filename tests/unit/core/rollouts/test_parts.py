@@ -14,8 +14,8 @@ import pytest
 
 from groupwise import recipes
 from groupwise.core.errors import FileError
-from groupwise.core.rollouts import Rollouts, RolloutsFile, write_rollouts
-from groupwise.core.rollouts.spill import stable_hash
+from groupwise.recordings import Rollouts, RolloutsFile, write_rollouts
+from groupwise.recordings.spill import stable_hash
 from tests.unit.core.rollouts.rows import HEADER, ROW, write_lines
 
 PART_BYTES = 4 << 10
@@ -152,7 +152,7 @@ def test_a_group_larger_than_a_part_is_still_one_part(tmp_path: Path) -> None:
 
 
 def test_buckets_that_come_out_too_large_are_split_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.core.rollouts.spill.MAX_BUCKETS", 2)
+    monkeypatch.setattr("groupwise.recordings.spill.MAX_BUCKETS", 2)
     write_rollouts(tmp_path / "rollouts.jsonl", shuffled_rows())
     file = RolloutsFile.open(tmp_path / "rollouts.jsonl")
     (whole,) = file.parts()
@@ -221,7 +221,7 @@ def test_a_temporary_folder_without_room(tmp_path: Path, temporary: Path, monkey
 
 
 def test_progress_ends_at_the_size_of_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.core.rollouts.lines._PROGRESS_BYTES", 1000)
+    monkeypatch.setattr("groupwise.recordings.lines._PROGRESS_BYTES", 1000)
     file = RolloutsFile.open(path)
     for read in (file.rows, lambda progress: file.parts(progress, part_bytes=PART_BYTES)):
         done: list[int] = []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from groupwise.core.errors import FileError
-from groupwise.core.rollouts import KEYS, RolloutsFile, write_rollouts
+from groupwise.recordings import KEYS, RolloutsFile, write_rollouts
 from tests.unit.core.rollouts.rows import HEADER, ROW, write_lines
 
 NOT_OURS = (

@@ -14,7 +14,7 @@ from hypothesis import given
 
 from groupwise import StepTable
 from groupwise.core.records import Origin, StopReason, Trajectory
-from groupwise.core.rollouts import RolloutsFile, write_rollouts
+from groupwise.recordings import RolloutsFile, write_rollouts
 from tests.unit.core.rollouts.rows import ROW, file_rows, in_order, trajectories, without_nulls
 
 
@@ -114,7 +114,7 @@ def test_blank_lines_a_byte_order_mark_and_a_last_line_without_its_end_are_read(
 
 def test_a_large_parquet_file_has_several_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pyarrow_parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("groupwise.core.rollouts.parquet._GROUP_ROWS", 100)
+    monkeypatch.setattr("groupwise.recordings.parquet._GROUP_ROWS", 100)
     rows = [ROW | {"index": i} for i in range(450)]
     path = tmp_path / "rollouts.parquet"
     write_rollouts(path, rows)

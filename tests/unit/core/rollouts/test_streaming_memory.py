@@ -16,7 +16,7 @@ MOST_GROWTH = 250_000_000
 READ = """
 import resource, sys
 from pathlib import Path
-from groupwise.core.rollouts import RolloutsFile
+from groupwise.recordings import RolloutsFile
 
 def peak():
     # getrusage counts from the size of the process that started this one, pytest; the kernel's status does not.

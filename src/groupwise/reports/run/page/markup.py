@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from groupwise.core.safe_text import escape_controls
-from groupwise.core.secrets import redact
+from groupwise.core.text.safe_text import escape_controls
+from groupwise.core.text.secrets import redact
 
 VOID = frozenset({"meta", "rect", "circle", "line", "path", "polyline", "br"})
 """Elements that hold nothing."""

@@ -15,8 +15,8 @@ from groupwise.reports.run.page.markup import Html, join, tag
 from groupwise.reports.run.played import PlayedGroup, read_groups, underived_words
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import Verdict
-from groupwise.training.metric import SHARE
-from groupwise.training.metrics import METRICS
+from groupwise.training.metrics.metric import SHARE
+from groupwise.training.metrics.table import METRICS
 
 MAIN_CURVES = {
     "rollout/success": "Success",

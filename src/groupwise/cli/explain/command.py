@@ -1,0 +1,133 @@
+"""`groupwise explain`: how one step came by its credit, derived again from the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from groupwise.cli.algorithms import algorithm_named
+from groupwise.cli.explain.of_run import check_one_found, explain_in_run
+from groupwise.cli.explain.training import more_as_json, print_dropped, print_token
+from groupwise.cli.explain.views import AGREEMENT, channels_as_json, print_channels, print_explanation
+from groupwise.cli.screen import file_progress, print_json
+from groupwise.cli.trust import Trust
+from groupwise.core.errors import ConfigError
+from groupwise.core.token_table import TokenTable
+from groupwise.recordings import Rollouts, RolloutsFile, Row
+from groupwise.recordings.formats import is_run, open_rollouts
+from groupwise.reports.explain.step import explain as run_explain
+from groupwise.reports.explain.step import explain_channels, find_step
+from groupwise.reports.explain.token import explain_token
+
+FOR_FILES = "hgpo"
+"""The recipe of a file that says nothing of its own."""
+
+
+def explain(
+    file: Annotated[Path, typer.Argument(help="Rollouts: .jsonl, .jsonl.gz or .parquet; or the folder of a run.")],
+    attempt: Annotated[str, typer.Option(help="Id of the attempt.")],
+    step: Annotated[int, typer.Option(help="Index of the step.", min=0)],
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="Id of the task (or group), in a run TASK@UPDATE; may be left out if the attempt's id is unique."
+        ),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="A recipe by name, name:key=value,..., or a TOML file; default: hgpo, for a run what it trained with."
+        ),
+    ] = None,
+    format: Annotated[
+        str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
+    ] = "auto",
+    token: Annotated[
+        int | None, typer.Option(help="Explain the credit of this token of the response too, from 0.", min=0)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
+    trust: Trust = False,
+) -> None:
+    """Show the groups, members, baseline, scale and weights behind one step's credit, and derive it again by hand."""
+    if is_run(file):
+        explain_in_run(file, task, attempt, step, recipe=recipe, token=token, as_json=as_json)
+    else:
+        recipe = FOR_FILES if recipe is None else recipe
+        recorded = open_rollouts(file, format=format)
+        _explain_in_file(recorded, task, attempt, step, recipe=recipe, token=token, as_json=as_json)
+
+
+def _explain_in_file(
+    rollouts: RolloutsFile,
+    task: str | None,
+    attempt: str,
+    step: int,
+    *,
+    recipe: str,
+    token: int | None,
+    as_json: bool,
+) -> None:
+    """Explain a step of recorded rollouts under a recipe."""
+    algorithm = algorithm_named(recipe)
+    with file_progress(rollouts.size, f"reading {rollouts.path.name}") as progress:
+        batchwide = any(inner.mixes_tasks for inner in algorithm.parts())
+        part, scope = _find(rollouts.parts(progress=progress), task, attempt, batchwide=batchwide)
+    table = algorithm.estimator_table(part.table())
+    credit = algorithm.advantage(table)
+    found = run_explain(table, credit, task=scope, attempt=attempt, index=step)
+    channels = explain_channels(table, algorithm, task=scope, attempt=attempt, index=step)
+    position = find_step(table, task=scope, attempt=attempt, index=step)
+    of_token = None
+    if token is not None:
+        tokens = TokenTable.from_rows(table, whole_rows(rollouts, part))
+        of_token = explain_token(algorithm, table, credit, tokens, step=position, position=token)
+    gaps = [explanation.largest_gap() for explanation in (found, *channels.values())]
+    gap = max(*gaps, of_token.gap if of_token else 0.0)
+    if as_json:
+        more = channels_as_json(channels) | more_as_json(algorithm, table, credit, of_token)
+        print_json(asdict(found) | {"largest_gap": gap} | more)
+    else:
+        print_explanation(table, found, gap, recipe=recipe, position=position)
+        print_channels(channels)
+        print_token(of_token)
+        print_dropped(algorithm, table, credit, position)
+    if gap > AGREEMENT:
+        raise typer.Exit(1)
+
+
+def whole_rows(rollouts: RolloutsFile, part: Rollouts) -> list[Row]:
+    """The rows of a part as the file holds them, with their tokens, in the order of the part."""
+    keys = ("task", "attempt", "index", "segment")
+    wanted = [tuple(part.columns[key][row] if key in part.columns else 0 for key in keys) for row in range(len(part))]
+    is_wanted = set(wanted)
+    found: dict[tuple[str | int, ...], Row] = {}
+    for row in rollouts.rows():
+        key = (row.get("group", row["task"]), row["attempt"], row["index"], row.get("segment", 0))
+        if key in is_wanted:
+            found[key] = row
+    return [found[key] for key in wanted]
+
+
+def _find(parts: Iterable[Rollouts], task: str | None, attempt: str, *, batchwide: bool) -> tuple[Rollouts, str | int]:
+    """The part and the group that an attempt is in; holds that part and the one being read, no more."""
+    found: tuple[Rollouts, str | int] | None = None
+    scopes: set[str] = set()
+    several: set[str] = set()
+    names: set[str] = set()
+    for number, part in enumerate(parts):
+        if number and batchwide:
+            raise ConfigError("the recipe compares across tasks and the file is too large to hold; use a smaller file")
+        pairs = set(zip(part.columns["task"], part.columns["attempt"], strict=True))
+        scopes |= {str(scope) for scope, _ in pairs}
+        names |= {str(name) for scope, name in pairs if task in (None, str(scope))}
+        for scope, name in pairs:
+            if str(name) == attempt and task in (None, str(scope)):
+                found = (part, scope)
+                several.add(str(scope))
+    check_one_found(task, attempt, scopes=scopes, names=names, several=several)
+    assert found is not None, "it is in one of them"
+    return found

@@ -1,0 +1,1 @@
+"""Processes that give up their rights, and end with their parent."""

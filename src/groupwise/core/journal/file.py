@@ -1,0 +1,295 @@
+"""The file of a journal: its tables, how it is opened, and what is said where SQLite cannot go on."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from groupwise.core.errors import FileError, GroupwiseError
+from groupwise.core.records import SCHEMA
+from groupwise.core.run_folder import DAMAGED_JOURNAL
+from groupwise.core.text.safe_text import quote_line
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS updates (number INTEGER PRIMARY KEY, version INTEGER NOT NULL, digest TEXT) STRICT;
+CREATE TABLE IF NOT EXISTS metrics (
+    number INTEGER NOT NULL, name TEXT NOT NULL, value REAL, PRIMARY KEY (number, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS trajectories (
+    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, stop TEXT NOT NULL, outcome REAL NOT NULL,
+    success REAL, origin TEXT NOT NULL, error TEXT, steps BLOB NOT NULL, credit BLOB NOT NULL, parent TEXT,
+    PRIMARY KEY (number, task, attempt)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS faults (
+    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, stop TEXT NOT NULL, steps INTEGER NOT NULL,
+    error TEXT NOT NULL, PRIMARY KEY (number, task, attempt)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS evaluations (
+    number INTEGER NOT NULL, split TEXT NOT NULL, seed INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL,
+    panel TEXT NOT NULL, tags TEXT NOT NULL, stop TEXT NOT NULL, success REAL, outcome REAL NOT NULL,
+    steps INTEGER NOT NULL, tokens INTEGER, PRIMARY KEY (number, split, seed, task, attempt)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS history (
+    task TEXT NOT NULL, number INTEGER NOT NULL, attempt INTEGER NOT NULL, version INTEGER NOT NULL,
+    origin TEXT NOT NULL, score REAL NOT NULL, credit REAL NOT NULL, states BLOB NOT NULL, rewards BLOB NOT NULL,
+    PRIMARY KEY (task, number, attempt)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS history_by_update ON history (number);
+CREATE TABLE IF NOT EXISTS recalled (
+    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, from_task TEXT NOT NULL,
+    from_number INTEGER NOT NULL, from_attempt INTEGER NOT NULL, why TEXT NOT NULL, log_ratio REAL,
+    keeps_credit INTEGER NOT NULL, credit BLOB NOT NULL, PRIMARY KEY (number, task, attempt)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS set_aside (
+    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, stop TEXT NOT NULL, outcome REAL NOT NULL,
+    success REAL, origin TEXT NOT NULL, set_aside_by TEXT NOT NULL, steps BLOB NOT NULL,
+    PRIMARY KEY (number, task, attempt)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS asked_for (
+    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, words TEXT NOT NULL,
+    PRIMARY KEY (number, task, attempt)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS part_states (
+    number INTEGER NOT NULL, path TEXT NOT NULL, kind TEXT NOT NULL, state BLOB NOT NULL, columns BLOB NOT NULL,
+    PRIMARY KEY (number, path)
+) WITHOUT ROWID;
+"""
+BY_UPDATE = (
+    "updates",
+    "metrics",
+    "trajectories",
+    "faults",
+    "evaluations",
+    "history",
+    "recalled",
+    "set_aside",
+    "asked_for",
+    "part_states",
+)
+"""The tables whose rows belong to an update."""
+ADDED = (("evaluations", "tokens", "INTEGER"), ("trajectories", "parent", "TEXT"), ("updates", "digest", "TEXT"))
+"""Columns that a journal may lack which was written before there were any; they stand last in their tables."""
+_MAYBE_TEXT, _NUMBER, _MAYBE_NUMBER = (str, type(None)), (int, float), (int, float, type(None))
+CELLS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("number", "attempt", "seed"), int),
+    **dict.fromkeys(("task", "stop", "origin", "split", "panel", "tags", "set_aside_by", "words"), str),
+    **dict.fromkeys(("error", "parent"), _MAYBE_TEXT),
+    "outcome": _NUMBER,
+    "success": _MAYBE_NUMBER,
+    "tokens": (int, type(None)),
+    "steps": (bytes, int),  # the steps of an attempt, or how many there were
+    "credit": bytes,
+}
+"""What the columns hold that reports read, whichever table they stand in."""
+UNREADABLE = {
+    sqlite3.SQLITE_ERROR,  # among others: a table or a column that is not there, text that is not UTF-8
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_FORMAT,
+    sqlite3.SQLITE_IOERR_READ,
+    sqlite3.SQLITE_IOERR_SHORT_READ,
+}
+"""What SQLite says of a file whose content it cannot make sense of."""
+UNSOUND = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What may be raised for it; the latter where its message quotes what is no text."""
+
+
+class JournalDatabase(sqlite3.Connection):
+    """A connection that says in a sentence which journal is damaged, whoever comes upon it."""
+
+    path: Path
+    """Whose it is."""
+
+    def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
+        """As in sqlite3."""
+        return self.cursor(_Cursor).execute(sql, values)
+
+    def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
+        """As in sqlite3."""
+        return self.cursor(_Cursor).executemany(sql, rows)
+
+
+class _Cursor(sqlite3.Cursor):
+    def execute(self, sql: str, values: Any = (), /) -> Self:
+        try:
+            return super().execute(sql, values)
+        except UNSOUND as error:
+            raise self._in_words(error) from None
+
+    def executemany(self, sql: str, rows: Iterable[Any], /) -> Self:
+        try:
+            return super().executemany(sql, rows)
+        except UNSOUND as error:
+            raise self._in_words(error) from None
+
+    def fetchone(self) -> Any:
+        return next(self, None)
+
+    def fetchall(self) -> list[Any]:
+        return list(self)
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except UNSOUND as error:
+            raise self._in_words(error) from None
+
+    def _in_words(self, error: Exception) -> Exception:
+        """What to raise instead: another error than that of a damaged file stays as it is."""
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        is_damage = not isinstance(error, sqlite3.IntegrityError) and {code, code & 0xFF} & UNREADABLE
+        assert isinstance(self.connection, JournalDatabase), "made by one"
+        return _damaged(self.connection.path, error) if is_damage else error
+
+
+@contextmanager
+def decoding(path: Path) -> Iterator[None]:
+    """Say that a journal is damaged where a value in it is not what it should be."""
+    try:
+        yield
+    except GroupwiseError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise _damaged(path, error) from None
+
+
+def name_cells(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
+    """A row by the names of its columns; TypeError where a cell holds what its column never does.
+
+    SQLite keeps any value in any column, so that a damaged or forged journal may hold text where a number belongs.
+    """
+    cells = dict(zip(names, row, strict=True))
+    for name, value in cells.items():
+        if not isinstance(value, CELLS[name]):
+            raise TypeError(f"the column {name} holds {value!r}")
+    return cells
+
+
+def _damaged(path: Path, error: Exception) -> FileError:
+    what = quote_line(str(error), limit=200) or type(error).__name__
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+        return FileError(f"{path}: not a journal: {what}; give the folder of a run")
+    return FileError(
+        f"{path}: the journal is damaged ({what}); `groupwise train --resume` says from which checkpoint the run can "
+        "go on"
+    )
+
+
+def connect(path: Path) -> JournalDatabase:
+    """Open a journal to write; what a new one needs is made."""
+    database = _open(str(path), path, uri=False)
+    try:
+        check_schema(database, path)  # before a file of another schema is touched
+        database.execute("PRAGMA journal_mode = WAL")
+        database.executescript(TABLES)
+        database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
+        for table, column, kind in ADDED:
+            if not any(found[1] == column for found in database.execute(f"PRAGMA table_info({table})")):
+                database.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+    except Exception:
+        database.close()
+        raise
+    return database
+
+
+def check_schema(database: JournalDatabase, path: Path) -> None:
+    """Refuse a journal that another version wrote in another way; one that was never begun says nothing yet."""
+    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
+        return
+    found = database.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()
+    if found is not None and found[0] != str(SCHEMA):
+        raise FileError(
+            f"{path}: the journal has schema {quote_line(str(found[0]), limit=20)}, this version reads {SCHEMA}; use "
+            "the version that wrote it"
+        )
+
+
+def connect_to_read(path: Path) -> JournalDatabase:
+    """Open within one transaction, so that whatever is asked is answered from the same updates."""
+    try:
+        return _snapshot(f"{path.absolute().as_uri()}?mode=ro", path)
+    except sqlite3.OperationalError:
+        # To read beside a writer, SQLite needs files of its own next to the journal, which it cannot make in a folder
+        # that is read-only. There a journal without a log is complete, and one with a log is not.
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise FileError(
+                f"{path}: its last updates stand in {log.name}, which cannot be read in a read-only folder; copy the "
+                "folder to where you may write, and give the copy"
+            ) from None
+        return _snapshot(f"{path.absolute().as_uri()}?mode=ro&immutable=1", path)
+
+
+def _snapshot(address: str, path: Path) -> JournalDatabase:
+    database = _open(address, path, uri=True)
+    try:
+        database.execute("BEGIN")
+        database.execute("SELECT 1 FROM sqlite_master").fetchone()  # a transaction begins with its first read
+    except Exception:
+        database.close()
+        raise
+    return database
+
+
+def _open(address: str, path: Path, *, uri: bool) -> JournalDatabase:
+    database = sqlite3.connect(address, uri=uri, isolation_level=None, factory=JournalDatabase)
+    database.path = path
+    return database
+
+
+def find_damage(database: JournalDatabase) -> str | None:
+    """What SQLite finds wrong with the pages of a file; None where it finds nothing."""
+    try:
+        found = database.execute("PRAGMA quick_check(1)").fetchone()
+    except FileError as error:
+        return str(error)
+    return None if found is None or found[0] == "ok" else str(found[0])
+
+
+def write_anew(database: JournalDatabase, number: int) -> JournalDatabase:
+    """Put a new file with the updates up to a number in the place of a damaged one, which is kept beside it.
+
+    Evaluations that cannot be read are left out; a run makes those again that it needs.
+    """
+    path = database.path
+    draft, kept = path.with_name(f".{path.name}.tmp"), path.with_name(DAMAGED_JOURNAL)
+    for stale in (draft, *_logs(draft)):
+        stale.unlink(missing_ok=True)
+    copy = connect(draft)
+    with copy:
+        copy.execute("BEGIN IMMEDIATE")
+        copy.execute("DELETE FROM about")
+        _copy(copy, "about", database.execute("SELECT * FROM about").fetchall())
+        for table in BY_UPDATE:
+            if table != "evaluations":
+                for each in range(1, number + 1):  # one by one, as they were found to be sound
+                    rows = database.execute(f"SELECT * FROM {table} WHERE number = ?", (each,)).fetchall()
+                    _copy(copy, table, rows)
+        with suppress(FileError):
+            rows = database.execute("SELECT * FROM evaluations WHERE number <= ?", (number,)).fetchall()
+            _copy(copy, "evaluations", rows)
+    copy.close()
+    with suppress(sqlite3.Error):
+        database.close()
+    # The log must not stay: SQLite would take it for the new file's.
+    for there, here in zip((path, *_logs(path)), (kept, *_logs(kept)), strict=True):
+        here.unlink(missing_ok=True)
+        if there.exists():
+            there.rename(here)
+    draft.rename(path)
+    return connect(path)
+
+
+def _logs(path: Path) -> tuple[Path, Path]:
+    """The files that SQLite keeps beside one."""
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+
+
+def _copy(target: JournalDatabase, table: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Write rows of one file into a table of another."""
+    if rows:
+        target.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)

@@ -1,0 +1,344 @@
+"""The journal of a run: every update with its metrics, its trajectories and their credit, in one SQLite file.
+
+An update is written in one transaction, so that a run that is killed at any instant loses at most the update in flight.
+Readers (reports, replay, resume) see whole updates only.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from groupwise.core.errors import FileError
+from groupwise.core.journal.blobs import pack, unpack
+from groupwise.core.journal.chain import START, Chain, check_chain, link
+from groupwise.core.journal.file import (
+    BY_UPDATE,
+    check_schema,
+    connect,
+    connect_to_read,
+    decoding,
+    find_damage,
+    name_cells,
+    write_anew,
+)
+from groupwise.core.journal.states import StateBefore, read_states, write_states
+from groupwise.core.past_attempts import History, Recalled, write_history, write_recalled
+from groupwise.core.records import SetAside, Trajectory
+from groupwise.core.trajectory_rows import trajectory_rows
+
+PANEL = "panel "
+"""What the names of the panels' hashes begin with, in the table `about`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """One attempt of an evaluation, as the journal keeps it."""
+
+    number: int
+    """After which update; 0 = before the first."""
+    split: str
+    """The panel's name."""
+    seed: int
+    """Which repetition of the evaluation."""
+    task: str
+    """The task's id."""
+    attempt: int
+    """Number of the attempt at the task."""
+    panel: str
+    """Digest of the panel's tasks: evaluations of equal digests can be compared."""
+    tags: str
+    """The task's labels, such as its family, joined by commas."""
+    stop: str
+    """Why the attempt ended."""
+    success: float | None
+    """1 = solved, 0 = not; None where the environment does not say."""
+    outcome: float
+    """The attempt's outcome, or the sum of its rewards."""
+    steps: int
+    """How many steps it took."""
+    tokens: int | None = None
+    """How many tokens it sampled; None in a journal that was written before they were counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """One turn of the loop, as the journal keeps it."""
+
+    number: int
+    """Which update, from 1; 0 is the evaluation before the first."""
+    version: int
+    """Version of the weights that it produced."""
+    metrics: Mapping[str, float]
+    """Its metrics, by name."""
+    trajectories: Sequence[Trajectory] = ()
+    """What was sampled for it."""
+    credit: Sequence[Sequence[float]] = field(default_factory=list)
+    """Credit of each trajectory's steps, in the order of the trajectories."""
+    faults: Sequence[Trajectory] = ()
+    """Attempts that a fault ended; they take part in nothing, but are not forgotten."""
+    recalled: Sequence[Recalled] = ()
+    """Past attempts that took part, with their credit."""
+    set_aside: Sequence[SetAside] = ()
+    """Attempts that ended without a fault and took part in nothing."""
+    asked_for: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """What the plan asked for an attempt with, in words, by task and attempt; nothing where its origin says it all."""
+    states: Sequence[StateBefore] = ()
+    """What parts with memory remembered when it began."""
+
+
+class Journal:
+    """Writes and reads a run's journal; opened `read_only`, it reads it as it is now, while the run goes on writing."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._path = path
+        try:
+            self._database = connect_to_read(path) if read_only else connect(path)
+        except sqlite3.DatabaseError as error:  # what damage is, the database says itself
+            raise FileError(
+                f"{path}: the journal cannot be opened ({error}); see that it may be read and, to go on, written, on a "
+                "disk with space"
+            ) from None
+        if read_only:
+            try:
+                check_schema(self._database, path)
+            except FileError:
+                self._database.close()
+                raise
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    @property
+    def history(self) -> History:
+        """Past attempts by task."""
+        return History(self._database)
+
+    def name_panels(self, hashes: Mapping[str, str]) -> None:
+        """Write down which tasks the run is about: the hash of each split's panel; what was named before stays."""
+        with self._writing("the panels' hashes"), self._database:
+            self._database.executemany(
+                "INSERT OR IGNORE INTO about VALUES (?, ?)",
+                [(f"{PANEL}{split}", digest) for split, digest in hashes.items()],
+            )
+
+    def panels(self) -> dict[str, str]:
+        """The hash of each split's panel, as the run named it when it began; none in a journal that is older."""
+        rows = self._database.execute("SELECT key, value FROM about WHERE key LIKE ? ORDER BY key", (f"{PANEL}%",))
+        return {str(key).removeprefix(PANEL): str(value) for key, value in rows}
+
+    def write(self, update: Update) -> None:
+        """Write an update whole, or not at all."""
+        assert len(update.credit) == len(update.trajectories), "every trajectory has its credit"
+        with self._writing(f"update {update.number}"), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            before = self._digest_before(update.number)
+            self._database.execute("INSERT INTO updates VALUES (?, ?, NULL)", (update.number, update.version))
+            self._database.executemany(
+                "INSERT INTO metrics VALUES (?, ?, ?)",
+                [(update.number, name, value) for name, value in sorted(update.metrics.items())],
+            )
+            self._database.executemany(
+                "INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    _trajectory_values(update.number, trajectory, credit)
+                    for trajectory, credit in zip(update.trajectories, update.credit, strict=True)
+                ],
+            )
+            self._database.executemany(
+                "INSERT INTO faults VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (update.number, t.task.id, t.attempt, t.stop.value, len(t.steps), t.error or "")
+                    for t in update.faults
+                ],
+            )
+            write_history(self._database, update.number, update.trajectories, update.credit)
+            write_recalled(self._database, update.number, update.recalled)
+            self._database.executemany(
+                "INSERT INTO set_aside VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [_set_aside_values(update.number, each) for each in update.set_aside],
+            )
+            self._database.executemany(
+                "INSERT INTO asked_for VALUES (?, ?, ?, ?)",
+                [(update.number, *attempt, words) for attempt, words in sorted(update.asked_for.items())],
+            )
+            write_states(self._database, update.number, update.states)
+            digest = link(self._database, update.number, before)
+            self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, update.number))
+
+    def _digest_before(self, number: int) -> str:
+        """The end of the chain before an update."""
+        found = self._database.execute(
+            "SELECT digest FROM updates WHERE number < ? ORDER BY number DESC LIMIT 1", (number,)
+        ).fetchone()
+        return START if found is None else str(found[0])
+
+    def digest(self) -> str:
+        """The end of the chain of digests: what a checkpoint holds of the updates before it."""
+        return self._digest_before(self.last() + 1)
+
+    def check_chain(self, last: int | None = None) -> Chain:
+        """How far the updates up to one, or all of them, are as they were written."""
+        return check_chain(self._database, last)
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.DatabaseError, OSError) as error:
+            if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):  # our fault, not the disk's
+                raise
+            raise FileError(
+                f"{self._path}: {what} could not be written ({error}); what was there is untouched. Free some "
+                "space, see that the folder may be written, or end whoever else writes there, then go on with --resume"
+            ) from None
+
+    def faults(self, number: int) -> list[dict[str, Any]]:
+        """The attempts at an update that a fault ended: task, attempt, stop, steps until then, and the error."""
+        if not self._has("faults"):
+            return []
+        names = ("task", "attempt", "stop", "steps", "error")
+        rows = self._database.execute(f"SELECT {', '.join(names)} FROM faults WHERE number = ?", (number,))
+        with decoding(self._path):
+            return [name_cells(names, row) for row in rows]
+
+    def set_aside(self, number: int) -> list[dict[str, Any]]:
+        """The attempts at an update that took part in nothing: ids, how they ended, who set them aside, their steps."""
+        if not self._has("set_aside"):
+            return []
+        cursor = self._database.execute("SELECT * FROM set_aside WHERE number = ? ORDER BY task, attempt", (number,))
+        names = [column[0] for column in cursor.description]
+        with decoding(self._path):
+            rows = [name_cells(names, row) for row in cursor]
+            return [row | {"steps": unpack(row["steps"])} for row in rows]
+
+    def asked_for(self, number: int) -> dict[tuple[str, int], str]:
+        """What the plan asked for the attempts at an update with, by task and attempt."""
+        if not self._has("asked_for"):
+            return {}
+        names = ("task", "attempt", "words")
+        rows = self._database.execute(f"SELECT {', '.join(names)} FROM asked_for WHERE number = ?", (number,))
+        with decoding(self._path):
+            cells = [name_cells(names, row) for row in rows]
+        return {(cell["task"], cell["attempt"]): cell["words"] for cell in cells}
+
+    def write_evaluation(self, attempts: Sequence[Evaluated]) -> None:
+        """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
+        names = [each.name for each in fields(Evaluated)]
+        marks = ", ".join("?" * len(names))
+        with self._writing("the evaluation"), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany(
+                "DELETE FROM evaluations WHERE number = ? AND split = ?",
+                {(attempt.number, attempt.split) for attempt in attempts},
+            )
+            self._database.executemany(
+                f"INSERT INTO evaluations ({', '.join(names)}) VALUES ({marks})",
+                [tuple(getattr(attempt, name) for name in names) for attempt in attempts],
+            )
+
+    def evaluations(self) -> list[Evaluated]:
+        """Every attempt of every evaluation, by update, split, seed and task."""
+        if not self._has("evaluations"):
+            return []
+        cursor = self._database.execute("SELECT * FROM evaluations ORDER BY number, split, seed, task, attempt")
+        names = [column[0] for column in cursor.description]
+        with decoding(self._path):
+            return [Evaluated(**name_cells(names, row)) for row in cursor]
+
+    def states_before(self, number: int) -> list[StateBefore]:
+        """What parts with memory remembered when an update began, by path; none in a run that has no such part."""
+        with decoding(self._path):
+            return read_states(self._database, number)
+
+    def _has(self, table: str) -> bool:
+        """Whether a journal that is only read was written when there was such a table."""
+        return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone())
+
+    def forget_after(self, number: int) -> None:
+        """Drop the updates after one: those that a resumed run will make again."""
+        with self._writing(f"what came after update {number}"), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            for table in BY_UPDATE:
+                self._database.execute(f"DELETE FROM {table} WHERE number > ?", (number,))
+
+    def find_damage(self) -> str | None:
+        """What SQLite finds wrong with the file, in words; None where it finds nothing."""
+        return find_damage(self._database)
+
+    def write_anew(self, number: int) -> None:
+        """Replace a damaged file by a new one with the updates up to a number, which must be sound."""
+        with self._writing(f"the updates up to {number}"):
+            self._database = write_anew(self._database, number)
+
+    def last(self) -> int:
+        """Number of the last update; -1 where there is none."""
+        found = self._database.execute("SELECT MAX(number) FROM updates").fetchone()[0]
+        return -1 if found is None else int(found)
+
+    def numbers(self) -> list[int]:
+        """Numbers of all updates, in order."""
+        return [int(number) for (number,) in self._database.execute("SELECT number FROM updates ORDER BY number")]
+
+    def curve(self, name: str) -> list[tuple[int, float]]:
+        """A metric over the updates."""
+        rows = self._database.execute("SELECT number, value FROM metrics WHERE name = ? ORDER BY number", (name,))
+        with decoding(self._path):
+            return [(int(number), float(value)) for number, value in rows if value is not None]
+
+    def metric_names(self) -> list[str]:
+        """Every metric that some update has."""
+        return [str(name) for (name,) in self._database.execute("SELECT DISTINCT name FROM metrics ORDER BY name")]
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """Every attempt of every update without its steps: ids, how it ended, outcome and success."""
+        names = ("number", "task", "attempt", "stop", "outcome", "success", "origin", "error")
+        rows = self._database.execute(f"SELECT {', '.join(names)} FROM trajectories ORDER BY number, task, attempt")
+        with decoding(self._path):
+            return [name_cells(names, row) for row in rows]
+
+    def trajectories(self, number: int) -> Iterator[dict[str, Any]]:
+        """What was sampled for an update: ids, outcome, the rows of its steps and their credit."""
+        cursor = self._database.execute("SELECT * FROM trajectories WHERE number = ? ORDER BY task, attempt", (number,))
+        names = [column[0] for column in cursor.description]
+        for row in cursor:
+            with decoding(self._path):
+                found = name_cells(names, row)
+                found["steps"], found["credit"] = unpack(found["steps"]), unpack(found["credit"])
+            yield found
+
+
+def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[float]) -> tuple[Any, ...]:
+    total = sum(step.reward for step in trajectory.steps)
+    return (
+        number,
+        trajectory.task.id,
+        trajectory.attempt,
+        trajectory.stop.value,
+        total if trajectory.outcome is None else trajectory.outcome,
+        trajectory.scores.get("success"),
+        trajectory.origin.value,
+        trajectory.error,
+        pack(list(trajectory_rows(trajectory))),
+        pack(list(credit)),
+        trajectory.parent,
+    )
+
+
+def _set_aside_values(number: int, each: SetAside) -> tuple[Any, ...]:
+    *about, origin, _, steps, _, _ = _trajectory_values(number, each.trajectory, ())
+    return (*about, origin, each.by, steps)

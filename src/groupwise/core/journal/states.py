@@ -1,0 +1,75 @@
+"""What parts with memory remembered when an update began, as the journal keeps it beside the update's attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from groupwise.core.journal.blobs import pack, unpack
+from groupwise.core.journal.file import JournalDatabase
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateBefore:
+    """What a part remembered when an update began, as the journal keeps it.
+
+    Worked example: path "algorithm.advantage.of", kind "above_prior", state {"tasks": {"t1": [0.25, 4.0]}}, columns
+    {"prior": {"t1": 0.25, "t2": 0.5}}.
+    """
+
+    path: str
+    """Where the part stands in the run's settings."""
+    kind: str
+    """What a run file calls it."""
+    state: Mapping[str, Any]
+    """What it remembered."""
+    columns: Mapping[str, Mapping[str, float]]
+    """What it knew of the update's tasks: a number by the column's name and the task's id."""
+
+
+def has_states(database: JournalDatabase) -> bool:
+    """Whether a journal that is only read was written when parts could have a memory."""
+    return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'part_states'").fetchone())
+
+
+def write_states(database: JournalDatabase, number: int, states: Sequence[StateBefore]) -> None:
+    """Write what parts remembered when an update began, within the update's transaction."""
+    database.executemany(
+        "INSERT INTO part_states VALUES (?, ?, ?, ?, ?)",
+        [(number, state.path, state.kind, pack(state.state), pack(state.columns)) for state in states],
+    )
+
+
+def read_states(database: JournalDatabase, number: int) -> list[StateBefore]:
+    """What parts remembered when an update began, by path; TypeError or ValueError where that is not what it says."""
+    if not has_states(database):
+        return []
+    rows = database.execute(
+        "SELECT path, kind, state, columns FROM part_states WHERE number = ? ORDER BY path", (number,)
+    )
+    return [
+        StateBefore(path=_text(path), kind=_text(kind), state=_object(state), columns=_read_columns(columns))
+        for path, kind, state, columns in rows
+    ]
+
+
+def _read_columns(blob: Any) -> dict[str, dict[str, float]]:
+    found = _object(blob)
+    for name, by_task in found.items():
+        if not isinstance(by_task, dict) or not all(type(value) in (int, float) for value in by_task.values()):
+            raise TypeError(f"the column {name!r} of a part's memory holds something else than numbers")
+    return found
+
+
+def _object(blob: Any) -> dict[str, Any]:
+    found = unpack(blob)
+    if not isinstance(found, dict):
+        raise TypeError(f"a part's memory is a {type(found).__name__}")
+    return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a part's path is {value!r}")
+    return value

@@ -1,0 +1,1 @@
+"""Parts and slots: an algorithm is an expression of small named parts."""

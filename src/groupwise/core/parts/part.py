@@ -1,0 +1,247 @@
+"""Parts and slots: an algorithm is an expression of small named parts.
+
+A *part* is a frozen model you can call; its fields are its configuration. A *slot* is the role a part plays, a small
+protocol. A field that takes a part names the slot it fills, so a run file can name the part by its `kind`:
+
+    {"kind": "relative", "by": {"kind": "by_task"}, "of": {"kind": "episode_return"}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import ErrorDetails, core_schema
+
+from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.parts.members import check_members
+from groupwise.core.parts.results import watch
+from groupwise.core.parts.trust import WITHOUT_TRUST, load_outside, may_run
+
+CATALOGUES = {
+    "grouper": "groupwise.groups:GROUPERS",
+    "filter": "groupwise.groups:FILTERS",
+    "admission": "groupwise.groups:ADMISSIONS",
+    "signal": "groupwise.advantages:SIGNALS",
+    "baseline": "groupwise.advantages:BASELINES",
+    "scale": "groupwise.advantages:SCALES",
+    "estimator": "groupwise.advantages:ESTIMATORS",
+    "token_credit": "groupwise.advantages:TOKEN_CREDITS",
+    "loss": "groupwise.losses:LOSSES",
+    "pairing": "groupwise.losses:PAIRINGS",
+    "ratio": "groupwise.losses:RATIOS",
+    "surrogate": "groupwise.losses:SURROGATES",
+    "correction": "groupwise.losses:CORRECTIONS",
+    "penalty": "groupwise.losses:PENALTIES",
+    "aggregate": "groupwise.losses:AGGREGATES",
+    "measure": "groupwise.rollout.measures:MEASURES",
+    "judge": "groupwise.rollout.measures:JUDGES",
+    "env": "groupwise.envs:ENVS",
+    "model": "groupwise.models:MODELS",
+    "engine": "groupwise.training:ENGINES",
+    "memory": "groupwise.rollout:MEMORIES",
+    "action_rule": "groupwise.rollout:ACTION_RULES",
+    "reward": "groupwise.rewards:REWARDS",
+    "shaper": "groupwise.rewards:SHAPERS",
+    "replay": "groupwise.groups:REPLAYS",
+    "guidance": "groupwise.rollout:GUIDANCES",
+    "schedule": "groupwise.training:SCHEDULES",
+    "plan": "groupwise.rollout:PLANS",
+    "template": "groupwise.rollout:TEMPLATES",
+    "curriculum": "groupwise.tasks:CURRICULA",
+    "tracker": "groupwise.training.trackers:TRACKERS",
+    "learner": "groupwise.training.learner:LEARNERS",
+    "weight_transfer": "groupwise.training.weight_transfer:WEIGHT_TRANSFERS",
+}
+"""Where each slot's catalogue stands: a literal dict of kind -> class. Named, not imported: parts live above core."""
+
+DEFAULT_KINDS = {
+    "template": "prompt_template",
+    "engine": "local",
+    "learner": "local",
+    "weight_transfer": "in_memory",
+}
+"""Slots whose tables need no `kind`, and the kind that they then are."""
+
+
+class Part(BaseModel):
+    """A frozen, callable piece of an algorithm."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    slot: ClassVar[str] = ""
+    mixes_tasks: ClassVar[bool] = False
+    """Whether it compares across tasks; then it needs the whole batch at once."""
+    stays_inside: ClassVar[bool] = False
+    """Whether an environment works from its own fields alone: no other package, no file, no process, no server. Only
+    these are opened to read a run of somebody else's."""
+
+    def __init_subclass__(cls, *, slot: str = "", stays_inside: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if slot and slot not in CATALOGUES:
+            raise ConfigError(f"class {cls.__name__}: there is no slot {slot!r}; {nearest(slot, CATALOGUES)}")
+        cls.slot = slot or cls.slot
+        watch(cls, cls.slot)
+        cls.stays_inside = stays_inside  # never inherited: what a class adds may reach further
+
+    def __init__(self, /, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise ConfigError(f"{type(self).__name__}: {_sentences(error, type(self))}") from None
+
+    def parts(self) -> Iterator[Part]:
+        """This part and every part within it."""
+        yield self
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            for inner in value if isinstance(value, tuple) else _held(value):
+                if isinstance(inner, Part):
+                    yield from inner.parts()
+
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse a number of attempts at each task that the part cannot do with; most can do with any."""
+
+    def config(self) -> dict[str, Any]:
+        """This part as plain data, complete: what a run file would say."""
+        fields = {name: self._plain_field(name) for name in type(self).model_fields}
+        kind = {"kind": kind_of(type(self))} if self.slot else {}
+        return kind | {name: value for name, value in fields.items() if value is not None}
+
+    def _plain_field(self, name: str) -> Any:
+        value = getattr(self, name)
+        try:
+            return None if value is None else _plain(value)
+        except TypeError as error:
+            raise ConfigError(
+                f"{type(self).__name__}: the field {name!r} holds {error}, which a run file cannot say; use text, "
+                "numbers, booleans, other parts, and lists and tables of these"
+            ) from None
+
+
+class Slot:
+    """Marks a field that a part of one slot fills; takes the part, its `kind`, or a mapping with `kind` and fields."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.fill)
+
+    def fill(self, value: object) -> Part:
+        """Turn what was given into a part that fits this slot."""
+        if isinstance(value, str):
+            value = {"kind": value}
+        if isinstance(value, Mapping):
+            value = self._decode(value)
+        if not isinstance(value, Part):
+            raise ConfigError(f"found {value!r}; give a {self.name}, or a table with its `kind`")
+        if not value.slot:
+            raise ConfigError(
+                f"{type(value).__name__} has no slot, and a {self.name} is needed here; write "
+                f"class {type(value).__name__}(Part, slot={self.name!r})"
+            )
+        if value.slot != self.name:
+            raise ConfigError(f"{type(value).__name__} is a {value.slot}, but a {self.name} is needed here")
+        check_members(value, self.name)
+        return value
+
+    def _decode(self, value: Mapping[str, Any]) -> Part:
+        if "kind" not in value and self.name in DEFAULT_KINDS:
+            value = {"kind": DEFAULT_KINDS[self.name], **value}
+        if "kind" not in value:
+            raise ConfigError(f"the {self.name} has no `kind`. {nearest('', catalogue(self.name))}")
+        part = part_class(self.name, str(value["kind"]))
+        return part(**{name: given for name, given in value.items() if name != "kind"})
+
+
+def catalogue(slot: str) -> Mapping[str, type[Part]]:
+    """The parts that come with groupwise for a slot, by kind."""
+    module, name = CATALOGUES[slot].split(":")
+    found: Mapping[str, type[Part]] = getattr(import_module(module), name)
+    return found
+
+
+def part_class(slot: str, kind: str) -> type[Part]:
+    """Find a part's class by kind: a catalogue name, or `package.module:Class` for a part from elsewhere."""
+    known = catalogue(slot)
+    if kind in known:
+        return known[kind]
+    if ":" not in kind:
+        module, dot, name = kind.rpartition(".")
+        hint = f". A part of your own is named module:Class, with a colon: {f'{module}:{name}'!r}" if dot else ""
+        raise ConfigError(f"there is no {slot} {kind!r}; {nearest(kind, known)}{hint}")
+    found = load_outside(slot, kind)
+    if not (isinstance(found, type) and issubclass(found, Part)):
+        raise ConfigError(f"{kind!r} is not a Part; derive the class from groupwise.Part with slot={slot!r}")
+    return found
+
+
+def check_may_open(part: object) -> None:
+    """Refuse an environment that reaches beyond its fields where a run is only read."""
+    assert isinstance(part, Part), "a slot is filled by parts"
+    if not part.stays_inside and not may_run():
+        raise ConfigError(
+            f"the environment {kind_of(type(part))!r} is {WITHOUT_TRUST}: it reaches beyond its own fields, for files, "
+            "packages, processes or servers that this run names; add --trust if you trust whoever wrote it"
+        )
+
+
+def kind_of(part: type[Part]) -> str:
+    """The kind under which a run file names this class."""
+    for kind, known in catalogue(part.slot).items() if part.slot in CATALOGUES else ():
+        if known is part:
+            return kind
+    return f"{part.__module__}:{part.__qualname__}"
+
+
+def name_of(part: object) -> str:
+    """A part in a few words: its class, and the fields that differ from their defaults."""
+    fields = type(part).model_fields if isinstance(part, Part) else {}
+    shown = [
+        f"{name}={name_of(value) if isinstance(value, Part) else repr(value)}"
+        for name, field in fields.items()
+        if (value := getattr(part, name)) != field.default
+    ]
+    return f"{type(part).__name__}({', '.join(shown)})" if shown else type(part).__name__
+
+
+def _held(value: object) -> Iterable[object]:
+    """What a field holds: the entries of a table, or the value itself."""
+    return value.values() if isinstance(value, Mapping) else (value,)
+
+
+def _plain(value: object) -> Any:
+    """A value as a run file would say it; a TypeError that names the type of what it cannot say."""
+    if isinstance(value, Part):
+        return value.config()
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if not isinstance(value, str | bool | int | float):
+        raise TypeError("nothing" if value is None else f"a {type(value).__name__}")
+    return value
+
+
+def _sentences(error: ValidationError, part: type[Part]) -> str:
+    problems = error.errors()
+    inner = {problem["loc"][:-1] for problem in problems}
+    # A sequence is also too short where its entries are wrong: they say enough.
+    told = [problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inner]
+    return "; ".join(_sentence(problem, part.model_fields) for problem in told)
+
+
+def _sentence(problem: ErrorDetails, fields: Iterable[str]) -> str:
+    path = ".".join(str(key) for key in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown field {path!r}; {nearest(path, fields)}"
+    if problem["type"] == "missing":
+        return f"field {path!r} is missing; give it"
+    if problem["type"] == "value_error":
+        return f"{path}: {problem['ctx']['error']}".removeprefix(": ")  # no path where several fields disagree
+    return f"{path}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}"

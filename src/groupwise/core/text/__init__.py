@@ -1,0 +1,1 @@
+"""Text from outside, read and shown safely: files, JSON, control characters, secrets."""

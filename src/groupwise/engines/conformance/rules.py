@@ -1,0 +1,280 @@
+"""The rules of the engine checker. Each one's docstring says why it matters, to whoever breaks it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import replace
+from statistics import fmean, pstdev
+
+from groupwise.core.parts.engine_slot import ENTROPY, SCORES, VERSIONS
+from groupwise.core.rules import BrokenRuleError, NotTestedError
+from groupwise.engines.conformance.subject import DEVIATIONS, MAX_TOKENS, Subject, differing, follow_up, largest_gap
+from groupwise.engines.engine import Generation, Submitting
+
+MAX_CONTEXT = 4096
+"""Longest context that is tried to its end."""
+ROUNDING = 1e-6
+
+
+def answers_every_request(subject: Subject) -> str:
+    """The loop takes the answers by their place: a response for each request, of at least one token, and none for
+    none.
+    """
+    if subject.ask([]):
+        raise BrokenRuleError("no requests were answered with responses")
+    for request, answer in zip(subject.requests, subject.answers, strict=True):
+        if not answer.response_ids or not all(type(token) is int for token in answer.response_ids):
+            raise BrokenRuleError(
+                f"seed {request.seed} gave {answer.response_ids!r}; give a tuple of at least one token id"
+            )
+    return f"{len(subject.answers)} responses"
+
+
+def log_probs_are_log_probs(subject: Subject) -> str:
+    """Losses weigh a token by its log-prob: a probability, or a NaN, in its place trains something else."""
+    found = [logp for answer in subject.answers for logp in answer.logp]
+    for logp in found:
+        if not (math.isfinite(logp) and logp <= ROUNDING):
+            raise BrokenRuleError(f"a sampled token has the log-prob {logp}; give a finite number, 0 or less")
+    return f"{len(found)} log-probs, the smallest {min(found):.3g}"
+
+
+def same_request_gives_same_tokens(subject: Subject) -> str:
+    """Seeds form one tree, so that a run can be repeated and resumed. All randomness comes from the request's seed:
+    not from a generator of the process, nor from how often the engine was asked.
+    """
+    if subject.unrepeatable:
+        raise BrokenRuleError(f"asked twice, {subject.unrepeatable}")
+    return f"{len(subject.requests)} requests asked twice"
+
+
+def neighbours_change_nothing(subject: Subject) -> str:
+    """What is asked beside a request depends on who else plays, and on who is done; tokens must not."""
+    subject.require_repeatable()
+    requests = subject.requests
+    backwards = subject.ask(requests[::-1])[::-1]
+    alone = [subject.ask([request])[0] for request in requests]
+    for how, answers in (("in another order", backwards), ("alone", alone)):
+        difference = differing(requests, answers, subject.answers)
+        if difference:
+            raise BrokenRuleError(f"asked {how}, {difference}")
+    return f"{len(requests)} requests, in two orders and alone"
+
+
+def other_seeds_give_other_tokens(subject: Subject) -> str:
+    """Attempts of a group differ by their seeds alone; equal attempts teach nothing."""
+    if subject.seedless:
+        raise BrokenRuleError(subject.seedless)
+    return "other seeds, other responses"
+
+
+def tokens_come_as_often_as_log_probs_say(subject: Subject) -> str:
+    """A log-prob is that of the distribution which the token was drawn from, after temperature and whatever cuts off
+    its tail; policy gradients are wrong for any other.
+    """
+    if subject.seedless:
+        raise NotTestedError("seeds change nothing, so that nothing can be counted")
+    if subject.unfair:
+        raise BrokenRuleError(subject.unfair)
+    return f"{len(subject.draws)} tokens drawn, {len({each.response_ids for each in subject.draws})} different ones"
+
+
+def log_probs_are_those_of_score(subject: Subject) -> str:
+    """The check after each hand-over and the distance to past attempts compare scores with what was reported at
+    sampling, at the same temperature.
+    """
+    if SCORES not in subject.engine.gives:
+        raise NotTestedError("the engine does not give scores")
+    for temperature in (1.0, 0.7):
+        requests = [replace(request, temperature=temperature) for request in subject.requests]
+        answers = subject.ask(requests)
+        pairs = [(r.prompt_ids, answer.response_ids) for r, answer in zip(requests, answers, strict=True)]
+        scores = subject.engine.score(pairs, temperature=temperature)
+        gap = largest_gap([answer.logp for answer in answers], scores)
+        if not gap <= subject.max_gap:
+            raise BrokenRuleError(
+                f"at temperature {temperature:g} sampled and scored log-probs differ by up to {gap:.3g} nats (allowed "
+                f"{subject.max_gap:g})"
+            )
+    return f"{len(subject.requests)} responses at two temperatures"
+
+
+def temperature_zero_takes_the_likeliest(subject: Subject) -> str:
+    """Evaluations at temperature 0 are the policy's best guess, the same each time."""
+    cold = [replace(subject.requests[0], temperature=0.0, seed=seed) for seed in range(4)]
+    said = {answer.response_ids for answer in subject.ask(cold)}
+    if len(said) > 1:
+        raise BrokenRuleError(f"seeds gave different responses at temperature 0: {sorted(said)[:2]}")
+    if SCORES not in subject.engine.gives:
+        return "one response whatever the seed; whether it is the likeliest cannot be told without scores"
+    [(first, *_)] = said
+    others = sorted({answer.response_ids[0] for answer in subject.draws})
+    scores = subject.engine.score([(cold[0].prompt_ids, (token,)) for token in (first, *others)])
+    best = max(range(len(scores)), key=lambda place: scores[place][0])
+    if scores[best][0] > scores[0][0] + subject.max_gap:
+        raise BrokenRuleError(
+            f"temperature 0 gave token {first} of log-prob {scores[0][0]:.3g}, but {others[best - 1]} has "
+            f"{scores[best][0]:.3g}"
+        )
+    return f"the likeliest of {len(others)} tokens"
+
+
+def stop_tokens_end_a_response(subject: Subject) -> str:
+    """A stop token ends the turn and belongs to the response, since the policy chose it; `stopped` tells a response
+    that ended from one that was cut off.
+    """
+    subject.require_repeatable()
+    halves = [answer.response_ids[len(answer.response_ids) // 2] for answer in subject.answers]
+    requests = [replace(r, stop_ids=(stop,)) for r, stop in zip(subject.requests, halves, strict=True)]
+    for stop, whole, answer in zip(halves, subject.answers, subject.ask(requests), strict=True):
+        expected = whole.response_ids[: whole.response_ids.index(stop) + 1]
+        if (answer.response_ids, answer.stopped) != (expected, True):
+            raise BrokenRuleError(
+                f"stop token {stop} made {whole.response_ids} {answer.response_ids} with stopped={answer.stopped}; "
+                f"needed are {expected} and True"
+            )
+    return f"{len(requests)} responses stopped"
+
+
+def max_tokens_cut_a_response(subject: Subject) -> str:
+    """Prompts are kept short enough for `max_tokens` more; a response that was cut off is the beginning of the longer
+    one, and says that nothing stopped it.
+    """
+    subject.require_repeatable()
+    for num in (1, MAX_TOKENS // 2, MAX_TOKENS):
+        answers = subject.ask([replace(request, max_tokens=num) for request in subject.requests])
+        for whole, answer in zip(subject.answers, answers, strict=True):
+            if (answer.response_ids, answer.stopped) != (whole.response_ids[:num], False) or len(
+                answer.response_ids
+            ) != num:
+                raise BrokenRuleError(
+                    f"without stop tokens, max_tokens={num} gave {answer.response_ids} with stopped={answer.stopped}, "
+                    f"where max_tokens={MAX_TOKENS} gave {whole.response_ids}"
+                )
+    return f"{len(subject.requests)} responses cut off at three lengths"
+
+
+def entropies_are_those_of_the_distribution(subject: Subject) -> str:
+    """Failed attempts may be ranked by entropy, in nats. What an engine does not give it leaves out; a zero would be
+    read as certainty.
+    """
+    given = [bool(answer.entropy) for answer in subject.answers]
+    if ENTROPY not in subject.engine.gives:
+        if any(given):
+            raise BrokenRuleError("responses have entropies, which the engine does not say it gives; add it to `gives`")
+        raise NotTestedError("the engine does not give entropies")
+    if not all(given):
+        raise BrokenRuleError("the engine says that it gives entropies, but a response has none")
+    subject.require_fair()
+    surprises = [-answer.logp[0] for answer in subject.draws]
+    expected, slack = fmean(surprises), subject.max_gap + DEVIATIONS * pstdev(surprises) / math.sqrt(len(surprises))
+    for answer in subject.draws:
+        if not abs(answer.entropy[0] - expected) <= slack:
+            raise BrokenRuleError(
+                f"an entropy is {answer.entropy[0]:.3g}, but the mean of -log p over {len(surprises)} draws is "
+                f"{expected:.3g}; give nats, of the distribution that is sampled from"
+            )
+    return f"{answer.entropy[0]:.3g} nats, where -log p is {expected:.3g} on average"
+
+
+def versions_name_the_weights_in_use(subject: Subject) -> str:
+    """How old an attempt is decides whether it may train, and how it is weighed."""
+    if VERSIONS not in subject.engine.gives:
+        if any(answer.versions for answer in subject.answers):
+            raise BrokenRuleError("responses have versions, which the engine does not say it gives; add it to `gives`")
+        raise NotTestedError("the engine does not give versions")
+    _check_versions(subject.answers, subject.engine.version)
+    return f"version {subject.engine.version}"
+
+
+def _check_versions(answers: Iterable[Generation], version: int) -> None:
+    for answer in answers:
+        named = [span.version for span in answer.versions]
+        if not named or named[-1] != version or max(named) > version:
+            raise BrokenRuleError(
+                f"a response has the versions {[tuple(span) for span in answer.versions]} while version {version} is "
+                "in use"
+            )
+
+
+def context_is_what_it_says(subject: Subject) -> str:
+    """Attempts go on until prompt and response no longer fit into `context`; up to there the engine must answer."""
+    limit = subject.engine.context
+    if limit is None or limit > MAX_CONTEXT:
+        raise NotTestedError(
+            "there is no limit" if limit is None else f"a context of {limit} tokens is too long to try"
+        )
+    prompt = subject.make_prompt("context", limit - 2)
+    [answer] = subject.ask([replace(subject.requests[0], prompt_ids=prompt, max_tokens=2)])
+    if len(answer.response_ids) != 2:
+        raise BrokenRuleError(f"after {len(prompt)} tokens, with {limit} of context, it sampled {answer.response_ids}")
+    return f"{limit} tokens"
+
+
+def sessions_change_nothing(subject: Subject) -> str:
+    """A session says that a prompt may begin as an earlier one did; what was kept may save work and change no token,
+    also where the prompt goes another way.
+    """
+    subject.require_repeatable()
+    requests = [replace(each, session=f"attempt {i}") for i, each in enumerate(subject.requests)]
+    answers = subject.ask(requests)
+    following = [follow_up(*each) for each in zip(requests, answers, strict=True)]
+    elsewhere = [replace(each, prompt_ids=subject.make_prompt(each.session, 7)) for each in following]
+    for how, asked in (("that goes on", following), ("that goes another way", elsewhere)):
+        difference = differing(asked, subject.ask(asked), subject.ask([replace(r, session=None) for r in asked]))
+        if difference:
+            raise BrokenRuleError(f"a prompt {how}, with and without its session: {difference}")
+    return f"{len(requests)} sessions, going on and turning elsewhere"
+
+
+def submit_answers_as_generate_does(subject: Subject) -> str:
+    """Where an engine has `submit` the loop uses nothing else: each future must bring the answer to its own request,
+    whatever else is under way.
+    """
+    engine = subject.engine
+    if not isinstance(engine, Submitting):
+        raise NotTestedError("the engine has no `submit`; attempts are played in step")
+    subject.require_repeatable()
+    half = len(subject.requests) // 2
+    futures = [*engine.submit(subject.requests[:half]), *engine.submit(subject.requests[half:])]
+    if len(futures) != len(subject.requests) or not all(isinstance(future, Future) for future in futures):
+        raise BrokenRuleError(f"`submit` gave {len(futures)} for {len(subject.requests)} requests; give a Future each")
+    try:
+        answers = [future.result(timeout=subject.seconds) for future in futures]
+    except TimeoutError:
+        raise BrokenRuleError(f"a request was not answered within {subject.seconds:g} seconds") from None
+    difference = differing(subject.requests, answers, subject.answers)
+    if difference:
+        raise BrokenRuleError(f"submitted and generated, {difference}")
+    return f"{len(answers)} requests in two batches"
+
+
+def weights_are_taken_over(subject: Subject) -> str:
+    """After each update the engine must sample with the weights that it was handed, and say so; else a run trains on
+    what an older policy did without knowing it.
+    """
+    following, before, version = subject.handed_over
+    if subject.engine.version != version:
+        raise BrokenRuleError(f"after load(version={version}) the engine says version {subject.engine.version}")
+    after = subject.ask(subject.requests)
+    if VERSIONS in subject.engine.gives:
+        _check_versions(after, version)
+    if [answer.logp for answer in after] == [answer.logp for answer in before]:
+        raise BrokenRuleError("after `load` every log-prob is the same to the last bit; were the weights taken over?")
+    return f"version {version}; {len(following)} responses moved"
+
+
+def old_weights_leave_nothing_behind(subject: Subject) -> str:
+    """Keys and values that old weights computed would mix two policies within one prompt; `load` forgets them."""
+    subject.require_repeatable()
+    following, _, _ = subject.handed_over
+    kept = subject.ask(following)
+    fresh = subject.ask([replace(request, session=None) for request in following])
+    difference = differing(following, kept, fresh)
+    gap = math.inf if difference else largest_gap([each.logp for each in kept], [each.logp for each in fresh])
+    if not gap <= subject.max_gap:
+        shown = difference or f"log-probs differ by up to {gap:.3g} nats"
+        raise BrokenRuleError(f"a session from before `load`, against none: {shown}")
+    return f"{len(following)} sessions went on after the hand-over"

@@ -1,0 +1,1 @@
+"""The engine over any Hugging Face causal language model, and the keys and values that it keeps."""

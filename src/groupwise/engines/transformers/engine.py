@@ -1,0 +1,247 @@
+"""An engine over any Hugging Face causal language model, on CPU or GPU.
+
+Equal prompts are prefilled once and expanded; prompts of like length run together; rows that have finished leave the
+batch; what was computed for an attempt's earlier prompt is used again where the next prompt begins the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import Cache, PreTrainedModel
+
+from groupwise.core.errors import EngineFault
+from groupwise.core.parts.engine_slot import GIFTS
+from groupwise.engines.engine import Generation, Request, VersionSpan
+from groupwise.engines.sampling import draw
+from groupwise.engines.token_draws import uniforms
+from groupwise.engines.transformers.kv_cache import share_prompts
+from groupwise.engines.transformers.kv_sessions import KvSessions
+
+CROWD = 0.5
+"""Share of a batch's rows that may have finished before they leave it: leaving copies the keys and values of all."""
+
+
+@dataclass
+class _Row:
+    """One response in the making."""
+
+    number: int
+    request: Request
+    ids: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    entropy: list[float] = field(default_factory=list)
+
+    has_stopped: bool = False
+    is_done: bool = False
+
+    def add(self, token: int, logp: float, entropy: float) -> None:
+        self.ids.append(token)
+        self.logp.append(logp)
+        self.entropy.append(entropy)
+        self.has_stopped = token in self.request.stop_ids
+        self.is_done = self.has_stopped or len(self.ids) == self.request.max_tokens
+
+
+class TransformersEngine:
+    """Samples from and scores with a Hugging Face causal language model."""
+
+    gives: ClassVar[frozenset[str]] = frozenset(GIFTS)
+    """All that there is."""
+
+    def __init__(
+        self, model: PreTrainedModel, *, version: int = 0, batch_tokens: int = 32768, session_tokens: int = 262144
+    ) -> None:
+        self._model = model.eval()
+        self._version = version
+        self._batch_tokens = batch_tokens
+        self._sessions = KvSessions(most_tokens=session_tokens)
+
+    @property
+    def version(self) -> int:
+        """Version of the weights in use."""
+        return self._version
+
+    @property
+    def context(self) -> int | None:
+        """Positions that the model has; None = it does not say."""
+        return positions_of(self._model)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return torch.device(next(self._model.parameters()).device)
+
+    def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
+        """Copy weights by name into the model; forget everything computed with the old ones."""
+        own = dict(self._model.named_parameters())
+        unknown = [name for name in weights if name not in own]
+        if unknown:
+            raise EngineFault(
+                f"the engine's model has no parameter {unknown[0]!r}; hand over weights of the same model"
+            )
+        with torch.no_grad():
+            for name, value in weights.items():
+                own[name].copy_(value)
+        self._sessions.clear()
+        self._version = version
+
+    @torch.inference_mode()
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Answer requests, in their order."""
+        self._sessions.keep_only(requests)
+        answers: dict[int, Generation] = {}
+        for batch in self._batches(requests):
+            for row in self._sample([_Row(number, requests[number]) for number in batch]):
+                answers[row.number] = Generation(
+                    response_ids=tuple(row.ids),
+                    logp=tuple(row.logp),
+                    entropy=tuple(row.entropy),
+                    stopped=row.has_stopped,
+                    versions=(VersionSpan(self._version, len(row.ids)),),
+                )
+        return [answers[number] for number in range(len(requests))]
+
+    def _batches(self, requests: Sequence[Request]) -> Iterator[list[int]]:
+        """Requests of like length together, as many as the token budget holds."""
+        batch: list[int] = []
+        for number in sorted(range(len(requests)), key=lambda i: len(requests[i].prompt_ids)):
+            request = requests[number]
+            if not request.prompt_ids:
+                raise EngineFault("a request has an empty prompt; begin prompts with a start token")
+            if batch and (len(batch) + 1) * (len(request.prompt_ids) + request.max_tokens) > self._batch_tokens:
+                yield batch
+                batch = []
+            batch.append(number)
+        if batch:
+            yield batch
+
+    def _sample(self, rows: list[_Row]) -> Iterator[_Row]:
+        logits, cache, mask, lengths = self._prefill(rows)
+        position, dice = 0, _Dice.of(rows, self.device)
+        while True:
+            drawn = dice.roll(logits, position)
+            for i, (row, token, logp, entropy) in enumerate(zip(rows, *drawn, strict=True)):
+                if row.is_done:
+                    continue
+                row.add(token, logp, entropy)
+                if row.is_done:
+                    self._sessions.keep(row.request, row.ids, cache, i, mask[i])
+                    yield row
+            left = [i for i, row in enumerate(rows) if not row.is_done]
+            if not left:
+                return
+            if len(left) <= CROWD * len(rows):
+                kept = torch.tensor(left, device=self.device)
+                cache.batch_select_indices(kept)
+                mask, lengths = mask[kept], lengths[kept]
+                rows = [rows[i] for i in left]
+                dice = _Dice.of(rows, self.device)
+            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+            out = self._model(
+                input_ids=torch.tensor([[row.ids[-1]] for row in rows], device=self.device),
+                attention_mask=mask,
+                position_ids=(lengths + position)[:, None],
+                past_key_values=cache,
+                use_cache=True,
+            )
+            logits, position = out.logits[:, -1], position + 1
+
+    def _prefill(self, rows: list[_Row]) -> tuple[torch.Tensor, Cache, torch.Tensor, torch.Tensor]:
+        """Run each distinct prompt once; hand every row its logits, cache, mask and prompt length."""
+        distinct: dict[tuple[int, ...], int] = {}
+        for row in rows:
+            distinct.setdefault(row.request.prompt_ids, len(distinct))
+        owners = {row.request.prompt_ids: row.request for row in rows}
+        past = self._sessions.recall([owners[prompt] for prompt in distinct], self.device)
+        ids, new_mask, positions = _left_pad(
+            [prompt[known:] for prompt, known in zip(distinct, past.lengths, strict=True)], past.lengths, self.device
+        )
+        mask = torch.cat([past.mask, new_mask], dim=1)
+        out = self._model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=past.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        lengths = torch.tensor([len(prompt) for prompt in distinct], device=self.device)
+        logits, cache = out.logits[:, -1], out.past_key_values
+        if len(distinct) < len(rows):
+            expand = torch.tensor([distinct[row.request.prompt_ids] for row in rows], device=self.device)
+            # On a CPU, reading the keys is what a decoding step takes its time for.
+            share_prompts(cache, expand) if self.device.type == "cpu" else cache.batch_select_indices(expand)
+            logits, mask, lengths = logits[expand], mask[expand], lengths[expand]
+        return logits, cache, mask, lengths
+
+    @torch.inference_mode()
+    def score(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], *, temperature: float = 1.0
+    ) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt."""
+        found: dict[int, tuple[float, ...]] = {}
+        requests = [
+            Request(prompt_ids=(*prompt, *response), seed=0, max_tokens=0, temperature=temperature)
+            for prompt, response in sequences
+        ]
+        for batch in self._batches(requests):
+            ids, mask, positions = _left_pad([requests[i].prompt_ids for i in batch], [0] * len(batch), self.device)
+            longest = max(len(sequences[number][1]) for number in batch)
+            logits = self._model(
+                input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=longest + 1
+            ).logits
+            for row, number in enumerate(batch):
+                response = torch.tensor(list(sequences[number][1]), device=self.device, dtype=torch.long)
+                predicting = logits[row, logits.shape[1] - len(response) - 1 : logits.shape[1] - 1]
+                logp = (predicting.float() / temperature).log_softmax(-1).gather(1, response[:, None])[:, 0]
+                found[number] = tuple(logp.tolist())
+        return [found[number] for number in range(len(sequences))]
+
+
+def positions_of(model: PreTrainedModel) -> int | None:
+    """How many positions a model has; None = its configuration does not say."""
+    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    found: int | None = getattr(config, "max_position_embeddings", None)
+    return found
+
+
+def _left_pad(
+    sequences: Sequence[Sequence[int]], starts: Sequence[int], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Ids, mask and positions of sequences that end together; each begins at its own position."""
+    width = max(len(sequence) for sequence in sequences)
+    ids = torch.zeros(len(sequences), width, dtype=torch.long)
+    mask, positions = torch.zeros_like(ids), torch.zeros_like(ids)
+    for row, (sequence, start) in enumerate(zip(sequences, starts, strict=True)):
+        ids[row, width - len(sequence) :] = torch.tensor(list(sequence))
+        mask[row, width - len(sequence) :] = 1
+        positions[row, width - len(sequence) :] = torch.arange(start, start + len(sequence))
+    return ids.to(device), mask.to(device), positions.to(device)
+
+
+@dataclass(frozen=True)
+class _Dice:
+    """What a batch's tokens are drawn with; it stays the same while the rows do."""
+
+    heat: torch.Tensor
+    greedy: torch.Tensor | None
+    seeds: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, rows: Sequence[_Row], device: torch.device) -> _Dice:
+        heat = torch.tensor([[row.request.temperature] for row in rows], device=device)
+        greedy = heat[:, 0] == 0
+        seeds = np.array([row.request.seed for row in rows], dtype=np.uint64)
+        return cls(torch.where(heat == 0, 1.0, heat), greedy if bool(greedy.any()) else None, seeds)
+
+    def roll(self, logits: torch.Tensor, position: int) -> tuple[list[int], list[float], list[float]]:
+        """Sample one token a row from its own random numbers; log-probs and entropies of what was sampled from."""
+        draws = torch.as_tensor(uniforms(self.seeds, position), device=logits.device)
+        token, logp, entropy = draw(logits, self.heat, self.greedy, draws)
+        return token[:, 0].tolist(), logp.tolist(), entropy.tolist()

@@ -1,0 +1,151 @@
+"""ALFWorld's text games: six types of household chores, 3,827 games, played from the official game files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, field_validator
+
+from groupwise.core.parts.part import Part
+from groupwise.core.records import Task
+from groupwise.envs.alfworld.expert import shortest_plan
+from groupwise.envs.alfworld.games import ENV, FOLDERS, alfworld_panel, games_folder, open_game
+from groupwise.envs.alfworld.situation import HELP, NOTHING_HAPPENS, Command, Situation
+from groupwise.envs.alfworld.vocabulary import GOAL_WORDS, NAMES, SENTENCES
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.panel import check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import vocabulary_of
+
+TaskType = Literal[
+    "pick_and_place_simple",
+    "look_at_obj_in_light",
+    "pick_clean_then_place_in_recep",
+    "pick_heat_then_place_in_recep",
+    "pick_cool_then_place_in_recep",
+    "pick_two_obj_and_place",
+]
+WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
+LARGEST = 30
+"""The largest number in a name."""
+
+
+class Alfworld(Part, slot="env"):
+    """ALFWorld's text games (Shridhar et al. 2021, arXiv:2010.03768), from the files that `alfworld-download` brings.
+
+    The official splits are the panels: train (3,553 games), valid_seen as validation (140), valid_unseen as test (134).
+    A task's identity contains a digest of its game file. Success ends the attempt with `success_reward`, 10 as in the
+    published recipes; every other step gets 0. A command that is not possible gets "Nothing happens." and is refused.
+
+    Choices: the rules and sentences of the files are played by an interpreter of our own, which says letter by letter
+    what the stock one says and is several hundred times as fast; a fork is a copy. `help` is understood but not listed,
+    as in the published prompts. The expert follows the file's walkthrough, and off it a shortest way that is left; some
+    games leave none (a roll of paper towels that was taken fits nowhere), and then it has nothing to say.
+
+    `state_key` is by default the visible situation: the receptacles here, whether they are open, what is seen there,
+    what is carried. `key = "observation"` takes what the game said last, as GiGPO's release does, where equal texts may
+    hide different situations ("Nothing happens." is one state wherever it is said).
+    """
+
+    path: str = ""
+    """Folder of the games, the one with train, valid_seen and valid_unseen or its parent; empty = ALFWORLD_DATA."""
+    task_types: Annotated[tuple[TaskType, ...], Field(min_length=1)] = get_args(TaskType)
+    """The types of task that are played."""
+    max_steps: Annotated[int, Field(ge=1)] = 50
+    """Steps before an attempt is truncated; walkthroughs have 3 to 10."""
+    success_reward: float = 10.0
+    """Reward of the step that solves the task; every other step gets 0."""
+    key: Literal["situation", "observation"] = "situation"
+    """What makes two steps comparable."""
+    goal_in_text: bool = False
+    """Whether the first text is the game's whole introduction, with the task; for prompts that do not say the goal."""
+
+    @field_validator("task_types")
+    @classmethod
+    def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) < len(names):
+            raise ValueError(f"a name is listed twice in {', '.join(names)}; list each once")
+        return names
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        choose_split(dict.fromkeys(FOLDERS, ()), split)
+        return alfworld_panel(games_folder(self.path), split, self.task_types)
+
+    def open(self, task: Task) -> AlfworldEnvironment:
+        check_env(task, ENV)
+        return AlfworldEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        numbers = [str(number) for number in range(1, LARGEST + 1)]
+        told = (self.instruction(), WELCOME, HELP, NOTHING_HAPPENS)
+        return vocabulary_of((*told, *SENTENCES, GOAL_WORDS, NAMES, *numbers))
+
+    def instruction(self) -> str:
+        return "Do the task in the home, one command at a time."
+
+
+class AlfworldEnvironment:
+    """One attempt at a game."""
+
+    __slots__ = ("_followed", "_observation", "_part", "_possible", "_progress", "_situation")
+
+    def __init__(self, task: Task, part: Alfworld) -> None:
+        self._part = part
+        game = open_game(games_folder(part.path), str(task.payload["game"]), str(task.payload["sha256"]))
+        self._situation = Situation(game)
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._followed: int | None = 0
+        """How many commands of the walkthrough were carried out; None = the attempt has strayed from it."""
+        self._possible: dict[str, Command] = {}
+        seen = self._situation.introduction()
+        self._observation = self._observe(
+            f"{WELCOME}\n\n{seen}\n\nYour task is to: {game.task}" if part.goal_in_text else seen
+        )
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        text = action.strip()
+        command = self._possible.get(text)
+        if command is None:
+            self._observation = self._observe(NOTHING_HAPPENS)
+            return self._progress.outcome(self._observation, accepted=False)
+        self._follow(text, command)
+        self._observation = self._observe(self._situation.carry_out(command))
+        if self._situation.is_won():
+            return self._progress.outcome(self._observation, success=True, reward=self._part.success_reward)
+        return self._progress.outcome(self._observation)
+
+    def fork(self) -> AlfworldEnvironment:
+        twin = AlfworldEnvironment.__new__(AlfworldEnvironment)
+        twin._part, twin._followed = self._part, self._followed
+        twin._observation, twin._possible = self._observation, self._possible
+        twin._situation, twin._progress = self._situation.fork(), self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        if self._progress.ended:
+            return None
+        walkthrough = self._situation.game.walkthrough
+        if self._followed is not None and self._followed < len(walkthrough):
+            return walkthrough[self._followed]
+        return next(iter(shortest_plan(self._situation)), None)
+
+    def _follow(self, text: str, command: Command) -> None:
+        """Note whether a command is the walkthrough's next one; one that changes nothing does not lead away from it."""
+        if self._followed is None or command.changes_nothing:
+            return
+        is_next = text == next(iter(self._situation.game.walkthrough[self._followed :]), "")
+        self._followed = self._followed + 1 if is_next else None
+
+    def _observe(self, text: str) -> Observation:
+        situation = self._situation
+        self._possible = situation.commands()
+        return Observation(
+            text=text,
+            state_key=situation.key() if self._part.key == "situation" else text,
+            admissible=tuple(command for command in self._possible if command != "help"),
+            goal=situation.game.task,
+        )

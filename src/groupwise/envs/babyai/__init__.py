@@ -1,0 +1,1 @@
+"""BabyAI's levels in words."""

@@ -1,0 +1,1 @@
+"""BFCL's multi-turn tool use."""

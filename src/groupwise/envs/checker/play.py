@@ -1,0 +1,179 @@
+"""What the checker plays: attempts by random actions, written down so that they can be played again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from groupwise.core.errors import EnvironmentFault
+from groupwise.core.records import Task
+from groupwise.core.rules import BrokenRuleError, NotTestedError
+from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Observation, Outcome
+from groupwise.envs.kit.keyed_draws import Draws
+from groupwise.envs.plain_records import plain_key
+
+EXPERT_SHARE = 0.3
+"""How often a random attempt does what the expert would, so that it also gets somewhere."""
+
+NONSENSE = ("qwxyz frobnicate", "", "   ", "go to", "ß🙂\n\t", "a" * 10_000)
+"""Actions that no environment understands, or should choke on."""
+
+Record = TypeVar("Record", Observation, Outcome)
+Shown = tuple[object, ...]
+"""What a step showed, in a form that compares by value (a NaN equals itself); state keys have rules of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A played attempt: the actions, and what they brought."""
+
+    task: Task
+    first: Observation
+    actions: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def observations(self) -> tuple[Observation, ...]:
+        """Everything that was shown, from the first to the last."""
+        return (self.first, *(outcome.observation for outcome in self.outcomes))
+
+    @property
+    def transcript(self) -> list[Shown]:
+        """Everything that happened, state keys aside."""
+        return [shown(self.first), *(shown_outcome(outcome) for outcome in self.outcomes)]
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """The state keys, made plain as the loop does."""
+        return [plain_key(observation.state_key) for observation in self.observations]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """The environment under check, the tasks it is checked on, and random attempts at them."""
+
+    part: EnvironmentPart
+    tasks: tuple[Task, ...]
+    seed: int
+
+    @cached_property
+    def attempts(self) -> list[Attempt]:
+        """Two random attempts at each task."""
+        return [
+            self.play_randomly(task, Draws("checker", self.seed, task.id, number))
+            for task in self.tasks
+            for number in range(2)
+        ]
+
+    @cached_property
+    def unrepeatable(self) -> str:
+        """Where an attempt, played again with the same actions, went another way; empty = nowhere."""
+        twin = Subject(part=copy.deepcopy(self.part), tasks=self.tasks, seed=self.seed)
+        for attempt in self.attempts:
+            for again in (self.replay(attempt.task, attempt.actions), twin.replay(attempt.task, attempt.actions)):
+                if again.transcript != attempt.transcript:
+                    difference = first_difference(again.transcript, attempt.transcript)
+                    return f"task {attempt.task.id}: the same actions gave two transcripts, {difference}"
+        return ""
+
+    def require_repeatable(self) -> None:
+        """Leave a rule that compares attempts, where attempts cannot be compared."""
+        if self.unrepeatable:
+            raise NotTestedError("the environment is not repeatable, so attempts cannot be compared")
+
+    def require_keys(self) -> None:
+        """Leave a rule about keys where there are none, or none that can be compared."""
+        found = [seen.state_key for _, seen in observations(self)]
+        if all(key is None for key in found):
+            raise NotTestedError("every state_key is None: steps are compared by task alone")
+        try:
+            for key in found:
+                plain_key(key)
+        except EnvironmentFault:
+            raise NotTestedError("there are keys that cannot be written, so they cannot be compared") from None
+
+    def play_randomly(self, task: Task, draws: Draws) -> Attempt:
+        """Play a task by random actions, and now and then the expert's."""
+        environment = self.part.open(task)
+        first = _of_type(environment.observe(), Observation, "observe")
+        actions: list[str] = []
+        outcomes: list[Outcome] = []
+        seen = first
+        while len(actions) < self.part.max_steps and not (outcomes and outcomes[-1].ended):
+            actions.append(self._choose(environment, seen, draws))
+            outcomes.append(_of_type(environment.act(actions[-1]), Outcome, "act"))
+            seen = outcomes[-1].observation
+        return Attempt(task=task, first=first, actions=tuple(actions), outcomes=tuple(outcomes))
+
+    def replay(self, task: Task, actions: Sequence[str]) -> Attempt:
+        """Play a task again by given actions, or as many of them as it takes before it ends."""
+        environment = self.part.open(task)
+        first = environment.observe()
+        outcomes: list[Outcome] = []
+        for action in actions:
+            if outcomes and outcomes[-1].ended:
+                break
+            outcomes.append(environment.act(action))
+        return Attempt(task=task, first=first, actions=tuple(actions), outcomes=tuple(outcomes))
+
+    def opened_after(self, task: Task, actions: Sequence[str]) -> Environment:
+        """A fresh environment in which some actions were taken."""
+        environment = self.part.open(task)
+        for action in actions:
+            environment.act(action)
+        return environment
+
+    def play_by_expert(self, task: Task) -> Iterator[tuple[str, Outcome]]:
+        """Play a task as its expert says, action by action."""
+        environment = self.part.open(task)
+        for _ in range(self.part.max_steps):
+            action = environment.expert() if isinstance(environment, Expert) else None
+            if action is None:
+                return
+            outcome = environment.act(action)
+            yield action, outcome
+            if outcome.ended:
+                return
+
+    def _choose(self, environment: Environment, seen: Observation, draws: Draws) -> str:
+        by_expert = draws.below(1000) < 1000 * EXPERT_SHARE
+        listed = seen.admissible if isinstance(seen.admissible, tuple | list) else ()
+        if isinstance(environment, Expert) and (by_expert or not listed):
+            action = environment.expert()
+            if isinstance(action, str):
+                return action
+        return draws.pick(tuple(listed) or self.part.vocabulary())
+
+
+def _of_type(found: object, wanted: type[Record], method: str) -> Record:
+    if not isinstance(found, wanted):
+        raise BrokenRuleError(f"`{method}` returned a {type(found).__name__}; return an {wanted.__name__}")
+    return found
+
+
+def observations(subject: Subject) -> Iterator[tuple[Attempt, Observation]]:
+    """Everything that was shown in the random attempts."""
+    return ((attempt, seen) for attempt in subject.attempts for seen in attempt.observations)
+
+
+def shown(observation: Observation) -> Shown:
+    """What an observation shows."""
+    return (observation.text, observation.admissible, observation.goal)
+
+
+def shown_outcome(outcome: Outcome) -> Shown:
+    """What an outcome shows."""
+    ending = (outcome.terminated, outcome.truncated, outcome.accepted, outcome.success)
+    return (*shown(outcome.observation), repr(outcome.reward), *ending)
+
+
+def first_difference(found: Sequence[Shown], expected: Sequence[Shown]) -> str:
+    """Where two transcripts part, in words."""
+    for step, (one, other) in enumerate(zip(found, expected, strict=False)):
+        if one != other:
+            fields = [(a, b) for a, b in zip(one, other, strict=False) if a != b]
+            return f"after {step} steps: {fields[0][0]!r} and {fields[0][1]!r}"
+    return f"one has {len(found)} steps, the other {len(expected)}"

@@ -1,0 +1,1 @@
+"""Countdown: make a target from given numbers."""

@@ -1,0 +1,127 @@
+"""Countdown: make a target from given numbers with + - * /, in one answer."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from groupwise.core.parts.part import Part
+from groupwise.core.records import Task
+from groupwise.envs.countdown.expression import OPERATIONS, ExpressionError, evaluate, solve
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.keyed_draws import Draws
+from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import vocabulary_of
+
+ENV = "countdown"
+SIZES = {"train": 2000, "validation": 200, "test": 400}
+
+
+class Countdown(Part, slot="env", stays_inside=True):
+    """Arithmetic with a verifier: an expression that uses every given number once and makes the target.
+
+    One step: the action is the expression, such as "(8 - 2) * 4". It is read by a small grammar, never evaluated as
+    code, and computed exactly. An answer that cannot be read, or uses other numbers than the given ones, is refused.
+    """
+
+    num_numbers: Annotated[int, Field(ge=2, le=5)] = 3
+    """Numbers that are given."""
+    largest_number: Annotated[int, Field(ge=2, le=100)] = 12
+    """The largest number that is given."""
+    largest_target: Annotated[int, Field(ge=2, le=1000)] = 100
+    """The largest target."""
+    max_steps: Annotated[int, Field(ge=1)] = 1
+    """An answer ends the attempt, so one step is all there is."""
+    success_reward: float = 1.0
+    """Reward of a right answer."""
+
+    @model_validator(mode="after")
+    def _wide_enough(self) -> Countdown:
+        if self.largest_number**self.num_numbers < 100:
+            raise ValueError("so few different tasks cannot fill three panels; raise largest_number or num_numbers")
+        return self
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_panels(self.num_numbers, self.largest_number, self.largest_target), split)
+
+    def open(self, task: Task) -> CountdownEnvironment:
+        check_env(task, ENV)
+        return CountdownEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        numbers = (str(number) for number in range(max(self.largest_number, self.largest_target) + 1))
+        return vocabulary_of((self.instruction(), "Make from, . Right. Wrong. That is not an answer.", *numbers))
+
+    def instruction(self) -> str:
+        return "Write an expression that uses each number once, with + - * / and ( )."
+
+
+class CountdownEnvironment:
+    """One attempt at a target."""
+
+    __slots__ = ("_numbers", "_observation", "_part", "_progress", "_target")
+
+    def __init__(self, task: Task, part: Countdown) -> None:
+        self._part = part
+        self._numbers = [int(number) for number in task.payload["numbers"]]
+        self._target = int(task.payload["target"])
+        self._progress = Progress(task, max_steps=part.max_steps)
+        given = ", ".join(str(number) for number in self._numbers)
+        self._observation = _observation(f"Make {self._target} from {given}.")
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        verdict = verify(action, numbers=self._numbers, target=self._target)
+        if verdict is None:
+            self._observation = _observation("That is not an answer.")
+            return self._progress.outcome(self._observation, success=False, accepted=False)
+        self._observation = _observation("Right." if verdict else "Wrong.")
+        reward = self._part.success_reward if verdict else 0.0
+        return self._progress.outcome(self._observation, success=verdict, reward=reward)
+
+    def fork(self) -> CountdownEnvironment:
+        twin = CountdownEnvironment.__new__(CountdownEnvironment)
+        twin._part, twin._numbers, twin._target = self._part, self._numbers, self._target
+        twin._observation, twin._progress = self._observation, self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        return None if self._progress.ended else solve(self._numbers, self._target)
+
+
+def verify(answer: str, *, numbers: list[int], target: int) -> bool | None:
+    """Whether an answer makes the target; None where it is no expression, or not one of the given numbers."""
+    try:
+        value, used = evaluate(answer)
+    except ExpressionError:
+        return None
+    return value == target if sorted(used) == sorted(numbers) else None
+
+
+def _observation(text: str) -> Observation:
+    return Observation(text=text, state_key=text)
+
+
+@cache
+def _panels(num_numbers: int, largest_number: int, largest_target: int) -> Panels:
+    return build_panels(ENV, lambda index: _draw(num_numbers, largest_number, largest_target, index), sizes=SIZES)
+
+
+def _draw(num_numbers: int, largest_number: int, largest_target: int, index: int) -> Proposal | None:
+    """Join random numbers by random operations; the target is what comes out, if it is whole and in range."""
+    draws = Draws(ENV, num_numbers, largest_number, largest_target, index)
+    numbers = [1 + draws.below(largest_number) for _ in range(num_numbers)]
+    expression = str(numbers[0])
+    for number in numbers[1:]:
+        expression = f"({expression} {draws.pick(OPERATIONS)} {number})"
+    value, _ = evaluate(expression)
+    if value.denominator != 1 or not 1 <= value <= largest_target:
+        return None
+    # Sorted: the order must not tell the solution, nor make two tasks of one.
+    return Proposal(payload={"numbers": sorted(numbers), "target": int(value)})

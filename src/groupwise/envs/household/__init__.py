@@ -1,0 +1,1 @@
+"""A text home in ALFWorld's protocol."""

@@ -1,0 +1,151 @@
+"""A text home in ALFWorld's protocol: six families of chores among receptacles and things, in pure Python."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from groupwise.core.parts.part import Part
+from groupwise.core.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.household.expert import shortest_plan
+from groupwise.envs.household.layout import LAMP, ROOMS, Home
+from groupwise.envs.household.situation import Command, Situation
+from groupwise.envs.household.tasks import ENV, FAMILIES, goal_of, household_panels
+from groupwise.envs.kit.panel import check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import vocabulary_of, with_goal
+
+FamilyName = Literal["pick", "two", "clean", "heat", "cool", "examine"]
+RoomName = Literal["kitchen", "bathroom", "bedroom", "livingroom"]
+LARGEST = 12
+"""The largest number of receptacles or things, and so the largest number in a name."""
+SENTENCES = (
+    "Task: You arrive at. The is closed. You open the. The is open. In it, you see a, and nothing. On the, you see",
+    "You close the. You pick up the from the. You move to the. You using the. You turn on the. This is a clean hot",
+    "In the room, you are facing the. You carry nothing. Nothing happens. with examine look inventory use take go to",
+)
+"""Every word of the sentences and commands, names aside."""
+
+
+class Household(Part, slot="env", stays_inside=True):
+    """Chores in a text home: find things, clean, heat or cool them, put them where they belong.
+
+    The commands, sentences and six task families are ALFWorld's (Shridhar et al. 2021, arXiv:2010.03768): pick and
+    place, pick two, clean, heat, or cool then place, and look at a thing under the desklamp. A command that is not
+    possible gets "Nothing happens." and is refused. Success ends the attempt with `success_reward`.
+
+    Choices: the homes are small and the sentences short, so that a tiny model learns in minutes; the list of
+    receptacles and the answer to `open` have fewer words than ALFWorld's. `look` tells what is at hand, where
+    ALFWorld's says "nothing". What the agent carries is said in each observation that does not say it anyway
+    (`show_carried`). A command counts only as it is listed, letter by letter.
+
+    `state_key` is the visible situation as canonical text: the place, whether it is open, what is seen there (with
+    its condition), whether the lamp shines, what is carried. It leaves out how the agent came here, so arriving at an
+    open drawer and opening it give one key, and a command at which nothing happened keeps the key. What lies elsewhere
+    is not in it: the agent cannot see it, and telling steps apart by what came before is what history levels are for.
+    """
+
+    families: Annotated[tuple[FamilyName, ...], Field(min_length=1)] = get_args(FamilyName)
+    """The task families that are played."""
+    rooms: Annotated[tuple[RoomName, ...], Field(min_length=1)] = get_args(RoomName)
+    """The rooms that homes are drawn from; fewer rooms, fewer words to learn."""
+    num_receptacles: Annotated[int, Field(ge=3, le=LARGEST)] = 6
+    """Receptacles in a home."""
+    num_objects: Annotated[int, Field(ge=2, le=LARGEST)] = 5
+    """Things in a home, the desklamp aside."""
+    max_steps: Annotated[int, Field(ge=1)] = 20
+    """Steps before an attempt is truncated; the expert needs 11 at most."""
+    success_reward: float = 1.0
+    """Reward of the step that solves the task; every other step gets 0."""
+    show_carried: bool = True
+    """Whether observations say what the agent carries."""
+    goal_in_text: bool = False
+    """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
+
+    @field_validator("families", "rooms")
+    @classmethod
+    def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) < len(names):
+            raise ValueError(f"a name is listed twice in {', '.join(names)}; list each once")
+        return names
+
+    @model_validator(mode="after")
+    def _each_family_has_a_room(self) -> Household:
+        for family in self.families:
+            if not set(FAMILIES[family].rooms) & set(self.rooms):
+                needed = " or ".join(FAMILIES[family].rooms)
+                raise ValueError(
+                    f"the family {family!r} is played in a {needed}; add that room, or leave the family out"
+                )
+        return self
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(household_panels(self.families, self.rooms, self.num_receptacles, self.num_objects), split)
+
+    def open(self, task: Task) -> HouseholdEnvironment:
+        check_env(task, ENV)
+        return HouseholdEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        rooms = [ROOMS[name] for name in self.rooms]
+        names = [name for room in rooms for name in (*room.receptacles, *room.things)]
+        numbers = [str(number) for number in range(1, LARGEST + 1)]
+        goals = [family.goal.format(thing="", target="") for family in FAMILIES.values()]
+        return vocabulary_of((self.instruction(), *SENTENCES, *FAMILIES, *goals, *names, *numbers, LAMP))
+
+    def instruction(self) -> str:
+        return "Do the task in the home, one command at a time."
+
+
+class HouseholdEnvironment:
+    """One attempt at a chore."""
+
+    __slots__ = ("_goal", "_home", "_observation", "_part", "_possible", "_progress", "_situation")
+
+    def __init__(self, task: Task, part: Household) -> None:
+        self._part = part
+        self._home = Home.of(task)
+        self._goal = goal_of(self._home)
+        self._situation = Situation(self._home)
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._possible: dict[str, Command] = {}
+        self._observation = self._observe(self._situation.room())
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        command = self._possible.get(action)
+        if command is None:
+            self._observation = self._observe("Nothing happens.")
+            return self._progress.outcome(self._observation, accepted=False)
+        told = self._situation.carry_out(command)
+        self._observation = self._observe(told, names_carried=command.thing == self._situation.held)
+        if self._situation.is_solved():
+            return self._progress.outcome(self._observation, success=True, reward=self._part.success_reward)
+        return self._progress.outcome(self._observation)
+
+    def fork(self) -> HouseholdEnvironment:
+        twin = HouseholdEnvironment.__new__(HouseholdEnvironment)
+        twin._part, twin._home, twin._goal = self._part, self._home, self._goal
+        twin._observation, twin._possible = self._observation, self._possible
+        twin._situation, twin._progress = self._situation.fork(), self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        return None if self._progress.ended else shortest_plan(self._home, self._situation)[0]
+
+    def _observe(self, told: str, *, names_carried: bool = False) -> Observation:
+        situation = self._situation
+        carried = "" if names_carried or not self._part.show_carried else situation.carried()
+        text = f"{told} {carried}" if carried else told
+        self._possible = situation.commands()
+        return Observation(
+            text=with_goal(self._goal, text) if self._part.goal_in_text else text,
+            state_key=situation.key(),
+            admissible=tuple(self._possible),
+            goal=self._goal,
+        )

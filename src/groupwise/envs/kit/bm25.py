@@ -1,0 +1,52 @@
+"""BM25 search over texts, by the package bm25s."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from groupwise.core.errors import ConfigError
+from groupwise.envs.kit.words import words
+
+K1, B = 0.9, 0.4
+"""Saturation and length correction, as Pyserini's searcher sets them."""
+STOP_WORDS = frozenset(
+    words(
+        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
+        "this to was will with"
+    )
+)
+"""Words that a search passes over: those of Lucene's English analyser."""
+
+
+class Bm25:
+    """An index that ranks texts by the words they share with a query.
+
+    Choices: Lucene's variant of the score. Words are not stemmed. Equal scores rank in the order of the texts, so that
+    the same query gives the same list on every machine.
+    """
+
+    def __init__(self, texts: Sequence[str], *, needed_by: str, extra: str) -> None:
+        try:
+            import bm25s
+        except ImportError:
+            raise ConfigError(
+                f"the environment {needed_by!r} needs a package that is not here; pip install 'groupwise[{extra}]'"
+            ) from None
+        # float64, so that rounding does not decide the order of the results.
+        self._index = bm25s.BM25(method="lucene", k1=K1, b=B, dtype="float64")
+        self._index.index([_terms(text) for text in texts], show_progress=False)
+
+    def search(self, query: str, count: int) -> list[int]:
+        """The numbers of the texts that fit a query best; texts that share no word with it are left out."""
+        terms = _terms(query)
+        if not terms:
+            return []
+        scores = self._index.get_scores(terms)
+        best = np.argsort(-scores, kind="stable")[:count]
+        return [int(number) for number in best if scores[number] > 0]
+
+
+def _terms(text: str) -> list[str]:
+    return [word for word in words(text) if word.isalnum() and word not in STOP_WORDS]

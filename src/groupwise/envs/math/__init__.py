@@ -1,0 +1,1 @@
+"""Mathematical problems from publishers' files."""

@@ -1,0 +1,207 @@
+"""Mathematical problems from publishers' files, with math-verify as the checker."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache, partial
+from importlib.util import find_spec
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from groupwise.core.errors import ConfigError
+from groupwise.core.parts.part import Part
+from groupwise.core.records import Task
+from groupwise.envs.kit.answers import ASKED, Form, say_answer
+from groupwise.envs.kit.panel import (
+    SPLITS,
+    Panels,
+    check_disjoint,
+    check_env,
+    choose_split,
+    content_digest,
+    content_split,
+)
+from groupwise.envs.kit.question import SENTENCES, Question, QuestionEnvironment, collected_vocabulary, open_question
+from groupwise.envs.math.files import Format, Problem, read_problems
+from groupwise.envs.verifier.sympy_guard import guard_sympy
+from groupwise.envs.verifier.verifier import Verdict, verifier
+
+ENV = "math"
+JUDGE = "groupwise.envs.math.environment:judge"
+
+
+class Math(Part, slot="env"):
+    """Problems of GSM8K, MATH, DAPO-17k, AIME, AMC, Minerva or OlympiadBench, answered in one response.
+
+    The reward is 1 where math-verify finds the answer equal to the publisher's, else 0.
+
+    Choices: a file whose name says train, validation or test is that split. In a set that has training files, files
+    that say nothing are for the test (AIME beside DAPO); without training files, problems are divided by their text. A
+    split that no file gives is cut out of training in the same way, by the problem's text. A problem that comes twice,
+    in any case and spacing, is kept once: in the test before validation, and there before training. Panels are in an
+    order that says nothing about the problems. The verifier runs in a process of its own (math-verify's own limit works
+    in the main thread only): one that raises or does not finish within `verifier_seconds` of computing scores 0, and
+    the record says why.
+    """
+
+    path: str
+    """A file, a folder, or a pattern such as "math/gsm8k_*.jsonl"; jsonl, json or parquet."""
+    format: Format = "auto"
+    """Whose files they are; "auto" recognises each row by its fields."""
+    test_path: str = ""
+    """More of the same, all for the test, whatever their names say; empty = none."""
+    duplicates: Literal["drop", "refuse"] = "drop"
+    """What becomes of a problem that comes twice; `counts` says how often it was."""
+    num_train: Annotated[int, Field(ge=1)] | None = None
+    """Tasks in the training panel, from the first; None = all."""
+    num_validation: Annotated[int, Field(ge=1)] | None = None
+    """Tasks in the validation panel; None = all."""
+    num_test: Annotated[int, Field(ge=1)] | None = None
+    """Tasks in the test panel; None = all."""
+    form: Form = "boxed"
+    """Where a response says its answer; the instruction asks for it."""
+    match_words: bool = False
+    """Whether an answer with the publisher's words, in any case and spacing, counts as the publisher's: for tokenizers
+    that keep neither."""
+    verifier_seconds: Annotated[float, Field(gt=0)] = 5.0
+    """Seconds of computing that a verdict may take."""
+    max_steps: Annotated[int, Field(ge=1)] = 1
+    """An answer ends the attempt, so one step is all there is."""
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        _need_checker()
+        tasks = choose_split(self._divided().panels, split)
+        if not tasks:
+            raise ConfigError(f"math: {self.path!r} has no problem for the split {split!r}; add a file that has")
+        return tasks[: {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]]
+
+    def open(self, task: Task) -> QuestionEnvironment:
+        check_env(task, ENV)
+        stored = str(task.payload["answer"])
+        question = Question(
+            text=str(task.payload["problem"]),
+            stored=stored,
+            form=self.form,
+            judge=partial(self._verdict, stored),
+            match_words=self.match_words,
+        )
+        return open_question(task, question, max_steps=self.max_steps)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        panels = self._divided().panels
+        tasks = [task for split in SPLITS if panels[split] for task in self.panel(split)]
+        said = [str(task.payload[name]) for task in tasks for name in ("problem", "answer")]
+        return collected_vocabulary(said, f"{self.instruction()} {SENTENCES} {say_answer('', self.form)}")
+
+    def instruction(self) -> str:
+        return f"Solve the problem. {ASKED[self.form]}"
+
+    def counts(self) -> Mapping[str, int]:
+        """What became of the files' rows: kept by split, and left out as duplicates or without an answer."""
+        divided = self._divided()
+        return {split: len(tasks) for split, tasks in divided.panels.items()} | dict(divided.left_out)
+
+    def _divided(self) -> Divided:
+        return _divide(self.path, self.format, self.test_path, self.duplicates)
+
+    def _verdict(self, stored: str, answer: str) -> Verdict:
+        request = {"stored": stored, "answer": answer, "form": self.form}
+        return verifier(JUDGE).verdict(request, seconds=self.verifier_seconds)
+
+
+def judge() -> Callable[[Mapping[str, Any]], float]:
+    """What judges answers, inside the verifier's process."""
+    from math_verify import parse, verify
+
+    guard_sympy()
+    # It says at every call that its own limit is off; this process has another one.
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+
+    @lru_cache(256)
+    def read(answer: str, *, boxed: bool) -> list[Any]:
+        text = say_answer(answer, "boxed") if boxed else answer
+        return list(parse(text, parsing_timeout=None, raise_on_error=True))
+
+    def score(request: Mapping[str, Any]) -> float:
+        stored = read(request["stored"], boxed=True)
+        if not stored:
+            raise ValueError(f"the stored answer {request['stored']!r} cannot be read")
+        # In a free response it looks for the answer; a bare expression, which it would not find, is taken as it is.
+        free = request["form"] in ("whole", "last_line")
+        said = (free and read(request["answer"], boxed=False)) or read(request["answer"], boxed=True)
+        return float(verify(stored, said, timeout_seconds=None, raise_on_error=True))
+
+    return score
+
+
+class Divided(NamedTuple):
+    """Panels, and what was left out of them."""
+
+    panels: Panels
+    left_out: Mapping[str, int]
+
+
+@cache
+def _divide(path: str, format: Format, test_path: str, duplicates: Literal["drop", "refuse"]) -> Divided:
+    problems = read_problems(path, format)
+    placed = _placed(problems, has_test=bool(test_path))
+    if test_path:
+        placed += [("test", problem) for problem in read_problems(test_path, format)]
+    left_out: Counter[str] = Counter({"duplicates": 0, "without_answer": 0})
+    panels: dict[str, list[Task]] = {split: [] for split in SPLITS}
+    seen: dict[str, str] = {}
+    for split in reversed(SPLITS):
+        for digest, problem in sorted(((_digest(p), p) for where, p in placed if where == split), key=lambda p: p[0]):
+            if not (problem.answer and problem.text):
+                left_out["without_answer"] += 1
+            elif digest in seen:
+                _refuse_if_asked(problem, split, seen[digest], duplicates)
+                left_out["duplicates"] += 1
+            else:
+                seen[digest] = split
+                panels[split].append(_task(split, problem))
+    check_disjoint(panels)
+    return Divided({split: tuple(tasks) for split, tasks in panels.items()}, left_out)
+
+
+def _placed(problems: Sequence[Problem], *, has_test: bool) -> list[tuple[str, Problem]]:
+    """Each problem with its split: its file's, or that of its text where no file gives one."""
+    said = {problem.split for problem in problems}
+    if "train" not in said:
+        return [(problem.split or content_split(_identity(problem)), problem) for problem in problems]
+    given = said | ({"test"} if has_test or "" in said else set())
+    placed = []
+    for problem in problems:
+        split = problem.split or "test"
+        by_text = content_split(_identity(problem))
+        placed.append((by_text if split == "train" and by_text not in given else split, problem))
+    return placed
+
+
+def _refuse_if_asked(problem: Problem, split: str, other: str, duplicates: str) -> None:
+    if duplicates == "refuse":
+        raise ConfigError(
+            f"math: the problem {problem.text[:60]!r} of {problem.source} is in the split {other!r} and again in "
+            f'{split!r}; take it out of one of the files, or set duplicates = "drop"'
+        )
+
+
+def _task(split: str, problem: Problem) -> Task:
+    payload = {"problem": problem.text, "answer": problem.answer}
+    return Task.create(env=ENV, split=split, payload=payload, tags=(problem.source,))
+
+
+def _identity(problem: Problem) -> dict[str, str]:
+    return {"problem": " ".join(problem.text.lower().split())}
+
+
+def _digest(problem: Problem) -> str:
+    return content_digest(_identity(problem))
+
+
+def _need_checker() -> None:
+    if find_spec("math_verify") is None:
+        raise ConfigError("the environment 'math' needs a package that is not here; pip install 'groupwise[math]'")

@@ -1,0 +1,1 @@
+"""Worlds behind an OpenEnv server."""

@@ -1,0 +1,1 @@
+"""Games of other packages: GEM and textarena."""

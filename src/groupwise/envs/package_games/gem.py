@@ -1,0 +1,158 @@
+"""GEM's language games."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pydantic import field_validator
+
+from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.records import Task
+from groupwise.envs.kit.evaluation_scan import refuse_evaluation
+from groupwise.envs.kit.java import package_version
+from groupwise.envs.kit.panel import Panels, check_env, choose_split
+from groupwise.envs.kit.words import vocabulary_of
+from groupwise.envs.package_games.adapter import (
+    GameEnvironment,
+    PackageGames,
+    Turn,
+    fingerprint,
+    instance_panels,
+    told_by,
+    words_in_files,
+)
+
+ENV = "gem"
+PACKAGE = "gem"
+DISTRIBUTION = "gem-llm"
+GAMES = "game:"
+"""What the names of games begin with; the others are questions from files that GEM would download."""
+BEGINNING = "The game begins."
+COUNTED = re.compile(r"^At turn \d+, ")
+"""How a message begins; the number would make every visit of a situation a new one."""
+
+
+class Gem(PackageGames, slot="env"):
+    """A language game of GEM (Liu et al. 2025, arXiv:2510.01051), such as "game:Minesweeper-v0-easy".
+
+    The goal is the game's instructions, so that they are said once; a text is what the game says of the last action,
+    and the board. Rewards are the game's: 1 for a solved one, a part where turns run out, a little below 0 for an
+    action that it does not accept. A fork is a copy.
+
+    Choices: the `state_key` is the board; in games without one, all that was said so far, in any order and without the
+    number of the turn. An action is put into the box that games look for, unless it has one. An action is refused where
+    the game takes something off for it, and where it earns nothing and leaves the board as it was: GEM does not say.
+    The game's limit on turns is told as one of its rules, so it terminates the attempt. An instance's split follows
+    from what its seed makes. There is no expert.
+    """
+
+    id: str
+    """Name in GEM's registry, beginning with "game:"."""
+
+    @field_validator("id")
+    @classmethod
+    def _is_a_game(cls, id: str) -> str:
+        if not id.startswith(GAMES):
+            raise ValueError(f"{id!r} is not a game; GEM's games are called {GAMES}..., and questions have kinds here")
+        return id
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_panels(self.id, self.options, self.seeds_differ, self.sizes), split)
+
+    def open(self, task: Task) -> GameEnvironment:
+        check_env(task, ENV)
+        begin = partial(
+            GemGame,
+            str(task.payload["id"]),
+            task.payload["kwargs"],
+            task.seed,
+            success_reward=self.success_reward,
+            seeds_differ=self.seeds_differ,
+        )
+        return self.opened(task, begin)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        file = Path(str(import_module(type(_made(self.id, self.kwargs)).__module__).__file__))
+        return vocabulary_of((self.instruction(), BEGINNING, *self.actions, *self.words, *words_in_files(file)))
+
+
+class GemGame:
+    """A game of GEM, from its beginning."""
+
+    def __init__(
+        self,
+        id: str,
+        kwargs: Mapping[str, Any],
+        seed: int,
+        *,
+        success_reward: float = 1.0,
+        seeds_differ: bool = False,
+    ) -> None:
+        self.inner: Any = _made(id, kwargs)
+        self._solved_at = success_reward
+        self._said: frozenset[str] = frozenset()
+        told, more = self.inner.reset(seed=seed)
+        self.goal = str(told).strip()
+        self._board = _board(more)
+        self.first = self._turn("", more)
+        # Not the instructions: their examples are drawn too, and would make two games of one.
+        made = {name: value for name, value in vars(self.inner).items() if not name.startswith("_np_random")}
+        self.instance = fingerprint(made, seed if seeds_differ else None)
+
+    def play(self, action: str) -> Turn:
+        """Take an action."""
+        boxed = action if "\\boxed" in action else f"\\boxed{{{action}}}"
+        said, earned, terminated, truncated, more = self.inner.step(boxed)
+        reward, before, self._board = float(earned), self._board, _board(more)
+        ended = bool(terminated or truncated)
+        had_effect = ended or reward > 0 or not before or self._board != before
+        success = reward >= self._solved_at if ended else None
+        return self._turn(str(said).strip(), more, reward=reward, accepted=reward >= 0 and had_effect, success=success)
+
+    def _turn(self, said: str, more: Mapping[str, Any], *, accepted: bool = True, **rest: Any) -> Turn:
+        if said and accepted:
+            self._said |= {COUNTED.sub("", said)}
+        text = "\n".join(part for part in (said, str(more.get("suffix") or "").strip("\n")) if part)
+        key = self._board or "\n".join(sorted(self._said))
+        return Turn(text=text or BEGINNING, key=key, accepted=accepted, **rest)
+
+
+def _board(more: Mapping[str, Any]) -> str:
+    """The board that a game shows after what it says; a single line only asks for the next action."""
+    shown = str(more.get("suffix") or "").strip("\n")
+    return shown if "\n" in shown else ""
+
+
+@lru_cache(8)
+def _panels(id: str, kwargs: str, seeds_differ: bool, sizes: tuple[int, int, int]) -> Panels:
+    options = json.loads(kwargs)
+    _made(id, options)  # or it says what is missing
+    payload = {"id": id, "kwargs": options, "version": package_version(ENV, DISTRIBUTION)}
+    begin = partial(GemGame, id, options, seeds_differ=seeds_differ)
+    return instance_panels(ENV, begin, payload, sizes=sizes, tag=id)
+
+
+def _made(id: str, kwargs: Mapping[str, Any]) -> Any:
+    try:
+        gem = import_module(PACKAGE)
+        registry = import_module("gem.envs.registration").ENV_REGISTRY
+    except ImportError:
+        raise ConfigError(
+            "the environment 'gem' needs a package that is not here; pip install 'groupwise[gem]', then pip install "
+            "--no-deps gem-llm"
+        ) from None
+    if id not in registry:
+        known = [name for name in registry if name.startswith(GAMES)]
+        raise ConfigError(f"gem: there is no game {id!r}; {nearest(id, known)}")
+    try:
+        game = gem.make(id, **kwargs)
+    except Exception as error:  # an option that it does not have, words that it would download
+        raise ConfigError(f"gem {id!r}: it cannot be made ({told_by(error)}); look at env.kwargs") from None
+    refuse_evaluation(ENV, id, Path(str(import_module(type(game).__module__).__file__)))
+    return game

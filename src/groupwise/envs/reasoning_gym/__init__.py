@@ -1,0 +1,1 @@
+"""The families of reasoning-gym."""

@@ -1,0 +1,228 @@
+"""The families of reasoning-gym: questions made by the thousand, each family with a verifier of its own."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import fields
+from functools import cache, lru_cache, partial
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from groupwise.core.errors import ConfigError, RecordError, nearest
+from groupwise.core.parts.part import Part
+from groupwise.core.records import Task
+from groupwise.envs.kit.answers import ASKED, Form, say_answer
+from groupwise.envs.kit.panel import SPLITS, Panels, Proposal, build_panels, check_env, choose_split
+from groupwise.envs.kit.question import SENTENCES, Question, QuestionEnvironment, collected_vocabulary, open_question
+from groupwise.envs.reasoning_gym.clearance import WRITING, install_readers, is_cleared, need_boundary
+from groupwise.envs.verifier.verifier import Verdict, Verifier, verifier
+
+ENV = "reasoning_gym"
+JUDGE = "groupwise.envs.reasoning_gym.environment:judge"
+OURS = ("seed", "size")
+"""Options of every family that the panels set."""
+FAR_APART = 1_000_003
+"""Between the first questions of two seeds, so that they draw other ones."""
+
+AT_ONCE = 32
+"""Questions that are asked for at once."""
+MAKING_SECONDS = 300.0
+"""Seconds of computing that they may take."""
+
+
+class ReasoningGym(Part, slot="env"):
+    """A family of reasoning-gym, such as "chain_sum": single-turn questions, scored as the family scores them.
+
+    Source: Stojanovski et al. 2025, "Reasoning Gym", arXiv:2505.24760; the package is the extra `reasoning`.
+
+    Choices: the reward is the family's score, also where it is partial; `solved_at` says which counts as a success. An
+    answer that cannot be found in the response is refused; where the response itself is the answer, so is one that has
+    not the shape of the stored answer (`answers.is_answer`). Nothing evaluates an answer: where a family's scorer
+    would, it is read by a grammar, and what is outside scores as an answer that the family cannot read
+    (`reasoning_gym_clearance`). The verifier runs in a process of its own without rights: one that raises, breaks a
+    rule or does not finish within `verifier_seconds` of computing scores 0, and the record says why. A question's split
+    follows from its text. Questions are made in that process too, since a few families draw from the process-wide
+    generator or from the order of a set. Panels follow from the version of reasoning-gym and, since it draws with
+    Python's own generator, perhaps from Python's: compare `panel_hash`.
+    """
+
+    family: str
+    """Name in reasoning-gym's registry."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the family, such as how many terms a sum has."""
+    seed: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Which questions are drawn; it moves no question from one split to another."""
+    num_train: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """Tasks in the training panel, if there are so many different ones."""
+    num_validation: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """Tasks in the validation panel."""
+    num_test: Annotated[int, Field(ge=1, le=100_000)] = 200
+    """Tasks in the test panel."""
+    form: Form = "tags"
+    """Where a response says its answer; the instruction asks for it."""
+    match_words: bool = False
+    """Whether an answer with the stored one's words, in any case and spacing, counts as the stored one: for tokenizers
+    that keep neither."""
+    solved_at: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Score from which an attempt is a success."""
+    allow_partial: bool = True
+    """Whether a score below that is rewarded too. Many families give a share for any text that contains the answer, and
+    small models learn to name many numbers instead of one."""
+    verifier_seconds: Annotated[float, Field(gt=0)] = 5.0
+    """Seconds of computing that a verdict may take."""
+    max_steps: Annotated[int, Field(ge=1)] = 1
+    """An answer ends the attempt, so one step is all there is."""
+
+    @field_validator("options")
+    @classmethod
+    def _not_ours(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name in OURS:
+            if name in options:
+                raise ValueError(f"{name!r} is not an option here, the panels set it; use seed, num_train, num_test")
+        try:
+            json.dumps(options)
+        except TypeError as error:  # a date of a TOML file, for one
+            raise ValueError(f"{error}; give texts, numbers, lists and tables") from None
+        return options
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(self._panels(), split)
+
+    def open(self, task: Task) -> QuestionEnvironment:
+        check_env(task, ENV)
+        need_boundary(self.family)
+        stored = task.payload["answer"]
+        question = Question(
+            text=str(task.payload["question"]),
+            stored=None if stored is None else str(stored),
+            form=self.form,
+            judge=partial(self._verdict, task),
+            solved_at=self.solved_at,
+            allow_partial=self.allow_partial,
+            match_words=self.match_words,
+        )
+        return open_question(task, question, max_steps=self.max_steps)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        tasks = [task for split in SPLITS for task in self._panels()[split]]
+        said = [task.payload["question"] for task in tasks]
+        said += [task.payload["answer"] for task in tasks if task.payload["answer"] is not None]
+        return collected_vocabulary(said, f"{self.instruction()} {SENTENCES} {say_answer('', self.form)}")
+
+    def instruction(self) -> str:
+        return f"Answer the question. {ASKED[self.form]}"
+
+    def _panels(self) -> Panels:
+        sizes = (self.num_train, self.num_validation, self.num_test)
+        return _panels(self.family, json.dumps(self.options, sort_keys=True), self.seed, sizes)
+
+    def _verdict(self, task: Task, answer: str) -> Verdict:
+        request = {
+            "family": self.family,
+            "options": json.dumps(self.options, sort_keys=True),
+            "seed": task.seed,
+            "question": task.payload["question"],
+            "answer": answer,
+        }
+        return _verifier(self.family).verdict(request, seconds=self.verifier_seconds)
+
+
+def judge() -> Callable[[Mapping[str, Any]], Any]:
+    """What runs inside the verifier's process: it makes questions, and makes one again to score an answer to it."""
+    install_readers()
+
+    def told(request: Mapping[str, Any]) -> Any:
+        return score(request) if "answer" in request else make(request)
+
+    def make(request: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+        entries = [_make(request["family"], request["options"], seed)[1] for seed in request["seeds"]]
+        stored = [entry["answer"] for entry in entries]
+        return [
+            (str(entry["question"]).strip(), None if answer is None else str(answer))
+            for entry, answer in zip(entries, stored, strict=True)
+        ]
+
+    def score(request: Mapping[str, Any]) -> float:
+        dataset, entry = _made(request["family"], request["options"], request["seed"])
+        if str(entry["question"]).strip() != request["question"]:
+            raise RecordError(
+                f"reasoning_gym {request['family']!r}: seed {request['seed']} now gives another question; play a task "
+                "with the options and the version of reasoning-gym that made it"
+            )
+        if request["family"] in WRITING:  # what it writes into the question is gone with the copy
+            entry = deepcopy(entry)
+        return float(dataset.score_answer(request["answer"], entry))
+
+    return told
+
+
+def _verifier(family: str) -> Verifier:
+    """A scorer that was not read judges each answer apart, so that none can change what judges the next."""
+    return verifier(JUDGE, apart=not is_cleared(family))
+
+
+@cache
+def _panels(family: str, options: str, seed: int, sizes: tuple[int, int, int]) -> Panels:
+    _need_package()
+    need_boundary(family)
+    seen: set[str] = set()
+    at_hand: list[tuple[str, str | None]] = []
+
+    def propose(index: int) -> Proposal | None:
+        number = seed * FAR_APART + index
+        if index % AT_ONCE == 0:
+            at_hand[:] = _questions(family, options, range(number, number + AT_ONCE))
+        question, stored = at_hand[index % AT_ONCE]
+        if question in seen:  # perhaps with another answer: still the same question
+            return None
+        seen.add(question)
+        payload = {"family": family, "question": question, "answer": stored}
+        return Proposal(payload=payload, seed=number, tags=(family,))
+
+    return build_panels(ENV, propose, sizes=dict(zip(SPLITS, sizes, strict=True)))
+
+
+def _questions(family: str, options: str, seeds: range) -> list[tuple[str, str | None]]:
+    request = {"family": family, "options": options, "seeds": list(seeds)}
+    kind, told = _verifier(family).ask(request, seconds=MAKING_SECONDS)
+    if kind == "fault":
+        raise ConfigError(str(told))
+    if kind == "failed":
+        raise ConfigError(f"reasoning_gym {family!r}: making its questions {told}; change the options or the family")
+    return [(str(question), None if stored is None else str(stored)) for question, stored in told]
+
+
+def _make(family: str, options: str, seed: int) -> tuple[Any, dict[str, Any]]:
+    """A dataset of one question, and the question: it follows from the seed alone."""
+    import reasoning_gym
+    from reasoning_gym.factory import DATASETS
+
+    if family not in DATASETS:
+        raise ConfigError(f"reasoning_gym: there is no family {family!r}; {nearest(family, DATASETS)}")
+    given = json.loads(options)
+    names = {each.name for each in fields(DATASETS[family][1])} - set(OURS)
+    for name in given:
+        if name not in names:
+            raise ConfigError(f"reasoning_gym {family!r}: there is no option {name!r}; {nearest(name, names)}")
+    try:
+        random.seed(seed)  # for those that draw from the process-wide generator; this process is the verifier's
+        dataset = reasoning_gym.create_dataset(family, size=1, seed=seed, **given)
+    except (AssertionError, TypeError, ValueError) as error:
+        raise ConfigError(f"reasoning_gym {family!r}: its options {given} do not fit: {error}; change them") from None
+    return dataset, dataset[0]
+
+
+# The attempts of a group ask about one question.
+_made = lru_cache(64)(_make)
+
+
+def _need_package() -> None:
+    if find_spec("reasoning_gym") is None:
+        raise ConfigError(
+            "the environment 'reasoning_gym' needs a package that is not here; pip install 'groupwise[reasoning]'"
+        )

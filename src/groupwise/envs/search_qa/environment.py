@@ -1,0 +1,192 @@
+"""Questions over documents: search, read, search again, answer."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from groupwise.core.errors import ConfigError, RecordError
+from groupwise.core.parts.part import Part
+from groupwise.core.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.keyed_draws import uniform
+from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.tagged import tagged_parts
+from groupwise.envs.kit.words import vocabulary_of, with_goal
+from groupwise.envs.search_qa.corpus import ENV, Corpus, Document, Question, read_corpus, read_questions
+from groupwise.envs.search_qa.score import exact_match, f1
+
+MAX_CHARACTERS = 100_000
+"""Of a response that is still read."""
+NOTHING_KNOWN = "Nothing is known yet."
+NOT_UNDERSTOOD = "Nothing happens. Write <search> words </search> or <answer> words </answer>."
+NOTHING_FOUND = "<information>Nothing was found.</information>"
+
+
+class SearchQa(Part, slot="env"):
+    """Questions whose answers take one search or several, over documents that you point to.
+
+    `<search>words</search>` shows the documents that fit best, between information tags; `<answer>words</answer>` ends
+    the attempt. What stands outside the tags is passed over, so that a response may think aloud. The tags are those of
+    Search-R1 (Jin et al. 2025, arXiv:2503.09516); answers are compared as SQuAD's are. A response without a search or
+    an answer is refused.
+
+    Choices: search is BM25 over title and text. A question without a `split` belongs to the one that its own words
+    decide. `state_key` is what was found: the titles, in alphabetical order. The expert looks up the question's
+    `titles` one after another, and the question itself where there are none; then it answers.
+    """
+
+    documents: str = ""
+    """Folder of .txt and .md files, or .jsonl file with `title` and `text` a line; empty = a small corpus of ours."""
+    questions: str = ""
+    """A .jsonl file with `question` and `answers`, and perhaps `titles` and `split`; empty = ours, on our corpus."""
+    num_results: Annotated[int, Field(ge=1)] = 3
+    """Documents that a search shows."""
+    num_words: Annotated[int, Field(ge=1)] = 100
+    """Words of a document that are shown, from the first."""
+    max_steps: Annotated[int, Field(ge=1)] = 6
+    """Steps before an attempt is truncated."""
+    score: Literal["exact", "f1"] = "exact"
+    """What an answer earns: 1 if it is right, or its overlap of words with a right one. Success is to be right."""
+    success_reward: float = 1.0
+    """What the score is multiplied by."""
+    goal_in_text: bool = False
+    """Whether each text begins with the question."""
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_panels(self.documents, self.questions), split)
+
+    def open(self, task: Task) -> SearchQaEnvironment:
+        check_env(task, ENV)
+        corpus = _corpus(self.documents)
+        if task.payload["corpus"] != corpus.digest:
+            raise RecordError(
+                f"task {task.id} was made for the documents {task.payload['corpus']}, but these are {corpus.digest}; "
+                "open it with the documents that its panel was made with"
+            )
+        return SearchQaEnvironment(task, self, corpus)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        texts = [self.instruction(), "Task:", NOTHING_KNOWN, NOT_UNDERSTOOD, NOTHING_FOUND, "Right. Wrong."]
+        texts += [_shown(number, each) for number, each in enumerate(_corpus(self.documents).documents, start=1)]
+        for question in _questions(self.questions):
+            texts += [question.question, *question.answers, *question.titles]
+        return vocabulary_of(texts)
+
+    def instruction(self) -> str:
+        return "Answer the question: <search> words </search> to look up, then <answer> words </answer>."
+
+
+class SearchQaEnvironment:
+    """One attempt at a question."""
+
+    __slots__ = ("_answers", "_corpus", "_found", "_observation", "_part", "_progress", "_question", "_titles")
+
+    def __init__(self, task: Task, part: SearchQa, corpus: Corpus) -> None:
+        self._part, self._corpus = part, corpus
+        self._question = str(task.payload["question"])
+        self._answers, self._titles = tuple(task.payload["answers"]), tuple(task.payload["titles"])
+        self._found: frozenset[str] = frozenset()
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._observation = self._observe(NOTHING_KNOWN)
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        name, said = next(tagged_parts(action[:MAX_CHARACTERS], "search", "answer"), ("", ""))
+        if not said.strip():
+            self._observation = self._observe(NOT_UNDERSTOOD)
+            return self._progress.outcome(self._observation, accepted=False)
+        if name == "answer":
+            return self._answer(said)
+        found = self._corpus.search(said, self._part.num_results)
+        self._found |= {document.title for document in found}
+        self._observation = self._observe(self._told(found))
+        return self._progress.outcome(self._observation)
+
+    def _answer(self, answer: str) -> Outcome:
+        right = exact_match(answer, self._answers)
+        self._observation = self._observe("Right." if right else "Wrong.")
+        worth = float(right) if self._part.score == "exact" else f1(answer, self._answers)
+        return self._progress.outcome(self._observation, success=right, reward=worth * self._part.success_reward)
+
+    def fork(self) -> SearchQaEnvironment:
+        twin = SearchQaEnvironment.__new__(SearchQaEnvironment)
+        twin._part, twin._corpus, twin._question = self._part, self._corpus, self._question
+        twin._answers, twin._titles, twin._found = self._answers, self._titles, self._found
+        twin._observation, twin._progress = self._observation, self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        if self._progress.ended:
+            return None
+        # The last step is for the answer, and a document that its title does not bring up is not waited for.
+        if self._progress.steps + 1 < self._part.max_steps:
+            for title in self._titles:
+                if title not in self._found and self._brings(title):
+                    return f"<search>{title}</search>"
+            if not self._titles and not self._found and self._corpus.search(self._question, 1):
+                return f"<search>{self._question}</search>"
+        return f"<answer>{self._answers[0]}</answer>"
+
+    def _brings(self, title: str) -> bool:
+        return title in {each.title for each in self._corpus.search(title, self._part.num_results)}
+
+    def _told(self, found: list[Document]) -> str:
+        if not found:
+            return NOTHING_FOUND
+        shown = [_shown(number, each, self._part.num_words) for number, each in enumerate(found, start=1)]
+        return f"<information>{' '.join(shown)}</information>"
+
+    def _observe(self, told: str) -> Observation:
+        return Observation(
+            text=with_goal(self._question, told) if self._part.goal_in_text else told,
+            state_key="; ".join(sorted(self._found)),
+            goal=self._question,
+        )
+
+
+def _shown(number: int, document: Document, num_words: int | None = None) -> str:
+    return f"Doc {number} (Title: {document.title}) {' '.join(document.text.split()[:num_words])}"
+
+
+@lru_cache(maxsize=2)
+def _corpus(path: str) -> Corpus:
+    return read_corpus(path)
+
+
+@lru_cache(maxsize=2)
+def _questions(path: str) -> list[Question]:
+    return read_questions(path)
+
+
+@lru_cache(maxsize=4)
+def _panels(documents: str, questions: str) -> Panels:
+    corpus = _corpus(documents)
+    # In an order that says nothing about them: files tend to put questions of a kind together.
+    found = sorted(_questions(questions), key=lambda each: uniform(ENV, "panel", each.question))
+    panels = {split: tuple(_task(each, corpus) for each in found if each.split == split) for split in SPLITS}
+    for split, tasks in panels.items():
+        if not tasks:
+            raise ConfigError(
+                f"search_qa: of {len(found)} questions none is in the {split} panel; add questions, or give each a "
+                "`split`"
+            )
+    check_disjoint(panels)
+    return panels
+
+
+def _task(question: Question, corpus: Corpus) -> Task:
+    payload = {
+        "question": question.question,
+        "answers": list(question.answers),
+        "titles": list(question.titles),
+        "corpus": corpus.digest,
+    }
+    tags = (f"hops {len(question.titles)}",) if question.titles else ()
+    return Task.create(env=ENV, split=question.split, payload=payload, tags=tags)

@@ -1,0 +1,244 @@
+"""TextWorld's generated games as environments of ours: coin collector, treasure hunter, cooking."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from groupwise.core.errors import ConfigError
+from groupwise.core.parts.part import Part
+from groupwise.core.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.panel import check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import vocabulary_of
+from groupwise.envs.textworld.maker import kept_game
+
+ENV = "textworld"
+FIRST_SEED = {"train": 0, "validation": 1_000_000, "test": 2_000_000}
+"""The seeds of a split count up from here."""
+FOODS = {"train": "train", "validation": "valid", "test": "test"}
+"""TextWorld's own name for each split of what is cooked."""
+MOST_TASKS = 1_000_000
+INSTRUCTIONS = {
+    "coin_collector": "Find the coin and take it, one command at a time.",
+    "treasure_hunter": "Find what is asked for and take it, one command at a time.",
+    "cooking": "Cook the meal of the cookbook and eat it, one command at a time.",
+}
+NOTHING_HAPPENS = "Nothing happens."
+SHOWN = (
+    *("admissible_commands", "policy_commands", "won", "lost", "objective", "max_score"),
+    *("description", "inventory"),
+)
+"""What a game is asked to tell beside its answer to a command."""
+STATUS = re.compile(r">\s*-=[^=]*=-\s*\d+/\d+\s*$")
+INFORM = (
+    "You are carrying nothing. You are carrying: You take the from the. You take. You drop the on the ground. You put",
+    "the on the. You pick up the from the ground. You open the, revealing a. You close the. You have to open it first.",
+    "You unlock the with. You lock. You eat the. Not bad. Adding the meal to your inventory. Your score has just gone",
+    "up by one two three points. fried grilled roasted sliced diced chopped burned raw uncut You You're eaten lost won",
+    "it is locked closed open opened in inventory look examine take drop put insert into go open close lock unlock eat",
+    "cook slice chop dice prepare meal with from on north south east west up down and an the of a is are there here",
+    "Recipe #1 Before you start, gather all the following ingredients and follow the directions to prepare this tasty",
+    "copy of cooking: a modern approach (3rd ed.) you open the copy and start reading: directions: gram an also on",
+)
+"""Words of the compiled games beside those of TextWorld's grammars."""
+
+
+class Textworld(Part, slot="env"):
+    """Generated TextWorld games (Côté et al. 2018, arXiv:1806.11532): find a coin, find a treasure, or cook a meal.
+
+    A task is a seed; its game is made when it is first opened, which takes seconds, and is then kept on disk. The
+    reward of a step is the points it scored, as a share of all there are; success is the game won. A lost game (burnt
+    food) is terminated too. A fork is TextWorld's own copy; the expert takes the first of its policy commands.
+
+    Choices: a command counts only as it is listed, letter by letter; another is not sent to the game, which would also
+    understand `undo`, `restart` and `quit`. Texts are on one line, without the banner, the status line and what the
+    game says after its end. The `state_key` is what looking around and the inventory show. For cooking, the splits are
+    also TextWorld's own: test games use other foods.
+    """
+
+    game: Literal["coin_collector", "treasure_hunter", "cooking"] = "coin_collector"
+    """The family of games."""
+    level: Annotated[int, Field(ge=1, le=300)] = 5
+    """Difficulty of coin collector (1 to 300: 5 = five rooms, 105 = ten, half of them dead ends) and treasure hunter
+    (1 to 30)."""
+    recipe: Annotated[int, Field(ge=1, le=5)] = 1
+    """Ingredients of a meal."""
+    take: Annotated[int, Field(ge=0, le=5)] = 1
+    """Ingredients that must be found."""
+    rooms: Literal[1, 6, 9, 12] = 1
+    """Rooms of a cooking game."""
+    skills: tuple[Literal["cook", "cut", "open", "drop"], ...] = ("cook",)
+    """What cooking may need: cook, cut, open doors and containers, drop what is too much to carry."""
+    tell_way: bool = False
+    """Whether the goal tells the whole way, as TextWorld does by default, or its end alone."""
+    path: str = ""
+    """Folder that made games are kept in; empty = groupwise/textworld in the user's cache folder."""
+    num_train: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 200
+    """Tasks in the training panel."""
+    num_validation: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 20
+    """Tasks in the validation panel."""
+    num_test: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 40
+    """Tasks in the test panel."""
+    max_steps: Annotated[int, Field(ge=1)] = 50
+    """Steps before an attempt is truncated."""
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> Textworld:
+        if self.game == "treasure_hunter" and self.level > 30:
+            raise ValueError(f"level is {self.level}, but treasure hunter has 30; choose one of them")
+        if self.game == "cooking" and self.take > self.recipe:
+            raise ValueError(f"take is {self.take}, more than the {self.recipe} ingredients of the recipe; lower it")
+        return self
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
+        choose_split(dict.fromkeys(counts, ()), split)
+        payload = {"game": self.game, "settings": self._settings(split), "version": _version()}
+        seeds = range(FIRST_SEED[split], FIRST_SEED[split] + counts[split])
+        return tuple(Task.create(env=ENV, split=split, seed=seed, payload=payload, tags=(self.game,)) for seed in seeds)
+
+    def open(self, task: Task) -> TextworldEnvironment:
+        check_env(task, ENV)
+        if task.payload["version"] != _version():
+            raise ConfigError(
+                f"task {task.id} is a game of TextWorld {task.payload['version']}, but {_version()} is installed, and "
+                "makes others; install that version, or make the panel anew"
+            )
+        return TextworldEnvironment(task, self, self.game_file(task))
+
+    def game_file(self, task: Task) -> Path:
+        """The compiled game of a task, which is made where it is not kept yet."""
+        of = task.payload
+        folder = Path(os.path.expandvars(self.path)).expanduser() if self.path else _cache_folder()
+        return kept_game(folder, of["game"], of["settings"], task.seed, of["version"])
+
+    def vocabulary(self) -> tuple[str, ...]:
+        return vocabulary_of((*INSTRUCTIONS.values(), NOTHING_HAPPENS, *INFORM, *_grammars(self.game)))
+
+    def instruction(self) -> str:
+        return INSTRUCTIONS[self.game]
+
+    def _settings(self, split: str) -> dict[str, Any]:
+        if self.game != "cooking":
+            return {"level": self.level, "tell_way": self.tell_way}
+        asked = {skill: skill in self.skills for skill in ("cook", "cut", "open", "drop")}
+        recipe = {"recipe": self.recipe, "take": self.take, "go": self.rooms, "recipe_seed": 0}
+        return {**asked, **recipe, "split": FOODS[split], "tell_way": self.tell_way}
+
+
+class TextworldEnvironment:
+    """One attempt at a generated game."""
+
+    _observation: Observation
+    _plan: tuple[str, ...]
+    _most: float
+
+    def __init__(self, task: Task, part: Textworld, file: Path) -> None:
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._world = _start(file)
+        self._score = 0.0
+        self._see(self._world.reset(), first=True)
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        if action not in (self._observation.admissible or ()):
+            seen = self._observation
+            self._observation = Observation(
+                text=NOTHING_HAPPENS, state_key=seen.state_key, admissible=seen.admissible, goal=seen.goal
+            )
+            return self._progress.outcome(self._observation, accepted=False)
+        state, score, _ = self._world.step(action)
+        reward, self._score = (float(score) - self._score) / self._most, float(score)
+        self._see(state)
+        success = True if state["won"] else False if state["lost"] else None
+        return self._progress.outcome(self._observation, success=success, reward=reward)
+
+    def fork(self) -> TextworldEnvironment:
+        twin = TextworldEnvironment.__new__(TextworldEnvironment)
+        twin._observation, twin._plan = self._observation, self._plan
+        twin._score, twin._most = self._score, self._most
+        with _quiet():
+            twin._world, twin._progress = self._world.copy(), self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        return None if self._progress.ended else next(iter(self._plan), None)
+
+    def _see(self, state: Any, *, first: bool = False) -> None:
+        here, carried = _line(state["description"]), _line(state["inventory"])
+        if first:
+            self._most = float(state["max_score"]) or 1.0
+        self._plan = tuple(state["policy_commands"] or ())
+        self._observation = Observation(
+            text=here if first else _line(state["feedback"]),
+            state_key=f"{here} {carried}",
+            admissible=tuple(state["admissible_commands"]),
+            goal=_line(state["objective"]),
+        )
+
+
+def _line(text: str | None) -> str:
+    """A text on one line, without the status line, which counts steps, and what a game says after its end."""
+    return " ".join(STATUS.sub("", text or "").partition("***")[0].split())
+
+
+def _start(file: Path) -> Any:
+    textworld = _package()
+    wanted = textworld.EnvInfos(**dict.fromkeys(SHOWN, True))
+    with _quiet():
+        world = textworld.start(str(file), wanted)
+    world.seed(0)  # the interpreter's chances would come from the clock
+    return world
+
+
+def _package() -> Any:
+    _version()
+    with _quiet():
+        return import_module("textworld")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings of TextWorld's own packages: of age in places, and of every game, which they do not know."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@cache
+def _version() -> str:
+    try:
+        return version("textworld")
+    except PackageNotFoundError:
+        raise ConfigError(
+            "the environment 'textworld' needs a package that is not here; pip install 'groupwise[textworld]'"
+        ) from None
+
+
+@cache
+def _grammars(game: str) -> tuple[str, ...]:
+    """TextWorld's grammars: every name and sentence that its games are made from."""
+    root = Path(_package().__file__).parent
+    folders = (root / "generator" / "data", root / "challenges" / f"tw_{game}")
+    files = [file for folder in folders for end in ("twg", "twl", "py") for file in sorted(folder.rglob(f"*.{end}"))]
+    return tuple(file.read_text(encoding="utf-8") for file in files)
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(root).expanduser() / "groupwise" / "textworld"

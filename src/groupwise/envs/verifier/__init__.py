@@ -1,0 +1,1 @@
+"""Judging answers in a process without rights."""

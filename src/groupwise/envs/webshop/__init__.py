@@ -1,0 +1,1 @@
+"""WebShop over the publisher's files, and a shop of our own in its manner."""

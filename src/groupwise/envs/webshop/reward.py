@@ -1,0 +1,181 @@
+"""What a purchase is worth: the published score of WebShop (Yao et al. 2022, arXiv:2207.01206, section 3.1).
+
+score = type * (attributes found + options found + price kept) / (attributes asked + options asked + 1)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
+from typing import Any
+
+from groupwise.core.errors import ConfigError
+from groupwise.envs.kit.words import words
+from groupwise.envs.webshop.product import Goal, Product
+
+ALIKE = 85
+"""Two phrases whose token set ratio is above this many per cent mean the same."""
+COLOURS = tuple(
+    words(
+        """
+    alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
+    caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal
+    dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory
+    ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight mint mocha multicolor
+    mushroom mustard natural navy nude olive orange peach pewter pink plum purple rainbow red rose royal rust sand
+    sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise violet walnut
+    wheat white wine yellow
+    """
+    )
+)
+"""The colours of the published score, in its order: the first that occurs in an option stands for it."""
+LATIN_1 = dict.fromkeys(range(128, 256))
+"""Letters that the published matcher drops."""
+NOT_NOUNS = frozenset(
+    words(
+        """
+    a an and are as at by for from in into is it its of on or per that the this to up with without your all best easy
+    free good great high long low new non old small large big short super very men mens women womens kids
+    """
+    )
+)
+"""Words of a title that name nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """A purchase, part by part."""
+
+    type: float
+    """Whether it is the kind of thing that was asked for: 1, 0.5, 0.1 or 0."""
+    attributes: int
+    """Attributes that it has, of those asked for."""
+    options: int
+    """Options that were chosen rightly, of those asked for."""
+    price: bool
+    """Whether it costs no more than was said."""
+    asked: int
+    """Attributes and options asked for, and one for the price."""
+
+    @property
+    def total(self) -> float:
+        """The score, between 0 and 1."""
+        return self.type * (self.attributes + self.options + self.price) / self.asked
+
+
+def score_of(
+    bought: Product, chosen: Mapping[str, str], goal: Goal, wanted: Product, *, reference: bool, tagger: str
+) -> Score:
+    """What a purchase is worth.
+
+    Args:
+        bought: The product that was bought.
+        chosen: The options that were chosen, by name.
+        goal: What was asked for.
+        wanted: The product that the goal was written for.
+        reference: Whether options are compared as the published code does it.
+        tagger: Name of the spaCy model that finds the nouns of titles; empty = by a list of words that are none.
+    """
+    as_published = reference and goal.is_paired
+    found = _options_as_published(chosen, goal.options) if as_published else _options(chosen, goal.options)
+    return Score(
+        type=type_score(bought, wanted, tagger=tagger),
+        attributes=sum(_has(bought, attribute) for attribute in goal.attributes),
+        options=found,
+        price=bought.price <= goal.price_upper,
+        asked=len(goal.attributes) + len(goal.options) + 1,
+    )
+
+
+def type_score(bought: Product, wanted: Product, *, tagger: str = "") -> float:
+    """Whether two products are of a kind: by the nouns that their titles share, their query and their categories."""
+    nouns, asked = _nouns(bought.title, tagger), _nouns(wanted.title, tagger)
+    shared = len(set(nouns) & set(asked)) / len(asked) if asked else 0.2
+    if shared == 0:
+        return 0.0
+    if shared < 0.1:
+        return 0.1
+    categories = _levels(bought.product_category) & _levels(wanted.product_category)
+    return 1.0 if shared > 0.2 or bought.query == wanted.query or len(categories) >= 2 else 0.5
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two phrases mean the same: one's words are among the other's, or nearly so."""
+    return round(_token_set_ratio()(one.translate(LATIN_1), other.translate(LATIN_1))) > ALIKE
+
+
+def colour_of(option: str) -> str:
+    """The first colour word in an option, in the order of the list; the option itself where there is none.
+
+    >>> colour_of("dark navy blue"), colour_of("titanium"), colour_of("8 ounce")
+    ('blue', 'tan', '8 ounce')
+    """
+    return next((colour for colour in COLOURS if colour in option), option)
+
+
+def _has(product: Product, attribute: str) -> bool:
+    if any(alike(own, attribute) for own in product.attributes):
+        return True
+    texts = (product.title, " ".join(product.features), product.description)
+    return any(attribute in text.lower() for text in texts)
+
+
+def _options(chosen: Mapping[str, str], asked: Mapping[str, str]) -> int:
+    """Each option that is asked for, against what was chosen: the same words, or the same colour on both sides."""
+    return sum(
+        any(value == wanted or alike(colour_of(value), colour_of(wanted)) for value in chosen.values())
+        for wanted in asked.values()
+    )
+
+
+def _options_as_published(chosen: Mapping[str, str], asked: Mapping[str, str]) -> int:
+    """As the published code does it: what was chosen is reduced to its colour, what is asked for is not.
+
+    A word that contains a colour by chance then misses itself: "titanium" becomes "tan". An option that is asked for is
+    a pair of name and value there, in which a colour is found only if it is the whole value.
+    """
+    wanted = [value if value in COLOURS else f"{name} {value}" for name, value in asked.items()]
+    return sum(any(alike(colour_of(value), each) for value in chosen.values()) for each in wanted)
+
+
+def _levels(product_category: str) -> set[str]:
+    return {level.strip() for level in product_category.split("\u203a")}
+
+
+@lru_cache(4096)
+def _nouns(title: str, tagger: str) -> tuple[str, ...]:
+    if tagger:
+        return tuple(token.text.lower() for token in _spacy(tagger)(title) if token.pos_ in ("NOUN", "PROPN"))
+    return _words_that_name(re.findall(r"[a-z]{2,}", title.lower()))
+
+
+def _words_that_name(found: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word for word in found if word not in NOT_NOUNS)
+
+
+@cache
+def _token_set_ratio() -> Callable[[str, str], float]:
+    try:
+        from rapidfuzz import fuzz, utils
+    except ImportError:
+        raise ConfigError(
+            "the score of a purchase needs a package that is not here; pip install 'groupwise[webshop]'"
+        ) from None
+    return partial(fuzz.token_set_ratio, processor=utils.default_process)
+
+
+@cache
+def _spacy(model: str) -> Any:
+    try:
+        import spacy
+    except ImportError:
+        raise ConfigError(f"tagger {model!r} needs the package spacy; pip install spacy, or leave tagger out") from None
+    try:
+        return spacy.load(model)
+    except OSError:
+        raise ConfigError(
+            f"tagger {model!r}: there is no such spaCy model here; python -m spacy download {model}, or leave tagger "
+            "out"
+        ) from None

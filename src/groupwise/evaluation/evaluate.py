@@ -1,0 +1,87 @@
+"""Playing a fixed panel with a policy's weights: success with a 95 % interval, over one or several seeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from groupwise.core.errors import ConfigError, TrainingError
+from groupwise.core.journal.journal import Evaluated
+from groupwise.core.records import FAULTS, Task, Trajectory
+from groupwise.core.seeds import seed_of
+from groupwise.envs.kit.panel import panel_hash
+from groupwise.evaluation.settings import EvaluationConfig
+from groupwise.evaluation.summary import Evaluation
+from groupwise.rewards import Reward, score_trajectory
+from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.player import Player
+
+
+def evaluate(
+    player: Player,
+    panel: Sequence[Task],
+    settings: EvaluationConfig,
+    *,
+    rewards: Sequence[Reward],
+    root: int,
+    seeds: Sequence[int] = (0,),
+    report: Callable[[int, Sequence[Trajectory]], None] = lambda seed, played: None,
+) -> Evaluation:
+    """Play the tasks of a panel with the engine's weights, once with each seed; nothing learns from it.
+
+    Args:
+        player: whose engine plays. The version of its weights is the update after which the evaluation counts.
+        panel: the tasks of the split; the first `settings.tasks` of them are played.
+        settings: how many tasks, how often and at which temperature.
+        rewards: what steps earn.
+        root: the run's own seed, which the attempts' seeds derive from.
+        seeds: repetitions; each draws other tokens at the same tasks.
+        report: called after each seed with what was played.
+    """
+    tasks = panel[: settings.tasks]
+    if not (tasks and seeds):
+        raise ConfigError("an evaluation of no task says nothing; raise evaluation.tasks, and give at least one seed")
+    digest, rows, trajectories = panel_hash(tasks), list[Evaluated](), list[Trajectory]()
+    for seed in seeds:
+        played = _play(player, settings, tasks, root, seed)
+        scored = [one if one.stop in FAULTS else score_trajectory(one, rewards) for one in played]
+        rows += [_row(trajectory, player.engine.version, settings.split, seed, digest) for trajectory in scored]
+        trajectories += scored
+        report(seed, scored)
+    return Evaluation.of(rows, trajectories)
+
+
+def _play(player: Player, settings: EvaluationConfig, tasks: Sequence[Task], root: int, seed: int) -> list[Trajectory]:
+    """Every attempt with one seed; none that says whether it succeeded is an error with the causes."""
+    attempts = [
+        Attempt(task=task, number=number, seed=seed_of(root, "evaluation", seed, task.id, number))
+        for task in tasks
+        for number in range(settings.attempts)
+    ]
+    played = player.play(attempts, temperature=settings.temperature)
+    if not any("success" in trajectory.scores for trajectory in played):
+        causes = Counter(trajectory.error or trajectory.stop.value for trajectory in played)
+        listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
+        raise TrainingError(
+            f"evaluation on split {settings.split!r}: none of {len(played)} attempts says whether it succeeded "
+            f"({listed}); mend the environment, which `groupwise check env` looks at"
+        )
+    return played
+
+
+def _row(trajectory: Trajectory, number: int, split: str, seed: int, panel: str) -> Evaluated:
+    total = sum(step.reward for step in trajectory.steps)
+    return Evaluated(
+        number=number,
+        split=split,
+        seed=seed,
+        task=trajectory.task.id,
+        attempt=trajectory.attempt,
+        panel=panel,
+        tags=",".join(trajectory.task.tags),
+        stop=trajectory.stop.value,
+        success=trajectory.scores.get("success"),
+        outcome=total if trajectory.outcome is None else trajectory.outcome,
+        steps=len(trajectory.steps),
+        tokens=sum(len(step.response_ids) for step in trajectory.steps),
+    )

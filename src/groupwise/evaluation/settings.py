@@ -1,0 +1,24 @@
+"""How a policy is evaluated: which tasks, how often, at which temperature."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.core.parts.part import Part
+
+
+class EvaluationConfig(Part):
+    """How the policy is evaluated."""
+
+    split: str = "test"
+    """Panel of tasks, disjoint from training's."""
+    tasks: Annotated[int, Field(ge=0)] = 200
+    """How many of its tasks, from the first; 0 = no evaluation."""
+    every: Annotated[int, Field(ge=0)] = 0
+    """Updates between evaluations; 0 = only before the first update and after the last."""
+    attempts: Annotated[int, Field(ge=1)] = 1
+    """Attempts at each."""
+    temperature: Annotated[float, Field(ge=0)] = 0.4
+    """Divides the logits; 0 = always the likeliest token."""

@@ -1,0 +1,182 @@
+"""What an evaluation says: success with a 95 % interval, by seed, family and task, and pass@k. It needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from groupwise.core.errors import TrainingError
+from groupwise.core.journal.journal import Evaluated
+from groupwise.core.records import Trajectory
+from groupwise.evaluation.intervals import clustered, mean_pass_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Success over some tasks of a panel: all of them, a family, or one."""
+
+    name: str
+    """Whose success it is."""
+    tasks: int
+    """Tasks that were played."""
+    attempts: int
+    """Attempts that ended by themselves or at a limit."""
+    success: float
+    """Share of them that succeeded; every task counts the same."""
+    interval: tuple[float, float]
+    """95 % interval of that share for tasks of this kind (`evaluation.intervals.clustered`)."""
+    steps: float
+    """Mean steps of an attempt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassAt:
+    """Share of tasks that at least one of k attempts solves."""
+
+    k: int
+    """Attempts that a task is given."""
+    tasks: int
+    """Tasks with at least k attempts that count; the others say nothing of it."""
+    success: float
+    """The share, estimated without bias (`evaluation.intervals.pass_at`)."""
+    interval: tuple[float, float]
+    """95 % interval of that share for tasks of this kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How a policy did on a panel.
+
+    Worked example: three tasks, two seeds. The first is solved with both seeds, the second with one, the third with
+    neither: success 0.5, by seed 2/3 and 1/3, over an effective number of 4.5 tries.
+
+    Attempts that a fault of the environment ended are counted, and leave the shares: they say nothing of the policy.
+    """
+
+    number: int
+    """After which update; 0 = before the first."""
+    split: str
+    """The panel's name."""
+    panel: str
+    """Digest of the panel's tasks: evaluations of equal digests can be compared."""
+    tasks: int
+    """Tasks that were played."""
+    attempts: int
+    """Attempts that count."""
+    faults: int
+    """Attempts that a fault ended."""
+    success: float
+    """Share of the attempts that succeeded, mean over seeds; every task counts the same."""
+    interval: tuple[float, float]
+    """95 % interval of that share for tasks of this kind."""
+    outcome: float
+    """Mean outcome of an attempt."""
+    steps: float
+    """Mean steps of an attempt."""
+    tokens: float | None
+    """Mean sampled tokens of an attempt; None where they were not counted."""
+    by_seed: Mapping[int, float]
+    """Success with each seed."""
+    rows: Sequence[Evaluated]
+    """The attempts, as the journal keeps them."""
+    trajectories: Sequence[Trajectory] = field(default=(), repr=False)
+    """What was played, where it was played just now."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Evaluated], trajectories: Sequence[Trajectory] = ()) -> Evaluation:
+        """Sum up the attempts of one evaluation: one update, one panel, any number of seeds."""
+        kinds = {(row.number, row.split, row.panel) for row in rows}
+        assert len(kinds) == 1, "an evaluation is of one update and one panel"
+        counted = [row for row in rows if row.success is not None]
+        if not counted:
+            raise TrainingError(
+                f"split {rows[0].split!r}: none of {len(rows)} attempts says whether it succeeded (stop: "
+                f"{', '.join(sorted({row.stop for row in rows}))}); `groupwise check env` shows what the environment "
+                "does wrong"
+            )
+        whole = _line("all", counted)
+        (number, split, panel), *_ = kinds
+        return cls(
+            number=number,
+            split=split,
+            panel=panel,
+            tasks=whole.tasks,
+            attempts=whole.attempts,
+            faults=len(rows) - len(counted),
+            success=whole.success,
+            interval=whole.interval,
+            outcome=math.fsum(row.outcome for row in counted) / len(counted),
+            steps=whole.steps,
+            tokens=_mean_tokens(counted),
+            by_seed={seed: _line("", found).success for seed, found in _by(counted, lambda row: [row.seed])},
+            rows=tuple(rows),
+            trajectories=trajectories,
+        )
+
+    def by_tag(self) -> list[Line]:
+        """Success of each family, in the order of their names; a task with two tags is in two lines."""
+        return [_line(tag, rows) for tag, rows in _by(self._counted(), lambda row: filter(None, row.tags.split(",")))]
+
+    def by_task(self) -> list[Line]:
+        """Success at each task, in the order of their ids."""
+        return [_line(task, rows) for task, rows in _by(self._counted(), lambda row: [row.task])]
+
+    @property
+    def attempts_per_task(self) -> int:
+        """The n of mean@n, which is `success`: the most attempts that count at a task, over all seeds."""
+        return max(tries for _, tries in self._wins())
+
+    def pass_at(self) -> list[PassAt]:
+        """pass@k for k = 1, 2, 4, ... and the number of attempts at a task; those of all seeds count alike."""
+        most = self.attempts_per_task
+        found = []
+        for k in sorted({2**power for power in range(most.bit_length())} | {most}):
+            counts = [(wins, tries) for wins, tries in self._wins() if tries >= k]
+            success, interval = mean_pass_at(k, counts)
+            found.append(PassAt(k=k, tasks=len(counts), success=success, interval=interval))
+        return found
+
+    def _wins(self) -> list[tuple[int, int]]:
+        """Of each task: attempts that solved it, and attempts that count."""
+        by_task = _by(self._counted(), lambda row: [row.task])
+        return [(sum(row.success == 1.0 for row in rows), len(rows)) for _, rows in by_task]
+
+    def _counted(self) -> list[Evaluated]:
+        return [row for row in self.rows if row.success is not None]
+
+
+def evaluations_of(rows: Iterable[Evaluated]) -> list[Evaluation]:
+    """Every evaluation in a journal's rows, by update, split and panel."""
+    return [Evaluation.of(found) for _, found in _by(rows, lambda row: [(row.number, row.split, row.panel)])]
+
+
+def _by(rows: Iterable[Evaluated], keys_of: Callable[[Evaluated], Iterable[Any]]) -> list[tuple[Any, list[Evaluated]]]:
+    """Rows by key, keys in order; a row may have several."""
+    found: dict[Any, list[Evaluated]] = {}
+    for row in rows:
+        for key in keys_of(row):
+            found.setdefault(key, []).append(row)
+    return sorted(found.items())
+
+
+def _mean_tokens(rows: Sequence[Evaluated]) -> float | None:
+    counted = [row.tokens for row in rows if row.tokens is not None]
+    return sum(counted) / len(counted) if counted else None
+
+
+def _line(name: str, rows: Sequence[Evaluated]) -> Line:
+    scores: dict[str, list[float]] = {}
+    for row in rows:
+        assert row.success is not None, "only attempts that say how they ended are counted"
+        scores.setdefault(row.task, []).append(row.success)
+    success, interval = clustered(list(scores.values()))
+    return Line(
+        name=name,
+        tasks=len(scores),
+        attempts=len(rows),
+        success=success,
+        interval=interval,
+        steps=sum(row.steps for row in rows) / len(rows),
+    )

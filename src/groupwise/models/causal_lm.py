@@ -1,0 +1,171 @@
+"""The two halves of a Hugging Face causal language model, found without patching it, and what is refused.
+
+Works on the modules' own attributes, so that transformers and peft need not be installed to import this.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from groupwise.core.errors import ConfigError
+from groupwise.models.head.output_layer import Head
+
+TREE_LAYERS = ("full_attention", "sliding_attention")
+"""Kinds of layer that read other tokens through the attention mask alone."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CausalLM:
+    """A model's body, which turns tokens into hidden states, and its head, which turns these into logits.
+
+    Worked example: of `LlamaForCausalLM` the body is `model.model` and the head `model.lm_head`; a peft wrapper around
+    it changes neither, since its adapters sit inside the layers.
+    """
+
+    name: str
+    """Class of the model, for messages."""
+    body: nn.Module
+    """Maps input_ids, attention_mask and position_ids to `last_hidden_state`."""
+    head: Head
+    """The output layer with what the model does to its logits."""
+    config: Any
+    """The body's configuration."""
+
+    @classmethod
+    def of(cls, model: nn.Module) -> CausalLM:
+        """Find the halves of a model; refuse one whose output is not head(body(tokens))."""
+        inner = _without_adapters(model)
+        name = type(inner).__name__
+        body = inner.get_decoder() if hasattr(inner, "get_decoder") else inner
+        if body is inner:  # older classes answer with themselves
+            body = getattr(inner, getattr(inner, "base_model_prefix", ""), inner)
+        layer = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
+        if body is inner or body is None or layer is None:
+            raise ConfigError(f"{name} is not a causal language model with a body and an output layer; load one")
+        return cls(name=name, body=body, head=_head(_in_use(layer), body.config, name), config=body.config)
+
+    @property
+    def attention(self) -> str:
+        """Name of the attention implementation."""
+        return str(getattr(self.config, "_attn_implementation", None) or "eager")
+
+    @property
+    def computes_in(self) -> torch.dtype:
+        """What its layers compute in: the type that autocast asks for, else that of the weights."""
+        weight = next(self.body.parameters())
+        device = weight.device.type
+        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+
+    @property
+    def caps_scores(self) -> bool:
+        """Whether its layers bend the scores of attention towards a bound."""
+        return getattr(self.config, "attn_logit_softcapping", None) is not None
+
+    @property
+    def head_width(self) -> int:
+        """How wide the heads of its attention are."""
+        width = getattr(self.config, "head_dim", None)
+        return int(width or self.config.hidden_size // self.config.num_attention_heads)
+
+    def attend_by(self, name: str) -> None:
+        """Have the layers attend by another of the implementations that transformers knows."""
+        self.body.set_attn_implementation(name)  # type: ignore[operator]
+
+    def hidden_states(self, **inputs: Any) -> torch.Tensor:
+        """Run the body once on tokens, mask and positions: the state of each token (B, W, H)."""
+        hidden: torch.Tensor = self.body(**inputs, use_cache=False, return_dict=True).last_hidden_state
+        return hidden
+
+    def check_tokens(self, *, longest: int, largest_id: int) -> None:
+        """Refuse sequences the model has no positions or no embeddings for, before an index runs out of bounds."""
+        vocabulary = len(self.head.weight)
+        if largest_id >= vocabulary:
+            raise ConfigError(
+                f"token id {largest_id} is outside the vocabulary of {vocabulary} of {self.name}; "
+                "train on samples of the model's own tokenizer"
+            )
+        positions = getattr(self.config, "max_position_embeddings", None)
+        if positions is not None and longest > positions:
+            raise ConfigError(
+                f"a sequence of {longest} tokens is longer than the {positions} positions of {self.name}; "
+                "shorten the prompts or load a model with a longer context"
+            )
+
+    def check_tree(self, longest: int) -> None:
+        """Refuse models whose layers would read tokens that a mask of ancestors hides, or hide those it shows.
+
+        A four-dimensional mask replaces the model's own in every layer, so that a sliding window would be ignored
+        without a word; it is harmless while no path is longer than the window.
+        """
+        parameters = inspect.signature(self.body.forward).parameters
+        missing = [name for name in ("attention_mask", "position_ids") if name not in parameters]
+        if missing:
+            raise ConfigError(
+                f"{self.name} takes no {' and no '.join(missing)}, so that its tokens cannot be packed; "
+                "use padded rows, one a sample"
+            )
+        window = _window(self.config)
+        if window is not None and longest > window:
+            raise ConfigError(
+                f"{self.name} has layers with an attention window of {window} tokens, and the longest sequence has "
+                f"{longest}; use padded rows, one a sample, or shorten the sequences"
+            )
+        others = sorted(set(getattr(self.config, "layer_types", None) or ()) - set(TREE_LAYERS))
+        if others:
+            raise ConfigError(
+                f"{self.name} has layers of kind {', '.join(others)}, which a mask of ancestors does not govern; "
+                "use padded rows, one a sample"
+            )
+
+
+def _without_adapters(model: nn.Module) -> Any:
+    """The model inside a peft wrapper; its adapters stay in the layers."""
+    if not hasattr(model, "get_base_model"):
+        return model
+    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+        raise ConfigError(
+            "the adapter puts virtual tokens before the prompt, which shared prefixes do not hold; use LoRA"
+        )
+    return model.get_base_model()  # type: ignore[operator]
+
+
+def _in_use(layer: Any) -> Any:
+    """The output layer that runs, where peft keeps a trained copy beside the original."""
+    copies = getattr(layer, "modules_to_save", None)
+    if copies is None:
+        return layer
+    if layer.disable_adapters or layer.active_adapters[0] not in copies:
+        return layer.original_module
+    return copies[layer.active_adapters[0]]
+
+
+def _head(layer: Any, config: Any, name: str) -> Head:
+    if not isinstance(layer, nn.Linear) or not layer.weight.is_floating_point():
+        kind = f"{type(layer).__module__}.{type(layer).__name__}"
+        raise ConfigError(
+            f"the output layer of {name} is a {kind}, not a plain linear layer; "
+            "leave it out of LoRA's target modules and of quantisation"
+        )
+    scale = getattr(config, "logit_scale", None) or 1.0  # Cohere multiplies, Granite divides
+    return Head(
+        weight=layer.weight,
+        bias=layer.bias,
+        scale=float(scale) / float(getattr(config, "logits_scaling", None) or 1.0),
+        softcap=getattr(config, "final_logit_softcapping", None),
+    )
+
+
+def _window(config: Any) -> int | None:
+    """The shortest stretch of tokens that some layer sees; None = all see everything."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None and "sliding_attention" not in kinds:
+        return None
+    if kinds is None and getattr(config, "use_sliding_window", True) is False:
+        return None
+    window: int | None = getattr(config, "sliding_window", None)
+    return window

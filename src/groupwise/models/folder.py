@@ -1,0 +1,233 @@
+"""Weights and tokenizers from folders and hubs, as data: no code that a folder brings is run, no pickle is read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.core.digests import find_change
+from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.run_folder import STATE
+from groupwise.core.text.safe_text import quote_line
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+BASE = "base_model_name_or_path"
+"""Where adapter_config.json names the model that an adapter sits on."""
+AS_DATA = {"trust_remote_code": False}
+ADAPTER_SETTINGS = (
+    "r",
+    "lora_alpha",
+    "use_rslora",
+    "lora_dropout",
+    "target_modules",
+    "exclude_modules",
+    "layers_to_transform",
+    "layers_pattern",
+    "rank_pattern",
+    "alpha_pattern",
+    "fan_in_fan_out",
+)
+"""What of adapter_config.json makes the adapter. Other settings of peft import modules by name, or change the model."""
+NOT_LOADED = (BASE, "peft_type", "task_type", "inference_mode", "auto_mapping", "revision", "peft_version")
+"""What of it says nothing about the weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """A LoRA adapter in a folder, as its adapter_config.json describes it."""
+
+    folder: Path
+    rank: int
+    scale: float
+    """What its part is multiplied by: alpha over rank, or over its root where the file says so."""
+    base: str
+    """The model that it sits on: an absolute path, or a name that the hub knows."""
+    settings: Mapping[str, Any]
+    """What is handed to peft."""
+    others: Mapping[str, Any]
+    """What is not: none of it may say anything but peft's own default."""
+
+
+def resolve(path: str) -> str:
+    """A folder as an absolute path, which means the same wherever it is read; a name of the hub as it is."""
+    folder = Path(path).expanduser()
+    return str(folder.resolve()) if folder.is_dir() else path
+
+
+def check_folder(path: str) -> None:
+    """Refuse at once what can only be meant as a folder and is none: the hub would be asked for it for a minute."""
+    folder = Path(path).expanduser()
+    is_folder = path.startswith((".", "~")) or folder.is_absolute() or path.count("/") > 1
+    is_folder = is_folder or ("/" in path and folder.parent.is_dir())
+    if folder.is_dir():
+        return _check_content(folder)
+    if not is_folder:
+        return None
+    beside = [str(each) for each in folder.parent.glob("*/")] if folder.parent.is_dir() else []
+    advice = nearest(path, beside) if beside else "give a local folder or a hub name"
+    raise ConfigError(f"model.path: there is no folder {path!r}; {advice}")
+
+
+def find_adapter(path: str) -> Adapter | None:
+    """The adapter that a folder holds; None where it holds a whole model, or is a name of the hub."""
+    folder = Path(path).expanduser()
+    if not (folder / ADAPTER_CONFIG).is_file():
+        return None
+    content = _read_json(folder / ADAPTER_CONFIG)
+    rank: Any = content.get("r")
+    alpha: Any = content.get("lora_alpha")
+    is_lora = content.get("peft_type") == "LORA" and isinstance(rank, int) and isinstance(alpha, int | float)
+    if not is_lora or rank < 1 or not math.isfinite(alpha):
+        raise ConfigError(f"model.path: {path} holds an adapter that is not LoRA; give a LoRA adapter or a whole model")
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise ConfigError(
+            f"model.path: {path} names an adapter but has no {ADAPTER_WEIGHTS}; give the folder of a whole adapter, "
+            "with its weights as safetensors"
+        )
+    root = math.sqrt(rank) if content.get("use_rslora") else rank
+    settings = {name: content[name] for name in ADAPTER_SETTINGS if name in content}
+    others = {name: value for name, value in content.items() if name not in (*ADAPTER_SETTINGS, *NOT_LOADED)}
+    return Adapter(
+        folder=folder,
+        rank=rank,
+        scale=alpha / root,
+        base=_find_base(folder, content.get(BASE)),
+        settings=settings,
+        others=others,
+    )
+
+
+def _find_base(folder: Path, named: object) -> str:
+    """The model that an adapter sits on; a relative path is looked for where we stand and where the adapter is."""
+    if not named or not isinstance(named, str):
+        raise ConfigError(
+            f"model.path: {folder / ADAPTER_CONFIG} does not say which model the adapter sits on; name its folder "
+            f"there under {BASE!r}, or merge the adapter into its model first"
+        )
+    beside = folder / Path(named).expanduser()
+    base = str(beside.resolve()) if not Path(named).expanduser().is_dir() and beside.is_dir() else resolve(named)
+    try:
+        check_folder(base)
+        if (Path(base) / ADAPTER_CONFIG).is_file():
+            raise ConfigError("it is an adapter itself")
+    except ConfigError as error:
+        reason, place = str(error).removeprefix("model.path: "), folder / ADAPTER_CONFIG
+        raise ConfigError(
+            f"model.path: the adapter in {folder} sits on {quote_line(named)!r}, which cannot be loaded ({reason}); "
+            f"put it there, or name where it is in {place}"
+        ) from None
+    return base
+
+
+def load_model(path: str, *, dtype: Any) -> Any:
+    """The causal language model of a folder or a hub name; all of its weights must be there."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    read: Any = AutoModelForCausalLM.from_pretrained  # with what was found besides the model, unlike its annotation
+    try:
+        config = AutoConfig.from_pretrained(path, **AS_DATA)
+        _check_auto_map(path, getattr(config, "auto_map", None))
+        model, told = read(path, dtype=dtype, use_safetensors=True, output_loading_info=True, **AS_DATA)
+    except Exception as error:  # transformers, safetensors and the hub have no class in common
+        raise _unloadable(path, error) from None
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise ConfigError(f"model.path: {path!r} brings an adapter; give the folder of a whole model, or the adapter's")
+    lacking = sorted(told["missing_keys"])
+    if lacking:
+        raise ConfigError(f"model.path: {path!r} has no weights for {lacking[0]!r}; give a whole model")
+    return model
+
+
+def load_tokenizer(path: str) -> Any:
+    """The tokenizer of a folder or a hub name."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, **AS_DATA)
+    except Exception as error:  # the tokenizers' own library raises what has no class of its own
+        raise _unloadable(path, error) from None
+    _check_auto_map(path, tokenizer.init_kwargs.get("auto_map"))
+    return tokenizer
+
+
+def load_adapter(adapter: Adapter, model: Any) -> Any:
+    """A model with an adapter on it, which goes on training."""
+    from peft import LoraConfig, PeftModel
+    from safetensors import safe_open
+
+    place, usual = adapter.folder / ADAPTER_CONFIG, asdict(LoraConfig())
+    for name, value in adapter.others.items():
+        if value and value != usual.get(name):
+            raise ConfigError(
+                f"model.path: {place} sets {quote_line(name)!r}, which is more than plain LoRA; merge the adapter into "
+                "its model first"
+            )
+    try:
+        lora = LoraConfig(**adapter.settings, base_model_name_or_path=adapter.base)
+        found = PeftModel.from_pretrained(model, str(adapter.folder), config=lora, is_trainable=True)
+        with safe_open(adapter.folder / ADAPTER_WEIGHTS, framework="pt") as stored:
+            unlike = set(stored.keys()) ^ {
+                name.replace(".default.", ".") for name, value in found.named_parameters() if value.requires_grad
+            }
+        if unlike:
+            raise ValueError(f"only one of the two has {min(unlike)!r}")
+    except Exception as error:  # peft says with several classes that shapes or names do not fit
+        raise ConfigError(
+            f"model.path: the adapter in {adapter.folder} does not fit its model {adapter.base!r} "
+            f"({_first_line(error)}); name the model that it was trained on in {place}"
+        ) from None
+    return found
+
+
+def _check_content(folder: Path) -> None:
+    """Refuse a folder whose weights are pickled, that brings code, or whose weights are not as they were written."""
+    for name in ("config.json", "tokenizer_config.json"):
+        if (folder / name).is_file():
+            _check_auto_map(str(folder), _read_json(folder / name).get("auto_map"))
+    pickled = next(
+        (path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern)), None
+    )
+    if pickled is not None and not any(folder.glob("*.safetensors")):
+        raise ConfigError(
+            f"model.path: {folder} has its weights in {pickled}, a pickle, which can run code when it is read; convert "
+            "them to safetensors"
+        )
+    state = folder / STATE
+    files = _read_json(state).get("files") if state.is_file() else None
+    if isinstance(files, dict):  # a checkpoint of a run
+        change = find_change(folder, {name: digest for name, digest in files.items() if name.endswith(".safetensors")})
+        if change:
+            raise ConfigError(f"model.path: {folder} is a damaged checkpoint ({change}); give another one")
+
+
+def _check_auto_map(path: str, auto_map: object) -> None:
+    if auto_map:
+        raise ConfigError(
+            f"model.path: {path!r} brings code of its own (auto_map), which is not run; give a model that transformers "
+            "knows by itself, or take auto_map out of its config files where it does"
+        )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"model.path: {path} cannot be read ({_first_line(error)}); give a whole folder") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"model.path: {path} is not an object of settings; give a whole folder")
+    return content
+
+
+def _unloadable(path: str, error: Exception) -> ConfigError:
+    if isinstance(error, ConfigError):
+        return error
+    return ConfigError(f"model.path: cannot load {path!r} ({_first_line(error)}); give a local folder or a hub name")
+
+
+def _first_line(error: Exception) -> str:
+    return quote_line(str(error).strip(), limit=300) or type(error).__name__

@@ -1,0 +1,133 @@
+"""The chunked head on a GPU: as `head`, with each tile's arithmetic in one kernel (`fused_tiles`).
+
+Axes: U predicting nodes, T trained tokens (several may be predicted by one node), H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from groupwise.batching.predictions import Predictions
+from groupwise.models.head.fused_tiles import Bend, Sums, gradient, of_targets, see
+from groupwise.models.head.output_layer import Chunk, Head, Work, columns, tiles, wide
+
+
+class FusedHeadLogps(torch.autograd.Function):
+    """Log-probability of each target (T) and entropy of each row (U), from hidden states."""
+
+    @staticmethod
+    def forward(  # noqa: D102
+        ctx: Any,
+        hidden_UH: torch.Tensor,
+        weight_VH: torch.Tensor,
+        bias_V: torch.Tensor | None,
+        work: Work,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        head, bend = _narrow(work.head, hidden_UH), _bend(work)
+        row_T, target_T = work.predictions.row, work.predictions.target
+        logp_T = hidden_UH.new_empty(len(target_T), dtype=wide(hidden_UH.dtype))
+        normaliser_U = logp_T.new_empty(len(hidden_UH))
+        entropy_U = torch.empty_like(normaliser_U) if work.tiling.entropy else normaliser_U.new_empty(0)
+        for chunk in work.chunks():
+            hidden, row, target = hidden_UH[chunk.rows], row_T[chunk.pairs] - chunk.rows.start, target_T[chunk.pairs]
+            nothing = logp_T.new_zeros(len(hidden))
+            sums: Sums = torch.full_like(nothing, -torch.inf), nothing, nothing
+            of_target = logp_T.new_zeros(len(row))
+            for low, high in tiles(len(weight_VH), work.tiling.columns):
+                raw_UV = head.products(hidden, low, high)
+                inside, column = columns(target, low, high)
+                of_target = torch.where(inside, of_targets(raw_UV[row, column], bend), of_target)
+                sums = see(raw_UV, sums, bend, entropy=work.tiling.entropy)
+            top, total, weighed = sums
+            normaliser_U[chunk.rows] = normaliser = top + total.log()
+            logp_T[chunk.pairs] = of_target - normaliser[row]
+            if work.tiling.entropy:
+                entropy_U[chunk.rows] = total.log() - weighed / total
+        ctx.save_for_backward(hidden_UH, weight_VH, bias_V, normaliser_U, entropy_U)
+        ctx.work = work
+        return logp_T, entropy_U
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(  # noqa: D102
+        ctx: Any, into_logp_T: torch.Tensor, into_entropy_U: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        hidden_UH, weight_VH, bias_V, normaliser_U, entropy_U = ctx.saved_tensors
+        work: Work = ctx.work
+        head, bend = _narrow(replace(work.head, weight=weight_VH, bias=bias_V), hidden_UH), _bend(work)
+        needs_weight, needs_bias = ctx.needs_input_grad[1:3]
+        grad_hidden = torch.empty_like(hidden_UH)
+        grad_weight = torch.zeros_like(weight_VH, dtype=normaliser_U.dtype) if needs_weight else None
+        grad_bias = torch.zeros_like(bias_V, dtype=normaliser_U.dtype) if needs_bias else None
+        into = _Into.of(work.predictions, into_logp_T)
+        for chunk in work.chunks():
+            rows, hidden = chunk.rows, hidden_UH[chunk.rows]
+            total = grad_hidden.new_zeros(hidden.shape, dtype=normaliser_U.dtype)
+            entropy = (entropy_U[rows], into_entropy_U[rows]) if work.tiling.entropy else None
+            for low, high in tiles(len(weight_VH), work.tiling.columns):
+                raw_UV = head.products(hidden, low, high)
+                target = into.first[rows] - low, into.into_first[rows]
+                grad_UV = gradient(raw_UV, normaliser_U[rows], into.row[rows], target, entropy, bend)
+                into.add_others(grad_UV, raw_UV, chunk, low, high, bend)
+                total += grad_UV @ head.weight[low:high]
+                if grad_weight is not None:
+                    grad_weight[low:high] += grad_UV.T @ hidden
+                if grad_bias is not None:
+                    grad_bias[low:high] += grad_UV.sum(0, dtype=grad_bias.dtype)
+            grad_hidden[rows] = total.to(grad_hidden.dtype)
+        return (
+            grad_hidden,
+            None if grad_weight is None else grad_weight.to(weight_VH.dtype),
+            None if grad_bias is None else grad_bias.to(bias_V.dtype),
+            None,
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Into:
+    """Gradients into the log-probs: one target of each row goes with its tile, what others a row has are added."""
+
+    row: torch.Tensor  # sum over the targets of each row (U)
+    first: torch.Tensor  # token id of the first of them (U)
+    into_first: torch.Tensor  # the gradient into it (U)
+    others: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None  # rows, token ids and gradients; None = no others
+
+    @classmethod
+    def of(cls, predictions: Predictions, into_T: torch.Tensor) -> _Into:
+        row = into_T.new_zeros(len(predictions.node)).index_add_(0, predictions.row, into_T)
+        others = predictions.row[predictions.others], predictions.target[predictions.others], into_T[predictions.others]
+        return cls(
+            row,
+            predictions.target[predictions.first],
+            into_T[predictions.first],
+            others if len(predictions.others) else None,
+        )
+
+    def add_others(
+        self, grad_UV: torch.Tensor, raw_UV: torch.Tensor, chunk: Chunk, low: int, high: int, bend: Bend
+    ) -> None:
+        """Add the gradients of a row's further targets to a tile; those of other tiles add 0, since nobody waits."""
+        if self.others is None:
+            return
+        row, target, into = self.others
+        here = (row >= chunk.rows.start) & (row < chunk.rows.stop) & (target >= low) & (target < high)
+        row, target = torch.where(here, row - chunk.rows.start, 0), torch.where(here, target - low, 0)
+        slope = torch.full_like(into, bend.scale / bend.temperature)
+        if bend.cap is not None:
+            z = of_targets(raw_UV[row, target], bend._replace(temperature=1.0))
+            slope = slope * (1 - (z / bend.cap) ** 2)
+        place, added = row * (high - low) + target, torch.where(here, into * slope, 0.0)
+        grad_UV.view(-1).index_add_(0, place, added.to(grad_UV.dtype))
+
+
+def _narrow(head: Head, hidden_UH: torch.Tensor) -> Head:
+    """The output layer in the type of the states: converted once, not for each chunk."""
+    bias = None if head.bias is None else head.bias.to(hidden_UH.dtype)
+    return replace(head, weight=head.weight.to(hidden_UH.dtype), bias=bias)
+
+
+def _bend(work: Work) -> Bend:
+    return Bend(scale=work.head.scale, cap=work.head.softcap, temperature=work.tiling.temperature)

@@ -1,0 +1,90 @@
+"""A small transformer of our own configuration with a word-level tokenizer, for laptops and tests.
+
+It is an ordinary Hugging Face model and tokenizer, so that everything that works with it works with a real one: save it
+with `save_pretrained`, load it with `AutoModelForCausalLM`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import torch
+from pydantic import Field, model_validator
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from groupwise.core.parts.part import Part
+
+PAD, UNKNOWN, START, END = "<pad>", "<unk>", "<s>", "</s>"
+EXTRA_WORDS = ("goal", ":", ">", "possible", ",", ".", "<", "/", "think", "action")
+"""What prompts say beside the environment's own words."""
+WORD = r"[a-z0-9]+|[^\sa-z0-9]"
+"""A word is a run of letters and digits, or one other sign; the text is lower-cased first."""
+
+
+class TinyModel(Part, slot="model"):
+    """A small Llama: pre-norm attention with rotary positions, tied embeddings."""
+
+    hidden: Annotated[int, Field(gt=0)] = 128
+    """Width of the residual stream."""
+    layers: Annotated[int, Field(gt=0)] = 4
+    """Number of blocks."""
+    heads: Annotated[int, Field(gt=0)] = 4
+    """Attention heads."""
+    expansion: Annotated[int, Field(gt=0)] = 3
+    """Width of the feed-forward part, in multiples of `hidden`."""
+    context: Annotated[int, Field(gt=0)] = 2048
+    """Longest sequence."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> TinyModel:
+        if self.hidden % (2 * self.heads):
+            raise ValueError(
+                f"hidden is {self.hidden}, but each of the {self.heads} heads takes an even share of it; give a "
+                f"multiple of {2 * self.heads}"
+            )
+        return self
+
+    def open(self, *, words: tuple[str, ...], seed: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+        """A fresh model and a tokenizer that knows the words of an environment."""
+        tokenizer = word_tokenizer((*words, *EXTRA_WORDS))
+        return self.build(tokenizer, seed=seed), tokenizer
+
+    def build(self, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> LlamaForCausalLM:
+        """A model with fresh weights: the same seed gives the same weights, and the global generator is left alone."""
+        config = LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=self.hidden,
+            intermediate_size=self.expansion * self.hidden,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.heads,
+            max_position_embeddings=self.context,
+            tie_word_embeddings=True,
+            # 0.02 suits wide models; at this width it leaves the first updates with next to no signal.
+            initializer_range=0.05,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed % 2**63)
+            return LlamaForCausalLM(config)
+
+
+def word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
+    """A tokenizer that knows whole words: one id a word, in alphabetical order after the four special tokens.
+
+    Decoding puts one space between words, so text that is already lower-case words comes back as it was.
+    """
+    known = [PAD, UNKNOWN, START, END, *sorted(set(words) - {PAD, UNKNOWN, START, END})]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.Lowercase()
+    # "isolated" keeps the matches; white space in between is dropped first.
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(WORD), behavior="isolated")]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, unk_token=UNKNOWN, bos_token=START, eos_token=END
+    )

@@ -1,0 +1,11 @@
+"""The rollouts file: recorded steps in a documented, versioned format, read within bounded memory."""
+
+from __future__ import annotations
+
+from groupwise.recordings.header import FORMAT, VERSION
+from groupwise.recordings.part import Rollouts
+from groupwise.recordings.rollouts_file import RolloutsFile, Source
+from groupwise.recordings.row import KEYS, Row
+from groupwise.recordings.write import write_rollouts
+
+__all__ = ["FORMAT", "KEYS", "VERSION", "Rollouts", "RolloutsFile", "Row", "Source", "write_rollouts"]

@@ -1,0 +1,1 @@
+"""Readers of rollouts that other programs recorded."""

@@ -1,0 +1,58 @@
+"""The header that names the format of a rollouts file and its version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from groupwise.core.errors import nearest
+from groupwise.core.text.json_text import strangeness
+from groupwise.core.text.safe_text import escape_surrogates
+from groupwise.recordings.plain import plain
+from groupwise.recordings.row import KEYS, shown, shown_name
+
+FORMAT = "groupwise.rollouts"
+VERSION = 1
+"""Grows when a file of the old version would be read with another meaning; see docs/rollouts.md."""
+
+NOT_OURS = (
+    "if another program wrote it, name its format (`--format verl_agent` or `--format verifiers`, "
+    'open_rollouts(path, format="...")), else put the header '
+    f'{{"format": "{FORMAT}", "version": {VERSION}, "meta": {{}}}} first'
+)
+
+_KEYS = ("format", "version", "meta", "json")
+
+
+def header(meta: Mapping[str, Any] | None, *, json_columns: tuple[str, ...] = ()) -> str:
+    """The header as JSON text; `json_columns` are those a Parquet file stores as JSON text."""
+    fields: dict[str, Any] = {"format": FORMAT, "version": VERSION, "meta": plain(dict(meta or {}))}
+    if json_columns:
+        fields["json"] = list(json_columns)
+    return escape_surrogates(json.dumps(fields, ensure_ascii=False, allow_nan=False))
+
+
+def is_header(found: object) -> TypeGuard[dict[str, Any]]:
+    """Whether a JSON value claims to be the header of a rollouts file, of whatever version."""
+    return isinstance(found, dict) and found.get("format") == FORMAT
+
+
+def header_fault(found: Mapping[str, Any]) -> str | None:
+    """What is wrong with a header, or None."""
+    version = found.get("version")
+    if version != VERSION:
+        advice = "update groupwise, or write the file again" if isinstance(version, int) else "write the file again"
+        return f"the file is of version {shown(version)} of the format, and this groupwise reads {VERSION}; {advice}"
+    for name in found:
+        if name not in _KEYS:
+            advice = f"{nearest(name, _KEYS)} (notes of your own go into 'meta')"
+            return f"unknown key {shown_name(name)} in the header; {advice}"
+    meta, coded = found.get("meta", {}), found.get("json", [])
+    if not isinstance(meta, dict):
+        return f"'meta' in the header is {shown(meta)}; it takes an object of notes"
+    if (inside := strangeness(meta)) is not None:
+        return f"'meta' in the header {inside}; it takes text, finite numbers, lists and objects"
+    if not isinstance(coded, list) or not all(isinstance(name, str) and name in KEYS for name in coded):
+        return f"'json' in the header is {shown(coded)}; it takes a list of columns"
+    return None

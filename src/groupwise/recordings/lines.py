@@ -1,0 +1,148 @@
+"""The lines of a JSON Lines file, plain or gzip, one at a time, with an error that names the line.
+
+Nothing in a file decides how much memory reading it takes: a line has a most length, also one that a gzip stream of a
+few kilobytes unfolds into, and only a file is read, never a pipe or a device that does not end.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from groupwise.core.errors import FileError
+from groupwise.core.text.json_text import parse_json
+from groupwise.recordings.row import shown
+
+Progress = Callable[[int], None]
+"""Called now and then with the number of bytes of the file that are done."""
+
+GZIP_MAGIC = b"\x1f\x8b"
+PARQUET_MAGIC = b"PAR1"
+
+MAX_LINE_BYTES = 64 << 20
+"""Of one line, unfolded: a step with a million tokens, their ids and their log-probabilities takes half of it."""
+
+_OTHER_MAGIC = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zX": "xz",
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "zip",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+"""How files begin that were compressed by another program than gzip."""
+_PROGRESS_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 18
+"""Lines are a few kilobytes long: with Python's 8 KiB, half of them would be put together from two pieces."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def first_bytes(path: Path, count: int = 4) -> bytes:
+    """The first bytes of a file, by which its format is recognised; a missing or empty file is an error."""
+    try:
+        if not path.exists():
+            raise FileError(f"{path}: there is no such file; check the path")
+        if path.is_dir():
+            raise FileError(f"{path}: this is a folder; give one rollouts file")
+        if not path.is_file():  # opening a pipe would wait for a writer, and a device may never end
+            raise FileError(f"{path}: this is a pipe or a device, and is read more than once; copy it into a file")
+        with path.open("rb") as file:
+            found = file.read(count)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+    if not found:
+        raise FileError(f"{path}: the file is empty; check that the run that wrote it got as far as its first step")
+    for magic, name in _OTHER_MAGIC.items():
+        if found.startswith(magic):
+            raise FileError(f"{path}: the file is compressed by {name}; unpack it, or compress it with gzip")
+    return found
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """A JSON Lines file as a stream of (line number, value); blank lines are skipped, lines count from 1."""
+
+    path: Path
+    is_gzip: bool = False
+
+    @classmethod
+    def open(cls, path: Path) -> JsonLines:
+        """Look at a file's first bytes and say whether it is compressed."""
+        return cls(path, is_gzip=first_bytes(path).startswith(GZIP_MAGIC))
+
+    def values(self, progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
+        """Every line's value, parsed."""
+        for number, line in self._lines(progress):
+            try:
+                value = parse_json(line.decode("utf-8"))
+            except ValueError as error:
+                raise self._corrupt(number, line, error) from None
+            yield number, value
+
+    def first(self) -> Any:
+        """The first line's value, or None where there are only blank lines."""
+        return next((value for _, value in self.values()), None)
+
+    def _lines(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
+        number = done = reported = 0
+        try:
+            with self.path.open("rb", buffering=_BUFFER_BYTES) as file, self._content(file) as content:
+                for line in iter(partial(content.readline, MAX_LINE_BYTES + 1), b""):
+                    number += 1
+                    if len(line) > MAX_LINE_BYTES:
+                        raise self._too_long(number)
+                    done += len(line)
+                    if progress is not None and done - reported >= _PROGRESS_BYTES:
+                        reported = done
+                        progress(file.tell() if self.is_gzip else done)
+                    if number == 1 and line.startswith(_BYTE_ORDER_MARK):
+                        line = line[len(_BYTE_ORDER_MARK) :]
+                    if not line.isspace():
+                        yield number, line
+                if progress is not None:
+                    progress(file.tell())
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise FileError(
+                f"{self.path}, after line {number}: the gzip stream is cut off or corrupt ({error}); "
+                "copy the file again, or repair it with `gzip -dc` as far as it goes"
+            ) from error
+        except OSError as error:
+            raise FileError(
+                f"{self.path}, after line {number}: cannot be read any further ({error.strerror}); check the disk"
+            ) from error
+
+    def _content(self, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
+        # No larger buffer around gzip's own: of a stream that is cut off it would lose the lines before the cut.
+        return cast(AbstractContextManager[BinaryIO], gzip.open(file)) if self.is_gzip else nullcontext(file)
+
+    def _too_long(self, number: int) -> FileError:
+        return FileError(
+            f"{self.path}, line {number}: the line is longer than {MAX_LINE_BYTES >> 20} MiB; a line holds a step or "
+            "an episode: check the program that wrote it",
+            row=number,
+        )
+
+    def _corrupt(self, number: int, line: bytes, error: Exception) -> FileError:
+        where = f"{self.path}, line {number}"
+        if isinstance(error, UnicodeDecodeError):
+            return FileError(
+                f"{where}: byte {error.start + 1} of the line is not UTF-8 ({shown(line[error.start])}); "
+                "the file must be UTF-8 text: convert it, for instance with `iconv -t utf-8`"
+            )
+        if not isinstance(error, json.JSONDecodeError):
+            return FileError(f"{where}: {error}; repair or drop the line", row=number)
+        if not line.endswith(b"\n"):
+            return FileError(
+                f"{where}: the file ends in the middle of this line; the writer was cut off: "
+                "drop the last line, or write the file again"
+            )
+        advice = "repair or drop the line"
+        if number == 1 and not line.lstrip().startswith(b"{"):
+            advice = "this is no rollouts file, which has a JSON object a line (docs/rollouts.md)"
+        return FileError(f"{where}: not valid JSON at column {error.colno} ({error.msg}); {advice}", row=number)

@@ -1,0 +1,238 @@
+"""Rollouts as Parquet: a column for every key, the header in the file's metadata.
+
+A column has one type. Where the values of a key do not fit one (states that are texts in one row and lists in
+another, the objects in `extra`), the column holds JSON text and the header names it under `json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from groupwise.core.errors import FileError, RecordError
+from groupwise.core.step_fields.kinds import Storage
+from groupwise.core.text.json_text import parse_json
+from groupwise.core.text.safe_text import quote_line
+from groupwise.recordings.header import FORMAT, NOT_OURS, header, header_fault, is_header
+from groupwise.recordings.lines import Progress
+from groupwise.recordings.row import KEYS, Row, shown_name
+
+_BATCH_ROWS = 256
+_MAX_ENTRIES = 8 << 20
+"""Entries of a list in one row, on average over a row group: a page of a few bytes can repeat one entry without end."""
+_GROUP_BYTES = 16 << 20
+_GROUP_ROWS = 50_000
+_FREE = (Storage.FREE, Storage.FREE_OR_INTEGER)
+"""Types of keys whose values may be of several types."""
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise FileError("Parquet files need pyarrow; install it with `pip install 'groupwise[parquet]'`") from None
+    return pyarrow
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """The rows of a groupwise Parquet file."""
+
+    path: Path
+    unit = "row"
+    is_compressed = True
+
+    def meta(self) -> Mapping[str, Any]:
+        """The notes in the header."""
+        with self._open() as file:
+            return cast(dict[str, Any], self._header(file).get("meta", {}))
+
+    def numbered_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+        """Every row; a null is the same as an absent key, where the key does not take nulls."""
+        size = self.path.stat().st_size
+        with self._open() as file:
+            coded = frozenset(self._header(file).get("json", ()))
+            total = max(1, file.metadata.num_rows)
+            number = 0
+            for names, columns in self._batches(file):
+                for row in _rows(names, columns, coded, self.path, number):
+                    number += 1
+                    yield number, row
+                if progress is not None:
+                    progress(size * number // total)
+
+    def _open(self) -> Any:
+        pyarrow = _pyarrow()
+        pyarrow = _pyarrow()
+        with self._sound():
+            # Without read-ahead: a row group may be as large as the file.
+            return pyarrow.parquet.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
+
+    def _batches(self, file: Any) -> Iterator[tuple[list[str], list[list[Any]]]]:
+        """The columns of some rows at a time: their names and their values."""
+        with self._sound():
+            self._check_entries(file.metadata)
+            batches = file.iter_batches(batch_size=_BATCH_ROWS)
+        while True:
+            with self._sound():
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                found = list(batch.schema.names), [column.to_pylist() for column in batch.columns]
+            yield found
+
+    def _check_entries(self, metadata: Any) -> None:
+        """Refuse lists that no row of a rollouts file has, before they are unfolded."""
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            for column in map(group.column, range(group.num_columns)):
+                if column.num_values > _MAX_ENTRIES * max(1, group.num_rows):
+                    raise FileError(
+                        f"{self.path}: column {shown_name(column.path_in_schema)} holds {column.num_values} entries in "
+                        f"{group.num_rows} rows; a row holds one step: write the file again"
+                    )
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Whatever pyarrow makes of a damaged file (it has many words for it) is told in one sentence."""
+        try:
+            yield
+        except FileError:
+            raise
+        except Exception as error:
+            raise self._corrupt(error) from error
+
+    def _header(self, file: Any) -> dict[str, Any]:
+        with self._sound():
+            text = (file.schema_arrow.metadata or {}).get(FORMAT.encode())
+        try:
+            found = parse_json(text.decode("utf-8")) if text is not None else None
+        except ValueError as error:
+            raise FileError(
+                f"{self.path}: the header in the file's metadata is not JSON ({error}); write the file again"
+            ) from None
+        if not is_header(found):
+            raise FileError(f"{self.path}: the file's metadata has no header under the key {FORMAT!r}; {NOT_OURS}")
+        fault = header_fault(found)
+        if fault is not None:
+            raise FileError(f"{self.path}, header: {fault}")
+        return found
+
+    def _corrupt(self, error: Exception) -> FileError:
+        reason = quote_line(str(error).strip(), limit=200).rstrip(".") or type(error).__name__
+        return FileError(
+            f"{self.path}: the Parquet file is cut off or corrupt ({reason}); copy it again, or write it again"
+        )
+
+
+def _rows(names: list[str], columns: list[list[Any]], coded: frozenset[str], path: Path, number: int) -> Iterator[Row]:
+    takes_null = [name in KEYS and KEYS[name].takes_null for name in names]
+    for values in zip(*columns, strict=True):
+        number += 1
+        row: dict[str, Any] = {}
+        for name, value, keep in zip(names, values, takes_null, strict=True):
+            if value is None:
+                if keep:
+                    row[name] = None
+            elif name in coded:
+                row[name] = _decoded(name, value, path, number)
+            else:
+                row[name] = value
+        yield cast(Row, row)
+
+
+def _decoded(name: str, text: Any, path: Path, number: int) -> Any:
+    try:
+        return parse_json(text)
+    except (ValueError, TypeError) as error:
+        raise FileError(
+            f"{path}, row {number}: column {name!r} is declared as JSON text in the header, but is not ({error}); "
+            "write the file again"
+        ) from None
+
+
+class Shape:
+    """What a Parquet file of the rows so far would look like: which columns, and of which types."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, set[type]] = {}
+
+    def add(self, row: Row) -> None:
+        """Note one row."""
+        for name, value in row.items():
+            self._kinds.setdefault(name, set()).add(type(value))
+
+    def json_columns(self) -> tuple[str, ...]:
+        """Keys that need JSON text."""
+        return tuple(
+            name for name in KEYS if KEYS[name].storage in _FREE and name in self._kinds and not self._is_plain(name)
+        )
+
+    def schema(self, pyarrow: Any, meta: Mapping[str, Any] | None) -> Any:
+        """The Arrow schema, header included."""
+        coded = self.json_columns()
+        fields = [
+            pyarrow.field(name, pyarrow.string() if name in coded else self._type(pyarrow, name))
+            for name in KEYS
+            if name in self._kinds
+        ]
+        return pyarrow.schema(fields, metadata={FORMAT: header(meta, json_columns=coded)})
+
+    def _is_plain(self, name: str) -> bool:
+        kinds = self._kinds[name] - {type(None)}
+        return kinds <= {str} or (KEYS[name].storage is Storage.FREE_OR_INTEGER and kinds <= {int})
+
+    def _type(self, pyarrow: Any, name: str) -> Any:
+        storage = KEYS[name].storage
+        if storage is Storage.INTEGERS:
+            return pyarrow.list_(pyarrow.int64())
+        if storage is Storage.NUMBERS:
+            return pyarrow.list_(pyarrow.float64())
+        if storage is Storage.NUMBER:
+            return pyarrow.float64()
+        if storage is Storage.FLAG:
+            return pyarrow.bool_()
+        return pyarrow.int64() if int in self._kinds[name] else pyarrow.string()
+
+
+def write_parquet(target: Path, rows: Iterable[tuple[int, Row]], shape: Shape, meta: Mapping[str, Any] | None) -> None:
+    """Write rows whose shape is known, in row groups of bounded size.
+
+    Args:
+        target: the file to write.
+        rows: (bytes it takes as JSON, row) pairs.
+        shape: the shape of all of them.
+        meta: notes for the header.
+    """
+    pyarrow = _pyarrow()
+    schema = shape.schema(pyarrow, meta)
+    coded = frozenset(shape.json_columns())
+    with pyarrow.parquet.ParquetWriter(target, schema, compression="zstd") as writer:
+        pending: list[dict[str, Any]] = []
+        pending_bytes = 0
+        for size, row in rows:
+            pending.append({name: _encoded(value) if name in coded else value for name, value in row.items()})
+            pending_bytes += size
+            if pending_bytes >= _GROUP_BYTES or len(pending) >= _GROUP_ROWS:
+                writer.write_table(_table(pyarrow, pending, schema))
+                pending, pending_bytes = [], 0
+        if pending:
+            writer.write_table(_table(pyarrow, pending, schema))
+
+
+def _table(pyarrow: Any, rows: list[dict[str, Any]], schema: Any) -> Any:
+    try:
+        return pyarrow.Table.from_pylist(rows, schema=schema)
+    except (pyarrow.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        raise RecordError(
+            f"the rows do not fit into Parquet columns ({error}); write JSON Lines (`.jsonl`) instead"
+        ) from error
+
+
+def _encoded(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)

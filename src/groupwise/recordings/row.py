@@ -1,0 +1,193 @@
+"""One row of a rollouts file: its keys, what each takes, and what is wrong with a row that breaks the rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Required, TypedDict
+
+from groupwise.core.errors import nearest
+from groupwise.core.step_fields.kinds import STATE, Kind, may_be_state
+from groupwise.core.step_fields.table import RESERVED_NAMES, STEP_FIELDS
+from groupwise.core.text.json_text import is_plain, strangeness
+from groupwise.core.text.safe_text import escape_controls
+
+Id = str | int
+"""Ids of tasks, groups and attempts: all text or all integers within a file."""
+
+
+class Row(TypedDict, total=False):
+    """One recorded step.
+
+    Worked example: `{"task": "t1", "attempt": 0, "index": 0, "state": "kitchen", "action": "open door", "reward": 0.0}`
+    is the first step of attempt 0 at task t1, taken in the state "kitchen".
+    """
+
+    task: Required[Id]
+    """The task that was attempted."""
+    group: Id
+    """Which attempts were compared together, where that is not all attempts at the task; takes the task's place."""
+    attempt: Required[Id]
+    """The attempt, within its task or group."""
+    index: Required[int]
+    """Position of the step in its attempt, from 0."""
+    segment: int
+    """Part of a step that was cut into several training sequences; absent = 0."""
+    state: Any
+    """What makes two steps comparable; a list or object counts as its canonical JSON text; null = not comparable."""
+    observation: str
+    """What the environment showed before the agent acted."""
+    action: str | None
+    """The parsed action."""
+    reward: Required[float]
+    """Reward of this step alone."""
+    reward_alone: float
+    """The reward before comparing the attempts of its group added to it, where that differs."""
+    well_formed: bool
+    """Whether the response had the form that was asked for."""
+    accepted: bool
+    """Whether the environment accepted the action."""
+    valid: bool
+    """Whether the response was well formed and its action accepted, in recordings that do not tell the two apart."""
+    cut: bool
+    """Whether the response was cut off at its most tokens."""
+    outcome: float
+    """Score of the attempt, the same on all its rows."""
+    stop: str
+    """Why the attempt ended, on its last row."""
+    role: Id | None
+    """Which player acted."""
+    branch: Id | None
+    """The branch point that the step was sampled from."""
+    next_state: Any
+    """The state that the step led to, where it is not the next row's."""
+    accuracy: float
+    """Share of correct answers, where it is not the outcome."""
+    tokens: int
+    """Number of sampled tokens, where the ids are not stored."""
+    prompt_ids: list[int]
+    """Token ids that the engine was given."""
+    unguided_prompt_ids: list[int]
+    """The same without the guidance that they held; absent = they held none."""
+    response_ids: list[int]
+    """Token ids that the engine sampled."""
+    logp_behaviour: list[float]
+    """Log-probability of each sampled token when it was sampled."""
+    entropy: list[float]
+    """Entropy of the sampling distribution at each sampled token."""
+    forced: int
+    """How many of the first response ids were given instead of sampled; they do not train. Absent = none."""
+    version: int
+    """Policy version that sampled the step."""
+    versions: list[int]
+    """Policy version that sampled each token, where several sampled the step."""
+    origin: str
+    """Where the attempt came from; absent = fresh."""
+    extra: dict[str, Any]
+    """Further columns by name."""
+
+
+_JSON = "text, finite numbers, true, false, null, and lists and objects of these"
+
+_FIELDS = tuple(field for field in STEP_FIELDS if field.in_rows)
+
+KEYS: Mapping[str, Kind] = {field.name: field.kind for field in _FIELDS}
+"""Every key of a row and what it takes, in the order in which they are written."""
+
+REQUIRED = tuple(field.name for field in _FIELDS if field.required)
+ONE_PER_TOKEN = tuple(field.name for field in _FIELDS if field.one_per_token)
+_REQUIRED = frozenset(REQUIRED)
+_NEED_RESPONSE = (*ONE_PER_TOKEN, "forced")
+
+
+def _is_extra(value: Any) -> bool:
+    return type(value) is dict and RESERVED_NAMES.isdisjoint(value) and is_plain(value)
+
+
+_ACCEPTS = {name: kind.accepts for name, kind in KEYS.items()} | {"extra": _is_extra}
+_ACCEPTS_OUTSIDE = _ACCEPTS | {name: may_be_state for name, kind in KEYS.items() if kind is STATE}
+
+
+def row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
+    """What is wrong with one row and what to do about it, or None where nothing is.
+
+    Args:
+        row: what was found.
+        looks_inside: whether also at what states hold; whoever writes them as text next finds the same.
+    """
+    accepted = _ACCEPTS if looks_inside else _ACCEPTS_OUTSIDE
+    if type(row) is not dict:
+        return f"found {shown(row)}, but a row is a JSON object with {_listed(REQUIRED)}"
+    for name, value in row.items():
+        accepts = accepted.get(name)
+        if accepts is None or not accepts(value):
+            return value_fault(name, value)
+    if _REQUIRED.difference(row):
+        missing = next(name for name in REQUIRED if name not in row)
+        return f"no key {missing!r}; every row needs {_listed(REQUIRED)}"
+    if "response_ids" in row:
+        return _token_fault(row)
+    if any(map(row.__contains__, _NEED_RESPONSE)):
+        name = next(name for name in _NEED_RESPONSE if name in row)
+        return f"{name!r} without 'response_ids'; store the ids of the sampled tokens too, or leave it out"
+    return None
+
+
+def value_fault(name: str, value: Any) -> str:
+    """What is wrong with a value that its key does not take."""
+    if name not in KEYS:
+        return f"unknown key {shown_name(name)}; {nearest(str(name), KEYS)} (further columns go into 'extra')"
+    if name == "extra" and type(value) is dict and not RESERVED_NAMES.isdisjoint(value):
+        taken = next(inner for inner in value if inner in RESERVED_NAMES)
+        return f"'extra' holds {taken!r}, a name that is taken; move it out of 'extra', or rename it"
+    inside = strangeness(value) if type(value) is list or type(value) is dict else None
+    if inside is not None and KEYS[name].holds_json:
+        return f"key {name!r} {inside}; it takes {_JSON}"
+    hint = (
+        " (a missing score is not a zero: score the attempt or leave it out)" if name in ("reward", "outcome") else ""
+    )
+    return f"key {name!r} is {shown(value)}; it takes {KEYS[name].takes}{hint}"
+
+
+def _token_fault(row: dict[str, Any]) -> str | None:
+    sampled = len(row["response_ids"])
+    for name in ONE_PER_TOKEN:
+        if name in row and len(row[name]) != sampled:
+            return f"{name!r} has {len(row[name])} entries for {sampled} response_ids; store one per token, or none"
+    if row.get("forced", 0) > sampled:
+        return f"'forced' is {row['forced']}, but there are {sampled} response_ids; count those they begin with"
+    if "tokens" in row and row["tokens"] != sampled:
+        return f"'tokens' is {row['tokens']}, but there are {sampled} response_ids; leave 'tokens' out"
+    return None
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def shown(value: object, *, width: int = 60) -> str:
+    """A value as JSON for a message, cut where it is long.
+
+    >>> shown(float("nan")), shown(None), shown("up")
+    ('NaN', 'null', '"up"')
+    """
+    text = ""
+    try:
+        # Piece by piece: of a value of a hundred megabytes nobody sees more than the beginning.
+        for piece in _ENCODER.iterencode(value):
+            text += piece[: width + 1]
+            if len(text) > width:
+                break
+    except (TypeError, ValueError, RecursionError):
+        text = f"a {type(value).__name__}"
+    text = escape_controls(text)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def shown_name(name: object, *, width: int = 60) -> str:
+    """The name of a key for a message, in quotation marks, cut where it is long."""
+    text = escape_controls(repr(name))
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False)

@@ -1,0 +1,176 @@
+"""Explaining the credit of one token: how it follows from that of its step, done a second time by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from groupwise.advantages import DiscountedTokens, FirstTokens
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.credit import Credit, Derivation
+from groupwise.core.errors import RecordError
+from groupwise.core.parts.part import name_of
+from groupwise.core.parts.results import describe
+from groupwise.core.step_table import StepTable
+from groupwise.core.token_credit import TokenCredit, TokenTrace
+from groupwise.core.token_table import TokenTable
+
+FORCED = "it was forced on the policy and is read like the prompt: it does not train"
+WITHOUT_PART = "no token_credit: each token has the credit of its step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenMember:
+    """A token that took part in giving another one its credit."""
+
+    attempt: str | int
+    """Id of its attempt."""
+    index: int
+    """Index of its step."""
+    position: int
+    """Its position in the response."""
+    value: float
+    """What was compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenExplanation:
+    """How a sampled token came by its credit."""
+
+    position: int
+    """Its position in the response, from 0."""
+    token: int
+    """Its id."""
+    logp: float | None
+    """Its log-probability when it was sampled; None = not recorded."""
+    entropy: float | None
+    """The entropy of the distribution that it was drawn from; None = not recorded."""
+    trains: bool
+    """Whether it trains."""
+    what: str
+    """The part that made the number, in words."""
+    value: float | None
+    """The number, as computed; None = it does not train, and nothing reads its number."""
+    by_hand: float | None
+    """The number, derived again."""
+    formula: str
+    """The arithmetic, with the numbers in it."""
+    members: tuple[TokenMember, ...] = ()
+    """Other tokens that took part."""
+    not_derived: str = ""
+    """What of it was taken as it was computed, since nothing here can derive it again; empty = nothing."""
+
+    @property
+    def gap(self) -> float:
+        """Relative distance between the number as computed and as derived by hand."""
+        if self.value is None or self.by_hand is None:
+            return 0.0
+        return abs(self.value - self.by_hand) / max(1.0, abs(self.value))
+
+
+def explain_token(
+    algorithm: Algorithm, table: StepTable, credit: Credit, tokens: TokenTable, *, step: int, position: int
+) -> TokenExplanation:
+    """Explain the credit of the token at a position of a step's response, given the credit of the table's steps."""
+    if position < tokens.num_forced(step):
+        return _explain_forced(int(tokens.forced[step][position]), position)
+    earned, token = credit.by_step(), tokens.find(step, position, table)
+    own = float(earned.values[step])
+    unsaid = TokenExplanation(
+        position=position,
+        token=int(tokens.token[token]),
+        logp=_number(tokens.logp[token]),
+        entropy=_number(tokens.entropy[token]),
+        trains=True,
+        what=WITHOUT_PART,
+        value=own,
+        by_hand=own,
+        formula=f"{own:.6g}",
+    )
+    if algorithm.token_credit is None:
+        return unsaid
+    found = algorithm.token_credit(algorithm.estimator_table(table), earned, tokens)
+    named = replace(unsaid, what=name_of(algorithm.token_credit), trains=bool(found.trains[token]))
+    if not named.trains:
+        formula = f"it does not train{_mask_words(found, position, first=tokens.num_forced(step))}"
+        return replace(named, value=None, by_hand=None, formula=formula)
+    derivation, not_derived = _derive(table, earned, tokens, token, found)
+    return replace(
+        named,
+        value=float(found.values[token]),
+        by_hand=float(derivation.value),
+        formula=derivation.formula,
+        members=_members(table, tokens, derivation),
+        not_derived=not_derived,
+    )
+
+
+def _explain_forced(token: int, position: int) -> TokenExplanation:
+    """Why a token that nobody sampled has no credit."""
+    return TokenExplanation(
+        position=position,
+        token=token,
+        logp=None,
+        entropy=None,
+        trains=False,
+        what="a forced token",
+        value=None,
+        by_hand=None,
+        formula=FORCED,
+    )
+
+
+def _mask_words(found: TokenCredit, position: int, *, first: int) -> str:
+    """Why a token does not train, where that is known here; `first` is where the sampled tokens of its step begin."""
+    part = getattr(found.trace, "part", None)
+    if isinstance(part, FirstTokens) and position - first >= part.count:
+        return f": only tokens {first} to {first + part.count - 1} of a response do"
+    return ": nothing reads its number"
+
+
+def _derive(
+    table: StepTable, credit: Credit, tokens: TokenTable, token: int, found: TokenCredit
+) -> tuple[Derivation, str]:
+    """The number again, and what of it could not be derived."""
+    trace, own = found.trace, float(credit.values[tokens.step[token]])
+    if isinstance(trace, TokenTrace):
+        weight = _weight(trace.part, tokens, token)
+        used = float(trace.weight[token]) if weight is None else float(weight)
+        value = used * own
+        words = f"the weights of {name_of(trace.part)}" if weight is None else ""
+        return Derivation(value=value, formula=f"{used:.6g} x {own:.6g} = {value:.6g}"), words
+    if not hasattr(trace, "derive"):
+        value = float(found.values[token])
+        words = f"the number itself: the trace {type(trace).__name__} has no derive"
+        return Derivation(value=value, formula=f"{value:.6g}"), words
+    derivation = trace.derive(table, credit, tokens, token)
+    if not isinstance(derivation, Derivation):
+        raise RecordError(
+            f"the trace {type(trace).__name__}: derive gave {describe(derivation)}, but a Derivation is needed"
+        )
+    return derivation, ""
+
+
+def _weight(part: object, tokens: TokenTable, token: int) -> Fraction | None:
+    """What a token has of its step's credit, by hand; None for a part that is not known here."""
+    of_step = [k for k, step in enumerate(tokens.step.tolist()) if step == tokens.step[token]]
+    if isinstance(part, DiscountedTokens):
+        return Fraction(part.gamma) ** (len(of_step) - 1 - of_step.index(token))
+    return Fraction(1) if isinstance(part, FirstTokens) else None
+
+
+def _members(table: StepTable, tokens: TokenTable, derivation: Derivation) -> tuple[TokenMember, ...]:
+    return tuple(
+        TokenMember(
+            attempt=table.attempt_ids[table.attempt[tokens.step[token]]],
+            index=int(table.index[tokens.step[token]]),
+            position=int(tokens.position[token]) + tokens.num_forced(int(tokens.step[token])),
+            value=float(value),
+        )
+        for token, value in derivation.members
+    )
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)

@@ -1,0 +1,78 @@
+"""Scoring a trajectory: its step rewards become the sum of what each part pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from groupwise.core.column_checks import LARGEST_REWARD
+from groupwise.core.errors import RecordError
+from groupwise.core.parts.part import Part, kind_of
+from groupwise.core.records import Step, Trajectory
+from groupwise.rewards.reward import Reward
+
+
+def score_trajectory(trajectory: Trajectory, rewards: Sequence[Reward]) -> Trajectory:
+    """The trajectory as the parts pay it.
+
+    Its step rewards are the sums over the parts. Its scores gain the total of each part under the part's kind, and
+    `return`, the total of all. Where some parts judge and others shape, `accuracy` is what the judges paid: filters
+    that ask whether a task still teaches go by that, since a length penalty makes equal answers differ.
+
+    Score an attempt once, when it was played: the environment's own rewards are not kept beside the new ones. A reward
+    that is not finite is an error that names task, attempt, step and part, be it the environment's own and read by
+    none of the parts.
+    """
+    if trajectory.outcome is not None:
+        raise RecordError(
+            f"{_name(trajectory)}: it has an outcome of its own, {trajectory.outcome}, which would outweigh the "
+            "rewards of its steps; leave the outcome out, or the rewards"
+        )
+    for step in trajectory.steps:
+        _check(trajectory, step, step.reward, "the environment's own reward")
+    paid = [(part, _paid(trajectory, part)) for part in rewards]
+    totals = [math.fsum(amounts) for amounts in zip(*(amounts for _, amounts in paid), strict=True)]
+    totals = totals if paid else [0.0] * len(trajectory.steps)
+    scores: dict[str, float] = {}
+    for part, amounts in paid:
+        scores[_kind(part)] = scores.get(_kind(part), 0.0) + math.fsum(amounts)
+    judges = [amounts for part, amounts in paid if getattr(part, "judges", False)]
+    if 0 < len(judges) < len(paid):
+        scores["accuracy"] = math.fsum(amount for amounts in judges for amount in amounts)
+    return replace(
+        trajectory,
+        steps=tuple(
+            step if total == step.reward else replace(step, reward=total)
+            for step, total in zip(trajectory.steps, totals, strict=True)
+        ),
+        scores={**trajectory.scores, **scores, "return": math.fsum(totals)},
+    )
+
+
+def _paid(trajectory: Trajectory, part: Reward) -> tuple[float, ...]:
+    amounts = tuple(float(amount) for amount in part(trajectory))
+    if len(amounts) != len(trajectory.steps):
+        raise RecordError(
+            f"{_name(trajectory)}: reward {_kind(part)!r} gave {len(amounts)} numbers for {len(trajectory.steps)} "
+            "steps; give one per step"
+        )
+    for step, amount in zip(trajectory.steps, amounts, strict=True):
+        _check(trajectory, step, amount, f"reward {_kind(part)!r}")
+    return amounts
+
+
+def _check(trajectory: Trajectory, step: Step, amount: float, what: str) -> None:
+    if not abs(amount) <= LARGEST_REWARD:
+        raise RecordError(
+            f"{_name(trajectory)}, step {step.index}: {what} is {amount}; rewards are finite and at most "
+            f"{LARGEST_REWARD:g}: mend what computes it (a missing reward is not a zero)"
+        )
+
+
+def _name(trajectory: Trajectory) -> str:
+    return f"task {trajectory.task.id!r}, attempt {trajectory.attempt}"
+
+
+def _kind(part: Reward) -> str:
+    return kind_of(type(part)) if isinstance(part, Part) else type(part).__name__

@@ -1,0 +1,321 @@
+"""The episode loop: many attempts at once, each an environment, a dialogue and a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from groupwise.core.errors import EngineFault, EnvironmentFault
+from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
+from groupwise.core.seeds import seed_of
+from groupwise.core.text.safe_text import quote_line
+from groupwise.core.text.secrets import redact
+from groupwise.engines.engine import Engine, Generation, Request, Submitting, VersionSpan
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.rollout.actions import Action, ActionRule
+from groupwise.rollout.as_answered import play_as_answered
+from groupwise.rollout.engine_answers import check_generation, check_number
+from groupwise.rollout.hosts.host import Fault, Host
+from groupwise.rollout.hosts.waiting import Waiting
+from groupwise.rollout.prompts.prompter import Exchange, Prompter
+
+Move = tuple[Generation, Action]
+"""What an attempt does: the engine's answer, and the action that was read out of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """An attempt to make."""
+
+    task: Task
+    """The task to try."""
+    number: int
+    """Its number within the task's group."""
+    seed: int
+    """The attempt's place in the tree of seeds."""
+    origin: Origin = Origin.FRESH
+    """Where the attempt comes from."""
+    guidance_text: str = ""
+    """Guidance that its prompts begin with; nothing = the task alone."""
+    forced: tuple[int, ...] = ()
+    """Token ids that its first response begins with; the others are sampled after them."""
+    trains_forced: bool = False
+    """Whether the forced tokens train like sampled ones."""
+    temperature: float | None = None
+    """Divides the logits of this attempt; None = as `Sampling` says."""
+    parent: str | None = None
+    """The trajectory that the guidance was made of."""
+
+    def forced_at(self, step: int) -> tuple[int, ...]:
+        """The tokens that the response of a step begins with."""
+        return () if step else self.forced
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How responses are sampled."""
+
+    max_tokens: int = 16
+    """Most tokens a response may have."""
+    temperature: float = 1.0
+    """Divides the logits."""
+
+
+@dataclass
+class _Live:
+    """An attempt under way."""
+
+    attempt: Attempt
+    observation: Observation
+    opening: tuple[int, ...]
+    unguided_opening: tuple[int, ...] = ()
+    prompt: tuple[int, ...] = ()
+    """What the engine is asked with."""
+    past: list[Exchange] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    versions: list[tuple[VersionSpan, ...]] = field(default_factory=list)
+    """Which weights sampled each step."""
+    stop: StopReason | None = None
+    success: bool | None = None
+    error: str | None = None
+
+
+def collect(
+    attempts: Sequence[Attempt],
+    *,
+    host: Host,
+    engine: Engine,
+    prompter: Prompter,
+    rule: ActionRule,
+    sampling: Sampling,
+    waiting: Waiting | None = None,
+) -> list[Trajectory]:
+    """Play all attempts to their end; finished ones cost nothing.
+
+    They are played in step with one another, unless the engine takes requests as they come (`Submitting`): then each
+    attempt goes on as soon as its own answer, or its own environment, is there. A request is the same either way, its
+    seed included, so that the same tokens come of it.
+
+    A fault of an environment ends its attempt with an error on its trajectory; the others go on. Attempts at one task
+    must see the same first observation. `waiting` is told what environments took.
+    """
+    waiting = waiting or Waiting()
+    with waiting.during():
+        first = host.open({number: attempt.task for number, attempt in enumerate(attempts)})
+    _check_same_start(attempts, first)
+    live = {number: _start(attempt, first[number], prompter) for number, attempt in enumerate(attempts)}
+    game = Game(live, host, engine, prompter, rule, sampling, waiting)
+    active = [number for number, state in live.items() if state.stop is None]
+    if isinstance(engine, Submitting):
+        play_as_answered(game, active, engine)
+    else:
+        _play_in_step(game, active)
+    return [_trajectory(live[number]) for number in range(len(attempts))]
+
+
+def _play_in_step(game: Game, active: list[int]) -> None:
+    """Play attempts to their end: all ask, all are answered, all act."""
+    while requests := game.ask(active):
+        answers = game.engine.generate(list(requests.values()))
+        check_number(game.engine, "generate", answers, len(requests))
+        active = game.act(dict(zip(requests, answers, strict=True)))
+
+
+@dataclass(frozen=True)
+class Game:
+    """Attempts under way, by number, and all that they are played with."""
+
+    live: Mapping[int, _Live]
+    host: Host
+    engine: Engine
+    prompter: Prompter
+    rule: ActionRule
+    sampling: Sampling
+    waiting: Waiting
+
+    def ask(self, active: Sequence[int]) -> dict[int, Request]:
+        """What attempts ask the engine next; those whose prompts have outgrown the model end here."""
+        live, prompter = self.live, self.prompter
+        prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation) for n in active}
+        self.host.close(_cut_off(live, prompts, self.engine.context, self.sampling.max_tokens))
+        requests: dict[int, Request] = {}
+        for n, prompt in prompts.items():
+            state = live[n]
+            if state.stop is None:
+                state.prompt = prompt
+                requests[n] = _request(state.attempt, len(state.steps), prompt, prompter, self.sampling)
+        return requests
+
+    def act(self, said: Mapping[int, Generation]) -> list[int]:
+        """Act as the engine's answers say, and write the steps down; which attempts go on."""
+        moves = self.read(said)
+        with self.waiting.during(len(moves)):
+            outcomes = self.host.act({n: action.text for n, (_, action) in moves.items()})
+        return self.record(moves, outcomes)
+
+    def read(self, said: Mapping[int, Generation]) -> dict[int, Move]:
+        """What attempts do, as the engine's answers say."""
+        moves: dict[int, Move] = {}
+        for n, sampled in said.items():
+            check_generation(self.engine, sampled)
+            answer = _begin(self.live[n], sampled)
+            text = self.prompter.text(answer.response_ids)
+            moves[n] = answer, _read(self.rule, text, answer, self.live[n].observation)
+        return moves
+
+    def record(self, moves: Mapping[int, Move], outcomes: Mapping[int, Outcome | Fault]) -> list[int]:
+        """Write down what came of moves, and close what has ended; which attempts go on."""
+        live, prompter = self.live, self.prompter
+        for n, (answer, action) in moves.items():
+            _record(live[n], live[n].prompt, answer, action.text, action.well_formed, outcomes[n], prompter)
+        self.host.close([n for n in moves if live[n].stop is not None])
+        return [n for n in moves if live[n].stop is None]
+
+
+def _cut_off(
+    live: Mapping[int, _Live], prompts: Mapping[int, tuple[int, ...]], context: int | None, max_tokens: int
+) -> list[int]:
+    """End the attempts whose prompts have outgrown the model, as a limit on steps would have; which they are."""
+    found = [n for n, prompt in prompts.items() if context is not None and len(prompt) + max_tokens > context]
+    for n in found:
+        told = (
+            f"a prompt of {len(prompts[n])} tokens and {max_tokens} to sample do not fit into the model's {context}; "
+            "shorten rollout.memory, or load a model with a longer context"
+        )
+        if not live[n].steps:
+            raise EngineFault(f"task {live[n].attempt.task.id!r}: {told}")
+        live[n].stop, live[n].success, live[n].error = StopReason.TRUNCATED, False, told
+    return found
+
+
+def _start(attempt: Attempt, shown: Observation | Fault, prompter: Prompter) -> _Live:
+    if isinstance(shown, Fault):
+        nothing = Observation(text="")
+        return _Live(attempt, nothing, (), stop=shown.reason, error=shown.message)
+    opening = prompter.opening_ids(shown.goal, attempt.guidance_text)
+    return _Live(attempt, shown, opening, unguided_opening=prompter.opening_ids(shown.goal))
+
+
+def _request(attempt: Attempt, step: int, prompt: tuple[int, ...], prompter: Prompter, sampling: Sampling) -> Request:
+    forced = attempt.forced_at(step)
+    return Request(
+        prompt_ids=prompt + forced,
+        seed=seed_of(attempt.seed, "step", step),
+        max_tokens=sampling.max_tokens - len(forced),
+        temperature=sampling.temperature if attempt.temperature is None else attempt.temperature,
+        stop_ids=(prompter.frame.end_id,),
+        session=str(attempt.seed),  # not the task: an evaluation may have just played the same one
+    )
+
+
+def _begin(live: _Live, answer: Generation) -> Generation:
+    """A response with the tokens it was made to begin with; nobody drew them, and what they cost is scored later."""
+    forced = live.attempt.forced_at(len(live.steps))
+    if not forced:
+        return answer
+    zeros = (0.0,) * len(forced)
+    spans = answer.versions
+    if spans:
+        spans = (VersionSpan(spans[0].version, spans[0].tokens + len(forced)), *spans[1:])
+    return replace(
+        answer,
+        response_ids=forced + answer.response_ids,
+        logp=zeros + answer.logp,
+        entropy=zeros + answer.entropy if answer.entropy else (),
+        versions=spans,
+    )
+
+
+def _read(rule: ActionRule, text: str, said: Generation, seen: Observation) -> Action:
+    return rule.read(text, stopped=said.stopped, admissible=seen.admissible)
+
+
+def _record(
+    live: _Live,
+    prompt: tuple[int, ...],
+    said: Generation,
+    action: str,
+    well_formed: bool,
+    outcome: Outcome | Fault,
+    prompter: Prompter,
+) -> None:
+    """Write down a step and move on to what the environment shows next."""
+    nothing: tuple[float, bool, Mapping[str, Any]] = (0.0, True, {})
+    reward, accepted, facts = (
+        nothing if isinstance(outcome, Fault) else (outcome.reward, outcome.accepted, dict(outcome.facts))
+    )
+    attempt, index = live.attempt, len(live.steps)
+    unguided = prompter.prompt(live.unguided_opening, live.past, live.observation) if attempt.guidance_text else ()
+    live.steps.append(
+        Step(
+            index=index,
+            reward=reward,
+            state_key=live.observation.state_key,
+            observation=live.observation.text,
+            action=action,
+            well_formed=well_formed,
+            accepted=accepted,
+            cut=not said.stopped,
+            prompt_ids=prompt,
+            unguided_prompt_ids=unguided,
+            response_ids=said.response_ids,
+            forced=0 if attempt.trains_forced else len(attempt.forced_at(index)),
+            logp_behaviour=said.logp,
+            entropy=said.entropy,
+            facts=facts,
+        )
+    )
+    live.versions.append(said.versions)
+    if isinstance(outcome, Fault):
+        live.stop, live.error = outcome.reason, outcome.message
+        return
+    if outcome.ended:  # nobody reads what is shown now
+        live.stop = StopReason.TERMINATED if outcome.terminated else StopReason.TRUNCATED
+        live.success, live.error = outcome.success, outcome.note or None
+        return
+    live.past.append(prompter.past(live.observation, said.response_ids, action))
+    live.observation = outcome.observation
+
+
+def _trajectory(live: _Live) -> Trajectory:
+    assert live.stop is not None, "an attempt is recorded once it has ended"
+    attempt = live.attempt
+    versions = sorted({span.version for spans in live.versions for span in spans})
+    if len(versions) > 1:
+        live.steps = [replace(step, versions=spans) for step, spans in zip(live.steps, live.versions, strict=True)]
+    scores = {"return": sum(step.reward for step in live.steps)}
+    if live.success is not None:
+        scores["success"] = float(live.success)
+    return Trajectory(
+        id=f"{attempt.task.id}/{attempt.number}",
+        task=attempt.task,
+        attempt=attempt.number,
+        steps=tuple(live.steps),
+        scores=scores,
+        stop=live.stop,
+        versions=tuple(versions),
+        origin=attempt.origin,
+        parent=attempt.parent,
+        error=None if live.error is None else redact(live.error),  # it goes into the journal, and from there anywhere
+    )
+
+
+def _check_same_start(attempts: Sequence[Attempt], first: dict[int, Observation | Fault]) -> None:
+    """Attempts of a group are attempts at one task only if they start from the same observation."""
+    seen: dict[str, tuple[int, Observation]] = {}
+    for number, attempt in enumerate(attempts):
+        shown = first[number]
+        if isinstance(shown, Fault):
+            continue
+        other, before = seen.setdefault(attempt.task.id, (attempt.number, shown))
+        if (before.text, before.state_key) != (shown.text, shown.state_key):
+            raise EnvironmentFault(
+                f"task {attempt.task.id!r}: attempts {other} and {attempt.number} start from different observations "
+                f"({_in_short(before)} and {_in_short(shown)}); open the environment from the task alone, without "
+                "global random numbers"
+            )
+
+
+def _in_short(shown: Observation) -> str:
+    return repr(quote_line(shown.text, limit=100))

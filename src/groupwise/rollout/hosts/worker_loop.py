@@ -1,0 +1,80 @@
+"""What runs inside a worker: calls come in as lines of JSON and are answered one by one, in order.
+
+This side imports no torch: a worker is an interpreter of its own that holds environments and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from groupwise.core.confinement.parent_death import die_with_parent
+from groupwise.core.parts.part import Slot
+from groupwise.core.records import Task
+from groupwise.envs.asking import ask_instruction, ask_panel, ask_vocabulary
+from groupwise.envs.environment import EnvironmentPart
+from groupwise.rollout.hosts.host import Fault, InProcess, fault_of
+from groupwise.rollout.hosts.messages import Answer, Ask, Ready, read_calls, write_answer
+
+
+def serve(descriptor: int) -> None:
+    """Answer calls until told to stop (null) or the connection ends.
+
+    The first line is `[number, config, splits]`; its answer, ready or a fault, says whether the worker is. Where splits
+    are named, the environment's tasks and words are asked for first: what ends a process then ends this one.
+    """
+    os.set_inheritable(descriptor, False)  # programs that an environment starts must not hold the connection open
+    die_with_parent(os.getppid())
+    owner = os.getpid()
+    with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as lines:
+        number, config, splits = json.loads(lines.readline())
+        host = _host(config, splits)
+        _say(connection, owner, write_answer(number, host if isinstance(host, Fault) else Ready(owner)))
+        while isinstance(host, InProcess) and (calls := read_calls(lines.readline() or b"null")) is not None:
+            for number, key, call in calls:
+                if call is None:
+                    host.close([key])
+                else:
+                    # Said at once, so that the run knows which environment is being worked on.
+                    _say(connection, owner, _answer(host, number, key, call))
+
+
+def _say(connection: socket.socket, owner: int, line: bytes) -> None:
+    if os.getpid() != owner:  # a copy of the worker, which an environment forked and let return
+        os._exit(1)
+    try:
+        connection.sendall(line)
+    except OSError:  # the run is gone, or an environment has closed what leads to it
+        os._exit(1)
+
+
+def _host(config: Mapping[str, Any], splits: Sequence[str]) -> InProcess | Fault:
+    # Importing somebody's module may raise anything, and the run should hear of it.
+    try:
+        env = cast(EnvironmentPart, Slot("env").fill(config))
+        for split in splits:
+            ask_panel(env, split)
+        if splits:
+            ask_vocabulary(env)
+            ask_instruction(env)
+        return InProcess(env)
+    except BaseException as error:
+        return fault_of(error)
+
+
+def _answer(host: InProcess, number: int, key: int, call: Task | str | Ask) -> bytes:
+    """What came of a call, written here, so that an answer that cannot be is a fault of its environment."""
+    try:
+        return write_answer(number, _ask(host, key, call))
+    except BaseException as error:  # a KeyboardInterrupt too: the user's goes to the run
+        host.close([key])
+        return write_answer(number, fault_of(error))
+
+
+def _ask(host: InProcess, key: int, call: Task | str | Ask) -> Answer:
+    if isinstance(call, str):
+        return host.act({key: call})[key]
+    return host.open({key: call})[key] if isinstance(call, Task) else host.ask_experts([key])[key]

@@ -1,0 +1,341 @@
+"""Environments in worker processes, watched over: one that hangs or dies costs its own attempt only.
+
+Each worker holds many environments and answers calls one by one. The answer it owes next says which environment is
+being worked on. If that answer is late the worker is killed, the environment at fault gets a fault, and the others are
+brought back in a new worker by opening them again and repeating their actions: an environment follows from its task
+alone, so they come back exactly as they were, and that is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from multiprocessing.connection import wait
+from socket import socket
+from time import monotonic
+from typing import Any, Self, cast
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from groupwise.core.errors import ConfigError, EnvironmentFault
+from groupwise.core.parts.part import Part, Slot
+from groupwise.core.records import StopReason, Task
+from groupwise.envs.environment import EnvironmentPart, Observation, Outcome
+from groupwise.rollout.hosts.host import Advice, Fault, NoExpert, guarded
+from groupwise.rollout.hosts.messages import ASK, CLOSE, Answer, Ready, Written, write_act, write_open
+from groupwise.rollout.hosts.worker import Worker
+
+FAREWELL_SECONDS = 2.0
+"""How long workers may take to end by themselves, so that environments can clean up."""
+
+
+REHEARSAL_SECONDS = 600.0
+"""How long a worker may take to make an environment's panels before it is ready."""
+ANSWERS: Mapping[str, tuple[type[Any], ...]] = {
+    "open": (Observation,),
+    "act": (Outcome,),
+    "ask": (str, type(None), NoExpert),
+}
+"""What each call is answered with, faults aside."""
+
+
+@dataclass(eq=False, kw_only=True)
+class _Seat:
+    """An environment in a worker, with all that is needed to bring it back in another."""
+
+    key: int
+    place: int
+    task: Task
+    calls: list[Written]
+    shown: Answer = None
+    num_shown: int = 0
+    num_done: int = 0
+    fault: Fault | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its last call was; repeating calls in a new worker does not change that."""
+        return self.fault is not None or self.num_shown == len(self.calls)
+
+    def take(self, answer: Answer) -> None:
+        """Take the answer to the next call: news, or a replay that must end where the environment was."""
+        position, self.num_done = self.num_done, self.num_done + 1
+        if isinstance(answer, Fault) and position < self.num_shown:
+            self.fail(StopReason.ERROR, f"it failed when its actions were repeated in a new worker: {answer.message}")
+        elif isinstance(answer, Fault):
+            self.fault = self.fault or answer
+        elif not isinstance(answer, ANSWERS[self.calls[position].what]):
+            self.fail(StopReason.ERROR, f"{self.call_in_words()} was answered with {type(answer).__name__}")
+        elif position == self.num_shown:
+            self.shown, self.num_shown = answer, self.num_shown + 1
+        elif position == self.num_shown - 1 and answer != self.shown:
+            self.fail(
+                StopReason.ERROR,
+                "the same actions led elsewhere in a new worker; open the environment from the task alone, without "
+                "global random numbers, clocks or files",
+            )
+
+    def fail(self, reason: StopReason, what: str) -> None:
+        """The environment is lost; the first fault counts."""
+        self.fault = self.fault or Fault(reason=reason, message=f"task {self.task.id!r}: {what}")
+
+    def call_in_words(self) -> str:
+        """The call that is being worked on."""
+        replayed = ", repeated in a new worker" if self.num_done < self.num_shown else ""
+        call = self.calls[min(self.num_done, len(self.calls) - 1)]
+        step = sum(before.what == "act" for before in self.calls[: self.num_done])
+        words = {"open": "opening", "act": f"step {step}", "ask": f"asking the expert at step {step}"}
+        return words[call.what] + replayed
+
+
+class Workers:
+    """Runs environments in `num` processes, many to each; every call must be answered within `timeout` seconds.
+
+    The environment travels as its run-file config, `kind` and fields, and not pickled: a worker then imports what the
+    config names and nothing of the parent's main module, and a part that no run file could name is refused at once.
+
+    Choices: opening is a call like any other. A worker that died between two calls is replaced and nobody is blamed;
+    one that dies in a call costs the environment that was being worked on, and so does every further death while the
+    others are brought back: there are at most as many as there are environments. A new worker that does not start
+    costs all its environments, and is started again with the next call. The first worker makes the panels of the splits
+    that are `rehearsed`, and says the environment's words, before it is ready.
+    """
+
+    def __init__(
+        self,
+        env: EnvironmentPart,
+        *,
+        num: int,
+        timeout: float,
+        start_timeout: float = 60.0,
+        rehearsed: Sequence[str] = (),
+    ) -> None:
+        if num < 1 or timeout <= 0:
+            raise ConfigError(f"found {num} workers with a time-out of {timeout:g} seconds; both must be above 0")
+        self._name, self._config = type(env).__name__, _config_of(env)
+        self._timeout, self._start_timeout = timeout, start_timeout
+        self._workers: list[Worker[_Seat]] = []
+        self._seats: dict[int, _Seat] = {}
+        self._begun: dict[int, None] = {}
+        self._keys = count()
+        # Called once: at shutdown, when the host is thrown away, or when the interpreter ends.
+        self._end = weakref.finalize(self, _end_all, self._workers, os.getpid())
+        try:
+            for place in range(num):
+                self._workers.append(self._start(() if place else rehearsed))
+            self._settle(lambda worker: not worker.is_ready and worker.failure is None)
+            for failure in [worker.failure for worker in self._workers if worker.failure is not None]:
+                raise EnvironmentFault(f"{self._name}: {failure}")
+        except BaseException:
+            self.shutdown()
+            raise
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the workers."""
+        return tuple(worker.pid for worker in self._workers if worker.pid is not None)
+
+    def open(self, tasks: Mapping[int, Task]) -> dict[int, Observation | Fault]:
+        """Open an environment for each task, on the least loaded worker, and return what each shows first."""
+        if not self._workers:
+            raise EnvironmentFault(f"{self._name}: its workers were shut down; open a new host")
+        self.close(list(tasks))
+        load = Counter(dict.fromkeys(range(len(self._workers)), 0))
+        load.update(seat.place for seat in self._seats.values())
+        for number, task in tasks.items():
+            place = min(load, key=load.__getitem__)
+            load[place] += 1
+            call = guarded(write_open, task)
+            fault, calls = (call, []) if isinstance(call, Fault) else (None, [call])
+            self._seats[number] = _Seat(key=next(self._keys), place=place, task=task, calls=calls, fault=fault)
+        return cast(dict[int, Observation | Fault], self._call(tasks))
+
+    def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
+        """Act in some environments, in all workers at once, and return what came of it."""
+        chosen = {number: self._seats[number] for number in actions}
+        for number, text in actions.items():
+            chosen[number].calls.append(write_act(text))
+        return cast(dict[int, Outcome | Fault], self._call(actions))
+
+    def begin(self, actions: Mapping[int, str]) -> None:
+        """Act in some environments, and do not wait for what comes of it; others may be acting already."""
+        for number, text in actions.items():
+            self._seats[number].calls.append(write_act(text))
+        self._send(actions)
+        self._begun |= dict.fromkeys(actions)
+
+    def finish(self, ear: socket) -> dict[int, Outcome | Fault]:
+        """Wait until some of the actions that were begun are done; nothing where `ear` hears something before that."""
+        self._settle(lambda worker: bool(worker.waiting), ear=ear)
+        done = [number for number in self._begun if self._seats[number].is_answered]
+        for number in done:
+            del self._begun[number]
+        return cast(dict[int, Outcome | Fault], self._answers(done))
+
+    def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
+        """Ask the experts of some environments, in all workers at once, what they would do next."""
+        for seat in [self._seats[number] for number in numbers]:
+            seat.calls.append(ASK)
+        return cast(dict[int, Advice], self._call(numbers))
+
+    def close(self, numbers: Sequence[int]) -> None:
+        """Drop environments whose attempts have ended."""
+        gone = [seat for number in numbers if (seat := self._seats.pop(number, None)) is not None]
+        for number in numbers:
+            self._begun.pop(number, None)
+        for place, seats in _by_place(gone).items():
+            self._workers[place].ask([(seat, seat.key, CLOSE) for seat in seats])
+
+    def shutdown(self) -> None:
+        """End all workers; calling it again does nothing."""
+        self._end()
+        self._seats.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.shutdown()
+
+    def _call(self, numbers: Iterable[int]) -> dict[int, Answer]:
+        """Send the last call of each environment, wait for all answers and return them."""
+        self._send(numbers)
+        self._settle(lambda worker: bool(worker.waiting))
+        return self._answers(numbers)
+
+    def _send(self, numbers: Iterable[int]) -> None:
+        """Send the last call of each environment."""
+        seats = [self._seats[number] for number in numbers]
+        for place, due in _by_place(seat for seat in seats if seat.fault is None).items():
+            worker = self._workers[place]
+            if not (worker.is_alive and worker.ask([(seat, seat.key, seat.calls[-1]) for seat in due])):
+                self._replace(place)
+
+    def _answers(self, numbers: Iterable[int]) -> dict[int, Answer]:
+        """What environments answered last; those at fault are dropped."""
+        seats = {number: self._seats[number] for number in numbers}
+        for number, seat in seats.items():
+            if seat.fault is not None:
+                del self._seats[number]
+        return {number: seat.fault or seat.shown for number, seat in seats.items()}
+
+    def _settle(self, is_awaited: Callable[[Worker[_Seat]], bool], *, ear: socket | None = None) -> None:
+        """Listen to all awaited workers together, until none is; replace those that hang or die.
+
+        With an ear, only until some action that was begun is done, or the ear hears something.
+        """
+        extra = [] if ear is None else [ear]
+        while awaited := [(place, worker) for place, worker in enumerate(self._workers) if is_awaited(worker)]:
+            if ear is not None and any(self._seats[number].is_answered for number in self._begun):
+                return
+            patience = min(worker.seconds_left for _, worker in awaited)
+            heard = wait([*extra, *(worker.connection for _, worker in awaited)], patience)
+            for place, worker in awaited:
+                is_heard = worker.connection in heard
+                if is_heard and self._hear(place, worker):
+                    continue
+                # Looked at once more: an answer may have come while the others were heard.
+                if worker.seconds_left == 0 and (is_heard or not wait([worker.connection], 0)):
+                    self._lose(place, StopReason.TIMEOUT, self._lateness(worker))
+            if ear in heard:
+                return
+
+    def _hear(self, place: int, worker: Worker[_Seat]) -> bool:
+        """Take what a worker says: that it is ready, answers, or nothing any more; whether anything came of it."""
+        try:
+            answers = worker.hear()
+        except (EOFError, OSError):
+            self._lose(place, StopReason.ERROR, worker.last_words())
+            return True
+        for answer in answers:
+            if worker.is_ready:
+                worker.waiting.popleft().take(answer)
+            elif isinstance(answer, Ready):
+                worker.begin(answer)
+            else:
+                why = answer.message if isinstance(answer, Fault) else "it does not say that it is ready"
+                self._lose(place, StopReason.ERROR, why)
+                return True
+        return bool(answers)
+
+    def _lateness(self, worker: Worker[_Seat]) -> str:
+        if not worker.is_ready:
+            return f"no sign of life within {worker.start_timeout:g} seconds"
+        return f"no answer within {self._timeout:g} seconds; raise rollout.env_timeout if it is only slow"
+
+    def _lose(self, place: int, reason: StopReason, what: str) -> None:
+        """A worker hung or died: blame the environment that was being worked on and bring back the others."""
+        worker = self._workers[place]
+        if not worker.is_ready:
+            worker.failure = f"a worker cannot start: {what}"
+            worker.waiting.clear()
+            worker.end()
+            for seat in self._living(place):
+                seat.fail(StopReason.ERROR, worker.failure)
+            return
+        if worker.waiting:
+            blamed = worker.waiting[0]
+            blamed.fail(reason, f"{self._name}, {blamed.call_in_words()}: {what}")
+        self._replace(place)
+
+    def _replace(self, place: int) -> None:
+        self._workers[place].end()
+        worker = self._workers[place] = self._start()
+        for seat in self._living(place):
+            seat.num_done = 0
+            worker.ask([(seat, seat.key, call) for call in seat.calls])
+
+    def _living(self, place: int) -> list[_Seat]:
+        return [seat for seat in self._seats.values() if seat.place == place and seat.fault is None]
+
+    def _start(self, rehearsed: Sequence[str] = ()) -> Worker[_Seat]:
+        patience = max(self._start_timeout, REHEARSAL_SECONDS) if rehearsed else self._start_timeout
+        return Worker(self._config, timeout=self._timeout, start_timeout=patience, splits=rehearsed)
+
+
+def _config_of(env: EnvironmentPart) -> dict[str, Any]:
+    """The run-file config, ready to be sent; refused where a worker could not make the same part of it."""
+    name = type(env).__name__
+    if not isinstance(env, Part):
+        raise ConfigError(
+            f"{name} is not a Part, so workers cannot be told about it; derive it with slot='env', or set "
+            "rollout.workers = 0"
+        )
+    if type(env).__module__ == "__main__":
+        raise ConfigError(
+            f"{name} stands in the main script, which workers do not run; move it to a module, or set "
+            "rollout.workers = 0"
+        )
+    try:
+        config: dict[str, Any] = json.loads(to_json(env.config(), inf_nan_mode="constants"))
+    except (PydanticSerializationError, ValueError) as error:
+        raise ConfigError(f"{name}: its fields cannot be sent to workers ({error}); use plain values") from None
+    if Slot("env").fill(config) != env:
+        raise ConfigError(
+            f"{name} made from its own config is another; workers need fields that a run file can say, or set "
+            "rollout.workers = 0"
+        )
+    return config
+
+
+def _by_place(seats: Iterable[_Seat]) -> dict[int, list[_Seat]]:
+    found: dict[int, list[_Seat]] = {}
+    for seat in seats:
+        found.setdefault(seat.place, []).append(seat)
+    return found
+
+
+def _end_all(workers: list[Worker[_Seat]], owner: int) -> None:
+    if os.getpid() != owner:  # a fork of the parent, whose workers these are not
+        return
+    for worker in workers:
+        worker.dismiss()
+    last = monotonic() + FAREWELL_SECONDS
+    for worker in workers:
+        worker.end(within=max(last - monotonic(), 0.0))
+    workers.clear()

@@ -1,0 +1,1 @@
+"""Attempt plans: who is attempted, how often, and with what guidance."""

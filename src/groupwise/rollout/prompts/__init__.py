@@ -1,0 +1,1 @@
+"""Prompts as token ids: templates, and the memory that says how much of an attempt's past they show."""

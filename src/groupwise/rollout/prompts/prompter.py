@@ -1,0 +1,177 @@
+"""Prompts: an instruction, the past that memory shows, what is seen now; as token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
+
+from groupwise.core.parts.part import Part, Slot
+from groupwise.rollout.prompts.dialogue_frame import Frame
+from groupwise.rollout.prompts.memory import Memory
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from groupwise.envs.environment import Observation
+
+MOST_NUMBERS = 40
+"""How many actions a tokenizer made from scratch can number."""
+
+
+Told = tuple[str, str]
+"""A past step in words: what was shown, and the action that was sent."""
+
+
+class Template(Protocol):
+    """Fills the slot `template`: what prompts say."""
+
+    @property
+    def is_one_message(self) -> bool:
+        """Whether a prompt is a single message that tells the past, made by `step`; else a dialogue that continues."""
+
+    @property
+    def asks_for_tags(self) -> bool:
+        """Whether the model is asked to act between action tags."""
+
+    def words(self) -> tuple[str, ...]:
+        """What it says beside the environment's own words, for a tokenizer made from scratch."""
+
+    def opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
+        """What stands at the head of every prompt of an attempt."""
+
+    def observation(self, seen: Observation) -> str:
+        """What the environment shows now, as a turn of a dialogue."""
+
+    def step(self, past: Sequence[Told], seen: Observation, *, num_past: int) -> str:
+        """All of a single message after its opening."""
+
+
+class PromptTemplate(Part, slot="template"):
+    """A dialogue: each observation is a turn, and so is each response.
+
+    The first text of a prompt is the instruction and the goal; each observation follows as the environment shows it.
+    """
+
+    is_one_message: ClassVar[bool] = False
+    show_instruction: bool = True
+    """Whether prompts begin with the environment's one-line instruction."""
+    show_goal: bool = True
+    """Whether prompts say the goal after the instruction."""
+    show_admissible: Literal["no", "yes", "numbered"] = "no"
+    """Whether observations list the possible actions, and whether with numbers to choose by."""
+    tell_past: bool = False
+    """Whether past steps are told in words: what was shown, without the list of actions, and the action that was sent.
+    Otherwise they stand as they were, list and response, so that each prompt continues the one before."""
+    thoughts: bool = False
+    """Whether the model is asked to think first, between think tags, and to act between action tags."""
+
+    @property
+    def asks_for_tags(self) -> bool:
+        """Only together with thoughts."""
+        return self.thoughts
+
+    def words(self) -> tuple[str, ...]:
+        """What it says beside the environment's own words, for a tokenizer made from scratch."""
+        return tuple(str(number) for number in range(1, MOST_NUMBERS + 1)) if self.show_admissible == "numbered" else ()
+
+    def opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
+        """What stands at the head of every prompt of an attempt."""
+        parts = [instruction] if self.show_instruction else []
+        parts += [guidance_text] if guidance_text else []
+        parts += [f"Goal: {goal}"] if self.show_goal and goal else []
+        if self.thoughts:
+            parts.append("Think between <think> and </think>, then act between <action> and </action>.")
+        return " ".join(parts)
+
+    def observation(self, seen: Observation) -> str:
+        """What the environment shows now."""
+        if self.show_admissible == "no" or not seen.admissible:
+            return seen.text
+        listed = seen.admissible
+        if self.show_admissible == "numbered":
+            listed = tuple(f"{number} {action}" for number, action in enumerate(listed, start=1))
+        return f"{seen.text} Possible: {', '.join(listed)}."
+
+    def step(self, past: Sequence[Told], seen: Observation, *, num_past: int) -> str:
+        """A dialogue has turns instead."""
+        raise NotImplementedError("a dialogue is put together from its turns")
+
+
+TemplateSlot = Annotated[Template, Slot("template")]
+"""A field of a run file that a template fills; a table without a kind is a `prompt_template`."""
+
+KEPT_TEXTS = 4096
+"""Texts whose ids are remembered: the attempts of a group see the same ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """A past step, as ids."""
+
+    observation_ids: tuple[int, ...]
+    """What was shown."""
+    response_ids: tuple[int, ...]
+    """What was sampled, exactly, or the action in words."""
+    told: Told
+    """The step in words."""
+
+
+class Prompter:
+    """Puts prompts together for one run: one tokenizer, one template, one memory."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, template: Template, memory: Memory, instruction: str
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self._memory = memory
+        self._instruction = instruction
+        self._ids_of = lru_cache(KEPT_TEXTS)(self._tokenize)
+        self.frame = Frame.of(tokenizer)
+
+    def opening_ids(self, goal: str, guidance_text: str = "") -> tuple[int, ...]:
+        """The head of an attempt's prompts, with guidance if there is some; a line break parts it from what is seen."""
+        opening = self._template.opening(self._instruction, goal, guidance_text)
+        return (*self.frame.opening, *self.encode(f"{opening}\n" if opening else ""))
+
+    def past(self, seen: Observation, response: Sequence[int], action: str) -> Exchange:
+        """A step that is over, as later prompts show it."""
+        told = (seen.text, action)
+        if isinstance(self._template, PromptTemplate) and self._template.tell_past:
+            in_words = (*self.encode(action), self.frame.end_id)
+            return Exchange(observation_ids=self.encode(seen.text), response_ids=in_words, told=told)
+        return Exchange(observation_ids=self.observation_ids(seen), response_ids=tuple(response), told=told)
+
+    def observation_ids(self, seen: Observation) -> tuple[int, ...]:
+        """An observation as a turn; nothing where prompts are single messages."""
+        return () if self._template.is_one_message else self.encode(self._template.observation(seen))
+
+    def prompt(self, opening: tuple[int, ...], past: Sequence[Exchange], seen: Observation) -> tuple[int, ...]:
+        """The prompt for the next response."""
+        shown = past[self._memory.first_shown(len(past)) :]
+        if self._template.is_one_message:
+            message = self._template.step([exchange.told for exchange in shown], seen, num_past=len(past))
+            return (*opening, *self.encode(message), *self.frame.before_response)
+        ids = list(opening)
+        for exchange in shown:
+            ids += exchange.observation_ids
+            ids += self.frame.before_response
+            ids += exchange.response_ids
+            if not exchange.response_ids or exchange.response_ids[-1] != self.frame.end_id:
+                ids.append(self.frame.end_id)  # a response that was cut off is closed for it
+            ids += self.frame.between
+        return (*ids, *self.observation_ids(seen), *self.frame.before_response)
+
+    def text(self, response_ids: Sequence[int]) -> str:
+        """What a response says, without its end token."""
+        said = [token for token in response_ids if token != self.frame.end_id]
+        return str(self._tokenizer.decode(said, skip_special_tokens=False)).strip()
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text, without special tokens."""
+        return self._ids_of(text)
+
+    def _tokenize(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer(text, add_special_tokens=False).input_ids)

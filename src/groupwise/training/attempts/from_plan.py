@@ -1,0 +1,99 @@
+"""Requests of a plan as attempts: numbered, seeded, played, and settled into what they train on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from groupwise.core.errors import ConfigError
+from groupwise.core.parts.results import check_tasks
+from groupwise.core.records import Origin, Task, Trajectory
+from groupwise.core.seeds import seed_of
+from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.plans.guided import tell_unguided
+from groupwise.rollout.plans.requests import AttemptRequest
+from groupwise.training.run import Run
+
+
+@dataclass
+class RunPrior:
+    """What a run's plan can ask for: tasks, and the words of the tokenizer."""
+
+    run: Run
+    handed_out: set[str] = field(default_factory=set)
+    """Ids of the tasks that the curriculum gave for this update."""
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The whole training panel."""
+        return self.run.tasks
+
+    def fresh(self, num: int) -> list[Task]:
+        """The next tasks of the run's curriculum, which goes on by as many."""
+        if type(num) is not int or num < 0:
+            raise ConfigError(f"the plan asked prior.fresh for {num!r} tasks; ask for a whole number, 0 or more")
+        tasks = self.run.curriculum.next(num)
+        check_tasks(self.run.curriculum, tasks, num)
+        self.handed_out |= {task.id for task in tasks}
+        return tasks
+
+    def columns(self, tasks: Sequence[Task]) -> Mapping[str, Mapping[str, float]]:
+        """What the run's parts with memory know of tasks, by the name of the column and the id of the task."""
+        return self.run.part_states.columns(tasks)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text."""
+        return self.run.prompter.encode(text)
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """What a response says."""
+        return self.run.prompter.text(token_ids)
+
+    def knows(self, task_id: str) -> bool:
+        """Whether a task may be attempted: the curriculum gave it, or the panel has it."""
+        return task_id in self.handed_out or any(task.id == task_id for task in self.run.tasks)
+
+
+def make_attempts(run: Run, number: int, request: AttemptRequest, tried: Counter[str]) -> list[Attempt]:
+    """The attempts of a request; a task that comes again within an update gets further ones, not the same."""
+    task = request.group_task
+    first = tried[task.id]
+    tried[task.id] += request.attempts
+    return [
+        Attempt(
+            task=task,
+            number=attempt,
+            seed=seed_of(run.config.seed, "update", number, task.id, attempt),
+            origin=request.origin,
+            guidance_text=request.guidance_text,
+            forced=request.forced,
+            trains_forced=request.trains_forced,
+            temperature=request.temperature,
+            parent=request.parent,
+        )
+        for attempt in range(first, tried[task.id])
+    ]
+
+
+def settle(request: AttemptRequest, trajectory: Trajectory) -> Trajectory:
+    """An attempt as it trains: with the prompt that its request says, off-policy where that is another's."""
+    if request.loss_context == "unguided":
+        trajectory = tell_unguided(trajectory)
+    return replace(trajectory, off_policy=True) if request.origin is Origin.GUIDED else trajectory
+
+
+def score_forced(
+    run: Run, attempts: Sequence[Attempt], played: Sequence[Trajectory], temperature: float
+) -> list[Trajectory]:
+    """The attempts with the policy's own log-probs of the tokens that were forced on them, in place of zeros."""
+    scored = list(played)
+    numbers = [n for n, attempt in enumerate(attempts) if attempt.forced and played[n].steps]
+    for asked in sorted({attempts[n].temperature or temperature for n in numbers}):
+        alike = [n for n in numbers if (attempts[n].temperature or temperature) == asked]
+        pairs = [(played[n].steps[0].prompt_ids, attempts[n].forced) for n in alike]
+        for n, logps in zip(alike, run.engine.score(pairs, temperature=asked), strict=True):
+            first, *rest = played[n].steps
+            first = replace(first, logp_behaviour=(*logps, *first.logp_behaviour[len(logps) :]))
+            scored[n] = replace(played[n], steps=(first, *rest))
+    return scored

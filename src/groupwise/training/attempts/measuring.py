@@ -1,0 +1,157 @@
+"""Measuring an update's attempts before credit: parts ask the engine, the learner or the judge, and get facts back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from groupwise.core.errors import ConfigError, RecordError
+from groupwise.core.parts.part import name_of
+from groupwise.core.parts.slots import Draw, Measure
+from groupwise.core.policy_questions import PromptAndResponse, Whose
+from groupwise.core.records import Step, Trajectory
+from groupwise.core.segments import FloatArray
+from groupwise.core.step_fields.table import RESERVED_NAMES
+from groupwise.core.text.json_text import is_plain
+from groupwise.engines.engine import Generation, Request
+from groupwise.rollout.measures.tools import GivesHidden, Question
+from groupwise.training.run import Run
+
+
+def measure(
+    run: Run, number: int, groups: Sequence[Sequence[Trajectory]]
+) -> tuple[Sequence[Sequence[Trajectory]], dict[str, float]]:
+    """The groups with what the algorithm's measures found, one after the other, and what that cost."""
+    parts = run.config.algorithm.measures or ()
+    if not parts:
+        return groups, {}
+    tools = RunTools(run)
+    for place, part in enumerate(parts):
+        tools.lend_to(part)
+        found = part(groups, tools, draw=_draw_for(run, number, place))
+        groups = add_facts(part, groups, found)
+    return groups, tools.spent()
+
+
+def _draw_for(run: Run, number: int, place: int) -> Draw:
+    draw = run.draw(number)
+    return lambda *path: draw("measure", place, *path)
+
+
+def add_facts(part: Measure, groups: Sequence[Sequence[Trajectory]], found: Any) -> list[list[Trajectory]]:
+    """The groups with a measure's facts on their steps; facts that do not fit are an error that names the measure."""
+    _check_lengths(part, "groups", groups, found)
+    measured = []
+    for group, of_group in zip(groups, found, strict=True):
+        _check_lengths(part, "attempts of a group", group, of_group)
+        members = []
+        for trajectory, facts in zip(group, of_group, strict=True):
+            _check_lengths(part, "steps of an attempt", trajectory.steps, facts)
+            steps = [_add(part, trajectory, *pair) for pair in zip(trajectory.steps, facts, strict=True)]
+            members.append(replace(trajectory, steps=tuple(steps)))
+        measured.append(members)
+    return measured
+
+
+def _check_lengths(part: Measure, what: str, wanted: Sequence[Any], found: Any) -> None:
+    if not isinstance(found, list | tuple) or len(found) != len(wanted):
+        num = len(found) if isinstance(found, list | tuple) else type(found).__name__
+        raise RecordError(
+            f"the measure {name_of(part)} gave facts for {num} of {len(wanted)} {what}; give a list of groups of "
+            "attempts of steps, a mapping for each step"
+        )
+
+
+def _add(part: Measure, trajectory: Trajectory, step: Step, facts: Mapping[str, Any]) -> Step:
+    where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}: the measure {name_of(part)}"
+    if not isinstance(facts, Mapping) or not is_plain(dict(facts)):
+        raise RecordError(
+            f"{where} gave {facts!r}; facts are finite numbers (one of NumPy's as float(value)), text, booleans, "
+            "and lists and maps of them"
+        )
+    for name in facts:
+        if name in RESERVED_NAMES or name in step.facts:
+            raise RecordError(f"{where} gave a fact {name!r}, a name that is taken; call it something else")
+    return replace(step, facts={**step.facts, **facts}) if facts else step
+
+
+class RunTools:
+    """The tools of one update: the run's engine and learner, and the judge; it counts what they are asked."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._read = self._sampled = self._questions = 0
+        self._measure: Measure | None = None
+
+    def lend_to(self, part: Measure) -> None:
+        """Answer from here on only what a measure declares that it needs: what the run made ready for it."""
+        self._measure = part
+
+    @property
+    def temperature(self) -> float:
+        """The temperature that responses were sampled at."""
+        return self._run.config.rollout.temperature
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The token that ends a response."""
+        return (self._run.prompter.frame.end_id,)
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Responses of the run's engine."""
+        self._check_declared("generate")
+        found = self._run.engine.generate(requests)
+        self._read += sum(len(request.prompt_ids) for request in requests)
+        self._sampled += sum(len(generation.response_ids) for generation in found)
+        return found
+
+    def score(
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: Whose = "current"
+    ) -> list[tuple[float, ...]]:
+        """Log-probs by the engine, whose weights are the policy's; those of the reference by the learner."""
+        self._check_declared("score" if weights == "current" else "reference")
+        self._count(pairs)
+        divisor = self.temperature if temperature is None else temperature
+        if weights == "current":
+            return self._run.engine.score(pairs, temperature=divisor)
+        return self._run.learner.logps(pairs, temperature=divisor, weights="reference")
+
+    def hidden(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
+        """Hidden states by the learner."""
+        self._check_declared("hidden")
+        self._count(pairs)
+        learner = self._run.learner
+        assert isinstance(learner, GivesHidden), "the run was refused where a measure needs it and the learner has none"
+        return learner.hidden_states(pairs)
+
+    def judge(self, questions: Sequence[Question]) -> list[float]:
+        """What the algorithm's judge says."""
+        self._check_declared("judge")
+        judge = self._run.config.algorithm.judge
+        if judge is None:
+            raise ConfigError("a measure asked the judge without declaring it; add 'judge' to its `needs`")
+        self._questions += len(questions)
+        return judge(questions)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """What ids say."""
+        return self._run.prompter.text(ids)
+
+    def spent(self) -> dict[str, float]:
+        """What was asked, as metrics."""
+        return {
+            "measures/read_tokens": float(self._read),
+            "measures/sampled_tokens": float(self._sampled),
+            "measures/questions": float(self._questions),
+        }
+
+    def _check_declared(self, need: str) -> None:
+        if self._measure is not None and need not in self._measure.needs:
+            raise ConfigError(
+                f"algorithm.measures: {name_of(self._measure)} asked for {need!r} without declaring it; add {need!r} "
+                "to its `needs`"
+            )
+
+    def _count(self, pairs: Sequence[PromptAndResponse]) -> None:
+        self._read += sum(len(prompt) + len(response) for prompt, response in pairs)

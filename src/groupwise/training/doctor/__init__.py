@@ -1,0 +1,1 @@
+"""What `groupwise doctor` looks at with torch: this machine, a trainer in small, the size of a run."""

@@ -1,0 +1,42 @@
+"""The engine that a run file names, opened for the run's model and put to the rules."""
+
+from __future__ import annotations
+
+import torch
+
+from groupwise.core.rules import RuleResult
+from groupwise.core.seeds import seed_of
+from groupwise.engines.conformance.suite import check_engine
+from groupwise.training.engine.needs import check_engine_gives
+from groupwise.training.run import choose_device, open_run_engine
+from groupwise.training.run_config import RunConfig
+from groupwise.training.weight_transfer.canary import ALLOWED
+
+NUDGE = 0.02
+"""By how much of its size each weight is moved for the hand-over."""
+
+
+def check_run_engine(config: RunConfig) -> list[RuleResult]:
+    """Check the engine of a run against every rule, with prompts of the run's own tokens."""
+    device = choose_device(config.device)
+    check_engine_gives(config, device=device.type)
+    model, tokenizer = config.model.open(words=config.words(), seed=seed_of(config.seed, "model"))
+    engine = open_run_engine(config, model.to(device), tokenizer)
+    special = set(tokenizer.all_special_ids)
+    token_ids = [token for token in range(len(tokenizer)) if token not in special]
+    return check_engine(
+        engine,
+        token_ids=token_ids,
+        weights=_move(model, seed_of(config.seed, "engine check")),
+        max_gap=ALLOWED[config.engine.precision].gap,
+    )
+
+
+def _move(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:
+    """What the learner would hand over, had it learnt something: the trained weights, each a little off."""
+    draw = torch.Generator().manual_seed(seed % 2**63)
+    return {
+        name: value.detach() * (1 + NUDGE * torch.randn(value.shape, generator=draw).to(value))
+        for name, value in model.named_parameters()
+        if value.requires_grad
+    }

@@ -1,0 +1,1 @@
+"""A supervised start: the model learns to say what an expert, or somebody's recording, said."""

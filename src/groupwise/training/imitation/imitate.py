@@ -1,0 +1,81 @@
+"""Imitation: the model learns to say what samples say. The supervised start of the local learner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+import torch
+
+from groupwise.batching import Pack, PaddedRows, column
+from groupwise.core.sample import Sample
+from groupwise.core.seeds import seed_of
+from groupwise.models.forward import Forward
+from groupwise.training.learner.protocol import ReportEpoch
+
+if TYPE_CHECKING:
+    from groupwise.training.run_config import WarmStartConfig
+
+WARM_UP_STEPS = 30
+"""Optimiser steps over which the step size grows: without them AdamW's first steps throw a fresh model about."""
+
+
+def imitate(
+    forward: Forward,
+    samples: Sequence[Sample],
+    config: WarmStartConfig,
+    *,
+    seed: int,
+    report: ReportEpoch | None = None,
+) -> list[float]:
+    """Train a model to say what samples say, tokens weighted by `advantage`; mean loss of each epoch.
+
+    Args:
+        forward: The model.
+        samples: What to say.
+        config: Epochs and step sizes.
+        seed: Where the order of the batches comes from.
+        report: Called after each epoch with the losses so far, and how many epochs there will be.
+    """
+    trained = [value for value in forward.model.parameters() if value.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
+    batches = forward.lay_out(samples, token_budget=config.batch_tokens, unit="sample")
+    weights = [sample.advantage for sample in samples]
+    weighted = [(batch, column(batch, weights)) for batch in batches]
+    losses: list[float] = []
+    for epoch in range(config.epochs):
+        Random(seed_of(seed, "warm start", epoch)).shuffle(weighted)
+        losses.append(_epoch(forward, optimiser, weighted, config, epoch))
+        if report is not None:
+            report(tuple(losses), config.epochs)  # a copy: whoever is told changes nothing
+    return losses
+
+
+def _epoch(
+    forward: Forward,
+    optimiser: torch.optim.Optimizer,
+    weighted: Sequence[tuple[Pack | PaddedRows, torch.Tensor]],
+    config: WarmStartConfig,
+    epoch: int,
+) -> float:
+    total = weight = 0.0
+    for number, (batch, weight_T) in enumerate(weighted):
+        done = epoch * len(weighted) + number
+        for group in optimiser.param_groups:
+            group["lr"] = config.learning_rate * _step_size(done, config.epochs * len(weighted))
+        logp_T, _ = forward(batch)
+        loss = -(weight_T * logp_T).sum()
+        (loss / weight_T.sum()).backward()
+        torch.nn.utils.clip_grad_norm_(forward.model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        total, weight = total + float(loss.detach()), weight + float(weight_T.sum())
+    return total / weight
+
+
+def _step_size(done: int, steps: int) -> float:
+    """Share of the full step size: up within a few steps, then down to a twentieth along a cosine."""
+    fall = 0.05 + 0.95 * (1 + math.cos(math.pi * done / steps)) / 2
+    return min(1.0, (done + 1) / WARM_UP_STEPS) * fall

@@ -1,0 +1,62 @@
+"""What a learner answers, checked before anything is built on it: a learner of a user's own may answer anything."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from groupwise.core.errors import ConfigError, TrainingError
+from groupwise.core.parts.members import check_living
+from groupwise.core.parts.results import describe
+from groupwise.training.learner.protocol import Learned
+
+EXTRA = "extra/"
+"""What the names of metrics from elsewhere begin with."""
+
+
+def check_opened(learner: Any, where: str) -> None:
+    """Refuse a learner whose methods take something else than the run gives, or whose counts are none."""
+    check_living(learner, "learner", where)
+    for name in ("steps", "vocabulary_size"):
+        count = getattr(learner, name)
+        if not isinstance(count, int | np.integer) or isinstance(count, bool):
+            raise ConfigError(f"{where}: {name!r} is {describe(count)}; let the property give a whole number")
+
+
+def check_learned(learner: Any, learned: Any) -> None:
+    """Refuse what `learn` gave if it is no account of an update, before the weights are handed over."""
+    where = f"the learner {type(learner).__name__}: learn gave"
+    if not isinstance(learned, Learned) or not isinstance(learned.metrics, dict):
+        raise TrainingError(f"{where} {describe(learned)}; return Learned(metrics=...), with numbers by name")
+    for name, value in learned.metrics.items():
+        if not is_metric(name, value):
+            raise TrainingError(
+                f"{where} {describe(value)} for the metric {name!r}; give a finite number, or leave it out"
+            )
+
+
+def is_metric(name: str, value: Any) -> bool:
+    """Whether a metric can be written down: a number, of Python or of NumPy; NaN where there was nothing to measure.
+
+    Infinity is a number of ours, of a policy that ran away; of somebody else's it is a mistake.
+    """
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return is_number and not (name.startswith(EXTRA) and math.isinf(value))
+
+
+def read_scores(given: Any, num: int, whose: str) -> list[float]:
+    """The log-probs of one response of `num` tokens, as a learner or an engine gave them; else what came, in words."""
+    try:
+        [scores] = given
+        found = [float(score) for score in scores]
+    except (TypeError, ValueError):
+        found = []
+    if len(found) != num:
+        inner = given[0] if isinstance(given, list | tuple) and len(given) == 1 else given
+        raise TrainingError(
+            f"{whose} gave {describe(inner)} for a response of {num} tokens; give a list with a tuple for each pair, a "
+            "log-prob for each token of its response"
+        )
+    return found

@@ -1,0 +1,129 @@
+"""Micro-batches: samples laid out for the model, with what is known of their tokens before it runs.
+
+Axis: T trained tokens of a micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import TypeVar
+
+import torch
+
+from groupwise.batching import Pack, PaddedRows, column
+from groupwise.core.errors import RecordError
+from groupwise.core.sample import Sample
+from groupwise.losses.token_columns import TokenColumns
+
+Number = TypeVar("Number", float, float | tuple[float, ...])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MicroBatch:
+    """One forward and backward pass: tokens for the model, columns for the loss."""
+
+    layout: Pack | PaddedRows
+    """The tokens."""
+    logp_behaviour: torch.Tensor
+    """Log-prob that the engine reported for each trained token (T)."""
+    advantage: torch.Tensor
+    """Credit of each trained token (T)."""
+    step: torch.Tensor
+    """Step of each trained token within its trajectory (T)."""
+    trajectory: torch.Tensor
+    """Trajectory of each trained token (T)."""
+    group: torch.Tensor
+    """Group of each trained token (T)."""
+    named: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Named numbers of each trained token's sample (T each)."""
+    channels: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Further credit of each trained token, by name (T each)."""
+    off_policy: torch.Tensor | None = None
+    """Whether another policy sampled each trained token (T); None = none of the update's."""
+    logp_old: torch.Tensor | None = None
+    """Log-prob under the weights at the start of the update (T), once it was scored."""
+    logp_ref: torch.Tensor | None = None
+    """Log-prob under the reference policy (T), once it was scored."""
+
+    def columns(self, logp_T: torch.Tensor, entropy_T: torch.Tensor | None) -> TokenColumns:
+        """What the loss sees, given what the model said."""
+        return TokenColumns(
+            logp=logp_T,
+            entropy=entropy_T,
+            logp_behaviour=self.logp_behaviour,
+            logp_old=self.logp_old,
+            logp_ref=self.logp_ref,
+            advantage=self.advantage,
+            mask=torch.ones_like(self.trajectory, dtype=torch.bool),
+            sample=self.layout.sample,
+            step=self.step,
+            trajectory=self.trajectory,
+            group=self.group,
+            named=self.named,
+            channels=self.channels,
+            off_policy=self.off_policy,
+        )
+
+
+def check_logps(samples: Sequence[Sample]) -> None:
+    """Refuse samples whose log-probs were not recorded."""
+    for number, sample in enumerate(samples):
+        if sample.num_trained and not sample.logp_behaviour:
+            raise RecordError(
+                f"{sample.name}: the log-probs of its sampled tokens were not recorded; record what the engine reports",
+                row=number,
+            )
+
+
+def micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]) -> list[MicroBatch]:
+    """Give each layout of samples what is known of its tokens."""
+    device = layouts[0].sample.device
+    behaviour = [one.of_trained(one.logp_behaviour) for one in samples]
+    advantage = [one.of_trained(one.advantage) for one in samples]
+    step = torch.tensor([one.step for one in samples], device=device)
+    trajectory = torch.tensor([one.trajectory for one in samples], device=device)
+    group = torch.tensor([one.group for one in samples], device=device)
+    named = _by_name("column", [one.columns for one in samples])
+    channels = _by_name("channel", [_of_trained(one) for one in samples])
+    strange = [one.off_policy for one in samples]
+    off_policy = torch.tensor(strange, device=device) if any(strange) else None
+    return [
+        MicroBatch(
+            layout=layout,
+            logp_behaviour=column(layout, behaviour),
+            advantage=column(layout, advantage),
+            step=step[layout.sample],
+            trajectory=trajectory[layout.sample],
+            group=group[layout.sample],
+            named={name: column(layout, values) for name, values in named.items()},
+            channels={name: column(layout, values) for name, values in channels.items()},
+            off_policy=None if off_policy is None else off_policy[layout.sample],
+        )
+        for layout in layouts
+    ]
+
+
+def _of_trained(sample: Sample) -> Mapping[str, float | tuple[float, ...]]:
+    """The channels of a sample, of the tokens that train."""
+    if sample.trained is None:
+        return sample.channels
+    return {
+        name: tuple(compress(credit, sample.trained)) if isinstance(credit, tuple) else credit
+        for name, credit in sample.channels.items()
+    }
+
+
+def _by_name(what: str, given: Sequence[Mapping[str, Number]]) -> dict[str, list[Number]]:
+    """What samples carry by name, as one list a name with an entry for each sample; all carry the same names."""
+    names = given[0].keys()
+    for number, entries in enumerate(given):
+        if entries.keys() != names:
+            odd = min(entries.keys() ^ names)
+            raise RecordError(
+                f"sample {number}: the {what} {odd!r} stands on some samples and not on others; give it to all or to "
+                "none",
+                row=number,
+            )
+    return {name: [entries[name] for entries in given] for name in names}

@@ -1,0 +1,322 @@
+"""Every metric of a run: what it says, where it lies, and what to do when it looks bad.
+
+docs/metrics.md is written from this table. A metric that is not in it cannot be logged; a part from elsewhere names
+its own `extra/...`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from groupwise.core.errors import TrainingError, nearest
+from groupwise.core.parts.results import describe
+from groupwise.training.learner.answers import EXTRA, is_metric
+from groupwise.training.metrics.loss import LOSS_METRICS
+from groupwise.training.metrics.metric import SHARE, Metric
+
+METRICS: dict[str, Metric] = {
+    "rollout/success": Metric(
+        "share of the update's attempts that solved their task",
+        SHARE,
+        "Flat at 0: no attempt earns anything, so nothing is learnt; begin with a warm start or easier tasks. Rising "
+        "here but not in evaluation: the policy learns the training tasks by heart; use more of them.",
+    ),
+    "rollout/return": Metric(
+        "mean over attempts of the sum of rewards",
+        "reward",
+        "Rising while success falls: the rewards pay for something other than the task; look at them.",
+    ),
+    "rollout/steps": Metric(
+        "mean steps of an attempt",
+        "steps",
+        "At the environment's `max_steps`: most attempts run in circles; look at some with `groupwise inspect`.",
+    ),
+    "rollout/well_formed": Metric(
+        "share of steps whose response had the form that was asked for",
+        SHARE,
+        "Low: show the form in the prompt, warm-start, allow more tokens (`rollout/cut_off`), or punish malformed "
+        "responses (`invalid_penalty`, the rewards `malformed_response` and `format`).",
+    ),
+    "rollout/accepted": Metric(
+        "share of steps whose action the environment accepted, whatever the form of the response",
+        SHARE,
+        "Low: show the admissible actions (`rollout.template.show_admissible`), or warm-start. Punish refused actions "
+        "only where the prompt lists what is possible (docs/adr/0006-invalid-penalty.md).",
+    ),
+    "rollout/valid": Metric(
+        "share of steps that were well formed and accepted",
+        SHARE,
+        "Low: `rollout/well_formed` and `rollout/accepted` say which of the two it is.",
+    ),
+    "rollout/faults": Metric(
+        "attempts that a fault of the environment or the engine ended; they leave every statistic",
+        "attempts",
+        "Above 0: read the error on the trajectory with `groupwise inspect`; below `training.least_survivors` the run "
+        "stops.",
+    ),
+    "rollout/truncated": Metric(
+        "share of attempts that a limit on steps cut off",
+        SHARE,
+        "High: raise the environment's `max_steps`, or the policy wanders; a truncated attempt counts as failed.",
+    ),
+    "rollout/group_size": Metric(
+        "mean attempts of a group that survived",
+        "attempts",
+        "Below the plan's number of attempts: faults thin the groups out.",
+    ),
+    "rollout/not_admitted": Metric(
+        "share of the attempts that were to be compared which `algorithm.admissions` left out",
+        SHARE,
+        "High: much is played for nothing; look at who is left out with `groupwise inspect`, and mend the cause.",
+    ),
+    "rollout/zero_spread": Metric(
+        "share of groups whose attempts all earned the same; between them there is nothing to compare",
+        SHARE,
+        "Near 1: the tasks are too hard or too easy for the policy; choose others, or raise the number of attempts or "
+        "the temperature.",
+    ),
+    "rollout/return_spread": Metric(
+        "mean over groups of two or more of the standard deviation of what their attempts earned",
+        "reward",
+        "Shrinking to 0: attempts become alike; see `rollout/zero_spread` and `rollout/entropy`.",
+    ),
+    "rollout/response_tokens": Metric(
+        "mean sampled tokens of a response",
+        "tokens",
+        "Growing without more success: answers ramble; an overlong penalty or a smaller `rollout.max_tokens` helps.",
+    ),
+    "rollout/cut_off": Metric(
+        "share of responses that reached `rollout.max_tokens` before they ended",
+        SHARE,
+        "Above a few per cent: raise `rollout.max_tokens`, or teach the model to end its responses (warm start).",
+    ),
+    "rollout/entropy": Metric(
+        "mean entropy, over sampled tokens, of the distributions they were drawn from",
+        "nats",
+        "Falling to 0 early: the policy stops exploring; lower the learning rate, or add an entropy bonus or a KL "
+        "penalty. Rising: the updates blur the policy; lower the learning rate.",
+    ),
+    "rollout/total_steps": Metric(
+        "steps of all attempts of the update, guided ones and those that a fault ended included",
+        "steps",
+        "What the update cost in environment steps: compare methods at equal sums of it.",
+    ),
+    "rollout/total_tokens": Metric(
+        "sampled tokens of all attempts of the update, guided ones and those that a fault ended included",
+        "tokens",
+        "What the update cost in sampled tokens: compare methods at equal sums of it.",
+    ),
+    "credit/groups_with_signal": Metric(
+        "share of groups in which some step has credit other than 0",
+        SHARE,
+        "Low: most of what is sampled teaches nothing; recall past attempts (`algorithm.replay`), give guidance "
+        "(`algorithm.guidance`), or sample other tasks (`rollout.plan`).",
+    ),
+    "credit/groups_rescued": Metric(
+        "share of groups whose attempts all did equally well, and that have credit after something was recalled into "
+        "them, added to their rewards, or shown in their prompt",
+        SHARE,
+        "0 with `credit/groups_with_signal` low: nothing of the other kind is remembered yet, or it lies too far back.",
+    ),
+    "credit/in_even_groups": Metric(
+        "share of all credit (absolute) that lies in groups whose attempts all had the same score and the same sum of "
+        "rewards, and that nothing was done for",
+        SHARE,
+        "High: something small rules the update, such as a penalty divided by its own deviation; set `invalid_penalty` "
+        "and `refused_penalty` to 0, or `scale` to `none` (docs/adr/0006-invalid-penalty.md). Lengths alone count too, "
+        "under discounting.",
+    ),
+    "credit/penalties_alone": Metric(
+        "1 where nobody earned anything and credit is gone without penalties (on malformed or refused actions, on "
+        "length); else 0",
+        "0 or 1",
+        "1 in many updates: the run learns what costs, and nothing of its tasks; set the penalties to 0, take easier "
+        "tasks, or begin with a warm start.",
+    ),
+    "credit/compared": Metric(
+        "share of steps that somebody else was compared with",
+        SHARE,
+        "Low: groups are too fine (states too detailed, histories too long); compare coarser states or fewer of them.",
+    ),
+    "credit/size": Metric(
+        "mean absolute credit of a step",
+        "credit",
+        "0: nothing was learnt from this update; see `rollout/zero_spread`.",
+    ),
+    "credit/kept": Metric(
+        "share of steps that the filters let train",
+        SHARE,
+        "Low: the filters drop most of what was sampled; loosen them, or sample what they would keep.",
+    ),
+    "replay/recalled": Metric(
+        "past attempts that took part in the update",
+        "attempts",
+        "0 for long: tasks do not come round again; see `training.curriculum.first`.",
+    ),
+    "replay/left_out": Metric(
+        "past attempts that were left out, since the policy has moved too far away from them",
+        "attempts",
+        "Above `replay/recalled`: what is remembered is stale; lower the learning rate or the number of tasks.",
+    ),
+    "replay/age": Metric(
+        "mean number of versions that the weights lie back which sampled the recalled attempts",
+        "versions",
+        "Growing with the run: successes are old; look at what the policy has unlearnt.",
+    ),
+    "replay/log_ratio": Metric(
+        "mean over recalled attempts of the distance between their tokens' log-probs now and when they were sampled",
+        "nats",
+        "Near `most_log_ratio`: what is recalled is hardly the policy's own any more.",
+    ),
+    "guidance/groups": Metric(
+        "groups with guided attempts: with guidance in the prompt, forced tokens or another temperature",
+        "groups",
+        "As many as tasks: guidance costs as much as the attempts themselves; lower `tau`, or set `most`.",
+    ),
+    "guidance/success": Metric(
+        "share of the guided attempts that solved their task",
+        SHARE,
+        "Not above `rollout/success` of the same tasks: the guidance does not help; change its prompt.",
+    ),
+    "measures/read_tokens": Metric(
+        "tokens that the measures of the update had a model read, beside those that were sampled for it",
+        "tokens",
+        "Larger than `rollout/total_tokens` many times over: the measures cost more than the attempts; ask less.",
+    ),
+    "measures/sampled_tokens": Metric(
+        "tokens that the measures of the update had the engine sample",
+        "tokens",
+        "What measuring costs beside `rollout/total_tokens`: compare methods at equal sums of both.",
+    ),
+    "measures/questions": Metric(
+        "questions that the measures of the update asked the judge",
+        "questions",
+        "What a judge that is paid by the question costs.",
+    ),
+    "shaping/groups": Metric(
+        "share of groups to whose attempts shaping added something",
+        SHARE,
+        "Near 1: the shaped reward is most of what is learnt from; watch `rollout/truncated` and lengths.",
+    ),
+    "learner/computed": Metric(
+        "share of the samples that train which were computed: a loss without penalties needs none without credit",
+        SHARE,
+        "Low: most of what is sampled teaches nothing; see `credit/groups_with_signal`. Metrics of the loss are over "
+        "what was computed, and left out at 0.",
+    ),
+    "learner/tokens": Metric(
+        "sampled tokens that trained, those of samples without credit included",
+        "tokens",
+        "0: every sample was filtered out, and the weights were left as they were.",
+    ),
+    "learner/pairs": Metric(
+        "pairs of attempts that the loss held against each other",
+        "pairs",
+        "0: at no task did two attempts that train earn differently, and the loss had nothing to say.",
+    ),
+    "learner/token_ratio": Metric(
+        "tokens of the samples that were computed over tokens computed for them: how often each would have been "
+        "computed without shared prefixes",
+        "1 and more",
+        "Near 1: prompts share little; a memory that keeps the beginning of prompts (`anchored_window`, `full`) shares "
+        "more, see `groupwise audit`. Below 1: rows are padded, the model does not run packed; the log says why.",
+    ),
+    "learner/grad_norm": Metric(
+        "length of the gradient before clipping, mean over optimiser steps",
+        "gradient",
+        "Far above `max_grad_norm` all the time: only the direction counts any more; lower the learning rate. Single "
+        "peaks are what clipping is for.",
+    ),
+    "learner/learning_rate": Metric(
+        "step size of the last optimiser step",
+        "step size",
+        "Not what you meant: look at the schedule in [training.learner].",
+    ),
+    "learner/optimiser_steps": Metric(
+        "optimiser steps so far",
+        "steps",
+        "Above the number of updates: passes or mini-batches are more than one, and later steps are off-policy.",
+    ),
+    "engine/canary_gap": Metric(
+        "largest difference between the engine's and the learner's log-probs of a fixed prompt after the hand-over",
+        "nats",
+        "Above 1e-3 the run stops by itself: the engine did not take the weights over, or computes in lower precision.",
+    ),
+    **LOSS_METRICS,
+    "evaluation/success": Metric(
+        "share of the evaluation's attempts that solved their task, every task counting the same",
+        SHARE,
+        "Falling while `rollout/success` rises: the policy learns the training tasks by heart; use more of them.",
+    ),
+    "evaluation/success_low": Metric(
+        "lower end of its 95 % interval for tasks of this kind",
+        SHARE,
+        "Too far from the upper end to tell two policies apart: evaluate more tasks, then more seeds.",
+    ),
+    "evaluation/success_high": Metric(
+        "upper end of its 95 % interval for tasks of this kind",
+        SHARE,
+        "See `evaluation/success_low`.",
+    ),
+    "evaluation/steps": Metric(
+        "mean steps of the evaluation's attempts",
+        "steps",
+        "As for `rollout/steps`.",
+    ),
+    "seconds/rollout": Metric(
+        "time spent sampling attempts, environments included",
+        "s",
+        "Most of the time is usual. Fewer or shorter attempts, or more memory sharing (`full`, `anchored_window`).",
+    ),
+    "seconds/credit": Metric(
+        "time spent comparing attempts and making samples",
+        "s",
+        "More than a few per cent: states are large values; give short keys.",
+    ),
+    "seconds/learn": Metric(
+        "time spent in forward and backward passes and optimiser steps",
+        "s",
+        "See `speed/trained_tokens`.",
+    ),
+    "seconds/handover": Metric(
+        "time spent handing the weights to the engine and checking them",
+        "s",
+        "More than a few per cent: the model is large for its updates; make larger updates.",
+    ),
+    "speed/sampled_tokens": Metric(
+        "sampled tokens for each second of sampling, environments included",
+        "tokens / s",
+        "Low on a small model: more threads than free cores; see `groupwise doctor`.",
+    ),
+    "speed/trained_tokens": Metric(
+        "trained tokens for each second of learning, those of samples without credit included",
+        "tokens / s",
+        "Low: raise `training.learner.token_budget` as far as memory allows; keep `share_prefixes` on.",
+    ),
+    "speed/env_seconds": Metric(
+        "the part of `seconds/rollout` in which sampling waited for environments to open and to act",
+        "s",
+        "More than half of `seconds/rollout`: environments hold the run up; raise `rollout.workers`, up to one a core.",
+    ),
+    "speed/env_steps": Metric(
+        "steps that environments took for each second of waiting for them, all workers together, opening included",
+        "steps / s",
+        "Falling during a run: look for an environment that grows slower; `groupwise check env` says how fast one is.",
+    ),
+}
+"""Every metric that a run may log, by name."""
+
+
+def checked(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics as they are; a name that the table does not have, or a value that is no number, is an error."""
+    for name, value in metrics.items():
+        if not is_metric(name, value):
+            raise TrainingError(f"metric {name!r} is {describe(value)}; give a finite number, or leave it out")
+        if name not in METRICS and not name.startswith(EXTRA):
+            raise TrainingError(
+                f"metric {name!r} is not in the table of training/metrics/table.py; {nearest(name, METRICS)}. A part "
+                f"from elsewhere names its own {EXTRA}..."
+            )
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in metrics.items()}
