@@ -255,7 +255,7 @@ class Forgetful:
 
 def test_no_attempt_is_lost_where_a_shaper_forgets_it() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        shaped([attempt(0), attempt(1)], [Forgetful()])
+        shape_group([attempt(0), attempt(1)], [Forgetful()])
 
 
 def test_shapers_add_up_one_after_the_other() -> None:
