@@ -69,7 +69,9 @@ def test_a_task_without_the_other_outcome_in_its_past_recalls_nothing(tmp_path: 
 def test_one_for_every_four_attempts_unless_told(tmp_path: Path, own: int, k: int, expected: int) -> None:
     made = journal(tmp_path, update(1, *(attempt(i, solved=True) for i in range(6))))
     group = [attempt(i) for i in range(own)]
-    assert len(CrossContextReplay(k=k)([group], made.history, version=1, draw=drawing())) == expected
+    recalled = sources(CrossContextReplay(k=k)([group], made.history, version=1, draw=drawing()))
+    assert len(set(recalled)) == len(recalled) == expected, "nobody twice"
+    assert {(task, number) for task, number, _ in recalled} == {("t", 1)}
 
 
 def test_the_newest_update_comes_first_and_within_it_the_draw_is_even(tmp_path: Path) -> None:
