@@ -122,8 +122,8 @@ def tabulate_explanations(explanations: Iterable[Explanation]) -> str:
 def fill_table(page: str, name: str, table: str) -> str:
     """The page with another table between the markers of that name."""
     begin = BEGIN.format(name)
-    before, found, rest = page.partition(begin)
-    if not found:
+    before, marker, rest = page.partition(begin)
+    if not marker:
         raise SystemExit(f"docs/mutation.md has no line {begin!r}; put it back, with {END!r} below")
     return f"{before}{begin}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
 

@@ -9,8 +9,8 @@ from pydantic import Field, field_validator, model_validator
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.parts.engine_slot import EngineSlot
 from groupwise.core.parts.part import Part, Slot, catalogue
-from groupwise.envs.asking import ask_vocabulary
 from groupwise.envs.environment import EnvironmentSlot
+from groupwise.envs.part_queries import ask_vocabulary
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.rewards import EnvironmentReward, RewardSlot
 from groupwise.rollout.actions import ActionRuleSlot, Choice, Tagged, WholeResponse
@@ -169,7 +169,7 @@ class RunConfig(Part):
     @property
     def reads_past_attempts(self) -> bool:
         """Whether the run needs the attempts of earlier updates; a plan from elsewhere may ask for them."""
-        return self.algorithm.reads_history or getattr(self.rollout.plan, "reads_past_attempts", True)
+        return self.algorithm.reads_past_attempts or getattr(self.rollout.plan, "reads_past_attempts", True)
 
     def words(self) -> tuple[str, ...]:
         """Every word that a prompt or an answer of the run may hold, for a tokenizer made from scratch."""
