@@ -22,7 +22,7 @@ from rich.text import Text
 
 from groupwise.cli.evaluate import in_words
 from groupwise.cli.terminal.screen import output
-from groupwise.reports.run.overview import penalty_sentence, rests_on_penalties
+from groupwise.reports.run.overview import describe_penalties, rests_on_penalties
 from groupwise.training.observer import Observer
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def penalty_lines(update: Update) -> list[str]:
 
 def penalty_summary(rests: Mapping[int, bool]) -> list[str]:
     """What is to be said of a run, some of whose updates rest on penalties alone."""
-    sentence = penalty_sentence([number for number, does in rests.items() if does], len(rests))
+    sentence = describe_penalties([number for number, does in rests.items() if does], len(rests))
     return [sentence] if sentence else []
 
 
