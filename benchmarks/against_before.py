@@ -8,7 +8,8 @@ and samples of an update of 10,000; `prefix`, packing samples and training on th
 update of `benchmarks.loop` (its first case: an agent's long prompt, a short action) on one thread; `run`, an update of
 the household example as `groupwise train` makes it, with journal and checkpoints, without and with workers; `envs`,
 steps a second through the host that guards environments, many at once, without and with a worker. Each measurement is a
-process of its own whose product is one checkout's and whose script is this one's; old and new by turns, the medians of
+process of its own whose product and whose script are one checkout's, since names change between them: before a result
+is believed, see that what the two scripts measure under one name is the same. Old and new go by turns; the medians of
 each side and of the ratios of neighbours are given. Processor seconds stand beside wall time: other work on the machine
 hardly changes them.
 """
@@ -140,9 +141,7 @@ def time_run() -> Numbers:
     """An update of the household example, the first two left out."""
     import torch
 
-    from benchmarks.observing import Observer, train_observed
-    from groupwise.config.run_file import load_run
-    from groupwise.training.run import open_run
+    from groupwise import Observer, load_run, open_run, train
 
     class Clock(Observer):
         def __init__(self) -> None:
@@ -158,7 +157,7 @@ def time_run() -> Numbers:
         config = load_run(HERE / "examples" / "household.toml", overrides=[*changes, "warm_start.tasks=40"])
         clock = Clock()
         with tempfile.TemporaryDirectory() as folder:
-            train_observed(open_run(config, Path(folder) / "run"), clock)
+            train(open_run(config, Path(folder) / "run"), observers=[clock])
         begin, end = clock.marks[1], clock.marks[-1]
         seconds, core_seconds = ((b - a) / UPDATES for a, b in zip(begin, end, strict=True))
         numbers[f"run, {workers} workers"] = {"seconds": seconds, "core_seconds": core_seconds}
@@ -196,15 +195,15 @@ PARTS: Mapping[str, Callable[[], Numbers]] = {
 
 
 def measure(checkout: Path, part: str) -> Numbers:
-    """One part with one checkout's product, in a process of its own."""
+    """One part with one checkout's product and script, in a process of its own."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
-        "PYTHONPATH": os.pathsep.join([str(checkout.resolve() / "src"), str(HERE)]),
+        "PYTHONPATH": os.pathsep.join([str(checkout.resolve() / "src"), str(checkout.resolve())]),
     }
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.against_before", "--probe", part, str(checkout)]
-    answer = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, check=False)
+    answer = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     if answer.returncode:
         sys.exit(f"{part} failed with {checkout}:\n{answer.stderr[-3000:]}")
     numbers: Numbers = json.loads(answer.stdout.splitlines()[-1])

@@ -22,8 +22,8 @@ import torch
 import transformers
 
 from benchmarks.loop.ours import Clock
-from benchmarks.observing import train_observed
 from benchmarks.result_file import write_result
+from groupwise import train
 from groupwise.config.run_file import decode_run
 from groupwise.core.journal.journal import Update
 from groupwise.models.forward import Forward
@@ -107,7 +107,7 @@ def measure(model: str | None, updates: int, device: str) -> dict[str, Any]:
         run = open_run(config(model, WARM + updates, device), Path(folder))
         clock = Stages()
         watch(run, clock)
-        train_observed(run, clock)
+        train(run, observers=[clock])
         engine = type(run.engine).__name__
         run.host.shutdown()
     counted = clock.updates[WARM:]

@@ -72,12 +72,14 @@ def measure(path: Path, tasks: int, questions: int, last: int) -> dict[str, dict
     draws = random.Random(1)
     drawn = [f"bench-train-{draws.randrange(tasks):016x}" for _ in range(questions)]
     with Journal(path) as journal:
-        history = journal.history
+        past_attempts = journal.past_attempts
         return {
-            "recent": timed(lambda task: history.recent(task, most=RING), drawn),
-            "recent_of_8_versions": timed(lambda task: history.recent(task, most=RING, since=last - 9), drawn),
-            "mean_score": timed(lambda task: history.mean_score(task, most=RING), drawn),
-            "newest_of_any_task": timed(lambda _: history.newest(most=4096, after=last - 4), drawn[:100]),
+            "recent": timed(lambda task: past_attempts.recent(task, max_attempts=RING), drawn),
+            "recent_of_8_versions": timed(
+                lambda task: past_attempts.recent(task, max_attempts=RING, since=last - 9), drawn
+            ),
+            "mean_score": timed(lambda task: past_attempts.mean_score(task, max_attempts=RING), drawn),
+            "newest_of_any_task": timed(lambda _: past_attempts.newest(max_attempts=4096, after=last - 4), drawn[:100]),
         }
 
 

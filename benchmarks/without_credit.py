@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.observing import Observer, train_observed
 from benchmarks.result_file import write_result
+from groupwise import Observer, train
 from groupwise.config.run_file import load_run
 from groupwise.core.journal.journal import Update
 from groupwise.training.run import open_run
@@ -49,7 +49,7 @@ def measure(updates: int, *changes: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = open_run(config, Path(folder))
         turns = Turns(run.learner)
-        train_observed(run, turns)
+        train(run, observers=[turns])
         run.host.shutdown()
     every, heard = turns.found[::2], turns.found[1::2]
     seconds = {

@@ -14,8 +14,8 @@ A tree is a folder that holds `src/groupwise`, or a git revision. What is counte
   count, those under TYPE_CHECKING do not; an `__init__.py` is a file like any other where something is imported from
   it; files that import one another in a circle count as one. So counted, the tree of 314 files (revision 93b8b83) has
   the 19 that were known of it.
-- *Places that spell a step's field*: string literals that are, as a whole, the name of a field in `step_fields.py`,
-  outside that file. A word like "task" is other things' name too; both columns count it alike.
+- *Places that spell a step's field*: string literals that are, as a whole, the name of a field in the table of
+  `StepField(name=...)`, outside its file. A word like "task" is other things' name too; both columns count it alike.
 - *Functions named by participles*: functions and methods, private and nested ones too, but no properties, whose first
   word is a past or present participle (see `is_participle`).
 """
@@ -180,7 +180,7 @@ class SourceTree:
 
     def field_places(self) -> list[tuple[str, str]]:
         """Every string literal that is a step field's name, with its place."""
-        tables = [file for file in self.files.values() if file.path.name == "step_fields.py"]
+        tables = [file for file in self.files.values() if _step_field_names(file.tree)]
         names = {name for table in tables for name in _step_field_names(table.tree)}
         return sorted(
             (node.value, f"{self._name_of(file)}:{node.lineno}")
@@ -202,7 +202,7 @@ class SourceTree:
         """The modules of the package that a file imports; where names are followed, those that names come from."""
         return {
             self._origin(module, name) if follow_names else self._module_of(module, name)
-            for module, name in _imported_names(file)
+            for module, name in _list_imports(file)
             if self._module_of(module, name) in self.files
         }
 
@@ -214,7 +214,7 @@ class SourceTree:
         """The module that a name comes from, through every `__init__.py` that passes it on."""
         loaded = self._module_of(module, name)
         if loaded == module and self.files[module].is_init:
-            for inner_module, inner_name in _imported_names(self.files[module]):
+            for inner_module, inner_name in _list_imports(self.files[module]):
                 if inner_name == name and inner_module in self.files and inner_module != module:
                     return self._origin(inner_module, name)
         return loaded
@@ -254,21 +254,21 @@ def _read_source(path: Path, source: Path) -> SourceFile:
     return SourceFile(module, path, text, ast.parse(text))
 
 
-def _imported_names(file: SourceFile) -> Iterator[tuple[str, str]]:
+def _list_imports(file: SourceFile) -> Iterator[tuple[str, str]]:
     """Every import that runs, as (module, name); the name is empty where the module itself is imported."""
-    for node in _running_nodes(file.tree):
+    for node in _walk_running(file.tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield from ((node.module, alias.name) for alias in node.names)
 
 
-def _running_nodes(node: ast.AST) -> Iterator[ast.AST]:
+def _walk_running(node: ast.AST) -> Iterator[ast.AST]:
     """Every node below this one, without what only a type checker reads."""
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")):
             yield child
-            yield from _running_nodes(child)
+            yield from _walk_running(child)
 
 
 def _whole_texts(tree: ast.Module) -> list[ast.Constant]:
@@ -283,8 +283,9 @@ def _whole_texts(tree: ast.Module) -> list[ast.Constant]:
 
 def _step_field_names(tree: ast.Module) -> set[str]:
     """The names in the table of step fields: `StepField(name="task", ...)`."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "StepField"]
-    return {ast.literal_eval(word.value) for call in calls for word in call.keywords if word.arg == "name"}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    entries = [call for call in calls if getattr(call.func, "id", None) == "StepField"]
+    return {ast.literal_eval(word.value) for entry in entries for word in entry.keywords if word.arg == "name"}
 
 
 def _is_property(node: Function) -> bool:
@@ -357,10 +358,10 @@ def list_items(tree: SourceTree, what: str) -> list[str]:
     ]
 
 
-def stored_figures(page: str, mark: str) -> Figures:
+def read_figures(page: str, mark: str) -> Figures:
     """The figures that a page holds behind a mark."""
-    _, present, rest = page.partition(mark)
-    if not present:
+    rest = page.partition(mark)[2]
+    if not rest:
         raise SystemExit("the page holds no figures yet: name the revision to compare with")
     return Figures.from_json(rest.partition(" -->")[0])
 
@@ -389,7 +390,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(*list_items(tree, chosen.what), sep="\n")
     elif chosen.write:
         page = chosen.write.read_text(encoding="utf-8")
-        before = measure(trees[0]) if chosen.trees else stored_figures(page, BEFORE)
+        before = measure(trees[0]) if chosen.trees else read_figures(page, BEFORE)
         chosen.write.write_text(fill_page(page, before, measure(str(HERE))), encoding="utf-8")
     else:
         print(format_table({place if chosen.trees else "this tree": measure(place) for place in trees}), end="")

@@ -20,7 +20,7 @@ import torch
 import groupwise.models.logps
 from benchmarks.loop.job import ATTEMPTS, KL, LEARNING_RATE, Job
 from benchmarks.loop.reward import mentioned
-from benchmarks.observing import Observer, train_observed
+from groupwise import Observer, train
 from groupwise.config.run_file import decode_run
 from groupwise.core.journal.journal import Update
 from groupwise.core.parts.part import Part
@@ -118,7 +118,7 @@ def measure(job: Job) -> dict[str, Any]:
     run.prompter.frame = replace(run.prompter.frame, end_id=-1)
     clock = Clock(job.warm)
     watch(run, model, clock)
-    train_observed(run, clock)
+    train(run, observers=[clock])
     begin, end = clock.marks[job.warm - 1], clock.marks[-1]
     tokens = {value for _, value in run.journal.curve("learner/tokens")}
     assert tokens == {job.attempts * job.max_tokens}, f"responses of unequal length: {tokens}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from groupwise.core.parts.part import Part, Slot
     from groupwise.core.parts.slots import Draw, Loss
     from groupwise.core.parts.stateful import Observed, PartState
-    from groupwise.core.past_attempts import History, PastAttempt, Recalled
+    from groupwise.core.past_attempts import PastAttempt, PastAttempts, Recalled
     from groupwise.core.policy_questions import PromptAndResponse, Whose
     from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
     from groupwise.core.sample import Sample
@@ -77,7 +77,7 @@ PLACES = {
         "TrainingError",
     ),
     "groupwise.core.past_attempts": (
-        "History",
+        "PastAttempts",
         "PastAttempt",
         "Recalled",
     ),
@@ -197,7 +197,6 @@ __all__ = [
     "Generation",
     "Group",
     "GroupwiseError",
-    "History",
     "IntArray",
     "Learned",
     "Learner",
@@ -216,6 +215,7 @@ __all__ = [
     "Part",
     "PartState",
     "PastAttempt",
+    "PastAttempts",
     "Played",
     "PlayedRound",
     "PolicyLoss",

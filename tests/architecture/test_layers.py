@@ -26,14 +26,14 @@ def contract(kind: str) -> dict[str, Any]:
     return chosen
 
 
-def placed_modules() -> list[str]:
+def list_placed() -> list[str]:
     """What the contract of the layers places, from the top."""
     return [name.strip() for layer in contract("layers")["layers"] for name in layer.split("|")]
 
 
 def check_skeleton(root: Path, *, planted: str | None = None, importer: str | None = None) -> tuple[int, str]:
     """Hold the contract of the layers against a package of the same rooms, all empty but for what is planted."""
-    for name in [*placed_modules(), *([planted] if planted else [])]:
+    for name in [*list_placed(), *([planted] if planted else [])]:
         folder = root / "groupwise" / name
         folder.mkdir(parents=True)
         (folder / "__init__.py").write_text(f"import groupwise.{planted or 'cli'}\n" if name == importer else "")
@@ -76,7 +76,7 @@ def test_an_import_from_above_breaks_the_contract(tmp_path: Path) -> None:
 def test_every_package_is_without_torch_but_those_that_compute_with_tensors() -> None:
     sources = {name.removeprefix("groupwise.") for name in contract("forbidden")["source_modules"]}
     assert contract("forbidden")["forbidden_modules"] == ["torch"]
-    assert sources == set(placed_modules()) - MAY_IMPORT_TORCH
+    assert sources == set(list_placed()) - MAY_IMPORT_TORCH
 
 
 def test_the_page_on_the_architecture_names_every_package() -> None:

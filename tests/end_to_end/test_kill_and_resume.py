@@ -95,9 +95,9 @@ def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
         num_recalled = 0
         for number in whole.numbers():
             assert list(resumed.trajectories(number)) == list(whole.trajectories(number))
-            assert resumed.history.recalled(number) == whole.history.recalled(number)
-            num_recalled += len(whole.history.recalled(number))
-        resumed.history.check(tasks)
+            assert resumed.past_attempts.recalled(number) == whole.past_attempts.recalled(number)
+            num_recalled += len(whole.past_attempts.recalled(number))
+        resumed.past_attempts.check(tasks)
         assert num_recalled > 2
         assert {row["origin"] for row in whole.attempts()} == {"fresh", "reflected"}
         assert whole.curve("shaping/groups")

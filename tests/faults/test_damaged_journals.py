@@ -244,7 +244,7 @@ def test_readers_of_a_damaged_journal_say_so_in_a_line(
         ("UPDATE trajectories SET origin = CAST(x'ff' AS TEXT)", lambda journal: journal.attempts()),
         ("UPDATE metrics SET value = 'much'", lambda journal: journal.curve("loss/total")),
         ("DROP TABLE metrics", lambda journal: journal.metric_names()),
-        ("UPDATE history SET states = x'00'", lambda journal: journal.history.newest(most=3, after=0)),
+        ("UPDATE history SET states = x'00'", lambda journal: journal.past_attempts.newest(max_attempts=3, after=0)),
     ],
 )
 def test_values_that_are_none_are_a_sentence(folder: Path, statement: str, read: Callable[[Journal], object]) -> None:

@@ -134,5 +134,5 @@ def test_the_buffer_draws_in_proportion_to_the_size_of_the_credit(tmp_path: Path
         sizes = [[2.6458], [-1.0], [0.378], [0.0]]
         journal.write(Update(number=1, version=1, metrics={}, trajectories=past, credit=sizes))
         idle = [answer(i) for i in range(8)]
-        SelectiveBuffer()([idle], journal.history, version=1, draw=lambda *_: Dice())  # type: ignore[arg-type, return-value]
+        SelectiveBuffer()([idle], journal.past_attempts, version=1, draw=lambda *_: Dice())  # type: ignore[arg-type, return-value]
     assert seen == [near(expected)]

@@ -108,8 +108,8 @@ def test_what_is_read_back_is_what_was_sampled_without_what_its_group_added(one:
     with TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
         credit_of = [[0.0] * len(one.steps)]
         journal.write(Update(number=6, version=6, metrics={}, trajectories=[one], credit=credit_of))
-        (past,) = journal.history.recent("t", most=1)
-        found = journal.history.read(past)
+        (past,) = journal.past_attempts.recent("t", max_attempts=1)
+        found = journal.past_attempts.read(past)
     assert found.steps == tuple(replace(step, shaped=0.0) for step in one.steps)
     assert (found.scores, found.stop, found.origin, found.attempt) == (one.scores, one.stop, one.origin, 2)
     assert found.versions == (4,), "the oldest weights that sampled it"

@@ -99,7 +99,7 @@ def test_the_journal_gives_back_its_rows_and_its_steps(trajectories: list[Trajec
         journal.write(Update(number=VERSION, version=VERSION, metrics={}, trajectories=trajectories, credit=credit))
         written = {(one["task"], one["attempt"]): one["steps"] for one in journal.trajectories(VERSION)}
         back = [
-            journal.history.read(journal.history.find(one.task.id, number=VERSION, attempt=one.attempt))
+            journal.past_attempts.read(journal.past_attempts.find(one.task.id, number=VERSION, attempt=one.attempt))
             for one in trajectories
         ]
     for one, found in zip(trajectories, back, strict=True):

@@ -78,7 +78,7 @@ def test_the_journal_gives_back_what_was_said(trajectories: list[Trajectory]) ->
     with TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
         credit = [[0.0] * len(one.steps) for one in trajectories]
         journal.write(Update(number=1, version=1, metrics={}, trajectories=trajectories, credit=credit))
-        found = [journal.history.read(past) for past in journal.history.recent("t", most=9)]
+        found = [journal.past_attempts.read(past) for past in journal.past_attempts.recent("t", max_attempts=9)]
     assert [one.steps for one in found] == [one.steps for one in trajectories]
 
 

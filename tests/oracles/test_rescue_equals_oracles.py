@@ -121,9 +121,9 @@ def test_a_group_recalls_what_the_loop_recalls(
         made = journal(Path(folder), *updates)
         own = [played(one, number) for number, one in enumerate(group)]
         across = CrossContextReplay(k=99, ring=ring, max_age=age)
-        by_task = across([own], made.history, version=version, draw=drawing())
+        by_task = across([own], made.past_attempts, version=version, draw=drawing())
         by_history = HistoryKeyedReplay(depth=2, most=2, gamma=0.5)(
-            [own], made.history, version=version, draw=drawing()
+            [own], made.past_attempts, version=version, draw=drawing()
         )
         made.close()
     wanted = oracle.recallable([one["score"] for one in group], every, ring=ring, since=version - age)

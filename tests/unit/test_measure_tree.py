@@ -169,8 +169,8 @@ def test_a_page_keeps_its_words_and_both_columns(tree: SourceTree) -> None:
     assert filled.endswith("| functions named by participles | 2 | 2 |\n\n<!-- end of the figures -->\n\nAnd so on.\n")
     assert "stale" not in filled
     assert measure_tree.fill_page(filled, figures, figures) == filled
-    assert measure_tree.stored_figures(filled, measure_tree.BEFORE) == figures
-    assert measure_tree.stored_figures(filled, measure_tree.AFTER) == figures
+    assert measure_tree.read_figures(filled, measure_tree.BEFORE) == figures
+    assert measure_tree.read_figures(filled, measure_tree.AFTER) == figures
 
 
 def test_writing_takes_the_column_before_from_the_page_unless_a_tree_is_named(

@@ -68,7 +68,7 @@ class Algorithm(Part):
     """What is minimised; None = the algorithm gives credit only."""
 
     @property
-    def reads_history(self) -> bool:
+    def reads_past_attempts(self) -> bool:
         """Whether it needs the attempts of earlier updates."""
         return self.replay is not None or self.guidance is not None
 

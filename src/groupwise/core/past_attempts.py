@@ -72,13 +72,13 @@ class Recalled:
     """Credit of its steps in this update."""
 
 
-class History:
+class PastAttempts:
     """Past attempts by task, over the database of a journal."""
 
     def __init__(self, database: JournalDatabase) -> None:
         self._database, self._name = database, str(database.path)
 
-    def recent(self, task: str, *, most: int, since: int = 0) -> list[PastAttempt]:
+    def recent(self, task: str, *, max_attempts: int, since: int = 0) -> list[PastAttempt]:
         """The newest attempts at a task, newest update first, sampled by the weights of version `since` or later.
 
         Those that were sampled with guidance but are told without it are left out.
@@ -87,15 +87,15 @@ class History:
             # Weights of version v sample for update v + 1 at the earliest, so that the index bounds the search.
             "SELECT * FROM history WHERE task = ? AND number > ? AND version >= ? AND origin != ? "
             "ORDER BY number DESC, attempt LIMIT ?",
-            (task, since, since, Origin.GUIDED.value, most),
+            (task, since, since, Origin.GUIDED.value, max_attempts),
         )
         return self._pasts(rows)
 
-    def newest(self, *, most: int, after: int) -> list[PastAttempt]:
+    def newest(self, *, max_attempts: int, after: int) -> list[PastAttempt]:
         """The attempts at any task in the updates after one, newest first; of equal updates, by task and attempt."""
         rows = self._database.execute(
             "SELECT * FROM history WHERE number > ? AND origin != ? ORDER BY number DESC, task, attempt LIMIT ?",
-            (after, Origin.GUIDED.value, most),
+            (after, Origin.GUIDED.value, max_attempts),
         )
         return self._pasts(rows)
 
@@ -103,12 +103,12 @@ class History:
         """One attempt at a task; an error where the index does not hold it."""
         return self._pasts([self._one("history", "*", task, number, attempt)])[0]
 
-    def mean_score(self, task: str, *, most: int) -> float | None:
+    def mean_score(self, task: str, *, max_attempts: int) -> float | None:
         """Mean score of the newest attempts at a task that had no help; None where there are none."""
         found = self._database.execute(
             "SELECT AVG(score) FROM (SELECT score FROM history WHERE task = ? AND origin = ? ORDER BY number DESC, "
             "attempt LIMIT ?)",
-            (task, Origin.FRESH.value, most),
+            (task, Origin.FRESH.value, max_attempts),
         ).fetchone()[0]
         return None if found is None else float(found)
 
@@ -196,7 +196,7 @@ class History:
         )
 
 
-def write_history(
+def write_past_attempts(
     database: sqlite3.Connection, number: int, trajectories: Sequence[Trajectory], credit: Sequence[Sequence[float]]
 ) -> None:
     """Write the index entries of an update's attempts, within the caller's transaction."""

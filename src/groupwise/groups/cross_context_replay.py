@@ -9,12 +9,12 @@ from pydantic import Field
 
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
-from groupwise.core.past_attempts import History, PastAttempt, Recalled, score_of
+from groupwise.core.past_attempts import PastAttempt, PastAttempts, Recalled, score_of
 from groupwise.core.records import Trajectory
 
 Ring = Annotated[int, Field(ge=1)]
 MaxAge = Annotated[int, Field(ge=1)]
-MostLogRatio = Annotated[float, Field(gt=0)]
+MaxLogRatio = Annotated[float, Field(gt=0)]
 
 
 class CrossContextReplay(Part, slot="replay"):
@@ -26,7 +26,7 @@ class CrossContextReplay(Part, slot="replay"):
     the group; the newest update comes first, and within it the draw is even; only the newest `ring` attempts at a task
     are looked at; right and wrong go by what the environment says, or by the return, never by a reward that also pays
     for brevity. A past attempt is measured against the log-probs it was sampled with; one that the policy has moved too
-    far away from is left out (`most_log_ratio`).
+    far away from is left out (`max_log_ratio`).
     """
 
     k: Annotated[int, Field(ge=0)] = 0
@@ -35,23 +35,25 @@ class CrossContextReplay(Part, slot="replay"):
     """Newest attempts at a task that are looked at."""
     max_age: MaxAge | None = None
     """Versions of the weights that a past attempt may lie back; None = any number."""
-    most_log_ratio: MostLogRatio | None = 1.0
+    max_log_ratio: MaxLogRatio | None = 1.0
     """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
     solved_at: float = 0.5
     """Score from which on an attempt counts as right."""
 
     def __call__(
-        self, groups: Sequence[Sequence[Trajectory]], history: History, *, version: int, draw: Draw
+        self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
     ) -> list[Recalled]:
-        return [one for group in groups for one in self._recalled(group, history, version, draw)]
+        return [one for group in groups for one in self._recalled(group, past_attempts, version, draw)]
 
-    def _recalled(self, group: Sequence[Trajectory], history: History, version: int, draw: Draw) -> list[Recalled]:
+    def _recalled(
+        self, group: Sequence[Trajectory], past_attempts: PastAttempts, version: int, draw: Draw
+    ) -> list[Recalled]:
         right = {score_of(trajectory) >= self.solved_at for trajectory in group}
         if len(right) != 1:
             return []
         (is_right,) = right
         task, since = group[0].task.id, 0 if self.max_age is None else version - self.max_age
-        past = history.recent(task, most=self.ring, since=since)
+        past = past_attempts.recent(task, max_attempts=self.ring, since=since)
         other = [one for one in past if (one.score >= self.solved_at) is not is_right]
         why = "every attempt succeeded" if is_right else "every attempt failed"
         wanted = self.k or max(1, len(group) // 4)

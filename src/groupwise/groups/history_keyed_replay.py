@@ -10,10 +10,10 @@ from pydantic import Field
 
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
-from groupwise.core.past_attempts import History, PastAttempt, Recalled, contexts, states_of
+from groupwise.core.past_attempts import PastAttempt, PastAttempts, Recalled, contexts, states_of
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import FloatArray, IntArray
-from groupwise.groups.cross_context_replay import MaxAge, MostLogRatio, Ring
+from groupwise.groups.cross_context_replay import MaxAge, MaxLogRatio, Ring
 
 Context = tuple[int, ...]
 """A state and the states before it, oldest first."""
@@ -42,15 +42,15 @@ class HistoryKeyedReplay(Part, slot="replay"):
     """Newest attempts at a task that are looked at."""
     max_age: MaxAge | None = None
     """Versions of the weights that a past attempt may lie back; None = any number."""
-    most_log_ratio: MostLogRatio | None = 1.0
+    max_log_ratio: MaxLogRatio | None = 1.0
     """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
 
     def __call__(
-        self, groups: Sequence[Sequence[Trajectory]], history: History, *, version: int, draw: Draw
+        self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
     ) -> list[Recalled]:
-        return [one for group in groups for one in self._recalled(group, history, version)]
+        return [one for group in groups for one in self._recalled(group, past_attempts, version)]
 
-    def _recalled(self, group: Sequence[Trajectory], history: History, version: int) -> list[Recalled]:
+    def _recalled(self, group: Sequence[Trajectory], past_attempts: PastAttempts, version: int) -> list[Recalled]:
         task, since = group[0].task.id, 0 if self.max_age is None else version - self.max_age
         earned: dict[Context, set[float]] = {}
         passed: dict[Context, int] = {}
@@ -60,7 +60,7 @@ class HistoryKeyedReplay(Part, slot="replay"):
                 earned.setdefault(context, set()).add(gain)
                 passed[context] = passed.get(context, 0) + 1
         lacking = {context for context, gains in earned.items() if len(gains) == 1}
-        past = history.recent(task, most=self.ring, since=since) if lacking else []
+        past = past_attempts.recent(task, max_attempts=self.ring, since=since) if lacking else []
         found: list[Recalled] = []
         while past and len(found) < self.most:
             filled = [self._filled(one, lacking, earned) for one in past]

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
-from groupwise.core.past_attempts import History, PastAttempt, Recalled, score_of
+from groupwise.core.past_attempts import PastAttempt, PastAttempts, Recalled, score_of
 from groupwise.core.records import Trajectory
-from groupwise.groups.cross_context_replay import MaxAge, MostLogRatio
+from groupwise.groups.cross_context_replay import MaxAge, MaxLogRatio
 
 Said = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
 """A task, and the prompts and answers of an attempt at it."""
@@ -40,24 +40,28 @@ class SelectiveBuffer(Part, slot="replay"):
     """Versions of the weights that a past attempt may lie back."""
     size: Annotated[int, Field(ge=1)] = 4096
     """Newest attempts that are looked at."""
-    most_log_ratio: MostLogRatio | None = 1.0
+    max_log_ratio: MaxLogRatio | None = 1.0
     """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
 
     def __call__(
-        self, groups: Sequence[Sequence[Trajectory]], history: History, *, version: int, draw: Draw
+        self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
     ) -> list[Recalled]:
         idle = sum(len(group) for group in groups if len({score_of(trajectory) for trajectory in group}) == 1)
         wanted = min(idle, int(self.share * sum(len(group) for group in groups)))
         # Attempts of update n were sampled by version n - 1.
-        past = [one for one in history.newest(most=self.size, after=version - self.max_age) if one.credit > 1e-6]
+        past = [
+            one
+            for one in past_attempts.newest(max_attempts=self.size, after=version - self.max_age)
+            if one.credit > 1e-6
+        ]
         why = f"{idle} attempts lay in groups without spread"
         return [
             Recalled(past=past[i], task=past[i].task, why=why, keeps_credit=True)
-            for i in sorted(_drawn(past, history, min(wanted, len(past)), draw))
+            for i in sorted(_drawn(past, past_attempts, min(wanted, len(past)), draw))
         ]
 
 
-def _drawn(past: Sequence[PastAttempt], history: History, wanted: int, draw: Draw) -> list[int]:
+def _drawn(past: Sequence[PastAttempt], past_attempts: PastAttempts, wanted: int, draw: Draw) -> list[int]:
     """Which of the past attempts are drawn; a copy of one that was drawn gives way to another draw."""
     weight = np.array([one.credit for one in past])
     found: dict[Said, int] = {}
@@ -67,7 +71,7 @@ def _drawn(past: Sequence[PastAttempt], history: History, wanted: int, draw: Dra
             return list(found.values())
         name = ("buffer", number) if number else ("buffer",)
         for i in draw(*name).choice(len(past), size=missing, replace=False, p=weight / weight.sum()).tolist():
-            found.setdefault(_said(history.read(past[i])), i)
+            found.setdefault(_said(past_attempts.read(past[i])), i)
             weight[i] = 0.0
     raise AssertionError("each round draws some")
 

@@ -66,7 +66,7 @@ class Run:
     tasks: Sequence[Task]
     curriculum: LiveCurriculum
     part_states: PartStates
-    """What parts with memory remember, by path."""
+    """What stateful parts remember, by path."""
     panels: Mapping[str, str]
     """Hash of each panel that is trained or evaluated on, by split."""
 

@@ -169,7 +169,7 @@ class RunConfig(Part):
     @property
     def reads_past_attempts(self) -> bool:
         """Whether the run needs the attempts of earlier updates; a plan from elsewhere may ask for them."""
-        return self.algorithm.reads_history or getattr(self.rollout.plan, "reads_past_attempts", True)
+        return self.algorithm.reads_past_attempts or getattr(self.rollout.plan, "reads_past_attempts", True)
 
     def words(self) -> tuple[str, ...]:
         """Every word that a prompt or an answer of the run may hold, for a tokenizer made from scratch."""

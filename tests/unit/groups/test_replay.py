@@ -35,7 +35,7 @@ def test_failures_recall_a_success_successes_a_failure_and_mixed_groups_nothing(
         (SOLVED, [("t", 1, 1)], ["every attempt succeeded"]),
         (FAILED[:2] + SOLVED[2:], [], []),
     ):
-        found = replay([group], made.history, version=1, draw=drawing())
+        found = replay([group], made.past_attempts, version=1, draw=drawing())
         assert sources(found) == expected
         assert [one.why for one in found] == why
         assert not any(one.keeps_credit for one in found)
@@ -49,27 +49,27 @@ def graded(number: int, score: float) -> Trajectory:
 def test_a_score_at_the_threshold_counts_as_right_now_and_in_the_past(tmp_path: Path) -> None:
     made = journal(tmp_path, update(1, graded(0, 0.5), graded(1, 0.25)))
     for group, expected in (([graded(0, 0.5)], [("t", 1, 1)]), ([graded(0, 0.25)], [("t", 1, 0)])):
-        assert sources(CrossContextReplay()([group], made.history, version=1, draw=drawing())) == expected
+        assert sources(CrossContextReplay()([group], made.past_attempts, version=1, draw=drawing())) == expected
 
 
 def test_the_draw_is_named_for_the_replay_and_the_task(tmp_path: Path) -> None:
     """A run that is played again draws by the same names, so that the same attempts are recalled."""
     made = journal(tmp_path, update(1, attempt(0, solved=True)))
     names: list[tuple[str | int, ...]] = []
-    CrossContextReplay()([FAILED], made.history, version=1, draw=drawing(names=names))
+    CrossContextReplay()([FAILED], made.past_attempts, version=1, draw=drawing(names=names))
     assert names == [("replay", "t")]
 
 
 def test_a_task_without_the_other_outcome_in_its_past_recalls_nothing(tmp_path: Path) -> None:
     made = journal(tmp_path, update(1, attempt(0), attempt(1), attempt(0, task="other", solved=True)))
-    assert CrossContextReplay()([FAILED], made.history, version=1, draw=drawing()) == []
+    assert CrossContextReplay()([FAILED], made.past_attempts, version=1, draw=drawing()) == []
 
 
 @pytest.mark.parametrize(("own", "k", "expected"), [(3, 0, 1), (7, 0, 1), (8, 0, 2), (16, 0, 4), (4, 3, 3)])
 def test_one_for_every_four_attempts_unless_told(tmp_path: Path, own: int, k: int, expected: int) -> None:
     made = journal(tmp_path, update(1, *(attempt(i, solved=True) for i in range(6))))
     group = [attempt(i) for i in range(own)]
-    assert len(CrossContextReplay(k=k)([group], made.history, version=1, draw=drawing())) == expected
+    assert len(CrossContextReplay(k=k)([group], made.past_attempts, version=1, draw=drawing())) == expected
 
 
 def test_the_newest_update_comes_first_and_within_it_the_draw_is_even(tmp_path: Path) -> None:
@@ -79,14 +79,15 @@ def test_the_newest_update_comes_first_and_within_it_the_draw_is_even(tmp_path: 
         update(2, *(attempt(i, solved=True, version=1) for i in range(4))),
     )
     drawn = [
-        sources(CrossContextReplay()([FAILED], made.history, version=2, draw=drawing(seed)))[0] for seed in range(400)
+        sources(CrossContextReplay()([FAILED], made.past_attempts, version=2, draw=drawing(seed)))[0]
+        for seed in range(400)
     ]
     counts = [drawn.count(("t", 2, i)) for i in range(4)]
     assert sum(counts) == 400, "never the older update"
     assert min(counts) > 70, counts
-    whole = sources(CrossContextReplay(k=9)([FAILED], made.history, version=2, draw=drawing()))
+    whole = sources(CrossContextReplay(k=9)([FAILED], made.past_attempts, version=2, draw=drawing()))
     assert whole[4] == ("t", 1, 0)
-    assert whole == sources(CrossContextReplay(k=9)([FAILED], made.history, version=2, draw=drawing()))
+    assert whole == sources(CrossContextReplay(k=9)([FAILED], made.past_attempts, version=2, draw=drawing()))
 
 
 def test_the_ring_and_the_age_bound_what_is_looked_at(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_the_ring_and_the_age_bound_what_is_looked_at(tmp_path: Path) -> None:
     )
 
     def found(**fields: int) -> list[tuple[str, int, int]]:
-        return sources(CrossContextReplay(**fields)([FAILED], made.history, version=3, draw=drawing()))
+        return sources(CrossContextReplay(**fields)([FAILED], made.past_attempts, version=3, draw=drawing()))
 
     assert found() == found(ring=3) == found(max_age=3) == [("t", 1, 0)]
     assert found(ring=2) == []
@@ -122,14 +123,14 @@ def test_an_attempt_is_recalled_for_the_contexts_that_have_nobody_to_differ_from
         ),
     )
     replay = HistoryKeyedReplay(depth=1, most=3, gamma=1.0)
-    found = replay([group], made.history, version=1, draw=drawing())
+    found = replay([group], made.past_attempts, version=1, draw=drawing())
     assert sources(found) == [("t", 1, 0), ("t", 1, 1)]
     assert [one.why for one in found] == [
         "3 contexts, up to depth 1, had nobody to differ from",
         "2 contexts, up to depth 1, had nobody to differ from",
     ]
     fewer = HistoryKeyedReplay(depth=1, most=1, gamma=1.0)
-    assert sources(fewer([group], made.history, version=1, draw=drawing())) == [("t", 1, 0)]
+    assert sources(fewer([group], made.past_attempts, version=1, draw=drawing())) == [("t", 1, 0)]
 
 
 def test_what_most_steps_lack_is_filled_first(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_what_most_steps_lack_is_filled_first(tmp_path: Path) -> None:
     group = [attempt(i, states=state) for i, state in enumerate("aaabc")]
     made = journal(tmp_path, update(1, attempt(0, states="bc", solved=True), attempt(1, states="a", solved=True)))
     replay = HistoryKeyedReplay(depth=0, most=2, gamma=1.0)
-    assert sources(replay([group], made.history, version=1, draw=drawing())) == [("t", 1, 1), ("t", 1, 0)]
+    assert sources(replay([group], made.past_attempts, version=1, draw=drawing())) == [("t", 1, 1), ("t", 1, 0)]
 
 
 def test_contexts_deeper_than_asked_for_are_not_looked_at(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_contexts_deeper_than_asked_for_are_not_looked_at(tmp_path: Path) -> Non
         (1, "5 contexts, up to depth 1, had nobody to differ from"),
         (2, "6 contexts, up to depth 2, had nobody to differ from"),
     ):
-        recalled = HistoryKeyedReplay(depth=depth)([group], made.history, version=1, draw=drawing())
+        recalled = HistoryKeyedReplay(depth=depth)([group], made.past_attempts, version=1, draw=drawing())
         assert [entry.why for entry in recalled] == [why]
 
 
@@ -162,7 +163,7 @@ def test_a_past_attempt_differs_by_what_it_earned_from_the_context_on(tmp_path: 
     made = journal(
         tmp_path, update(1, attempt(0, states="a", rewards=[0.5]), attempt(1, states="ab", rewards=[0.5, 0.0]))
     )
-    recalled = HistoryKeyedReplay(depth=0, gamma=0.5)([group], made.history, version=1, draw=drawing())
+    recalled = HistoryKeyedReplay(depth=0, gamma=0.5)([group], made.past_attempts, version=1, draw=drawing())
     assert sources(recalled) == [("t", 1, 1)]
     assert recalled[0].why == "1 contexts, up to depth 0, had nobody to differ from"
 
@@ -172,7 +173,7 @@ def test_by_history_too_the_age_bounds_what_is_looked_at(tmp_path: Path) -> None
 
     def recalled(max_age: int | None) -> list[tuple[str, int, int]]:
         replay = HistoryKeyedReplay(max_age=max_age)
-        return sources(replay([[attempt(0)]], made.history, version=3, draw=drawing()))
+        return sources(replay([[attempt(0)]], made.past_attempts, version=3, draw=drawing()))
 
     assert recalled(None) == recalled(3) == [("t", 1, 0)]
     assert recalled(2) == []
@@ -181,7 +182,7 @@ def test_by_history_too_the_age_bounds_what_is_looked_at(tmp_path: Path) -> None
 def test_a_context_with_a_difference_of_its_own_recalls_nothing(tmp_path: Path) -> None:
     group = [attempt(0, states="a"), attempt(1, states="a", solved=True)]
     made = journal(tmp_path, update(1, attempt(0, states="a", rewards=[0.5])))
-    assert HistoryKeyedReplay()([group], made.history, version=1, draw=drawing()) == []
+    assert HistoryKeyedReplay()([group], made.past_attempts, version=1, draw=drawing()) == []
 
 
 def test_the_buffer_fills_up_what_lies_idle_to_its_share(tmp_path: Path) -> None:
@@ -190,17 +191,17 @@ def test_the_buffer_fills_up_what_lies_idle_to_its_share(tmp_path: Path) -> None
     idle, mixed = [attempt(i, task="u") for i in range(8)], FAILED[:4] + [attempt(i, solved=True) for i in range(4, 8)]
 
     def found(**fields: float) -> list[tuple[str, int, int]]:
-        return sources(SelectiveBuffer(**fields)([idle, mixed], made.history, version=1, draw=drawing()))
+        return sources(SelectiveBuffer(**fields)([idle, mixed], made.past_attempts, version=1, draw=drawing()))
 
     assert len(found()) == 4, "a quarter of sixteen"
     assert {attempt for _, _, attempt in found()} == {0, 1, 4, 5}, "credit of nothing teaches nothing"
     assert len(found(share=0.125)) == 2
-    recalled = SelectiveBuffer()([idle], made.history, version=1, draw=drawing())
+    recalled = SelectiveBuffer()([idle], made.past_attempts, version=1, draw=drawing())
     assert all(entry.keeps_credit for entry in recalled)
     assert {entry.task for entry in recalled} == {"past"}, "it joins its own task, not one that lies idle"
     assert {entry.why for entry in recalled} == {"8 attempts lay in groups without spread"}
-    assert SelectiveBuffer()([mixed], made.history, version=1, draw=drawing()) == [], "nothing lies idle"
-    assert SelectiveBuffer(max_age=1)([idle], made.history, version=2, draw=drawing()) == [], "too old"
+    assert SelectiveBuffer()([mixed], made.past_attempts, version=1, draw=drawing()) == [], "nothing lies idle"
+    assert SelectiveBuffer(max_age=1)([idle], made.past_attempts, version=2, draw=drawing()) == [], "too old"
 
 
 def test_the_buffer_recalls_an_answer_once_however_often_it_was_given(tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_the_buffer_recalls_an_answer_once_however_often_it_was_given(tmp_path: 
     made = journal(tmp_path, update(1, *past, credit=[[9.0], [9.0], [9.0], [9.0], [0.1], [0.1]]))
     idle = [attempt(i, task="u") for i in range(16)]
     for seed in range(20):
-        found = SelectiveBuffer()([idle], made.history, version=1, draw=drawing(seed))
+        found = SelectiveBuffer()([idle], made.past_attempts, version=1, draw=drawing(seed))
         assert sorted(one.past.attempt for one in found)[1:] == [4, 5], "a quarter of sixteen, and only three to be had"
         assert min(one.past.attempt for one in found) <= 3
 
@@ -220,7 +221,7 @@ def test_each_round_of_the_buffers_draws_has_a_name_of_its_own(tmp_path: Path) -
     past = [saying(7, attempt(0, task="past")), saying(7, attempt(1, task="past")), saying(8, attempt(2, task="past"))]
     made = journal(tmp_path, update(1, *past, credit=[[1e6], [1e6], [0.1]]))
     names: list[tuple[str | int, ...]] = []
-    recalled = SelectiveBuffer()([FAILED * 2], made.history, version=1, draw=drawing(names=names))
+    recalled = SelectiveBuffer()([FAILED * 2], made.past_attempts, version=1, draw=drawing(names=names))
     assert names == [("buffer",), ("buffer", 1)]
     assert {entry.past.attempt for entry in recalled} in ({0, 2}, {1, 2})
 
@@ -231,6 +232,6 @@ def test_the_buffer_draws_as_it_did_where_there_is_no_copy(tmp_path: Path) -> No
     idle = [attempt(i, task="u") for i in range(8)]
     chance = np.arange(1, 7) / 21
     for seed in range(8):
-        found = SelectiveBuffer()([idle], made.history, version=1, draw=drawing(seed))
+        found = SelectiveBuffer()([idle], made.past_attempts, version=1, draw=drawing(seed))
         drawn = drawing(seed)("buffer").choice(6, size=2, replace=False, p=chance)
         assert [one.past.attempt for one in found] == sorted(drawn.tolist())

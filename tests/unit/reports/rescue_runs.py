@@ -74,8 +74,8 @@ def first_update(algorithm: Algorithm) -> Update:
 
 def recalled(journal: Journal, task: str, *, number: int, keeps_credit: bool = False) -> Recalled:
     """The success of update 1, as a member of a group."""
-    past = journal.history.find("t", number=1, attempt=2)
-    read = journal.history.read(past)
+    past = journal.past_attempts.find("t", number=1, attempt=2)
+    read = journal.past_attempts.read(past)
     member = replace(read, task=Task(id=task), attempt=number, origin=Origin.REPLAYED, off_policy=True, parent=read.id)
     why = "every attempt failed"
     return Recalled(past=past, task=task, why=why, trajectory=member, log_ratio=0.125, keeps_credit=keeps_credit)
@@ -131,7 +131,7 @@ def write_buffer_run(folder: Path) -> Path:
         journal.write(first_update(algorithm))
         own = group("u", 0.0, 0.0, version=1) + group("v", 0.0, 1.0, version=1)
         past = recalled(journal, "t", number=0, keeps_credit=True)
-        kept = replace(past, credit=journal.history.credit_of(past.past))
+        kept = replace(past, credit=journal.past_attempts.credit_of(past.past))
         credit = credit_of(algorithm, own, 1)
         metrics = {"replay/recalled": 1.0}
         update = Update(number=2, version=2, metrics=metrics, trajectories=own, credit=credit, recalled=[kept])

@@ -49,7 +49,7 @@ def test_inspection_says_invalid_where_it_cannot_say_more(run: Path) -> None:
 
 def test_past_attempts_come_back_with_what_is_known_of_them(run: Path) -> None:
     with Journal(run / "journal.sqlite", read_only=True) as journal:
-        found = [journal.history.read(past) for past in journal.history.newest(most=99, after=0)]
+        found = [journal.past_attempts.read(past) for past in journal.past_attempts.newest(max_attempts=99, after=0)]
     assert {(step.well_formed, step.accepted) for one in found for step in one.steps} == {(None, None)}
     assert sorted((one.task.id, one.attempt, [step.valid for step in one.steps]) for one in found) == VALID
 
@@ -76,7 +76,7 @@ def test_credit_is_computed_again_without_a_penalty_and_never_with_another_numbe
 
 def test_attempts_of_before_beside_new_ones_leave_what_both_say(run: Path) -> None:
     with Journal(run / "journal.sqlite", read_only=True) as journal:
-        (past,) = journal.history.newest(most=1, after=0)
-        recalled = journal.history.read(past)
+        (past,) = journal.past_attempts.newest(max_attempts=1, after=0)
+        recalled = journal.past_attempts.read(past)
     table = StepTable.from_trajectories([*(one for one in PLAYED if one.task.id != past.task), recalled])
     assert {"valid"} == {"well_formed", "accepted", "valid"} & set(table.extra)

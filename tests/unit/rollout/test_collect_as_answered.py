@@ -264,8 +264,8 @@ def test_which_weights_sampled_which_tokens_is_kept_and_read_back(tmp_path: Path
         update = {"number": 5, "version": 5, "metrics": {}, "faults": (), "recalled": ()}
         journal.write(Update(trajectories=found, credit=credit, **update))
         for trajectory in found:
-            past = journal.history.find(trajectory.task.id, number=5, attempt=0)
-            again = journal.history.read(past)
+            past = journal.past_attempts.find(trajectory.task.id, number=5, attempt=0)
+            again = journal.past_attempts.read(past)
             assert past.version == min(trajectory.versions)
             assert again.versions == trajectory.versions
             assert [step.versions for step in again.steps] == [step.versions for step in trajectory.steps]

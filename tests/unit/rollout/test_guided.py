@@ -28,8 +28,8 @@ class Tasks:
 def test_a_task_of_little_success_is_also_asked_for_with_guidance(tmp_path: Path) -> None:
     past = [attempt(n, task=task, solved=task == "easy") for task in ("hard", "easy") for n in range(2)]
     plan = Guided(plan=Flat(attempts=3), guidance=Reflection(prompt="terse"))
-    history = journal(tmp_path, update(1, *past)).history
-    first, second, third = plan.next(Played(update=2), 2, prior=Tasks(), past_attempts=history, draw=drawing())
+    past_attempts = journal(tmp_path, update(1, *past)).past_attempts
+    first, second, third = plan.next(Played(update=2), 2, prior=Tasks(), past_attempts=past_attempts, draw=drawing())
     assert [(each.task.id, each.attempts, each.guidance_text) for each in (first, second)] == [
         ("hard", 3, ""),
         ("easy", 3, ""),

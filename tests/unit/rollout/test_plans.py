@@ -50,7 +50,7 @@ def played(*rounds: Groups) -> Played:
 
 def asked(plan: AttemptPlan, so_far: Played, wanted: int, folder: Path) -> list[tuple[str, int]]:
     """What a plan asks for: tasks and numbers of attempts, all unguided."""
-    past_attempts = journal(folder).history
+    past_attempts = journal(folder).past_attempts
     requests = plan.next(so_far, wanted, prior=Panel(), past_attempts=past_attempts, draw=drawing())
     assert not any(request.is_guided for request in requests)
     return [(request.task.id, request.attempts) for request in requests]

@@ -35,7 +35,7 @@ def test_help_goes_to_the_tasks_below_tau(tmp_path: Path) -> None:
 
     def helped(**fields: float) -> list[str]:
         tasks = ["often", "seldom", "never", "new", "never"]
-        return [one.task for one in Reflection(**fields).choose(tasks, made.history, draw=drawing())]
+        return [one.task for one in Reflection(**fields).choose(tasks, made.past_attempts, draw=drawing())]
 
     assert helped() == ["never"], "a quarter is not below a quarter, and what has no past gets no help"
     assert helped(tau=0.26) == ["seldom", "never"], "in the order of the tasks, each once"
@@ -46,22 +46,22 @@ def test_help_goes_to_the_tasks_below_tau(tmp_path: Path) -> None:
 
 def test_the_record_is_that_of_the_newest(tmp_path: Path) -> None:
     made = journal(tmp_path, update(1, *(attempt(i, solved=True) for i in range(4))), update(2, attempt(0), attempt(1)))
-    assert Reflection().choose(["t"], made.history, draw=drawing()) == []
-    assert len(Reflection(ring=2).choose(["t"], made.history, draw=drawing())) == 1
+    assert Reflection().choose(["t"], made.past_attempts, draw=drawing()) == []
+    assert len(Reflection(ring=2).choose(["t"], made.past_attempts, draw=drawing())) == 1
 
 
 def test_a_failure_is_drawn_evenly_and_by_the_seed(tmp_path: Path) -> None:
     made = tried(tmp_path, t=[0, 0, 1, 0, 0, 0])
-    drawn = [sources(Reflection().choose(["t"], made.history, draw=drawing(seed)))[0][1] for seed in range(300)]
+    drawn = [sources(Reflection().choose(["t"], made.past_attempts, draw=drawing(seed)))[0][1] for seed in range(300)]
     assert set(drawn) == {0, 1, 3, 4, 5}, "never the success"
     assert min(drawn.count(number) for number in set(drawn)) > 35
-    assert drawn == [sources(Reflection().choose(["t"], made.history, draw=drawing(s)))[0][1] for s in range(300)]
+    assert drawn == [sources(Reflection().choose(["t"], made.past_attempts, draw=drawing(s)))[0][1] for s in range(300)]
 
 
 def test_attempts_that_had_help_themselves_are_not_shown(tmp_path: Path) -> None:
     helped = [attempt(i, origin=Origin.REFLECTED) for i in range(1, 4)]
     made = journal(tmp_path, update(1, attempt(0), *helped))
-    drawn = {sources(Reflection().choose(["t"], made.history, draw=drawing(s)))[0][1] for s in range(20)}
+    drawn = {sources(Reflection().choose(["t"], made.past_attempts, draw=drawing(s)))[0][1] for s in range(20)}
     assert drawn == {0}
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
-from groupwise.core.past_attempts import History
+from groupwise.core.past_attempts import PastAttempts
 from groupwise.rollout.plans.plan import Group, Played, Prior
 from groupwise.rollout.plans.requests import AttemptRequest
 from groupwise.training.run import Run, open_run
@@ -24,7 +24,7 @@ class Asking(Part, slot="plan"):
     attempts: int = 4
 
     def next(
-        self, played: Played, wanted: int, *, prior: Prior, past_attempts: History, draw: Draw
+        self, played: Played, wanted: int, *, prior: Prior, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
         return type(self).ask(played, prior)
 

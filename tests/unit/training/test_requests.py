@@ -101,8 +101,8 @@ def test_forced_tokens_stay_known_in_the_journal_and_in_past_attempts(tmp_path: 
     rows = [row for row in run.journal.trajectories(1) if row["origin"] == "guided"]
     assert [row["steps"][0]["forced"] for row in rows] == [1, 1]
     assert "forced" not in next(row for row in run.journal.trajectories(1) if row["origin"] == "fresh")["steps"][0]
-    past = run.journal.history.find(rows[0]["task"], number=1, attempt=rows[0]["attempt"])
-    assert run.journal.history.read(past).steps[0].forced == 1
+    past = run.journal.past_attempts.find(rows[0]["task"], number=1, attempt=rows[0]["attempt"])
+    assert run.journal.past_attempts.read(past).steps[0].forced == 1
     words = run.journal.asked_for(1)
     assert words == {(row["task"], row["attempt"]): "a better start; 1 forced token; joins unguided" for row in rows}
 

@@ -78,7 +78,7 @@ def test_a_group_is_untouched_or_has_all_its_recalled_members(run: Run) -> None:
     num_recalled = 0
     for number in run.journal.numbers():
         rows = list(run.journal.trajectories(number))
-        recalled = run.journal.history.recalled(number)
+        recalled = run.journal.past_attempts.recalled(number)
         num_recalled += len(recalled)
         for task in {row["task"] for row in rows}:
             own = {row["attempt"]: row["success"] for row in rows if row["task"] == task}
@@ -100,7 +100,7 @@ def test_a_group_is_untouched_or_has_all_its_recalled_members(run: Run) -> None:
 def test_every_update_says_what_became_of_its_groups(run: Run) -> None:
     recalled = dict(run.journal.curve("replay/recalled"))
     for number in run.journal.numbers():
-        assert recalled.get(number, 0) == len(run.journal.history.recalled(number))
+        assert recalled.get(number, 0) == len(run.journal.past_attempts.recalled(number))
     assert max(value for _, value in run.journal.curve("credit/groups_rescued")) > 0
     assert run.journal.curve("guidance/groups")
 
@@ -165,7 +165,9 @@ def test_neither_recalled_nor_helped_attempts_reach_curricula_success_or_the_rec
         assert success[number] == pytest.approx(sum(fresh) / len(fresh))
     for task in run.tasks[:2]:
         scores = [row["success"] for row in every if row["task"] == task.id]
-        assert run.journal.history.mean_score(task.id, most=999) == pytest.approx(sum(scores) / len(scores))
+        assert run.journal.past_attempts.mean_score(task.id, max_attempts=999) == pytest.approx(
+            sum(scores) / len(scores)
+        )
 
 
 def test_an_evaluation_never_shows_help(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,13 +205,15 @@ def test_with_an_empty_history_the_weights_are_those_of_the_base_to_the_bit(tmp_
 
 def test_store_load_and_loss_equal_the_loss_in_memory(run: Run) -> None:
     """What is read back trains as what was sampled: the same samples, loss and gradient."""
-    history = run.journal.history
+    past_attempts = run.journal.past_attempts
     fresh = [without_shaping(one) for one in gather(run, 9).chosen if one.origin is Origin.FRESH]
     credit = [[0.0] * len(one.steps) for one in fresh]
     run.journal.write(Update(number=9, version=9, metrics={}, trajectories=fresh, credit=credit))
     try:
-        past = [one for task in run.tasks[:2] for one in history.recent(task.id, most=99) if one.number == 9]
-        by_key = {(one.task, one.attempt): history.read(one) for one in past}
+        past = [
+            one for task in run.tasks[:2] for one in past_attempts.recent(task.id, max_attempts=99) if one.number == 9
+        ]
+        by_key = {(one.task, one.attempt): past_attempts.read(one) for one in past}
     finally:
         run.journal.forget_after(8)
     read = [by_key[one.task.id, one.attempt] for one in fresh]
@@ -250,16 +254,16 @@ def test_recalled_tokens_are_measured_by_the_log_probs_they_were_sampled_with(of
 def test_an_attempt_that_the_policy_has_left_behind_is_not_recalled(tmp_path: Path) -> None:
     near = recipes.r3(with_reflection=False)
     assert near.replay is not None
-    far = near.model_copy(update={"replay": near.replay.model_copy(update={"most_log_ratio": 1e-9})})  # type: ignore[attr-defined]
+    far = near.model_copy(update={"replay": near.replay.model_copy(update={"max_log_ratio": 1e-9})})  # type: ignore[attr-defined]
     run = trained(tmp_path, far, updates=6, rate=1e-2)
     left_out = [value for _, value in run.journal.curve("replay/left_out")]
     assert max(left_out) >= 1
-    assert [one for number in run.journal.numbers() for one in run.journal.history.recalled(number)] == []
+    assert [one for number in run.journal.numbers() for one in run.journal.past_attempts.recalled(number)] == []
 
 
 def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> None:
     run = trained(tmp_path, recipes.r3_grpo_ablation().model_copy(update={"replay": SelectiveBuffer()}), updates=8)
-    found = [one for number in run.journal.numbers() for one in run.journal.history.recalled(number)]
+    found = [one for number in run.journal.numbers() for one in run.journal.past_attempts.recalled(number)]
     assert found
     for one in found:
         (source,) = [
@@ -289,7 +293,7 @@ def test_successes_with_help_may_join_the_bare_group_as_if_they_had_none(tmp_pat
         assert one.steps[0].prompt_ids == own[0].steps[0].prompt_ids
         assert one.steps[0].logp_behaviour == source.steps[0].logp_behaviour
     assert not any(one.origin is Origin.GUIDED for one in found.survivors)
-    train_more = run.journal.history.recent(run.tasks[0].id, most=99)
+    train_more = run.journal.past_attempts.recent(run.tasks[0].id, max_attempts=99)
     assert not any(one.origin == "guided" for one in train_more)
 
 

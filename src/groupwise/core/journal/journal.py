@@ -28,7 +28,7 @@ from groupwise.core.journal.file import (
     write_anew,
 )
 from groupwise.core.journal.states import StateBefore, read_states, write_states
-from groupwise.core.past_attempts import History, Recalled, write_history, write_recalled
+from groupwise.core.past_attempts import PastAttempts, Recalled, write_past_attempts, write_recalled
 from groupwise.core.records import SetAside, Trajectory
 from groupwise.core.trajectory_rows import trajectory_rows
 
@@ -89,7 +89,7 @@ class Update:
     asked_for: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """What the plan asked for an attempt with, in words, by task and attempt; nothing where its origin says it all."""
     states: Sequence[StateBefore] = ()
-    """What parts with memory remembered when it began."""
+    """What stateful parts remembered when it began."""
 
 
 class Journal:
@@ -124,9 +124,9 @@ class Journal:
         self._database.close()
 
     @property
-    def history(self) -> History:
+    def past_attempts(self) -> PastAttempts:
         """Past attempts by task."""
-        return History(self._database)
+        return PastAttempts(self._database)
 
     def name_panels(self, hashes: Mapping[str, str]) -> None:
         """Write down which tasks the run is about: the hash of each split's panel; what was named before stays."""
@@ -166,7 +166,7 @@ class Journal:
                     for t in update.faults
                 ],
             )
-            write_history(self._database, update.number, update.trajectories, update.credit)
+            write_past_attempts(self._database, update.number, update.trajectories, update.credit)
             write_recalled(self._database, update.number, update.recalled)
             self._database.executemany(
                 "INSERT INTO set_aside VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -261,7 +261,7 @@ class Journal:
             return [Evaluated(**name_cells(names, row)) for row in cursor]
 
     def states_before(self, number: int) -> list[StateBefore]:
-        """What parts with memory remembered when an update began, by path; none in a run that has no such part."""
+        """What stateful parts remembered when an update began, by path; none in a run that has no such part."""
         with decoding(self._path):
             return read_states(self._database, number)
 

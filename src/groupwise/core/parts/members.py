@@ -29,8 +29,8 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
     "judge": {"__call__": "(questions)"},
     "shaper": {"needs_entropy": "ClassVar[bool] = False", "__call__": "(group)"},
     "replay": {
-        "most_log_ratio": "float | None = None",
-        "__call__": "(groups, history, *, version, draw)",
+        "max_log_ratio": "float | None = None",
+        "__call__": "(groups, past_attempts, *, version, draw)",
     },
     "guidance": {
         "words": "()",

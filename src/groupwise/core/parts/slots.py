@@ -13,7 +13,7 @@ import numpy as np
 from groupwise.core.credit import Credit
 from groupwise.core.pairs import Pair
 from groupwise.core.parts.part import Slot
-from groupwise.core.past_attempts import History, PastAttempt, Recalled
+from groupwise.core.past_attempts import PastAttempt, PastAttempts, Recalled
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
 from groupwise.core.step_table import StepTable
@@ -122,11 +122,11 @@ class Replay(Protocol):
     """
 
     @property
-    def most_log_ratio(self) -> float | None:
+    def max_log_ratio(self) -> float | None:
         """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
 
     def __call__(
-        self, groups: Sequence[Sequence[Trajectory]], history: History, *, version: int, draw: Draw
+        self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
     ) -> list[Recalled]: ...
 
 
@@ -142,7 +142,7 @@ class Guidance(Protocol):
     def words(self) -> tuple[str, ...]:
         """What it says beside the environment's own words, for a tokenizer made from scratch."""
 
-    def choose(self, tasks: Sequence[str], past_attempts: History, *, draw: Draw) -> list[PastAttempt]:
+    def choose(self, tasks: Sequence[str], past_attempts: PastAttempts, *, draw: Draw) -> list[PastAttempt]:
         """The past attempts that guidance is made of, one for each task that gets some."""
 
     def text(self, past: Trajectory, say: Callable[[Sequence[int]], str]) -> str:

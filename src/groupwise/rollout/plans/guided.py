@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw, GuidancePart
-from groupwise.core.past_attempts import History
+from groupwise.core.past_attempts import PastAttempts
 from groupwise.core.records import Origin, Trajectory
 from groupwise.rollout.plans.plan import Group, PlanSlot, Played, Prior
 from groupwise.rollout.plans.requests import MARK, AttemptRequest
@@ -34,7 +34,7 @@ class Guided(Part, slot="plan"):
         return (*plan_words(self.plan), *self.guidance.words())
 
     def next(
-        self, played: Played, wanted: int, *, prior: Prior, past_attempts: History, draw: Draw
+        self, played: Played, wanted: int, *, prior: Prior, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
         """The other plan's requests, and in the same breath those with guidance."""
         requests = self.plan.next(played, wanted, prior=prior, past_attempts=past_attempts, draw=draw)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from groupwise.core.parts.part import Part, Slot
 from groupwise.core.parts.slots import Draw
-from groupwise.core.past_attempts import History
+from groupwise.core.past_attempts import PastAttempts
 from groupwise.core.records import Task, Trajectory
 from groupwise.rollout.plans.requests import AttemptRequest
 
@@ -63,7 +63,7 @@ class Prior(Protocol):
         """The next tasks of the run's curriculum, which goes on by as many."""
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, Mapping[str, float]]:
-        """What parts with memory know of tasks, by the name of the column and the id of the task."""
+        """What stateful parts know of tasks, by the name of the column and the id of the task."""
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a text, to be forced."""
@@ -80,7 +80,7 @@ class AttemptPlan(Protocol):
         """Attempts that a task gets as a rule, for estimates and for parts that need a certain number."""
 
     def next(
-        self, played: Played, wanted: int, *, prior: Prior, past_attempts: History, draw: Draw
+        self, played: Played, wanted: int, *, prior: Prior, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
         """What to attempt in the next round; nothing = the update has enough.
 
@@ -104,7 +104,7 @@ class Flat(Part, slot="plan"):
     reads_past_attempts: ClassVar[bool] = False
 
     def next(
-        self, played: Played, wanted: int, *, prior: Prior, past_attempts: History, draw: Draw
+        self, played: Played, wanted: int, *, prior: Prior, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
         """One round is enough."""
         tasks = [] if played.rounds else prior.fresh(wanted)
@@ -133,7 +133,7 @@ class TopUp(Part, slot="plan"):
     reads_past_attempts: ClassVar[bool] = False
 
     def next(
-        self, played: Played, wanted: int, *, prior: Prior, past_attempts: History, draw: Draw
+        self, played: Played, wanted: int, *, prior: Prior, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
         """As many tasks as there are groups too few that teach something."""
         missing = wanted - sum(map(self._teaches, played.groups))

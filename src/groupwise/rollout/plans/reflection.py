@@ -15,7 +15,7 @@ from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
-from groupwise.core.past_attempts import History, PastAttempt, score_of
+from groupwise.core.past_attempts import PastAttempt, PastAttempts, score_of
 from groupwise.core.records import Origin, Trajectory
 from groupwise.core.text.files import read_text_file
 from groupwise.core.text.safe_text import quote_line
@@ -76,7 +76,7 @@ class Reflection(Part, slot="guidance"):
         """The words of the prompt, for a tokenizer made from scratch."""
         return vocabulary_of((Template(self._said()).substitute(attempt=GAP), ">"))
 
-    def choose(self, tasks: Sequence[str], past_attempts: History, *, draw: Draw) -> list[PastAttempt]:
+    def choose(self, tasks: Sequence[str], past_attempts: PastAttempts, *, draw: Draw) -> list[PastAttempt]:
         """A failed attempt for each task of little success."""
         low = {task: mean for task in dict.fromkeys(tasks) if (mean := self._mean(task, past_attempts)) < self.tau}
         hardest = sorted(low, key=lambda task: low[task])[: self.most] if self.most else list(low)
@@ -84,7 +84,7 @@ class Reflection(Part, slot="guidance"):
         for task in (task for task in low if task in hardest):
             failed = [
                 one
-                for one in past_attempts.recent(task, most=self.ring)
+                for one in past_attempts.recent(task, max_attempts=self.ring)
                 if one.score < self.solved_at and one.origin == Origin.FRESH
             ]
             if failed:
@@ -106,8 +106,8 @@ class Reflection(Part, slot="guidance"):
     def _said(self) -> str:
         return _prompt(self.prompt) if self.prompt in PROMPTS else self.prompt
 
-    def _mean(self, task: str, past_attempts: History) -> float:
-        mean = past_attempts.mean_score(task, most=self.ring)
+    def _mean(self, task: str, past_attempts: PastAttempts) -> float:
+        mean = past_attempts.mean_score(task, max_attempts=self.ring)
         return float("inf") if mean is None else mean  # a task without a past gets none
 
     def _cut(self, text: str) -> str:

@@ -124,7 +124,7 @@ def _next_requests(
         Played(update=number, rounds=tuple(rounds.rounds)),
         run.config.training.tasks,
         prior=prior,
-        past_attempts=run.journal.history,
+        past_attempts=run.journal.past_attempts,
         draw=run.draw(number),
     )
     where = f"update {number}: the plan {kind_of(type(plan))}"

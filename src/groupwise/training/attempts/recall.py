@@ -21,10 +21,10 @@ def recall(
     replay = run.config.algorithm.replay
     if replay is None:
         return [], 0
-    wanted = replay(groups, run.journal.history, version=number - 1, draw=run.draw(number))
-    read = [replace(one, trajectory=run.journal.history.read(one.past)) for one in wanted]
+    wanted = replay(groups, run.journal.past_attempts, version=number - 1, draw=run.draw(number))
+    read = [replace(one, trajectory=run.journal.past_attempts.read(one.past)) for one in wanted]
     measured = _measured(run, read)
-    limit = replay.most_log_ratio
+    limit = replay.max_log_ratio
     near = [one for one in measured if limit is None or (one.log_ratio or 0.0) <= limit]
     return _numbered(run, near, groups, set_aside), len(measured) - len(near)
 
@@ -65,6 +65,6 @@ def _numbered(
             parent=one.trajectory.id,
         )
         following[one.task] += 1
-        credit = run.journal.history.credit_of(one.past) if one.keeps_credit else ()
+        credit = run.journal.past_attempts.credit_of(one.past) if one.keeps_credit else ()
         found.append(replace(one, trajectory=member, credit=credit))
     return sorted(found, key=lambda one: one.keeps_credit)  # those that are not compared come last

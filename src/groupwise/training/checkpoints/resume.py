@@ -72,7 +72,7 @@ def _go_back(run: Run, number: int, digest: str) -> None:
             number,
         )
     if run.config.reads_past_attempts:
-        journal.history.check({task.id for task in run.tasks}, last=number)
+        journal.past_attempts.check({task.id for task in run.tasks}, last=number)
     journal.forget_after(number)
 
 

@@ -19,7 +19,7 @@ LOSS_METRICS: dict[str, Metric] = {
     "loss/off_policy_ratio": Metric(
         METRICS["loss/off_policy_ratio"],
         "0 upwards",
-        "Far from 1: what is recalled is hardly the policy's own any more; lower `max_age` or `most_log_ratio`.",
+        "Far from 1: what is recalled is hardly the policy's own any more; lower `max_age` or `max_log_ratio`.",
     ),
     "loss/clip_fraction_high": Metric(
         METRICS["loss/clip_fraction_high"],

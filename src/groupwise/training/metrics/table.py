@@ -168,7 +168,7 @@ METRICS: dict[str, Metric] = {
     "replay/log_ratio": Metric(
         "mean over recalled attempts of the distance between their tokens' log-probs now and when they were sampled",
         "nats",
-        "Near `most_log_ratio`: what is recalled is hardly the policy's own any more.",
+        "Near `max_log_ratio`: what is recalled is hardly the policy's own any more.",
     ),
     "guidance/groups": Metric(
         "groups with guided attempts: with guidance in the prompt, forced tokens or another temperature",

@@ -25,12 +25,12 @@ def test_the_newest_update_comes_first_and_other_tasks_stay_out(tmp_path: Path) 
         update(1, attempt(0), attempt(1), attempt(0, task="other")),
         update(2, attempt(0, version=1), attempt(1, version=1)),
     )
-    assert found(made.history.recent("t", most=9)) == [(2, 0), (2, 1), (1, 0), (1, 1)]
-    assert found(made.history.recent("t", most=3)) == [(2, 0), (2, 1), (1, 0)]
-    assert found(made.history.recent("t", most=9, since=1)) == [(2, 0), (2, 1)]
-    assert found(made.history.recent("nowhere", most=9)) == []
-    assert [one.task for one in made.history.newest(most=9, after=0)] == ["t", "t", "other", "t", "t"]
-    assert found(made.history.newest(most=9, after=1)) == [(2, 0), (2, 1)]
+    assert found(made.past_attempts.recent("t", max_attempts=9)) == [(2, 0), (2, 1), (1, 0), (1, 1)]
+    assert found(made.past_attempts.recent("t", max_attempts=3)) == [(2, 0), (2, 1), (1, 0)]
+    assert found(made.past_attempts.recent("t", max_attempts=9, since=1)) == [(2, 0), (2, 1)]
+    assert found(made.past_attempts.recent("nowhere", max_attempts=9)) == []
+    assert [one.task for one in made.past_attempts.newest(max_attempts=9, after=0)] == ["t", "t", "other", "t", "t"]
+    assert found(made.past_attempts.newest(max_attempts=9, after=1)) == [(2, 0), (2, 1)]
 
 
 def test_only_what_had_no_help_counts_for_the_record_of_a_task(tmp_path: Path) -> None:
@@ -45,11 +45,13 @@ def test_only_what_had_no_help_counts_for_the_record_of_a_task(tmp_path: Path) -
             attempt(0, task="t~help", solved=True, origin=Origin.REFLECTED),
         ),
     )
-    assert made.history.mean_score("t", most=64) == 0.25
-    assert made.history.mean_score("t", most=2) == 0.0, "of the newest two"
-    assert made.history.mean_score("t~help", most=64) is None
-    assert made.history.mean_score("new", most=64) is None
-    assert found(made.history.recent("t", most=9)) == [(2, 0), (2, 1), (1, 0), (1, 1)], "what was told without help"
+    assert made.past_attempts.mean_score("t", max_attempts=64) == 0.25
+    assert made.past_attempts.mean_score("t", max_attempts=2) == 0.0, "of the newest two"
+    assert made.past_attempts.mean_score("t~help", max_attempts=64) is None
+    assert made.past_attempts.mean_score("new", max_attempts=64) is None
+    assert found(made.past_attempts.recent("t", max_attempts=9)) == [(2, 0), (2, 1), (1, 0), (1, 1)], (
+        "what was told without help"
+    )
 
 
 def test_the_index_says_what_replay_chooses_by(tmp_path: Path) -> None:
@@ -57,11 +59,11 @@ def test_the_index_says_what_replay_chooses_by(tmp_path: Path) -> None:
         tmp_path,
         update(3, attempt(5, states=("a", None), rewards=(0.25, 1.0), solved=True, version=2), credit=[[0.5, -2.0]]),
     )
-    (past,) = made.history.recent("t", most=1)
+    (past,) = made.past_attempts.recent("t", max_attempts=1)
     assert (past.task, past.number, past.attempt, past.version, past.origin) == ("t", 3, 5, 2, "fresh")
     assert (past.score, past.credit, past.rewards.tolist()) == (1.0, 2.0, [0.25, 1.0])
     assert past.states.tolist() == [states_of(attempt(states=("a",)))[0], 0]
-    assert made.history.credit_of(past) == (0.5, -2.0)
+    assert made.past_attempts.credit_of(past) == (0.5, -2.0)
 
 
 def test_an_attempt_is_judged_by_success_then_by_what_the_judges_paid_then_by_what_it_earned() -> None:
@@ -85,21 +87,21 @@ def test_what_was_shaped_is_not_remembered_as_earned(tmp_path: Path) -> None:
     made = journal(tmp_path, update(1, shaped))
     (row,) = made.trajectories(1)
     assert (row["steps"][0]["reward"], row["steps"][0]["reward_alone"], row["outcome"]) == (0.75, 0.25, 0.25)
-    (past,) = made.history.recent("t", most=1)
+    (past,) = made.past_attempts.recent("t", max_attempts=1)
     assert past.rewards.tolist() == [0.25]
-    assert made.history.read(past).steps == paid.steps
+    assert made.past_attempts.read(past).steps == paid.steps
 
 
 def recall(made: Journal, number: int) -> Recalled:
-    (past,) = made.history.recent("t", most=1)
-    member = replace(made.history.read(past), attempt=number, origin=Origin.REPLAYED, off_policy=True)
+    (past,) = made.past_attempts.recent("t", max_attempts=1)
+    member = replace(made.past_attempts.read(past), attempt=number, origin=Origin.REPLAYED, off_policy=True)
     return Recalled(past=past, task="t", why="every attempt failed", trajectory=member, log_ratio=0.125, credit=(1.5,))
 
 
 def test_what_was_recalled_is_told_with_its_source_and_is_not_written_again(tmp_path: Path) -> None:
     made = journal(tmp_path, update(1, attempt(0, solved=True)))
     made.write(replace(update(2, attempt(0), attempt(1)), recalled=[recall(made, 2)]))
-    assert made.history.recalled(2) == [
+    assert made.past_attempts.recalled(2) == [
         {
             "number": 2,
             "task": "t",
@@ -113,18 +115,18 @@ def test_what_was_recalled_is_told_with_its_source_and_is_not_written_again(tmp_
             "credit": [1.5],
         }
     ]
-    assert made.history.recalled(1) == []
-    assert found(made.history.recent("t", most=9)) == [(2, 0), (2, 1), (1, 0)]
-    made.history.check({"t"})
+    assert made.past_attempts.recalled(1) == []
+    assert found(made.past_attempts.recent("t", max_attempts=9)) == [(2, 0), (2, 1), (1, 0)]
+    made.past_attempts.check({"t"})
 
 
 def test_forgotten_updates_leave_the_index_and_what_they_recalled(tmp_path: Path) -> None:
     made = journal(tmp_path, update(1, attempt(0, solved=True)))
     made.write(replace(update(2, attempt(0)), recalled=[recall(made, 1)]))
     made.forget_after(1)
-    assert found(made.history.recent("t", most=9)) == [(1, 0)]
-    assert made.history.recalled(2) == []
-    made.history.check({"t"})
+    assert found(made.past_attempts.recent("t", max_attempts=9)) == [(1, 0)]
+    assert made.past_attempts.recalled(2) == []
+    made.past_attempts.check({"t"})
 
 
 def test_an_update_that_breaks_off_leaves_neither_index_nor_recalled_rows(
@@ -142,15 +144,15 @@ def test_an_update_that_breaks_off_leaves_neither_index_nor_recalled_rows(
         made.write(replace(update(2, attempt(0)), recalled=[recall(made, 1)]))
     made.close()
     with Journal(tmp_path / "journal.sqlite") as again:
-        assert (again.last(), again.history.recalled(2), list(again.trajectories(2))) == (1, [], [])
-        assert found(again.history.recent("t", most=9)) == [(1, 0)]
+        assert (again.last(), again.past_attempts.recalled(2), list(again.trajectories(2))) == (1, [], [])
+        assert found(again.past_attempts.recent("t", max_attempts=9)) == [(1, 0)]
 
 
 @pytest.mark.parametrize("table", ["history", "trajectories"])
 def test_an_index_that_disagrees_with_the_journal_is_refused(tmp_path: Path, table: str) -> None:
     made = journal(tmp_path, update(1, attempt(0), attempt(1)))
     path = tmp_path / "journal.sqlite"
-    past = made.history.recent("t", most=1)[0]
+    past = made.past_attempts.recent("t", max_attempts=1)[0]
     with sqlite3.connect(path) as database:
         database.execute(f"DELETE FROM {table} WHERE attempt = 0")
     message = (
@@ -159,10 +161,10 @@ def test_an_index_that_disagrees_with_the_journal_is_refused(tmp_path: Path, tab
         "replay"
     )
     with pytest.raises(FileError) as caught:
-        made.history.check({"t"})
+        made.past_attempts.check({"t"})
     assert str(caught.value) == message
     if table == "trajectories":
-        for ask in (made.history.read, made.history.credit_of):
+        for ask in (made.past_attempts.read, made.past_attempts.credit_of):
             with pytest.raises(FileError) as caught:
                 ask(past)
             assert str(caught.value) == message
@@ -174,18 +176,18 @@ def test_a_journal_from_before_there_was_an_index_is_refused_for_replay_and_read
     with sqlite3.connect(path) as database:
         database.executescript("DROP TABLE history; DROP TABLE recalled")
     with Journal(path, read_only=True) as old:
-        assert old.history.recalled(1) == []
+        assert old.past_attempts.recalled(1) == []
         assert len(list(old.trajectories(1))) == 1
     with Journal(path) as again, pytest.raises(FileError, match="disagree on attempt 0 at 't' in update 1"):
-        again.history.check({"t"})
+        again.past_attempts.check({"t"})
 
 
 def test_a_past_of_tasks_that_are_no_more_is_refused(tmp_path: Path) -> None:
     helped = attempt(0, task="t~help", origin=Origin.REFLECTED)
     made = journal(tmp_path, update(1, attempt(0), helped))
-    made.history.check({"t", "more"})
+    made.past_attempts.check({"t", "more"})
     with pytest.raises(FileError) as caught:
-        made.history.check({"more"})
+        made.past_attempts.check({"more"})
     assert str(caught.value) == (
         f"{tmp_path / 'journal.sqlite'}: it remembers attempts at 't', which is not among the environment's training "
         "tasks; give the environment as it was, with ids that are the same in every run, or start a new run"
