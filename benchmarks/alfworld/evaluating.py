@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.alfworld.settings import SPLITS, TEMPERATURES, Sizes
-from groupwise.evaluation.intervals import Z_95, clustered, student
+from groupwise.evaluation.intervals import Z_95, mean_over_clusters, student_quantile
 
 Rows = Sequence[Mapping[str, Any]]
 """Attempts: split, task, type, seed, temperature, success, steps."""
@@ -91,7 +91,7 @@ def told_briefly(rows: Rows) -> str:
 
 def _share(rows: Rows) -> dict[str, Any]:
     scores = _by_task(rows)
-    success, (low, high) = clustered(list(scores.values()))
+    success, (low, high) = mean_over_clusters(list(scores.values()))
     return {"success": round(success, 4), "interval": [round(low, 4), round(high, 4)], "tasks": len(scores)}
 
 
@@ -112,6 +112,6 @@ def paired(first: Rows, second: Rows) -> dict[str, Any]:
             continue
         differences = [statistics.fmean(other[task]) - statistics.fmean(one[task]) for task in both]
         mean = statistics.fmean(differences)
-        half = student(Z_95, len(both) - 1) * statistics.stdev(differences) / math.sqrt(len(both))
+        half = student_quantile(Z_95, len(both) - 1) * statistics.stdev(differences) / math.sqrt(len(both))
         found[split] = {"difference": round(mean, 4), "interval": [round(mean - half, 4), round(mean + half, 4)]}
     return found

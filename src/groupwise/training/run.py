@@ -24,7 +24,7 @@ from groupwise.core.run_lock import RunLock
 from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine
 from groupwise.engines.model_source import ModelSource
-from groupwise.envs.asking import ask_instruction, ask_max_steps, ask_panel
+from groupwise.envs.part_queries import ask_instruction, ask_max_steps, ask_panel
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.rollout.hosts.host import Fault, Host, NoExpert, open_host
 from groupwise.rollout.measures.tools import check_learner, check_measures
