@@ -160,7 +160,7 @@ def device_milliseconds(run: Callable[[], Any], *, times: int = 10) -> float:
     return statistics.median(took)
 
 
-def captured(run: Callable[[], Any]) -> torch.cuda.CUDAGraph:
+def capture_graph(run: Callable[[], Any]) -> torch.cuda.CUDAGraph:
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
@@ -187,12 +187,12 @@ def step_apart(
     mask = make_additive_mask(torch.arange(width, device=model.device) <= last[:, None], cache.dtype)[:, None, None]
     logits = torch.randn(num, config.vocab_size, device=model.device).to(cache.dtype)
 
-    def attention() -> None:
+    def attend_all() -> None:
         with switch_attention(model, last if step.use_kernel else None):
             for layer in cache.storage:
                 attend_in_lanes(model, query, layer.keys[:num, :, :width], layer.values[:num, :, :width], mask)
 
-    def sampling() -> None:
+    def sample_all() -> None:
         draw_tokens(logits, state.temperature[:num], state.is_greedy[:num], state.draws[0, :num])
 
     def steps() -> None:
@@ -200,7 +200,8 @@ def step_apart(
         step.run(num, width, steps=LOOK_EVERY)
 
     replay = device_milliseconds(steps) / LOOK_EVERY
-    parts = {part.__name__: device_milliseconds(captured(part).replay) for part in (attention, sampling)}
+    alone = {"attention": attend_all, "sampling": sample_all}
+    parts = {name: device_milliseconds(capture_graph(part).replay) for name, part in alone.items()}
     return {"replay": replay, **parts, "rest": replay - sum(parts.values())}
 
 
