@@ -2,10 +2,10 @@
 
     python -m benchmarks.gpu_update [--model FOLDER] [--updates 4] [--write benchmarks/results/gpu_update.json]
 
-`household`, 16 tasks of 8 attempts, whole history in the prompt; slots under CUDA graphs sample in bfloat16, the
-learner computes in bfloat16 with prefixes shared. Without `--model` the weights are random, of SmolLM2-135M's width and
-depth over the environment's own words: every attempt then lasts to the step limit and every response to the token
-limit. The first updates, which compile and capture, are not counted; medians of the others.
+`household`, 16 tasks of 8 attempts, whole history in the prompt; the static-cache engine samples in bfloat16 under CUDA
+graphs, the learner computes in bfloat16 with prefixes shared. Without `--model` the weights are random, of
+SmolLM2-135M's width and depth over the environment's own words: every attempt then lasts to the step limit and every
+response to the token limit. The first updates, which compile and capture, are not counted; medians of the others.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.run_folders import need_trainer, run_config
-from groupwise.cli.screen import errors, output, per_cent, print_json
-from groupwise.cli.trust import Trust
+from groupwise.cli.arguments.run_folders import need_trainer, run_config
+from groupwise.cli.arguments.trust import Trust
+from groupwise.cli.terminal.screen import errors, output, per_cent, print_json
 
 if TYPE_CHECKING:
     from groupwise.evaluation.settings import EvaluationConfig

@@ -17,7 +17,8 @@ from rich.console import Console
 
 pytest.importorskip("torch")
 
-from groupwise.cli import live, run_folders
+from groupwise.cli.arguments import run_folders
+from groupwise.cli.terminal import live
 from groupwise.config.run_file import load_run
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.envs import Identity, panel_hash
@@ -294,7 +295,7 @@ SCREEN = """
 import sys
 sys.path.insert(0, {root!r})
 from tests.unit.cli.test_train import update
-from groupwise.cli.live import shown_live
+from groupwise.cli.terminal.live import shown_live
 from tests.unit.evaluations import evaluated
 from tests.unit.evaluations import evaluated
 with shown_live("runs/x", 4, plain={plain}) as screen:

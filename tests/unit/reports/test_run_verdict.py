@@ -18,7 +18,7 @@ from groupwise.reports.run.differences import (
     flat_settings,
     setting_differences,
 )
-from groupwise.reports.run.page.opening import sentence
+from groupwise.reports.run.page.headline_and_verdict import sentence
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import every_verdict, rollout_success, verdict, verdict_on, when
 from tests.unit.reports.run_folders import evaluated, write_run
