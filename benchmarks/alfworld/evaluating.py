@@ -63,7 +63,7 @@ def at_temperature(rows: Rows, temperature: float) -> Rows:
     return [row for row in rows if row["temperature"] == temperature]
 
 
-def summed_up(rows: Rows) -> dict[str, Any]:
+def summarise_rows(rows: Rows) -> dict[str, Any]:
     """By panel: success with its interval, steps, and success by type of task."""
     return {
         split: {
@@ -80,12 +80,12 @@ def summed_up(rows: Rows) -> dict[str, Any]:
     }
 
 
-def told_briefly(rows: Rows) -> str:
+def describe_briefly(rows: Rows) -> str:
     """Success by temperature and panel, in a line."""
     return "; ".join(
         f"temperature {temperature}: {split} {100 * one['success']:.1f} %"
         for temperature in TEMPERATURES
-        for split, one in summed_up(at_temperature(rows, temperature)).items()
+        for split, one in summarise_rows(at_temperature(rows, temperature)).items()
     )
 
 
@@ -102,7 +102,7 @@ def _by_task(rows: Rows) -> dict[str, list[float]]:
     return scores
 
 
-def paired(first: Rows, second: Rows) -> dict[str, Any]:
+def compare_pairs(first: Rows, second: Rows) -> dict[str, Any]:
     """By panel: how much more often the second succeeds at the same tasks, with Student's 95 % interval over tasks."""
     found = {}
     for split in SPLITS:

@@ -144,8 +144,8 @@ def test_the_live_view_shows_faults_and_sends_none(capture: Callable[[Callable[[
 
     def watch() -> None:
         with shown_live(hostile("title"), 3, plain=False) as screen:
-            screen.updated(update)
-            screen.stage(hostile("stage"), 2)
+            screen.on_update(update)
+            screen.on_stage(hostile("stage"), 2)
 
     text = MOVES.sub("", capture(watch))
     assert [character for character in SENT if character in text] == []
