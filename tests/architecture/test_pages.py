@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.architecture.markdown import anchors_of, inline_code_of, links_of, current_pages, pages, target_of, text_of
+from tests.architecture.markdown import anchors_of, current_pages, inline_code_of, links_of, pages, target_of, text_of
 from tests.architecture.sources import PACKAGE, ROOT, name_of
 
 START = "docs/index.md"

@@ -15,7 +15,7 @@ import typer
 
 from groupwise.cli.main import app
 from groupwise.config.run_file import load_run
-from tests.architecture.markdown import Block, blocks_of, inline_code_of, current_pages
+from tests.architecture.markdown import Block, blocks_of, current_pages, inline_code_of
 from tests.architecture.sources import PACKAGE, ROOT
 
 PYTHON_RUN_BY = {
@@ -40,7 +40,7 @@ OWN_MODULES = {
     "docs/seams/engine.md": "my_package",
 }
 """What a page calls the module into which its reader copies its Python."""
-OTHER_PROGRAMS = {"source", "export", "alfworld-download", "nvidia-cuda-mps-control", "cd"}
+OTHER_PROGRAMS = {"source", "export", "alfworld-download", "mutmut"}
 """What pages call that is neither ours nor Python's."""
 
 
@@ -155,7 +155,7 @@ def commands_in(text: str) -> list[list[str]]:
 
 def faults_of(command: list[str]) -> list[str]:
     """What is wrong with a command, in words; nothing where it would be understood."""
-    program, *arguments = command
+    program, *arguments = Path(command[0]).name, *command[1:]
     if "=" in program:  # a variable that is set
         return []
     if program == "groupwise":
