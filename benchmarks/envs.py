@@ -36,7 +36,7 @@ from benchmarks.stock_games import Attempts
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Slot
 from groupwise.envs import Alfworld, Scienceworld, Textworld, TextworldExpress
-from groupwise.envs.alfworld.games import open_game
+from groupwise.envs.alfworld.game_folder import open_game
 from groupwise.rollout.hosts.host import Fault, open_host
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -16,7 +16,7 @@ from typing import Any
 
 from groupwise.core.records import Task
 from groupwise.envs import Alfworld, Openenv, Scienceworld, TextworldExpress
-from groupwise.envs.alfworld.games import FILE, games_folder
+from groupwise.envs.alfworld.game_folder import FILE, games_folder
 from groupwise.envs.bfcl.environment import END_OF_TURN
 from groupwise.envs.bfcl.files import conversations
 from groupwise.envs.textworld.environment import SHOWN, Textworld

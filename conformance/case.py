@@ -32,7 +32,7 @@ class Request:
 class Fault:
     """Where an answer misses its expectation."""
 
-    found: str
+    actual: str
     expected: str
 
 

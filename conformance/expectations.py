@@ -24,19 +24,19 @@ FOUR_DECIMALS = 1e-4
 """For vectors that docs/methods/numbers.md gives with four decimals."""
 
 
-def differs(found: float, expected: float, tolerance: float) -> bool:
+def differs(actual: float, expected: float, tolerance: float) -> bool:
     """Whether two numbers lie further apart than the tolerance, relative above 1. NaN differs from everything."""
-    return not abs(found - expected) <= tolerance * max(1.0, abs(expected))
+    return not abs(actual - expected) <= tolerance * max(1.0, abs(expected))
 
 
-def first_fault(found: Sequence[float], expected: Sequence[float], tolerance: float) -> Fault | None:
+def first_fault(actual: Sequence[float], expected: Sequence[float], tolerance: float) -> Fault | None:
     """The first row where two answers differ."""
-    if len(found) != len(expected):
-        return Fault(found=f"{len(found)} values", expected=f"{len(expected)} values")
-    for row, (value, wanted) in enumerate(zip(found, expected, strict=True)):
+    if len(actual) != len(expected):
+        return Fault(actual=f"{len(actual)} values", expected=f"{len(expected)} values")
+    for row, (value, wanted) in enumerate(zip(actual, expected, strict=True)):
         if differs(value, wanted, tolerance):
             shown, shown_wanted = apart(value, wanted)
-            return Fault(found=f"{shown} in row {row}", expected=shown_wanted)
+            return Fault(actual=f"{shown} in row {row}", expected=shown_wanted)
     return None
 
 
@@ -62,8 +62,8 @@ class Values(OneTable):
     rows: Sequence[int] | None = field(default=None, kw_only=True)
 
     def judge(self, case: Case, answers: list[list[float]]) -> Fault | None:
-        (found,) = answers
-        kept = found if self.rows is None else [found[i] for i in self.rows]
+        (actual,) = answers
+        kept = actual if self.rows is None else [actual[i] for i in self.rows]
         return first_fault(kept, self.expected, self.tolerance)
 
 
@@ -75,13 +75,13 @@ class Zero(OneTable):
     rows: Sequence[int] | None = field(default=None, kw_only=True)
 
     def judge(self, case: Case, answers: list[list[float]]) -> Fault | None:
-        (found,) = answers
-        named = range(len(found)) if self.rows is None else self.rows
-        worst = max(named, key=lambda i: math.inf if math.isnan(found[i]) else abs(found[i]))
-        if abs(found[worst]) <= self.tolerance:
+        (actual,) = answers
+        named = range(len(actual)) if self.rows is None else self.rows
+        worst = max(named, key=lambda i: math.inf if math.isnan(actual[i]) else abs(actual[i]))
+        if abs(actual[worst]) <= self.tolerance:
             return None
         allowed = f" within {self.tolerance:g}" if self.tolerance else " exactly"
-        return Fault(found=f"{found[worst]:.6g} in row {worst}", expected=f"0{allowed}")
+        return Fault(actual=f"{actual[worst]:.6g} in row {worst}", expected=f"0{allowed}")
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class Whitened(OneTable):
     tolerance: float
 
     def judge(self, case: Case, answers: list[list[float]]) -> Fault | None:
-        (found,) = answers
+        (actual,) = answers
         tokens = case.columns["tokens"]
         count = sum(tokens)
-        mean = math.fsum(n * a for n, a in zip(tokens, found, strict=True)) / count
-        squares = math.fsum(n * (a - mean) ** 2 for n, a in zip(tokens, found, strict=True))
+        mean = math.fsum(n * a for n, a in zip(tokens, actual, strict=True)) / count
+        squares = math.fsum(n * (a - mean) ** 2 for n, a in zip(tokens, actual, strict=True))
         return first_fault([mean, squares / (count - 1)], [0.0, 1.0], self.tolerance)
 
 
@@ -119,10 +119,10 @@ class OrderFree:
 
     def judge(self, case: Case, answers: list[list[float]]) -> Fault | None:
         straight, *moved = answers
-        for order, found in zip(self.orders(case), moved, strict=True):
-            fault = first_fault(found, [straight[i] for i in order], self.tolerance)
+        for order, actual in zip(self.orders(case), moved, strict=True):
+            fault = first_fault(actual, [straight[i] for i in order], self.tolerance)
             if fault is not None:
-                return Fault(found=f"{fault.found} of shuffled rows", expected=f"{fault.expected} as unshuffled")
+                return Fault(actual=f"{fault.actual} of shuffled rows", expected=f"{fault.expected} as unshuffled")
         return None
 
 
@@ -152,5 +152,5 @@ class Agrees:
     def judge(self, case: Case, answers: list[list[float]]) -> Fault | None:
         here, there = answers
         pairs = [(i, i) for i in range(len(here))] if self.pairs is None else self.pairs
-        found = [here[i] for i, _ in pairs]
-        return first_fault(found, [self.factor * there[j] for _, j in pairs], self.tolerance)
+        actual = [here[i] for i, _ in pairs]
+        return first_fault(actual, [self.factor * there[j] for _, j in pairs], self.tolerance)

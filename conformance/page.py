@@ -51,7 +51,7 @@ def page(records: list[Record]) -> str:
         "## Versions\n\n" + versions(records),
         "## What was answered differently\n",
         *(f"### {record['title']}\n\n" + failures(by_name) for record, by_name in zip(records, outcomes, strict=True)),
-        "## What could not be asked\n\n" + unasked(records, outcomes),
+        "## What could not be asked\n\n" + list_unasked(records, outcomes),
         "## Every case\n",
         *(f"### {title}\n\n" + chapter(cases, records, outcomes) for title, cases in CHAPTERS.items()),
     ]
@@ -78,7 +78,7 @@ def versions(records: list[Record]) -> str:
 
 def failures(by_name: dict[str, Any]) -> str:
     lines = [
-        f"- `{case.name}` ({case.kind}): found {by_name[case.name]['found']}, expected "
+        f"- `{case.name}` ({case.kind}): found {by_name[case.name]['actual']}, expected "
         f"{by_name[case.name]['expected']}."
         for case in CASES
         if by_name[case.name]["verdict"] == "fail"
@@ -86,7 +86,7 @@ def failures(by_name: dict[str, Any]) -> str:
     return "\n".join(lines) if lines else "Nothing."
 
 
-def unasked(records: list[Record], outcomes: list[dict[str, Any]]) -> str:
+def list_unasked(records: list[Record], outcomes: list[dict[str, Any]]) -> str:
     lines = []
     for record, by_name in zip(records, outcomes, strict=True):
         reasons = Counter(outcome["reason"] for outcome in by_name.values() if outcome["reason"])

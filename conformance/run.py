@@ -36,7 +36,7 @@ class Outcome:
     verdict: Verdict
     reason: str = ""
     """Why the case cannot be asked."""
-    found: str = ""
+    actual: str = ""
     expected: str = ""
 
 
@@ -51,12 +51,12 @@ def put(case: Case, subject: Subject) -> Outcome:
         answers = [subject.advantage(ask.method, ask.options, ask.columns) for ask in requests]
     except Exception as error:  # A library may raise anything; whatever it is, the case has no answer.
         first_line = next(iter(str(error).splitlines()), "").rstrip(".")
-        found = f"{type(error).__name__}: {first_line}"
-        return Outcome(name=case.name, verdict="fail", found=found, expected="an answer")
+        actual = f"{type(error).__name__}: {first_line}"
+        return Outcome(name=case.name, verdict="fail", actual=actual, expected="an answer")
     fault = case.expect.judge(case, answers)
     if fault is None:
         return Outcome(name=case.name, verdict="pass")
-    return Outcome(name=case.name, verdict="fail", found=fault.found, expected=fault.expected)
+    return Outcome(name=case.name, verdict="fail", actual=fault.actual, expected=fault.expected)
 
 
 def put_all(cases: Iterable[Case], subject_name: str) -> dict[str, object]:
@@ -90,7 +90,7 @@ def report(record: dict[str, object], outcomes: list[dict[str, str]]) -> None:
     for outcome in outcomes:
         detail = outcome["reason"]
         if outcome["verdict"] == "fail":
-            detail = f"found {outcome['found']}, expected {outcome['expected']}"
+            detail = f"found {outcome['actual']}, expected {outcome['expected']}"
         print(f"{outcome['verdict']:<16}{outcome['name']}{'  (' + detail + ')' if detail else ''}")
     counts = Counter(outcome["verdict"] for outcome in outcomes)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("pass", "fail", "cannot be asked"))

@@ -22,7 +22,7 @@ def single_step(**rewards: Sequence[float]) -> Columns:
     )
 
 
-def finished(lengths: Mapping[tuple[str, str], tuple[int, float]]) -> Columns:
+def make_finished(lengths: Mapping[tuple[str, str], tuple[int, float]]) -> Columns:
     """Attempts by (task, attempt) -> (number of steps, reward of the last step); other rewards are 0."""
     return rows(
         "task attempt index reward",

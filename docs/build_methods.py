@@ -65,8 +65,8 @@ def index() -> str:
 
 def pages() -> dict[Path, str]:
     """Every page and its text."""
-    found = {FOLDER / f"{name}.md": page(name) for name in recipes.names()}
-    return {FOLDER / "README.md": index(), **found}
+    pages = {FOLDER / f"{name}.md": page(name) for name in recipes.names()}
+    return {FOLDER / "README.md": index(), **pages}
 
 
 def main() -> None:

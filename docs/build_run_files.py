@@ -82,29 +82,33 @@ class Page:
         return "\n".join(parts)
 
     def _sections(self) -> list[str]:
-        found = []
+        sections = []
         for name, entry in self._schema["properties"].items():
             inner = self._definition(entry)
             if inner is not None and "properties" in inner:
-                found += [f"### [{name}]\n", f"{inner['description']}\n", self._fields(inner)]
-                found += self._subsections(name, inner)
+                sections += [f"### [{name}]\n", f"{inner['description']}\n", self._fields(inner)]
+                sections += self._subsections(name, inner)
         algorithm = self._definitions["Algorithm"]
         spelled = algorithm["oneOf"][-1]
-        return [f"### [algorithm]\n\n{algorithm['description']} Without a `recipe`:\n", self._fields(spelled), *found]
+        return [
+            f"### [algorithm]\n\n{algorithm['description']} Without a `recipe`:\n",
+            self._fields(spelled),
+            *sections,
+        ]
 
     def _subsections(self, path: str, section: dict[str, Any]) -> list[str]:
-        found = []
+        sections = []
         for name, entry in section["properties"].items():
             inner = self._definition(entry)
             if inner is not None and "properties" in inner:
-                found += [f"### [{path}.{name}]\n", f"{inner['description']}\n", self._fields(inner)]
-        return found
+                sections += [f"### [{path}.{name}]\n", f"{inner['description']}\n", self._fields(inner)]
+        return sections
 
     def _definition(self, entry: dict[str, Any]) -> dict[str, Any] | None:
         for place in (*entry.get("allOf", ()), *entry.get("anyOf", ()), entry):
             if "$ref" in place:
-                found: dict[str, Any] = self._definitions[place["$ref"].rpartition("/")[2]]
-                return found
+                definition: dict[str, Any] = self._definitions[place["$ref"].rpartition("/")[2]]
+                return definition
         return None
 
     def _fields(self, entry: dict[str, Any]) -> str:
@@ -133,7 +137,7 @@ def takes(entry: dict[str, Any]) -> str:
     """What a field takes, in words."""
     for place in (*entry.get("allOf", ()), entry):
         if "$ref" in place:
-            return _named(place["$ref"].rpartition("/")[2])
+            return _describe_reference(place["$ref"].rpartition("/")[2])
     if "enum" in entry:
         return " or ".join(f"`{_plain(value)}`" for value in entry["enum"])
     if "anyOf" in entry:
@@ -157,7 +161,7 @@ def _cell(field: dict[str, Any]) -> str:
     return str(field.get("description", "")).replace("|", "\\|")
 
 
-def _named(definition: str) -> str:
+def _describe_reference(definition: str) -> str:
     if not definition.startswith("slot_"):
         return "section"
     slot = definition.removeprefix("slot_")

@@ -48,10 +48,10 @@ def main() -> None:
     """Write the page, or say that it is stale."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is not up to date")
-    found = PAGE.read_text(encoding="utf-8")
+    present = PAGE.read_text(encoding="utf-8")
     if not parser.parse_args().check:
-        PAGE.write_text(page(found), encoding="utf-8")
-    elif page(found) != found:
+        PAGE.write_text(page(present), encoding="utf-8")
+    elif page(present) != present:
         sys.exit(f"{PAGE} is stale; run `python docs/build_step_fields.py`")
 
 

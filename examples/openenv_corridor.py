@@ -62,16 +62,16 @@ class Corridor(Environment):
         return State(step_count=self._steps)
 
     def _look(self, *, was_possible: bool = True) -> CorridorObservation:
-        found = self._at == self._door
+        is_at_door = self._at == self._door
         bell = "near" if abs(self._at - self._door) == 1 else "far"
         return CorridorObservation(
-            text=f"You stand at window {self._at}. " + ("The door opens." if found else f"A bell is {bell}."),
+            text=f"You stand at window {self._at}. " + ("The door opens." if is_at_door else f"A bell is {bell}."),
             aim="find the door.",
             moves=[name for name, way in MOVES.items() if 0 <= self._at + way < LENGTH],
-            solved=found,
+            solved=is_at_door,
             was_possible=was_possible,
-            done=found,
-            reward=float(found),
+            done=is_at_door,
+            reward=float(is_at_door),
         )
 
 

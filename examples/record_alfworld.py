@@ -73,7 +73,7 @@ class NoisyExpert:
         if kind < LOOK_SHARE:
             return self._rng.choice(("look", "inventory"))
         if kind < LOOK_SHARE + REFUSED_SHARE:
-            return self._refused(admissible)
+            return self._draw_refused(admissible)
         command = self._rng.choice(admissible)
         if self._queue and command == self._queue[0]:
             self._queue.popleft()
@@ -81,7 +81,7 @@ class NoisyExpert:
             self._queue.appendleft(remedy)
         return command
 
-    def _refused(self, admissible: Sequence[str]) -> str:
+    def _draw_refused(self, admissible: Sequence[str]) -> str:
         """A walkthrough command at the wrong moment, or one whose object lost its number."""
         untimely = [command for command in self._walkthrough if command not in admissible]
         return self._rng.choice(untimely or [re.sub(r" \d+$", "", self._walkthrough[0])])

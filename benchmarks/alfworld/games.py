@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from groupwise.core.errors import ConfigError
-from groupwise.envs.alfworld.games import FILE, FOLDERS, games_folder
+from groupwise.envs.alfworld.game_folder import FILE, FOLDERS, games_folder
 
 
 def pack_games(source: Path, archive: Path) -> int:

@@ -18,9 +18,9 @@ from groupwise.core.records import Task
 from groupwise.core.sample import Sample
 from groupwise.core.seeds import seed_of
 from groupwise.envs.alfworld.expert import shortest_plan
-from groupwise.envs.alfworld.game import Game
-from groupwise.envs.alfworld.games import games_folder, open_game
-from groupwise.envs.alfworld.situation import Situation
+from groupwise.envs.alfworld.game_file import Game
+from groupwise.envs.alfworld.game_folder import games_folder, open_game
+from groupwise.envs.alfworld.game_state import Situation
 
 UNHEARD_OF = 0.02
 """Weight of a place where no walkthrough finds things of the kind, beside the shares of the others."""

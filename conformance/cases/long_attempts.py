@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from conformance.case import Case
 from conformance.expectations import ANY_EPS, FOUR_DECIMALS, SINGLE, Values
-from conformance.tables import finished
+from conformance.tables import make_finished
 
-QUICK_WIN = finished({("q", "win"): (2, 1.0), ("q", "lose"): (20, 0.0)})
-LONG_WIN = finished({("q", "win"): (3, 1.0), ("q", "lose"): (1, 0.0)})
-LONG_WIN_AND_PAIR = finished(
+QUICK_WIN = make_finished({("q", "win"): (2, 1.0), ("q", "lose"): (20, 0.0)})
+LONG_WIN = make_finished({("q", "win"): (3, 1.0), ("q", "lose"): (1, 0.0)})
+LONG_WIN_AND_PAIR = make_finished(
     {("q", "win"): (3, 1.0), ("q", "lose"): (1, 0.0), ("r", "win"): (1, 1.0), ("r", "lose"): (1, 0.0)}
 )
 
@@ -54,7 +54,7 @@ CASES = [
         why="verl-agent and AgentFlow average over rows, we on request (numbers, Flow-GRPO): 1.2910 and -0.6455.",
         method="grpo",
         options={"average": "step"},
-        columns=finished({("q", "win"): (2, 1.0), ("q", "lose"): (4, 0.0)}),
+        columns=make_finished({("q", "win"): (2, 1.0), ("q", "lose"): (4, 0.0)}),
         # mean 1/3, sample std of six rows 0.516398.
         expect=Values([1.2910] * 2 + [-0.6455] * 4, ANY_EPS),
         kind="convention",

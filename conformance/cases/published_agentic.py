@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.case import Case
 from conformance.expectations import DOUBLE, FOUR_DECIMALS, Agrees, Values
-from conformance.tables import finished, rows, single_step, walk, with_columns
+from conformance.tables import make_finished, rows, single_step, walk, with_columns
 
 THREE_ROUTES = walk(
     A=[("s0", 0), ("s1", 0), ("s2", 10)],
@@ -129,7 +129,7 @@ CASES = [
         name="two-turns-and-four-turns-count-as-one-attempt-each",
         why="Vector of numbers, Flow-GRPO, the paper's form: statistics over attempts.",
         method="flow_grpo",
-        columns=finished({("q", "A"): (2, 1.0), ("q", "B"): (4, 0.0)}),
+        columns=make_finished({("q", "A"): (2, 1.0), ("q", "B"): (4, 0.0)}),
         expect=Values([0.7071] * 2 + [-0.7071] * 4, FOUR_DECIMALS),
         trap=7,
     ),
@@ -138,7 +138,7 @@ CASES = [
         why="The release averages over turns: mean 0.3333, std 0.5164 (numbers, Flow-GRPO).",
         method="flow_grpo",
         options={"reference": True},
-        columns=finished({("q", "A"): (2, 1.0), ("q", "B"): (4, 0.0)}),
+        columns=make_finished({("q", "A"): (2, 1.0), ("q", "B"): (4, 0.0)}),
         expect=Values([1.2910] * 2 + [-0.6455] * 4, FOUR_DECIMALS),
         kind="convention",
         trap=7,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from conformance.case import Case
 from conformance.cases.published_episode import T1, T2, by_reward
 from conformance.expectations import DOUBLE, SIX_DECIMALS, Agrees, Values
-from conformance.tables import finished, single_step, with_columns
+from conformance.tables import make_finished, single_step, with_columns
 
 BOTH = single_step(hard=T1, easy=T2)
 MEDIAN_GROUP = [0.2, 1.0, 0.0, 0.9, 0.5]
@@ -173,7 +173,9 @@ CASES = [
         name=f"an-attempt-of-many-steps-counts-once-under-{method.replace('_', '-')}",
         why="Group statistics are over attempts (R4): the lengths 1, 5, 2 and 9 change nothing.",
         method=method,
-        columns=finished({("q", "A"): (1, 1.0), ("q", "B"): (5, 0.0), ("q", "C"): (2, 0.25), ("q", "D"): (9, 0.5)}),
+        columns=make_finished(
+            {("q", "A"): (1, 1.0), ("q", "B"): (5, 0.0), ("q", "C"): (2, 0.25), ("q", "D"): (9, 0.5)}
+        ),
         # Last rows of the attempts: 0, 5, 7, 16.
         expect=Agrees(
             columns=single_step(q=[1.0, 0.0, 0.25, 0.5]), pairs=[(0, 0), (5, 1), (7, 2), (16, 3)], tolerance=DOUBLE

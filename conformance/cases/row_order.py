@@ -10,7 +10,7 @@ from conformance.expectations import DOUBLE, FOUR_DECIMALS, OrderFree, Values
 from conformance.tables import reorder, rows
 
 
-def wandering(terminal_only: bool) -> Columns:
+def make_wandering(terminal_only: bool) -> Columns:
     """Three tasks of four attempts with two to six steps through five states, irregular rewards throughout."""
     draw = random.Random(7)
     table = []
@@ -25,8 +25,8 @@ def wandering(terminal_only: bool) -> Columns:
     return rows("task attempt index state reward action role tokens", *table)
 
 
-WANDERING = wandering(terminal_only=False)
-OUTCOMES = wandering(terminal_only=True)
+WANDERING = make_wandering(terminal_only=False)
+OUTCOMES = make_wandering(terminal_only=True)
 
 _R1 = "Permuting rows permutes credit (R1)"
 _BITS = "bit for bit is our promise (R1, acceptance check), others promise rounding at most"

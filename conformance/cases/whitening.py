@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.case import Case
 from conformance.expectations import SINGLE, Agrees, Values, Whitened
-from conformance.tables import finished, rows, single_step, with_columns
+from conformance.tables import make_finished, rows, single_step, with_columns
 
 LENGTHS = with_columns(single_step(p=[1.0, 0.0, 0.3], q=[2.0, 1.0, 1.0]), tokens=[2, 4, 1, 3, 7, 5])
 
@@ -52,7 +52,7 @@ CASES = [
         why="gamma acts from step to step; verl discounts from token to token (numbers, REINFORCE++).",
         method="reinforce_pp",
         options={"gamma": 0.5},
-        columns=finished({("q", "A"): (2, 1.0), ("q", "B"): (2, 0.0)}),
+        columns=make_finished({("q", "A"): (2, 1.0), ("q", "B"): (2, 0.0)}),
         # returns 0.5, 1, 0, 0: mean 0.375, variance 0.229167.
         expect=Values([0.261116, 1.305582, -0.783349, -0.783349], SINGLE),
         kind="convention",

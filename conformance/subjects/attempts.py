@@ -13,21 +13,21 @@ AttemptKey = tuple[Any, Any]
 
 def rows_by_attempt(columns: Columns) -> dict[AttemptKey, list[int]]:
     """Rows of each attempt in order of step and segment; attempts in order of first appearance."""
-    found: dict[AttemptKey, list[int]] = defaultdict(list)
+    rows: dict[AttemptKey, list[int]] = defaultdict(list)
     for row, key in enumerate(zip(columns["task"], columns["attempt"], strict=True)):
-        found[key].append(row)
+        rows[key].append(row)
     segment = columns.get("segment", [0] * len(columns["task"]))
-    for members in found.values():
+    for members in rows.values():
         members.sort(key=lambda row: (columns["index"][row], segment[row]))
-    return dict(found)
+    return dict(rows)
 
 
 def attempts_by_task(columns: Columns) -> dict[Any, list[AttemptKey]]:
     """Attempts of each task, both in order of first appearance."""
-    found: dict[Any, list[AttemptKey]] = defaultdict(list)
+    attempts: dict[Any, list[AttemptKey]] = defaultdict(list)
     for key in rows_by_attempt(columns):
-        found[key[0]].append(key)
-    return dict(found)
+        attempts[key[0]].append(key)
+    return dict(attempts)
 
 
 def episode_returns(columns: Columns) -> dict[AttemptKey, float]:

@@ -126,11 +126,11 @@ class TrlGrpo:
 def places(numbers: list[int]) -> list[tuple[int, int]]:
     """Each row's task and its place among the rows of that task."""
     counts: dict[int, int] = {}
-    found = []
+    pairs = []
     for number in numbers:
         counts[number] = counts.get(number, -1) + 1
-        found.append((number, counts[number]))
-    return found
+        pairs.append((number, counts[number]))
+    return pairs
 
 
 def tiny_model() -> Any:

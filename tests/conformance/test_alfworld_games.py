@@ -15,7 +15,7 @@ import pytest
 
 from groupwise.core.records import Task
 from groupwise.envs import SPLITS, Alfworld, check_environment, panel_hash
-from groupwise.envs.alfworld.games import FILE, games_folder
+from groupwise.envs.alfworld.game_folder import FILE, games_folder
 from groupwise.envs.kit.words import words
 from groupwise.rollout.hosts.host import InProcess
 from groupwise.rollout.hosts.worker_pool import Workers

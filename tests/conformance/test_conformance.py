@@ -29,7 +29,7 @@ BY_NAME = {case.name: case for case in CASES}
 def test_our_recipes_pass(case: Case) -> None:
     outcome = run.put(case, Ours())
 
-    assert outcome.verdict == "pass", f"found {outcome.found}, expected {outcome.expected}: {case.why}"
+    assert outcome.verdict == "pass", f"found {outcome.actual}, expected {outcome.expected}: {case.why}"
 
 
 def test_there_are_at_least_sixty_cases_with_names_of_their_own() -> None:
@@ -139,7 +139,7 @@ def test_a_wrong_subject_fails_the_case_that_targets_it(subject: Subject, name: 
     outcome = run.put(BY_NAME[name], subject)
 
     assert outcome.verdict == "fail"
-    assert outcome.expected != "an answer", f"it crashed instead of answering: {outcome.found}"
+    assert outcome.expected != "an answer", f"it crashed instead of answering: {outcome.actual}"
 
 
 @pytest.mark.parametrize(("subject", "name"), [pytest.param(s, n, id=i) for i, (s, _, n) in WRONG.items()])
@@ -176,7 +176,7 @@ def test_what_cannot_be_asked_is_no_failure() -> None:
 
 def test_an_exception_is_a_failure_with_its_first_line() -> None:
     assert run.put(CASES[0], Raising()) == run.Outcome(
-        name=CASES[0].name, verdict="fail", found="RuntimeError: no memory", expected="an answer"
+        name=CASES[0].name, verdict="fail", actual="RuntimeError: no memory", expected="an answer"
     )
 
 

@@ -32,7 +32,7 @@ from groupwise.envs import (
 )
 from groupwise.envs.checker import rules as checker_rules
 from groupwise.envs.checker import suite as checker
-from groupwise.envs.checker.play import Subject
+from groupwise.envs.checker.subject import Subject
 from groupwise.envs.household.tasks import FAMILIES
 from groupwise.envs.kit.keyed_draws import Draws
 from tests.unit.envs.corridors import BREAKS, CorridorPart, Straight, part_of

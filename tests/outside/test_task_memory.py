@@ -1,4 +1,4 @@
-"""Parts with memory from outside the tree, named by a run file alone: killed and resumed to the bit, and explained."""
+"""Stateful parts from outside the tree, named by a run file alone: killed and resumed to the bit, and explained."""
 
 from __future__ import annotations
 

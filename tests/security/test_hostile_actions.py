@@ -21,7 +21,7 @@ from groupwise.envs import Bfcl, Countdown, Gem, Openenv, SearchQa, Storefront, 
 from groupwise.envs.bfcl.calls import MAX_CALLS, read_calls
 from groupwise.envs.kit.answers import Form, last_boxed, read_answer
 from groupwise.envs.kit.evaluation_scan import find_evaluation, refuse_evaluation
-from groupwise.envs.kit.tagged import tagged_parts
+from groupwise.envs.kit.tags import tagged_parts
 from groupwise.envs.search_qa.score import exact_match, f1
 
 MEGABYTES = 10_000_000

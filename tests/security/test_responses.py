@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from groupwise.envs.kit.tagged import tagged_parts
+from groupwise.envs.kit.tags import tagged_parts
 from groupwise.envs.math.files import READERS
 from groupwise.rollout.actions import Choice, Tagged
 

@@ -19,7 +19,7 @@ import pytest
 
 from groupwise.core.confinement.process import boundaries_here
 from groupwise.core.errors import EnvironmentFault
-from groupwise.envs.verifier.frames import MAX_BYTES, Frames, ProtocolError, read_answer_to, write_request
+from groupwise.envs.verifier.framed_pipe import MAX_BYTES, Frames, ProtocolError, read_answer_to, write_request
 from groupwise.envs.verifier.verifier import Verdict, Verifier
 
 PLACE = "tests.security.hostile_judges"
@@ -147,7 +147,7 @@ score = sum(is_foreign(number) for number in range(64)) / 100
 
 
 class TestPoison:
-    POISON = "shared['owned'] = True\nimport groupwise.envs.verifier.loop as loop\nloop.quote_line = None"
+    POISON = "shared['owned'] = True\nimport groupwise.envs.verifier.judge_process as loop\nloop.quote_line = None"
 
     def test_apart_no_answer_changes_what_judges_the_next(self, apart: Verifier) -> None:
         ask(apart, self.POISON)

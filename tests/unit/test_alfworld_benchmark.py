@@ -23,8 +23,8 @@ from benchmarks.alfworld.summary import _hours, sentences
 from benchmarks.alfworld.teacher import habits_of, search
 from groupwise.core.errors import ConfigError
 from groupwise.envs import SPLITS, Alfworld
-from groupwise.envs.alfworld.game import Game
-from groupwise.envs.alfworld.games import games_folder, open_game
+from groupwise.envs.alfworld.game_file import Game
+from groupwise.envs.alfworld.game_folder import games_folder, open_game
 from tests.unit.envs.alfworld_data import games
 
 NUM_GAMES = 48

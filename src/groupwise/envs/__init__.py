@@ -24,6 +24,8 @@ from groupwise.envs.grids.sokoban import Sokoban
 from groupwise.envs.gymnasium_text import Gymnasium
 from groupwise.envs.household.environment import Household
 from groupwise.envs.identity import Identity
+from groupwise.envs.java_worlds.scienceworld import Scienceworld
+from groupwise.envs.java_worlds.textworld_express import TextworldExpress
 from groupwise.envs.kit.panel import SPLITS, check_disjoint, panel_hash
 from groupwise.envs.kit.panel_file import PanelFile
 from groupwise.envs.kit.progress import Progress
@@ -33,10 +35,8 @@ from groupwise.envs.openenv.environment import Openenv
 from groupwise.envs.package_games.gem import Gem
 from groupwise.envs.package_games.textarena import Textarena
 from groupwise.envs.reasoning_gym.environment import ReasoningGym
-from groupwise.envs.scienceworld import Scienceworld
 from groupwise.envs.search_qa.environment import SearchQa
 from groupwise.envs.textworld.environment import Textworld
-from groupwise.envs.textworld_express import TextworldExpress
 from groupwise.envs.webshop.environment import Webshop
 from groupwise.envs.webshop.storefront import Storefront
 

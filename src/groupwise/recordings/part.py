@@ -60,7 +60,7 @@ class Rollouts:
 
 
 def _pack_floats(name: str, column: list[Any]) -> Column:
-    """A further column of nothing but floats as the array that a part with memory gives in training."""
+    """A further column of nothing but floats as the array that a stateful part gives in training."""
     if name in COLUMNS or name in OWN_FIELDS or not all(type(value) is float for value in column):
         return column
     return np.array(column, dtype=np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from groupwise.core.records import Trajectory
-from groupwise.envs.asking import ask_panel
+from groupwise.envs.part_queries import ask_panel
 from groupwise.evaluation.evaluate import evaluate
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.evaluation.summary import Evaluation

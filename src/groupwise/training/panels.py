@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from groupwise.core.parts.part import Part
-from groupwise.envs.asking import ask_panel
 from groupwise.envs.kit.panel import panel_hash
 from groupwise.envs.kit.panel_file import PanelFile
+from groupwise.envs.part_queries import ask_panel
 from groupwise.training.run_config import RunConfig
 
 

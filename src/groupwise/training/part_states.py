@@ -33,7 +33,7 @@ BEGAN_WITH = (
 
 @dataclass(frozen=True, kw_only=True)
 class StartedPart:
-    """A part with memory, at work."""
+    """A stateful part, at work."""
 
     path: str
     """Where it stands in the run's settings."""
@@ -49,14 +49,14 @@ class StartedPart:
 
 
 class PartStates:
-    """What every part with memory of a run remembers, by the part's path; most runs have none."""
+    """What every stateful part of a run remembers, by the part's path; most runs have none."""
 
     def __init__(self, parts: Sequence[StartedPart]) -> None:
         self._parts = parts
 
     @classmethod
     def start(cls, config: Part, *, seed: int, tasks: Sequence[Task]) -> PartStates:
-        """Start every part with memory within a run's settings; what cannot be kept or read is refused at once."""
+        """Start every stateful part within a run's settings; what cannot be kept or read is refused at once."""
         parts = [_start(path, part, seed) for path, part in find_stateful(config).items()]
         for part in parts:
             read_state(part.where, part.state)
@@ -118,17 +118,17 @@ class PartStates:
         """Take up what a checkpoint remembers of every part, and of no other."""
         known = {part.path: part for part in self._parts}
         if not isinstance(saved, Mapping) or not all(_is_entry(entry) for entry in saved.values()):
-            raise TrainingError(f"checkpoint {checkpoint}: its 'parts' are no memories by path; {BEGAN_WITH}")
+            raise TrainingError(f"checkpoint {checkpoint}: its 'parts' are no states by path; {BEGAN_WITH}")
         for path, entry in saved.items():
             owner = quote_line(f"{path} ({entry['kind']})", limit=200)
-            where = f"checkpoint {checkpoint}: it holds the memory of {owner}"
+            where = f"checkpoint {checkpoint}: it holds the state of {owner}"
             if path not in known:
-                raise TrainingError(f"{where}, and this run has no part with memory there; {BEGAN_WITH}")
+                raise TrainingError(f"{where}, and this run has no stateful part there; {BEGAN_WITH}")
             if entry["kind"] != known[path].kind:
                 raise TrainingError(f"{where}, and this run has {known[path].kind} there; {BEGAN_WITH}")
         for path, part in known.items():
             if path not in saved:
-                raise TrainingError(f"checkpoint {checkpoint}: it holds no memory of {part.where}; {BEGAN_WITH}")
+                raise TrainingError(f"checkpoint {checkpoint}: it holds no state of {part.where}; {BEGAN_WITH}")
             _load(part, saved[path]["state"], checkpoint)
 
 

@@ -24,7 +24,7 @@ from groupwise.core.seeds import seed_of
 from groupwise.core.text.value_words import describe_value
 from groupwise.engines.engine import Engine
 from groupwise.engines.model_source import ModelSource
-from groupwise.envs.asking import ask_instruction, ask_max_steps, ask_panel
+from groupwise.envs.part_queries import ask_instruction, ask_max_steps, ask_panel
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.rollout.hosts.host import Fault, Host, NoExpert, open_host
 from groupwise.rollout.measures.tools import check_learner, check_measures
@@ -66,7 +66,7 @@ class Run:
     tasks: Sequence[Task]
     curriculum: LiveCurriculum
     part_states: PartStates
-    """What parts with memory remember, by path."""
+    """What stateful parts remember, by path."""
     panels: Mapping[str, str]
     """Hash of each panel that is trained or evaluated on, by split."""
 

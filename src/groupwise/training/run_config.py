@@ -9,8 +9,8 @@ from pydantic import Field, field_validator, model_validator
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.parts.engine_slot import EngineSlot
 from groupwise.core.parts.part import Part, Slot, catalogue
-from groupwise.envs.asking import ask_vocabulary
 from groupwise.envs.environment import EnvironmentSlot
+from groupwise.envs.part_queries import ask_vocabulary
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.rewards import EnvironmentReward, RewardSlot
 from groupwise.rollout.actions import ActionRuleSlot, Choice, Tagged, WholeResponse

@@ -1,4 +1,4 @@
-"""Parts with memory for the unit tests: a signal that counts, and states that do something wrong."""
+"""Stateful parts for the unit tests: a signal that counts, and states that do something wrong."""
 
 from __future__ import annotations
 

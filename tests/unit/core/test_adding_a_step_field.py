@@ -54,8 +54,8 @@ with Journal(folder / "journal.sqlite") as journal:
     (found,) = journal.trajectories(2)
     assert [row.get("patience") for row in found["steps"]] == waited
     assert step_table(found["steps"]).column("patience").tolist() == waited
-    (past,) = journal.history.newest(max_attempts=1, after=0)
-    assert journal.history.read(past).steps == steps
+    (past,) = journal.past_attempts.newest(max_attempts=1, after=0)
+    assert journal.past_attempts.read(past).steps == steps
 try:
     write_rollouts(folder / "wrong.jsonl", [{"task": "t", "attempt": 0, "index": 0, "reward": 0.0, "patience": "long"}])
 except ValueError as error:

@@ -1,4 +1,4 @@
-"""Parts with memory: which they are, what they may remember, and how others read it."""
+"""Stateful parts: which they are, what they may remember, and how others read it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_start_that_needs_more_than_a_seed_is_refused() -> None:
         find_stateful(relative(Eager()), "algorithm.advantage")
     assert str(error.value) == (
         f"algorithm.advantage.of: {__name__}:{Eager.__qualname__} has a method `start` that cannot be called as "
-        "start(seed=...); write `def start(self, *, seed: int)` for a part with memory, or give the method another name"
+        "start(seed=...); write `def start(self, *, seed: int)` for a stateful part, or give the method another name"
     )
 
 
@@ -218,6 +218,6 @@ def test_credit_is_not_derived_again_without_the_memory_it_came_from() -> None:
     with pytest.raises(RecordError) as error:
         check_journaled(algorithm, [], where="run: update 3", path="algorithm")
     assert str(error.value) == (
-        "run: update 3 keeps no memory of algorithm.advantage.of, so that its credit cannot be derived again; what it "
+        "run: update 3 keeps no state of algorithm.advantage.of, so that its credit cannot be derived again; what it "
         "holds stands as it was written"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.envs.alfworld import game as alfworld_game
-from groupwise.envs.alfworld.game import Game, read_game
+from groupwise.envs.alfworld import game_file as alfworld_game
+from groupwise.envs.alfworld.game_file import Game, read_game
 
 RULES = "(define (domain made-up))"
 SENTENCES = '{"task": [{"rhs": "Your task is to: TASK"}]}'

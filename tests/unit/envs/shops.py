@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise import Task
-from groupwise.envs.webshop.product import Catalogue, Goal, Product
+from groupwise.envs.webshop.catalogue import Catalogue, Goal, Product
 
 SCRUB = Product(
     asin="B000SCRUB1",

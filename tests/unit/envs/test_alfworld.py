@@ -11,9 +11,9 @@ from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Alfworld, AttemptEnded, Household, panel_hash
 from groupwise.envs.alfworld.environment import AlfworldEnvironment
 from groupwise.envs.alfworld.expert import shortest_plan
-from groupwise.envs.alfworld.game import Goal, read_game
-from groupwise.envs.alfworld.games import open_game
-from groupwise.envs.alfworld.situation import HELP, Situation
+from groupwise.envs.alfworld.game_file import Goal, read_game
+from groupwise.envs.alfworld.game_folder import open_game
+from groupwise.envs.alfworld.game_state import HELP, Situation
 from tests.unit.envs import alfworld_homes as homes
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from groupwise import Task
 from groupwise.envs import Gridworld
-from groupwise.envs.grids.compass import MOVES
+from groupwise.envs.grids.cells import MOVES
 from groupwise.envs.grids.gridworld import GridworldEnvironment, best_moves, slipped
 
 PLAIN = Gridworld()

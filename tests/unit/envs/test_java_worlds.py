@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, RecordError
-from groupwise.envs import Household, Scienceworld, TextworldExpress, textworld_express
-from groupwise.envs.kit import java as java_worlds
-from groupwise.envs.kit.java import Simulator, words_in
+from groupwise.envs import Household, Scienceworld, TextworldExpress
+from groupwise.envs.java_worlds import simulator as java_worlds
+from groupwise.envs.java_worlds import textworld_express
+from groupwise.envs.java_worlds.simulator import Simulator, words_in
 
 
 @pytest.mark.parametrize(

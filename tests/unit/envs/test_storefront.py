@@ -11,7 +11,7 @@ pytest.importorskip("rapidfuzz")
 
 from groupwise import ConfigError, RecordError
 from groupwise.envs import SPLITS, Storefront, check_environment, panel_hash
-from groupwise.envs.webshop.product import Goal
+from groupwise.envs.webshop.catalogue import Goal
 from groupwise.envs.webshop.reward import alike, colour_of
 from groupwise.envs.webshop.storefront import NUM_KINDS, catalogue
 from groupwise.envs.webshop.storefront import _stock as stock

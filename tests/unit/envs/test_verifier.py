@@ -14,7 +14,7 @@ import pytest
 
 from groupwise.core.errors import EnvironmentFault
 from groupwise.envs.verifier import verifier as module
-from groupwise.envs.verifier.frames import Frames
+from groupwise.envs.verifier.framed_pipe import Frames
 from groupwise.envs.verifier.verifier import Verdict, Verifier, verifier
 
 PLACE = "tests.unit.envs.judges"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("rapidfuzz")
 
 from groupwise import ConfigError
-from groupwise.envs.webshop.product import Goal, Product
+from groupwise.envs.webshop.catalogue import Goal, Product
 from groupwise.envs.webshop.reward import COLOURS, Score, alike, colour_of, score_of, type_score
 from tests.unit.envs.shops import GOAL, LAMP, SCRUB, SCRUB_2, SOAP
 

@@ -67,7 +67,7 @@ def test_a_report_that_lacks_the_memory_says_so_and_shows_no_other_number(folder
         with pytest.raises(RecordError) as error:
             why(run, number=2, task=TASK, attempt=0, step=0)
         assert str(error.value) == (
-            f"{folder}: update 2 keeps no memory of algorithm.advantage.of, so that its credit cannot be derived "
+            f"{folder}: update 2 keeps no state of algorithm.advantage.of, so that its credit cannot be derived "
             "again; what it holds stands as it was written"
         )
         groups, others = read_groups(run, 2), read_groups(run, 1)

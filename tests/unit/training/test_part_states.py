@@ -244,8 +244,8 @@ def test_a_resumed_run_without_the_part_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingError) as error:
         train(resumed, resume=True)
     assert str(error.value) == (
-        f"checkpoint {tmp_path}/checkpoints/0001: it holds the memory of {PATH} (above_prior), and this run has no "
-        f"part with memory there; {BEGAN_WITH}"
+        f"checkpoint {tmp_path}/checkpoints/0001: it holds the state of {PATH} (above_prior), and this run has no "
+        f"stateful part there; {BEGAN_WITH}"
     )
 
 
@@ -279,19 +279,19 @@ HERE = f"checkpoint {CHECKPOINT}: "
 @pytest.mark.parametrize(
     ("part", "saved", "words"),
     [
-        (Count(), {}, f"it holds no memory of {PATH} ({COUNT}); {BEGAN_WITH}"),
+        (Count(), {}, f"it holds no state of {PATH} ({COUNT}); {BEGAN_WITH}"),
         (
             Count(),
             {PATH: ENTRY, "algorithm.filters.0": {"kind": "x", "state": {}}},
-            "it holds the memory of algorithm.filters.0 (x), and this run has no part with memory there; " + BEGAN_WITH,
+            "it holds the state of algorithm.filters.0 (x), and this run has no stateful part there; " + BEGAN_WITH,
         ),
         (
             Count(),
             {PATH: {"kind": "above_prior", "state": {"tasks": {}}}},
-            f"it holds the memory of {PATH} (above_prior), and this run has {COUNT} there; {BEGAN_WITH}",
+            f"it holds the state of {PATH} (above_prior), and this run has {COUNT} there; {BEGAN_WITH}",
         ),
-        (Count(), {PATH: {"count": 3}}, f"its 'parts' are no memories by path; {BEGAN_WITH}"),
-        (Count(), [1], f"its 'parts' are no memories by path; {BEGAN_WITH}"),
+        (Count(), {PATH: {"count": 3}}, f"its 'parts' are no states by path; {BEGAN_WITH}"),
+        (Count(), [1], f"its 'parts' are no states by path; {BEGAN_WITH}"),
         (
             PickyPart(fault="gone"),
             {PATH: {"kind": f"{__name__}:PickyPart", "state": {"count": 3}}},

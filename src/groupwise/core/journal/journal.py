@@ -90,7 +90,7 @@ class Update:
     asked_for: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """What the plan asked for an attempt with, in words, by task and attempt; nothing where its origin says it all."""
     states: Sequence[StateBefore] = ()
-    """What parts with memory remembered when it began."""
+    """What stateful parts remembered when it began."""
 
 
 class Journal:
@@ -262,7 +262,7 @@ class Journal:
             return [Evaluated(**name_cells(names, row)) for row in cursor]
 
     def states_before(self, number: int) -> list[StateBefore]:
-        """What parts with memory remembered when an update began, by path; none in a run that has no such part."""
+        """What stateful parts remembered when an update began, by path; none in a run that has no such part."""
         with decoding(self._path):
             return read_states(self._database, number)
 

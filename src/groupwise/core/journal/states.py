@@ -1,4 +1,4 @@
-"""What parts with memory remembered when an update began, as the journal keeps it beside the update's attempts."""
+"""What stateful parts remembered when an update began, as the journal keeps it beside the update's attempts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StateBefore:
 
 
 def has_states(database: JournalDatabase) -> bool:
-    """Whether a journal that is only read was written when parts could have a memory."""
+    """Whether a journal that is only read was written when parts could have a state."""
     return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'part_states'").fetchone())
 
 
@@ -58,14 +58,14 @@ def _read_columns(blob: Any) -> dict[str, dict[str, float]]:
     found = _object(blob)
     for name, by_task in found.items():
         if not isinstance(by_task, dict) or not all(type(value) in (int, float) for value in by_task.values()):
-            raise TypeError(f"the column {name!r} of a part's memory holds something else than numbers")
+            raise TypeError(f"the column {name!r} of a part's state holds something else than numbers")
     return found
 
 
 def _object(blob: Any) -> dict[str, Any]:
     found = unpack(blob)
     if not isinstance(found, dict):
-        raise TypeError(f"a part's memory is a {type(found).__name__}")
+        raise TypeError(f"a part's state is a {type(found).__name__}")
     return found
 
 

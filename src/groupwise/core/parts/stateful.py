@@ -1,4 +1,4 @@
-"""Parts with memory: how one is started, what it hears once an update, and how others read what it remembers.
+"""Stateful parts: how one is started, what it hears once an update, and how others read what it remembers.
 
 A part stays a frozen model. What it remembers lives in a state that the run keeps for it, under the part's path in the
 settings (`algorithm.advantage.of`). What the state knows of tasks becomes columns of the step table, so that the part,
@@ -35,7 +35,7 @@ LIVE_SLOTS = OTHER_STARTS | {"env", "model", "engine", "learner", "weight_transf
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """What an update brought, as a part with memory hears it.
+    """What an update brought, as a stateful part hears it.
 
     Worked example: update 3 sampled four attempts at one task and the plan kept them all: four trajectories, and the
     credit of each one's steps. Had the plan left the group out, the four credits would be None, and no measure
@@ -71,16 +71,16 @@ class PartState(Protocol):
 
 
 class Stateful(Protocol):
-    """A part with memory; any part of any slot may be one."""
+    """A stateful part; any part of any slot may be one."""
 
     def start(self, *, seed: int) -> PartState:
         """Begin with nothing remembered; randomness comes from the seed alone."""
 
 
 def find_stateful(root: Part, path: str = "") -> dict[str, Stateful]:
-    """The parts with memory within a part, by path.
+    """The stateful parts within a part, by path.
 
-    Parts that compare equal are one part, as they are to a step table: they share one memory, under the first path.
+    Parts that compare equal are one part, as they are to a step table: they share one state, under the first path.
     """
     found: dict[str, Stateful] = {}
     for where, part in _walk(root, path):
@@ -90,13 +90,13 @@ def find_stateful(root: Part, path: str = "") -> dict[str, Stateful]:
         elif callable(getattr(part, "start", None)) and part.slot not in LIVE_SLOTS:
             raise ConfigError(
                 f"{where}: {kind_of(type(part))} has a method `start` that cannot be called as start(seed=...); write "
-                "`def start(self, *, seed: int)` for a part with memory, or give the method another name"
+                "`def start(self, *, seed: int)` for a stateful part, or give the method another name"
             )
     return found
 
 
 def is_stateful(part: Part) -> TypeGuard[Stateful]:
-    """Whether a part has a memory: a method `start` that takes a seed and asks for nothing else."""
+    """Whether a part is stateful: a method `start` that takes a seed and asks for nothing else."""
     start = getattr(part, "start", None)
     if part.slot in OTHER_STARTS or not callable(start):
         return False
@@ -187,11 +187,11 @@ def check_names(given: Iterable[tuple[str, Iterable[str]]], *, taken: Iterable[s
 
 
 def check_journaled(root: Part, states: Sequence[StateBefore], *, where: str, path: str = "") -> None:
-    """Refuse to derive credit again where the journal keeps nothing of a part with memory."""
+    """Refuse to derive credit again where the journal keeps nothing of a stateful part."""
     kept = {state.path for state in states}
     for missing in find_stateful(root, path):
         if missing not in kept:
             raise RecordError(
-                f"{where} keeps no memory of {missing}, so that its credit cannot be derived again; what it holds "
+                f"{where} keeps no state of {missing}, so that its credit cannot be derived again; what it holds "
                 "stands as it was written"
             )

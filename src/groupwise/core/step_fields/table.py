@@ -361,7 +361,7 @@ RESERVED_NAMES = frozenset(
     (*(field.name for field in STEP_FIELDS), FIRST_OBSERVATION, "episode_return", "cls")  # the last is no keyword
 )
 """Names that a row or the step table means something of its own by: no fact of a step, no column in `extra` and no
-column of a part with memory may have one of them."""
+column of a stateful part may have one of them."""
 
 
 def column_source(name: str) -> str:

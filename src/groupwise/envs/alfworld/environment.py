@@ -9,8 +9,8 @@ from pydantic import Field, field_validator
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.alfworld.expert import shortest_plan
-from groupwise.envs.alfworld.games import ENV, FOLDERS, alfworld_panel, games_folder, open_game
-from groupwise.envs.alfworld.situation import HELP, NOTHING_HAPPENS, Command, Situation
+from groupwise.envs.alfworld.game_folder import ENV, FOLDERS, alfworld_panel, games_folder, open_game
+from groupwise.envs.alfworld.game_state import HELP, NOTHING_HAPPENS, Command, Situation
 from groupwise.envs.alfworld.vocabulary import GOAL_WORDS, NAMES, SENTENCES
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.panel import check_env, choose_split

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, permutations
 from typing import NamedTuple
 
-from groupwise.envs.alfworld.situation import NOWHERE, TREATMENTS, Situation
+from groupwise.envs.alfworld.game_state import NOWHERE, TREATMENTS, Situation
 
 MOST_PLANS = 400
 """Plans that are compared; homes with many drawers and many things of a kind have more."""

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.rules import BrokenRuleError, NotTestedError
 from groupwise.core.text.safe_text import quote_error
-from groupwise.envs.checker.play import NONSENSE, Subject, observations, shown
+from groupwise.envs.checker.subject import NONSENSE, Subject, observations, shown
 from groupwise.envs.plain_records import plain_key
 
 FEWEST_REVISITS = 5

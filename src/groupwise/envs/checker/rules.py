@@ -16,8 +16,7 @@ import numpy as np
 from groupwise.core.errors import EnvironmentFault, GroupwiseError
 from groupwise.core.records import Task
 from groupwise.core.rules import BrokenRuleError, NotTestedError
-from groupwise.envs.asking import ask_instruction, ask_panel, ask_vocabulary
-from groupwise.envs.checker.play import (
+from groupwise.envs.checker.subject import (
     NONSENSE,
     Attempt,
     Shown,
@@ -30,6 +29,7 @@ from groupwise.envs.checker.play import (
 from groupwise.envs.environment import Expert, Forkable, Observation
 from groupwise.envs.kit.panel import SPLITS, check_disjoint, panel_hash
 from groupwise.envs.kit.words import words
+from groupwise.envs.part_queries import ask_instruction, ask_panel, ask_vocabulary
 from groupwise.envs.plain_records import plain_advice, plain_observation, plain_outcome, plain_reward
 
 MOST_ACTIONS_TRIED = 200

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.grids.compass import MOVES, Cell, cells, is_inside, listed, named, shift
+from groupwise.envs.grids.cells import MOVES, Cell, cells, is_inside, listed, named, shift
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress

@@ -10,7 +10,7 @@ from pydantic import Field
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.grids.compass import MOVES, Cell, cells, is_inside, named, shift
+from groupwise.envs.grids.cells import MOVES, Cell, cells, is_inside, named, shift
 from groupwise.envs.kit.keyed_draws import Draws, uniform
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress

@@ -17,7 +17,7 @@ from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.grids.boxes import Level, Position, pushed, shortest_solution
-from groupwise.envs.grids.compass import MOVES, Cell, listed, named
+from groupwise.envs.grids.cells import MOVES, Cell, listed, named
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.private_random import PrivateRandom
 from groupwise.envs.kit.progress import Progress

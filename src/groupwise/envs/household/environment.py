@@ -10,8 +10,8 @@ from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.household.expert import shortest_plan
+from groupwise.envs.household.home_state import Command, Situation
 from groupwise.envs.household.layout import LAMP, ROOMS, Home
-from groupwise.envs.household.situation import Command, Situation
 from groupwise.envs.household.tasks import ENV, FAMILIES, goal_of, household_panels
 from groupwise.envs.kit.panel import check_env, choose_split
 from groupwise.envs.kit.progress import Progress

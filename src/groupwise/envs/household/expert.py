@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import permutations
 
+from groupwise.envs.household.home_state import NOWHERE, Situation
 from groupwise.envs.household.layout import LAMP, TREATMENTS, Home
-from groupwise.envs.household.situation import NOWHERE, Situation
 from groupwise.envs.household.tasks import FAMILIES
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from groupwise.envs.kit.tagged import tagged_parts
+from groupwise.envs.kit.tags import tagged_parts
 from groupwise.envs.kit.words import words
 
 Form = Literal["whole", "last_line", "last_number", "tags", "boxed"]

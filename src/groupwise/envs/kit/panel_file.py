@@ -15,9 +15,9 @@ from groupwise.core.records import Task
 from groupwise.core.text.files import read_text_file
 from groupwise.core.text.json_text import parse_json
 from groupwise.core.text.safe_text import quote_line
-from groupwise.envs.asking import ask_panel
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.kit.panel import SPLITS, check_disjoint, panel_hash
+from groupwise.envs.part_queries import ask_panel
 
 SCHEMA = 1
 MAX_BYTES = 64 << 20

@@ -14,8 +14,8 @@ from pydantic import field_validator
 
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.records import Task
+from groupwise.envs.java_worlds.simulator import package_version
 from groupwise.envs.kit.evaluation_scan import refuse_evaluation
-from groupwise.envs.kit.java import package_version
 from groupwise.envs.kit.panel import Panels, check_env, choose_split
 from groupwise.envs.kit.words import vocabulary_of
 from groupwise.envs.package_games.adapter import (

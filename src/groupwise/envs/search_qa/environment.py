@@ -14,7 +14,7 @@ from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.keyed_draws import uniform
 from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.tagged import tagged_parts
+from groupwise.envs.kit.tags import tagged_parts
 from groupwise.envs.kit.words import vocabulary_of, with_goal
 from groupwise.envs.search_qa.corpus import ENV, Corpus, Document, Question, read_corpus, read_questions
 from groupwise.envs.search_qa.score import exact_match, f1

@@ -23,11 +23,11 @@ from typing import Any
 from groupwise.core.confinement.process import Boundary
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.text.safe_text import quote_line
-from groupwise.envs.verifier.frames import Frames, Kind, ProtocolError, read_answer_to, write_request
-from groupwise.envs.verifier.loop import describe_death
+from groupwise.envs.verifier.framed_pipe import Frames, Kind, ProtocolError, read_answer_to, write_request
+from groupwise.envs.verifier.judge_process import describe_death
 
 START = (
-    "import sys; sys.path[:] = {path!r}; from groupwise.envs.verifier.loop import serve; "
+    "import sys; sys.path[:] = {path!r}; from groupwise.envs.verifier.judge_process import serve; "
     "serve({descriptor}, {judge!r}, {parent}, apart={apart})"
 )
 START_SECONDS = 120.0

@@ -9,8 +9,8 @@ from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.kit.words import words
+from groupwise.envs.webshop.catalogue import Catalogue, Goal
 from groupwise.envs.webshop.pages import BACK, BUY, NEXT, PAGE, PREVIOUS, SEPARATOR, Page, buttons_of, key_of, texts_of
-from groupwise.envs.webshop.product import Catalogue, Goal
 from groupwise.envs.webshop.reward import score_of
 
 ACTION = re.compile(r"(search|click)\s*+\[(.*)\]", re.DOTALL)

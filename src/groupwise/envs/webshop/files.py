@@ -12,7 +12,7 @@ from typing import Any
 
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.envs.kit.keyed_draws import Draws
-from groupwise.envs.webshop.product import Goal, Product
+from groupwise.envs.webshop.catalogue import Goal, Product
 
 LIMITS = tuple(10.0 * step for step in range(1, 100))
 """The price limits that goals may have."""

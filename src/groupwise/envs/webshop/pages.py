@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from groupwise.envs.webshop.product import Catalogue, Product
+from groupwise.envs.webshop.catalogue import Catalogue, Product
 
 PAGE = 10
 """Products on a page of results."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from groupwise.core.errors import ConfigError
 from groupwise.envs.kit.words import words
-from groupwise.envs.webshop.product import Goal, Product
+from groupwise.envs.webshop.catalogue import Goal, Product
 
 ALIKE = 85
 """Two phrases whose token set ratio is above this many per cent mean the same."""

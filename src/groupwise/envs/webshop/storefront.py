@@ -15,9 +15,9 @@ from groupwise.core.records import Task
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.webshop.attempt import ShopEnvironment
+from groupwise.envs.webshop.catalogue import Catalogue, Goal, Product
 from groupwise.envs.webshop.environment import INSTRUCTION, shop_vocabulary
 from groupwise.envs.webshop.files import LIMITS, price_limit, with_limit
-from groupwise.envs.webshop.product import Catalogue, Goal, Product
 
 ENV = "storefront"
 SIZES = {"train": 2000, "validation": 200, "test": 400}

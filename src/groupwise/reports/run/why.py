@@ -19,7 +19,7 @@ from groupwise.reports.run.run_folder import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class Remembered:
-    """A number that a part with memory knew of a task when an update began."""
+    """A number that a stateful part knew of a task when an update began."""
 
     path: str
     """Where the part stands in the run's settings."""
@@ -42,7 +42,7 @@ class Why:
     position: int
     """The step's position in the table."""
     remembered: tuple[Remembered, ...] = ()
-    """What parts with memory knew of the step's task when the update began."""
+    """What stateful parts knew of the step's task when the update began."""
     channels: Mapping[str, Explanation] = field(default_factory=dict)
     """How its credit in each further channel comes about; the journal holds none of these, they derive again."""
     token: TokenExplanation | None = None

@@ -14,8 +14,8 @@ from typing import Any, cast
 from groupwise.core.confinement.parent_death import die_with_parent
 from groupwise.core.parts.part import Slot
 from groupwise.core.records import Task
-from groupwise.envs.asking import ask_instruction, ask_panel, ask_vocabulary
 from groupwise.envs.environment import EnvironmentPart
+from groupwise.envs.part_queries import ask_instruction, ask_panel, ask_vocabulary
 from groupwise.rollout.hosts.host import Fault, InProcess, fault_of
 from groupwise.rollout.hosts.messages import Answer, Ask, Ready, read_calls, write_answer
 

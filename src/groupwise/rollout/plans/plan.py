@@ -63,7 +63,7 @@ class Prior(Protocol):
         """The next tasks of the run's curriculum, which goes on by as many."""
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, Mapping[str, float]]:
-        """What parts with memory know of tasks, by the name of the column and the id of the task."""
+        """What stateful parts know of tasks, by the name of the column and the id of the task."""
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a text, to be forced."""

@@ -39,7 +39,7 @@ class RunPrior:
         return tasks
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, Mapping[str, float]]:
-        """What the run's parts with memory know of tasks, by the name of the column and the id of the task."""
+        """What the run's stateful parts know of tasks, by the name of the column and the id of the task."""
         return self.run.part_states.columns(tasks)
 
     def encode(self, text: str) -> tuple[int, ...]:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence, Set
 from groupwise.core.errors import RecordError
 from groupwise.core.sample import Sample
 from groupwise.core.text.safe_text import quote_line
-from groupwise.envs.asking import ask_panel
 from groupwise.envs.environment import Observation
 from groupwise.envs.kit.panel import SPLITS
+from groupwise.envs.part_queries import ask_panel
 from groupwise.recordings.row import Row
 from groupwise.rollout.hosts.host import Fault
 from groupwise.rollout.prompts.prompter import Exchange

@@ -14,8 +14,8 @@ from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.records import Task
 from groupwise.core.sample import Sample
 from groupwise.core.seeds import seed_of
-from groupwise.envs.asking import ask_max_steps
 from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.part_queries import ask_max_steps
 from groupwise.rollout.hosts.host import Advice, Fault, NoExpert
 from groupwise.rollout.prompts.prompter import Exchange
 from groupwise.training.learner.protocol import ReportEpoch

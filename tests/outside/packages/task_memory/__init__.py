@@ -1,4 +1,4 @@
-"""Two parts with memory, as a user would write them outside groupwise.
+"""Two stateful parts, as a user would write them outside groupwise.
 
 `Surprise` is a signal: what an attempt brought, less the mean of what earlier updates brought at its task. `Rest` is a
 filter: a task that was solved rests, by the toss of a coin, through the next update.

@@ -19,7 +19,7 @@ from groupwise.core.confinement.process import confine
 from groupwise.core.confinement.system_calls import filter_calls
 from groupwise.core.errors import GroupwiseError
 from groupwise.core.text.safe_text import quote_line
-from groupwise.envs.verifier.frames import MAX_BYTES, Answer, Frames, read_request, write_answer
+from groupwise.envs.verifier.framed_pipe import MAX_BYTES, Answer, Frames, read_request, write_answer
 
 MAX_MEMORY = 2 * 2**30
 """Address space of the process: an answer such as 9^9^9^9 must not take the machine's memory."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from groupwise.envs.alfworld.game import Game
+from groupwise.envs.alfworld.game_file import Game
 
 NOTHING_HAPPENS = "Nothing happens."
 NOWHERE = -1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.records import Task
-from groupwise.envs.alfworld.game import Game, read_game
+from groupwise.envs.alfworld.game_file import Game, read_game
 
 ENV = "alfworld"
 VARIABLE = "ALFWORLD_DATA"

@@ -11,7 +11,14 @@ from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.java import Simulator, jar_file, package_version, texts_of, virtual_machine, words_in
+from groupwise.envs.java_worlds.simulator import (
+    Simulator,
+    jar_file,
+    package_version,
+    texts_of,
+    virtual_machine,
+    words_in,
+)
 from groupwise.envs.kit.panel import check_env, choose_split
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.kit.words import vocabulary_of

@@ -1,0 +1,1 @@
+"""Worlds that run on Java: ScienceWorld and TextWorldExpress."""
