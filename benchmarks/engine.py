@@ -158,7 +158,7 @@ def device_milliseconds(run: Callable[[], Any], *, times: int = 10) -> float:
     return statistics.median(took)
 
 
-def captured(run: Callable[[], Any]) -> torch.cuda.CUDAGraph:
+def capture_graph(run: Callable[[], Any]) -> torch.cuda.CUDAGraph:
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
@@ -183,12 +183,12 @@ def step_apart(engine: SlotEngine, model: transformers.PreTrainedModel, num: int
     mask = added_mask(torch.arange(width, device=model.device) <= last[:, None], cache.dtype)[:, None, None]
     logits = torch.randn(num, config.vocab_size, device=model.device).to(cache.dtype)
 
-    def attention() -> None:
+    def attend_all() -> None:
         with decoding(model, last if step.use_kernel else None):
             for layer in cache.storage:
                 attend(model, query, layer.keys[:num, :, :width], layer.values[:num, :, :width], mask)
 
-    def sampling() -> None:
+    def draw_tokens() -> None:
         draw(logits, rows.heat[:num], rows.is_greedy[:num], rows.draws[0, :num])
 
     def steps() -> None:
@@ -196,7 +196,8 @@ def step_apart(engine: SlotEngine, model: transformers.PreTrainedModel, num: int
         step.run(num, width, steps=LOOK_EVERY)
 
     replay = device_milliseconds(steps) / LOOK_EVERY
-    parts = {part.__name__: device_milliseconds(captured(part).replay) for part in (attention, sampling)}
+    alone = {"attention": attend_all, "sampling": draw_tokens}
+    parts = {name: device_milliseconds(capture_graph(part).replay) for name, part in alone.items()}
     return {"replay": replay, **parts, "rest": replay - sum(parts.values())}
 
 

@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alfworld.evaluating import play_in_turn, told_briefly
+from benchmarks.alfworld.evaluating import describe_briefly, play_in_turn
 from benchmarks.alfworld.records import method_record, read_record, write_record
 from benchmarks.alfworld.settings import TEMPERATURES, Arm, Sizes, run_settings
 from benchmarks.alfworld.start import Clock, has_gpu, start_checkpoint
@@ -84,7 +84,7 @@ def go_on(job: Mapping[str, Any]) -> None:
     clock.lap("evaluate")
     write_record(path, record)
     rows = record["evaluations"][str(number)]
-    print(f"{method} after update {number}: {told_briefly(rows)}", file=sys.stderr, flush=True)
+    print(f"{method} after update {number}: {describe_briefly(rows)}", file=sys.stderr, flush=True)
 
 
 def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
@@ -183,9 +183,9 @@ def common_updates(records: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     marks = {method: record["marks"] for method, record in records.items() if record.get("marks")}
     if not marks:
         return dict.fromkeys(records, 0)
-    least = min(found[-1]["mark"] for found in marks.values())
+    min_steps = min(found[-1]["mark"] for found in marks.values())
     return {
-        method: next((mark["update"] for mark in found if mark["mark"] >= least > 0), found[-1]["update"])
+        method: next((mark["update"] for mark in found if mark["mark"] >= min_steps > 0), found[-1]["update"])
         for method, found in marks.items()
     }
 

@@ -12,7 +12,7 @@ CLOCKS = ("seconds/", "speed/")
 """Names of metrics that tell the time."""
 
 
-def lost_updates(whole: Path, other: Path, *, since: int = 0) -> list[str]:
+def find_lost_updates(whole: Path, other: Path, *, since: int = 0) -> list[str]:
     """What a run has not, or has otherwise, that the whole one has: a line for each update, evaluation and weight.
 
     Every update must be there, and the last weights the same; what is recorded of updates and evaluations is compared

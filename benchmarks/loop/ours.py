@@ -19,7 +19,7 @@ import torch
 
 import groupwise.models.logps
 from benchmarks.loop.job import ATTEMPTS, KL, LEARNING_RATE, Job
-from benchmarks.loop.reward import mentioned
+from benchmarks.loop.reward import score_mentions
 from groupwise import Observer, train
 from groupwise.config.run_file import decode_run
 from groupwise.core.journal.journal import Update
@@ -36,7 +36,7 @@ class Mentioned(Part, slot="reward"):
     judges: ClassVar[bool] = True
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        return tuple(mentioned(step.action or "", step.observation or "") for step in trajectory.steps)
+        return tuple(score_mentions(step.action or "", step.observation or "") for step in trajectory.steps)
 
 
 class Clock(Observer):
@@ -63,7 +63,7 @@ class Clock(Observer):
         call: Callable[..., Any] = getattr(owner, name)
 
         @functools.wraps(call)  # the model's signature is looked at
-        def timed(*args: Any, **kwargs: Any) -> Any:
+        def call_and_time(*args: Any, **kwargs: Any) -> Any:
             start = time.perf_counter()
             try:
                 return call(*args, **kwargs)
@@ -72,7 +72,7 @@ class Clock(Observer):
                     key = f"{self.stage_name}: {part}"
                     self.inside[key] = self.inside.get(key, 0.0) + time.perf_counter() - start
 
-        setattr(owner, name, timed)
+        setattr(owner, name, call_and_time)
 
 
 def config(job: Job) -> RunConfig:

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from groupwise.config.run_file import load_run
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.journal.journal import Journal
-from groupwise.reports.run.recredit import Recredit
+from groupwise.reports.run.derived_credit import Recredit
 from groupwise.training.checkpoints.state import latest_checkpoint
 from groupwise.training.learner.weights import hash_weights
 

@@ -22,7 +22,7 @@ from groupwise.core.step_fields.table import STEP_FIELDS
 from groupwise.core.trajectory_rows import read_step, trajectory_rows
 from groupwise.recordings import KEYS, RolloutsFile, Row, write_rollouts
 from groupwise.recordings.row import REQUIRED, row_fault
-from groupwise.reports.run.recredit import step_table
+from groupwise.reports.run.derived_credit import step_table
 from tests.laws.recorded_steps import HELD, attempts
 
 VERSION = 9

@@ -16,7 +16,7 @@ from groupwise import Step, StepTable, Task, Trajectory
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.recordings import RolloutsFile, write_rollouts
-from groupwise.reports.run.recredit import step_table
+from groupwise.reports.run.derived_credit import step_table
 from tests.strategies import CONDUCT
 
 SAID = ("well_formed", "accepted", "valid")

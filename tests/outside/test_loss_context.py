@@ -29,7 +29,7 @@ from groupwise.core.sample import Sample  # noqa: E402
 from groupwise.core.totals import Totals  # noqa: E402
 from groupwise.losses import TokenColumns  # noqa: E402
 from groupwise.reports.explain.step import explain_channels  # noqa: E402
-from groupwise.reports.run.recredit import Recredit  # noqa: E402
+from groupwise.reports.run.derived_credit import Recredit  # noqa: E402
 from groupwise.training.learner.config import LearnerConfig  # noqa: E402
 from groupwise.training.learner.first_pass import merge_summaries  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402

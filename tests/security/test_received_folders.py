@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.cli.streams import SafeLogRecord
+from groupwise.cli.terminal.streams import SafeLogRecord
 from groupwise.core.errors import FileError, GroupwiseError
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.records import StopReason

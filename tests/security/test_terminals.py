@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.cli.live import shown_live
 from groupwise.cli.main import main
-from groupwise.cli.screen import SafeConsole
-from groupwise.cli.streams import prepare_streams, show_traceback
+from groupwise.cli.terminal.live import shown_live
+from groupwise.cli.terminal.screen import SafeConsole
+from groupwise.cli.terminal.streams import prepare_streams, show_traceback
 from groupwise.core.journal.journal import Update
 from groupwise.core.records import StopReason, Task, Trajectory
 from tests.security.hostile import CODE, FOLDER, SENT, hostile, write_hostile_rollouts, write_hostile_run
@@ -187,7 +187,7 @@ def test_a_table_is_as_wide_as_what_it_shows() -> None:
 
 
 def test_half_a_character_of_a_recording_can_be_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    from groupwise.cli.screen import print_json
+    from groupwise.cli.terminal.screen import print_json
 
     print_json({"action": CODE})
     out = capsys.readouterr().out

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from groupwise.cli.methods import method_name
-from groupwise.cli.screen import output
-from groupwise.cli.trust import Trust
+from groupwise.cli.arguments.trust import Trust
+from groupwise.cli.terminal.screen import output
 from groupwise.core.run_folder import RunPaths
+from groupwise.reports.run.method_name import method_name
 from groupwise.reports.run.run_folder import RunFolder
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.evaluate import in_words
-from groupwise.cli.live import Pace, warm_fault_lines
-from groupwise.cli.run_folders import need_trainer
-from groupwise.cli.screen import output
+from groupwise.cli.terminal.live import Pace, warm_fault_lines
+from groupwise.cli.terminal.screen import output
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.run_lock import RunLock
 

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from groupwise import recipes
-from groupwise.cli.algorithms import algorithm_named
+from groupwise.cli.arguments.algorithms import algorithm_named
 from groupwise.cli.main import app
-from groupwise.cli.screen import share, shorten
+from groupwise.cli.terminal.screen import share, shorten
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import EXAMPLE, ROWS, row, write
 from tests.unit.reports.run_folders import write_run

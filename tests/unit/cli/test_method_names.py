@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from groupwise import recipes
 from groupwise.cli.main import app
-from groupwise.cli.methods import method_name
+from groupwise.reports.run.method_name import method_name
 from groupwise.reports.run.run_folder import RunFolder
 from tests.unit.reports.run_folders import write_run
 

@@ -17,11 +17,12 @@ from rich.console import Console
 
 pytest.importorskip("torch")
 
-from groupwise.cli import live, run_folders
+from groupwise.cli.arguments import run_folders
+from groupwise.cli.terminal import live
 from groupwise.config.run_file import load_run
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.envs import Identity, panel_hash
-from groupwise.evaluation.summary import Evaluation, evaluations_of
+from groupwise.evaluation.summary import Evaluation
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
 from tests.unit.evaluations import evaluated
@@ -47,7 +48,7 @@ def test_a_run_goes_to_runs_under_the_files_name_and_says_what_to_do_next(groupw
     assert load_run(folder / "config.toml") == load_run(tmp_path / "small.toml")
     with Journal(folder / "journal.sqlite") as journal:
         assert journal.last() == 2
-        assert [found.number for found in evaluations_of(journal.evaluations())] == [0, 2]
+        assert sorted({row.number for row in journal.evaluations()}) == [0, 2]
 
 
 def test_a_run_with_parts_of_ones_own_is_looked_at_with_trust(
@@ -214,7 +215,7 @@ def update(number: int, success: float) -> Update:
 
 def evaluation(number: int) -> Evaluation:
     row = evaluated(number=number, success=0.0, outcome=0.0)
-    return Evaluation.of([row])
+    return Evaluation.from_rows([row])
 
 
 def drawn(panel: live.LivePanel, width: int = 100) -> str:
@@ -294,7 +295,7 @@ SCREEN = """
 import sys
 sys.path.insert(0, {root!r})
 from tests.unit.cli.test_train import update
-from groupwise.cli.live import shown_live
+from groupwise.cli.terminal.live import shown_live
 from tests.unit.evaluations import evaluated
 from tests.unit.evaluations import evaluated
 with shown_live("runs/x", 4, plain={plain}) as screen:

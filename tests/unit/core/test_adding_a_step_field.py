@@ -33,7 +33,7 @@ from pathlib import Path
 from groupwise import Step, StepTable, Task, Trajectory
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.recordings import RolloutsFile, write_rollouts
-from groupwise.reports.run.recredit import step_table
+from groupwise.reports.run.derived_credit import step_table
 from groupwise.core.step_fields.table import RESERVED_NAMES
 
 folder = Path(sys.argv[1])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from groupwise.recordings import RolloutsFile
-from groupwise.reports.faults import CHECKS, Fault, FaultTally
+from groupwise.reports.identity_faults import CHECKS, Fault, FaultTally
 
 HEADER = {"format": "groupwise.rollouts", "version": 1, "meta": {}}
 

@@ -13,9 +13,9 @@ from groupwise.core.journal import journal as journal_module
 from groupwise.core.journal.journal import Journal
 from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.recordings.formats import open_rollouts
-from groupwise.reports.run.played import read_groups
-from groupwise.reports.run.recredit import Recredit, Underived, recredit
+from groupwise.reports.run.derived_credit import Recredit, Underived, recredit
 from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.update_groups import read_groups
 from tests.unit.reports.run_folders import played, write_run
 
 WITHOUT = recipes.hgpo(invalid_penalty=0.0)

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.core.text.safe_text import escape_controls
-from groupwise.reports.run import figures
+from groupwise.reports.run.number_format import (
+    format_compact,
+    format_count,
+    format_number,
+    format_percent,
+    format_points,
+    format_seconds,
+    format_signed,
+)
 from groupwise.reports.run.page.axes import round_step, update_axis, value_axis
 from groupwise.reports.run.page.curves import Curve, card, draw, running_mean, running_window, unbroken
 from groupwise.reports.run.page.marks import credit_bar, histogram, scaled, stacked, strip
@@ -42,30 +50,30 @@ class Parsed(HTMLParser):
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (figures.percent(0.385), "38.5\u202f%"),
-        (figures.percent(1.0, 0), "100\u202f%"),
-        (figures.percent(None), "\u2013"),
-        (figures.percent(math.nan), "\u2013"),
-        (figures.points(-0.05), "\u22125.0\u202fpoints"),
-        (figures.number(-0.0004, 3), "0.000"),
-        (figures.number(-1234.5, 1), "\u22121,234.5"),
-        (figures.signed(0.25, 2), "+0.25"),
-        (figures.signed(-0.25, 2), "\u22120.25"),
-        (figures.signed(1e-9, 2), "0.00"),
-        (figures.signed(math.inf), "\u2013"),
-        (figures.compact(0.0), "0"),
-        (figures.compact(-0.0312345), "\u22120.0312"),
-        (figures.compact(999.7), "1,000"),
-        (figures.compact(12345.6), "12,346"),
-        (figures.compact(2.5e-7), "2.5e\u22127"),
-        (figures.compact(3e9), "3e9"),
-        (figures.seconds(0.25), "0.25\u202fs"),
-        (figures.seconds(59.9), "60\u202fs"),
-        (figures.seconds(75), "1\u202fmin 15\u202fs"),
-        (figures.seconds(7300), "2\u202fh 1\u202fmin"),
-        (figures.seconds(None), "\u2013"),
-        (figures.plural(1, "task"), "1 task"),
-        (figures.plural(2000, "task"), "2,000 tasks"),
+        (format_percent(0.385), "38.5\u202f%"),
+        (format_percent(1.0, 0), "100\u202f%"),
+        (format_percent(None), "\u2013"),
+        (format_percent(math.nan), "\u2013"),
+        (format_points(-0.05), "\u22125.0\u202fpoints"),
+        (format_number(-0.0004, 3), "0.000"),
+        (format_number(-1234.5, 1), "\u22121,234.5"),
+        (format_signed(0.25, 2), "+0.25"),
+        (format_signed(-0.25, 2), "\u22120.25"),
+        (format_signed(1e-9, 2), "0.00"),
+        (format_signed(math.inf), "\u2013"),
+        (format_compact(0.0), "0"),
+        (format_compact(-0.0312345), "\u22120.0312"),
+        (format_compact(999.7), "1,000"),
+        (format_compact(12345.6), "12,346"),
+        (format_compact(2.5e-7), "2.5e\u22127"),
+        (format_compact(3e9), "3e9"),
+        (format_seconds(0.25), "0.25\u202fs"),
+        (format_seconds(59.9), "60\u202fs"),
+        (format_seconds(75), "1\u202fmin 15\u202fs"),
+        (format_seconds(7300), "2\u202fh 1\u202fmin"),
+        (format_seconds(None), "\u2013"),
+        (format_count(1, "task"), "1 task"),
+        (format_count(2000, "task"), "2,000 tasks"),
     ],
 )
 def test_numbers_are_written_as_people_read_them(shown: str, expected: str) -> None:

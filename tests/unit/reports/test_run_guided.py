@@ -12,10 +12,10 @@ import tomli_w
 from groupwise import Trajectory, recipes
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.records import Origin, SetAside
-from groupwise.reports.run.page.rescued import rescued
-from groupwise.reports.run.played import PlayedGroup, asked_for_words, read_groups
+from groupwise.reports.run.page.rescued_groups import rescued
 from groupwise.reports.run.rescue import Rescue, guidance_words, has_rescues, rescue_of, source_words
 from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.update_groups import PlayedGroup, asked_for_words, read_groups
 from tests.unit.reports.rescue_runs import credit_of, group
 from tests.unit.reports.run_folders import settings
 

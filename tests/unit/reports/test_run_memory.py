@@ -14,9 +14,9 @@ from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.stateful import join_columns
 from groupwise.groups import ByTask
-from groupwise.reports.run.played import read_groups
+from groupwise.reports.run.explain_step import Remembered, why
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.why import Remembered, why
+from groupwise.reports.run.update_groups import read_groups
 from tests.unit.reports.run_folders import played, settings
 
 ALGORITHM = Algorithm(advantage=Relative(by=ByTask(), of=AbovePrior(), baseline=NoBaseline(), scale=NoScale()))

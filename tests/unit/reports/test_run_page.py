@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from groupwise import FileError, Trajectory, recipes
 from groupwise.core.journal.journal import Journal, Update
-from groupwise.reports.run import figures
+from groupwise.reports.run.derived_credit import Company
 from groupwise.reports.run.goals import Goal
+from groupwise.reports.run.number_format import format_signed
 from groupwise.reports.run.page import render, write_page
 from groupwise.reports.run.page.dialogue import group_block
+from groupwise.reports.run.page.headline_and_verdict import part_words
 from groupwise.reports.run.page.markup import VOID
-from groupwise.reports.run.page.opening import part_words
 from groupwise.reports.run.page.sections import instructive, usual_reach
-from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep, read_groups
-from groupwise.reports.run.recredit import Company
 from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep, read_groups
 from tests.unit.reports.run_folders import credit_of, evaluated, metrics_of, played, write_run
 
 SECTIONS = ["verdict", "families", "learning", "time", "groups", "attempts", "settings"]
@@ -132,7 +132,7 @@ def test_attempts_of_the_first_and_the_last_update_are_shown_with_their_credit(p
     best = instructive(read_groups(run, 6))[0].best()
     shown = attempts.partition("<h3>Update 6</h3>")[2].partition("</details>")[0]
     credit = re.findall(r'class="(?:number \w+|alone)"[^>]*>([^<]+)<', shown)
-    assert credit == ["alone" if step.compared is False else figures.signed(step.credit) for step in best.steps]
+    assert credit == ["alone" if step.compared is False else format_signed(step.credit) for step in best.steps]
     assert len(set(credit)) > 3
 
 

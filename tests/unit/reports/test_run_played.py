@@ -11,9 +11,12 @@ import pytest
 
 from groupwise import RecordError, recipes
 from groupwise.core.journal.journal import Journal, Update
+from groupwise.reports.run.explain_step import why
 from groupwise.reports.run.goals import Goal, Goals
 from groupwise.reports.run.overview import GroupCount, group_counts, stage_seconds, update_lines
-from groupwise.reports.run.played import (
+from groupwise.reports.run.responses import response_decoder
+from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.update_groups import (
     PlayedAttempt,
     PlayedGroup,
     PlayedStep,
@@ -21,9 +24,6 @@ from groupwise.reports.run.played import (
     find_task,
     read_groups,
 )
-from groupwise.reports.run.responses import response_decoder
-from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.why import why
 from tests.unit.reports.run_folders import ENV, credit_of, played, skill_at, write_run
 
 

@@ -11,7 +11,7 @@ import pytest
 from groupwise import Algorithm, Step, StepTable, Task, Trajectory, recipes
 from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.reports.explain.step import explain
-from groupwise.reports.run.recredit import Company, Recredit, Underived, company_words, recredit, step_table
+from groupwise.reports.run.derived_credit import Company, Recredit, Underived, company_words, recredit, step_table
 from groupwise.training.samples import credited
 from tests.unit.reports.run_folders import credit_of, played
 

@@ -10,11 +10,11 @@ import pytest
 
 from groupwise import FileError, RecordError, recipes
 from groupwise.core.journal.journal import Journal
-from groupwise.reports.run import figures
-from groupwise.reports.run.joined import Source, recalled_attempts
+from groupwise.reports.run.attempt_origins import Source, recalled_attempts
+from groupwise.reports.run.derived_credit import Recredit, Underived, recredit, sizes_without_rescue
+from groupwise.reports.run.explain_step import why
+from groupwise.reports.run.number_format import NO_NUMBER
 from groupwise.reports.run.page import render
-from groupwise.reports.run.played import PlayedGroup, find_attempt, read_groups
-from groupwise.reports.run.recredit import Recredit, Underived, recredit, sizes_without_rescue
 from groupwise.reports.run.rescue import (
     Rescue,
     guidance_words,
@@ -26,7 +26,7 @@ from groupwise.reports.run.rescue import (
     source_words,
 )
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.why import why
+from groupwise.reports.run.update_groups import PlayedGroup, find_attempt, read_groups
 from tests.unit.reports.rescue_runs import FAILED, RECALLED, write_buffer_run, write_rescue_run
 
 CLOSE = 1e-12
@@ -204,7 +204,7 @@ def test_the_page_has_a_section_on_rescued_groups_where_there_are_any(rescue_run
     assert 'title="every attempt failed">1 from update 1<' in rows[0]
     assert "0.000 → <b>0.250</b>" in rows[0]
     assert "shown attempt 0 of update 1" in rows[1]
-    assert f"{figures.NONE} → <b>1.000</b>" in rows[1]
+    assert f"{NO_NUMBER} → <b>1.000</b>" in rows[1]
     assert "update 2: by themselves 50.0\u202f%, rescued 50.0\u202f%, without 0.0\u202f%" in section
     for title in ("Tasks without spread", "Recalled attempts", "Age of what was recalled", "Success with guidance"):
         assert f"<h3>{title}</h3>" in section

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.reports.run.joined import Source, source_of
+from groupwise.reports.run.attempt_origins import Source, source_of
 
 
 @pytest.mark.parametrize(

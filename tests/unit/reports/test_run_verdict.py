@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.core.journal.journal import Evaluated, Journal
-from groupwise.evaluation.intervals import Z_95, clustered, wilson
+from groupwise.evaluation.intervals import Z_95, mean_over_clusters, wilson_interval
 from groupwise.reports.run.differences import (
     MetricDifference,
     SettingDifference,
@@ -18,7 +18,7 @@ from groupwise.reports.run.differences import (
     flat_settings,
     setting_differences,
 )
-from groupwise.reports.run.page.opening import sentence
+from groupwise.reports.run.page.headline_and_verdict import sentence
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import every_verdict, rollout_success, verdict, verdict_on, when
 from tests.unit.reports.run_folders import evaluated, write_run
@@ -50,8 +50,8 @@ AFTER = rows(8, [1.0] * 9 + [0.0])
 def test_a_panel_played_once_a_task_has_wilsons_interval() -> None:
     found = verdict_on(BEFORE + AFTER, "test")
     assert found.before is not None
-    assert (found.before.value, found.before.interval) == (0.1, wilson(1, 10))
-    assert (found.after.value, found.after.interval) == (0.9, wilson(9, 10))
+    assert (found.before.value, found.before.interval) == (0.1, wilson_interval(1, 10))
+    assert (found.after.value, found.after.interval) == (0.9, wilson_interval(9, 10))
     assert (found.after.number, found.after.tasks, found.after.attempts) == (8, 10, 10)
     # Wilson, z = 1.96: 1 of 10 gives 0.018 to 0.404, 9 of 10 the mirror image.
     assert [round(bound, 3) for bound in found.before.interval] == [0.018, 0.404]
@@ -65,7 +65,7 @@ def test_a_panel_played_once_a_task_has_wilsons_interval() -> None:
 def test_attempts_at_one_task_count_for_less_than_tasks() -> None:
     again = [replace(row, seed=1, success=1.0 - (row.success or 0.0)) for row in AFTER]
     found = verdict_on(AFTER + again, "test")
-    value, interval = clustered([[row.success or 0.0, 1.0 - (row.success or 0.0)] for row in AFTER])
+    value, interval = mean_over_clusters([[row.success or 0.0, 1.0 - (row.success or 0.0)] for row in AFTER])
     assert (found.after.value, found.after.interval) == (value, interval)
     assert (found.after.tasks, found.after.attempts) == (10, 20)
     assert sentence(found) == (
@@ -80,7 +80,7 @@ def test_families_are_the_tags_of_the_last_evaluation() -> None:
     even, late, odd = found.families
     assert even.before is not None
     assert (even.before.value, even.after.value, even.after.tasks) == (0.2, 1.0, 5)
-    assert even.after.interval == wilson(5, 5)
+    assert even.after.interval == wilson_interval(5, 5)
     assert (odd.after.value, late.after.value) == (0.8, 0.8)
 
 

@@ -19,7 +19,7 @@ from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.envs import Identity
 from groupwise.models.tiny import word_tokenizer
-from groupwise.reports.run.recredit import step_table
+from groupwise.reports.run.derived_credit import step_table
 from groupwise.rollout import Full, WholeResponse
 from groupwise.rollout.episodes import Attempt, Sampling, collect
 from groupwise.rollout.hosts.host import InProcess, open_host

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from groupwise import StepTable, StopReason
 from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.envs.environment import Outcome
-from groupwise.reports.run.recredit import step_table
+from groupwise.reports.run.derived_credit import step_table
 from groupwise.rollout.hosts.host import Fault, InProcess
 from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.rollout import test_collect

@@ -16,7 +16,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.groups import ByTask
-from groupwise.reports.run.recredit import step_table
+from groupwise.reports.run.derived_credit import step_table
 from groupwise.rewards import ReferenceKl
 from groupwise.rollout.measures import JudgeScore, PhraseJudge, ReferenceScore
 from groupwise.training.attempts.collect import gather

@@ -18,8 +18,8 @@ from groupwise.core.errors import TrainingError
 from groupwise.core.seeds import seed_of
 from groupwise.core.segments import BoolArray
 from groupwise.groups import ByTask
-from groupwise.reports.run.joined import recalled_attempts
-from groupwise.reports.run.recredit import Recredit, recredit
+from groupwise.reports.run.attempt_origins import recalled_attempts
+from groupwise.reports.run.derived_credit import Recredit, recredit
 from groupwise.rollout import Flat, TopUp
 from groupwise.training.loop import train
 from groupwise.training.part_states import PartStates

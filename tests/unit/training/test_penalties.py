@@ -16,8 +16,8 @@ pytest.importorskip("torch")
 from rich.console import Console
 
 from groupwise import Algorithm, Step, Task, Trajectory, recipes
-from groupwise.cli import live
 from groupwise.cli.main import app
+from groupwise.cli.terminal import live
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.rewards import EnvironmentReward, OverlongReward
 from groupwise.rewards.scoring import score_trajectory

@@ -29,7 +29,7 @@ def update(number: int, **metrics: float) -> Update:
 
 def evaluation(number: int) -> Evaluation:
     row = evaluated(number=number)
-    return Evaluation.of([row])
+    return Evaluation.from_rows([row])
 
 
 def table(path: Path) -> list[dict[str, str]]:

@@ -8,20 +8,20 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from groupwise.cli.explain.of_run import name_method, print_why
+from groupwise.cli.arguments.trust import Trust
+from groupwise.cli.explain.step_of_run import name_method, print_why
 from groupwise.cli.inspect import views
 from groupwise.cli.inspect.rescue import joined
-from groupwise.cli.screen import errors
-from groupwise.cli.trust import Trust
+from groupwise.cli.terminal.screen import errors
 from groupwise.core.errors import ConfigError
 from groupwise.reports.run.differences import compare
+from groupwise.reports.run.explain_step import why as explain_step
 from groupwise.reports.run.goals import Goals
 from groupwise.reports.run.overview import update_lines
-from groupwise.reports.run.played import PlayedGroup, find_attempt, find_task, read_groups, underived_words
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.update_groups import PlayedGroup, find_attempt, find_task, read_groups, underived_words
 from groupwise.reports.run.verdict import every_verdict
-from groupwise.reports.run.why import why as explain_step
 
 
 def inspect(

@@ -8,8 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.reports.run import figures
-from groupwise.reports.run.played import PlayedAttempt, PlayedGroup
+from groupwise.reports.run.number_format import format_signed
 from groupwise.reports.run.rescue import (
     Rescue,
     guidance_words,
@@ -19,6 +18,7 @@ from groupwise.reports.run.rescue import (
     sizes_words,
     source_words,
 )
+from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup
 
 
 def mark(group: PlayedGroup, rescue: Rescue | None) -> str:
@@ -61,7 +61,7 @@ def about(group: PlayedGroup) -> list[str]:
 
 def origin(attempt: PlayedAttempt) -> str:
     """Where an attempt that joined a group comes from, with its credit."""
-    credit = ", ".join(figures.signed(step.credit) for step in attempt.steps[:4])
+    credit = ", ".join(format_signed(step.credit) for step in attempt.steps[:4])
     more = ", …" if len(attempt.steps) > 4 else ""
     return f"{source_words(attempt)}, credit {credit}{more}"
 

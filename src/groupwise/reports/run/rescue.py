@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from groupwise.core.records import Origin
-from groupwise.reports.run import figures
-from groupwise.reports.run.joined import Source
-from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, read_groups
+from groupwise.reports.run.attempt_origins import Source
+from groupwise.reports.run.number_format import NO_NUMBER, format_compact, format_number
 from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, read_groups
 
 MOST_UPDATES = 4
 """How many updates are searched for rescued groups, from the last one backwards."""
@@ -122,14 +122,14 @@ def has_rescues(folder: RunFolder) -> bool:
 def recalled_words(rescue: Rescue) -> str:
     """How many past attempts joined, and from which updates."""
     if not rescue.recalled:
-        return figures.NONE
+        return NO_NUMBER
     return f"{len(rescue.recalled)} from {updates_words([source.number for source in rescue.recalled])}"
 
 
 def shaped_words(rescue: Rescue) -> str:
     """To how many attempts something was added, and whether to all of them the same."""
     if not rescue.num_shaped:
-        return figures.NONE
+        return NO_NUMBER
     return f"{rescue.num_shaped} of {rescue.num_attempts}{'' if rescue.is_shaped_apart else ', all alike'}"
 
 
@@ -142,7 +142,7 @@ def guidance_words(rescue: Rescue) -> str:
         words.append(f"shown attempt {shown.attempt} of update {shown.number}" if shown else asked)
     if rescue.num_joined_guided:
         words.append(_joined_words(rescue.num_joined_guided, rescue.num_joined_solved))
-    return ", ".join(words) or figures.NONE
+    return ", ".join(words) or NO_NUMBER
 
 
 def _joined_words(num: int, solved: int) -> str:
@@ -158,7 +158,7 @@ def _joined_words(num: int, solved: int) -> str:
 
 def sizes_words(rescue: Rescue) -> tuple[str, str]:
     """The mean size of its credit without and with what was done; a group that guidance made has no before."""
-    return figures.number(rescue.size_without, 3), figures.number(rescue.size, 3)
+    return format_number(rescue.size_without, 3), format_number(rescue.size, 3)
 
 
 def updates_words(numbers: Sequence[int]) -> str:
@@ -180,7 +180,7 @@ def source_words(attempt: PlayedAttempt) -> str:
         words = f"{attempt.origin}: {attempt.asked_for}" if attempt.asked_for else attempt.origin
         return "" if attempt.origin == Origin.FRESH.value else words
     if attempt.origin == Origin.REPLAYED.value:
-        far = "" if source.log_ratio is None else f", log-ratio {figures.compact(source.log_ratio)}"
+        far = "" if source.log_ratio is None else f", log-ratio {format_compact(source.log_ratio)}"
         return f"recalled from update {source.number}, attempt {source.attempt}: {source.why}{far}"
     if attempt.origin == Origin.GUIDED.value:
         return f"{source.why}: attempt {source.attempt} at {source.task}"

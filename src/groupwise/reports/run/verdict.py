@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from groupwise.core.journal.journal import Evaluated
-from groupwise.evaluation.intervals import Z_95, clustered
+from groupwise.evaluation.intervals import Z_95, mean_over_clusters
 from groupwise.reports.run.overview import update_lines
 from groupwise.reports.run.run_folder import RunFolder
 
@@ -140,7 +140,7 @@ def _score(name: str, rows: Sequence[Evaluated], measure: Measure) -> Score:
     for row in rows:
         by_task.setdefault(row.task, []).append(row.outcome if measure == "outcome" else row.success or 0.0)
     values = list(by_task.values())
-    value, interval = clustered(values) if measure == "success" else _mean(values)
+    value, interval = mean_over_clusters(values) if measure == "success" else _mean(values)
     return Score(
         name=name,
         number=rows[0].number,

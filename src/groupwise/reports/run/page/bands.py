@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from groupwise.reports.run import figures
+from groupwise.reports.run.number_format import format_percent
 from groupwise.reports.run.page.axes import Axis, update_axis, value_axis
 from groupwise.reports.run.page.curves import BOTTOM, HEIGHT, LEFT, MOST_HINTS, RIGHT, TOP, WIDTH, frame, spread_out
 from groupwise.reports.run.page.markup import Html, tag
@@ -16,7 +16,7 @@ def bands_card(title: str, meaning: str, shares: Mapping[str, Mapping[int, float
     Updates without all of the shares are left out.
     """
     numbers = sorted(set.intersection(*(set(curve) for curve in shares.values())))
-    last = figures.percent(1 - list(shares.values())[-1][numbers[-1]]) if numbers else ""
+    last = format_percent(1 - list(shares.values())[-1][numbers[-1]]) if numbers else ""
     legend = [
         tag("span", tag("i", class_=f"swatch band{place}"), name, class_="entry") for place, name in enumerate(shares)
     ]
@@ -44,7 +44,7 @@ def _drawing(
     return tag(
         "svg",
         drawn,
-        frame(across, up, lambda tick: figures.percent(tick, 0)),
+        frame(across, up, lambda tick: format_percent(tick, 0)),
         _hints(shares, numbers, across),
         class_="chart bands",
         viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
@@ -79,4 +79,4 @@ def _hints(shares: Mapping[str, Mapping[int, float]], numbers: Sequence[int], ac
 
 
 def _words(shares: Mapping[str, Mapping[int, float]], number: int) -> str:
-    return ", ".join(f"{name} {figures.percent(curve[number])}" for name, curve in shares.items())
+    return ", ".join(f"{name} {format_percent(curve[number])}" for name, curve in shares.items())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from groupwise.reports.run import figures
+from groupwise.reports.run.number_format import NO_NUMBER, format_compact, format_number, format_percent
 from groupwise.reports.run.page.axes import Axis, update_axis, value_axis
 from groupwise.reports.run.page.markup import Html, tag
 from groupwise.reports.run.verdict import Score
@@ -42,12 +42,12 @@ class Curve:
 
     def words(self, value: float) -> str:
         """A value as it is shown."""
-        return figures.percent(value) if self.is_share else figures.compact(value)
+        return format_percent(value) if self.is_share else format_compact(value)
 
 
 def card(curve: Curve) -> Html:
     """A curve with its title, its last value and its meaning."""
-    last = curve.words(curve.points[-1][1]) if curve.points else figures.NONE
+    last = curve.words(curve.points[-1][1]) if curve.points else NO_NUMBER
     window = running_window(len(curve.points))
     meaning = curve.meaning + (f" Dark line: mean of {window} updates." if window else "")
     return tag(
@@ -177,8 +177,8 @@ def interval_words(score: Score, *, is_share: bool) -> str:
     """A score with its interval."""
     low, high = score.interval
     if is_share:
-        return f"{figures.percent(score.value)} [{figures.number(100 * low, 1)}, {figures.number(100 * high, 1)}]"
-    return f"{figures.compact(score.value)} [{figures.compact(low)}, {figures.compact(high)}]"
+        return f"{format_percent(score.value)} [{format_number(100 * low, 1)}, {format_number(100 * high, 1)}]"
+    return f"{format_compact(score.value)} [{format_compact(low)}, {format_compact(high)}]"
 
 
 def spread_out(points: Sequence[Point], most: int) -> Sequence[Point]:
@@ -191,8 +191,8 @@ def spread_out(points: Sequence[Point], most: int) -> Sequence[Point]:
 def _tick_words(curve: Curve, up: Axis) -> Callable[[float], str]:
     if not curve.is_share:
         # Sums of a step leave a last digit of rounding: 0.30000000000000004.
-        return lambda tick: figures.compact(0.0 if abs(tick) < 1e-9 * (up.high - up.low) else tick)
-    return lambda tick: figures.percent(tick, 0)
+        return lambda tick: format_compact(0.0 if abs(tick) < 1e-9 * (up.high - up.low) else tick)
+    return lambda tick: format_percent(tick, 0)
 
 
 def _spoken(curve: Curve) -> str:

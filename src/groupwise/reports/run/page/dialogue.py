@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise.reports.run import figures
+from groupwise.reports.run.derived_credit import company_words
 from groupwise.reports.run.goals import Goal
+from groupwise.reports.run.number_format import NO_NUMBER, format_compact, format_count
 from groupwise.reports.run.page.marks import credit_bar, scaled, sign, strip
 from groupwise.reports.run.page.markup import Html, join, tag, text
-from groupwise.reports.run.played import PlayedAttempt, PlayedGroup, PlayedStep, set_aside_words
-from groupwise.reports.run.recredit import company_words
 from groupwise.reports.run.rescue import guidance_words, recalled_words, rescue_of, shaped_words
+from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep, set_aside_words
 
 MOST_CHARACTERS = 600
 """How much of a text is shown."""
@@ -41,13 +41,13 @@ def _about(group: PlayedGroup, goal: Goal) -> Html:
     tags = join(*(tag("span", name, class_="tag") for name in goal.tags))
     told = [attempt for attempt in group.attempts if attempt.success is not None]
     solved = sum(bool(attempt.success) for attempt in told)
-    words = f"{solved} of {len(told)} attempts solved it" if told else figures.plural(len(group.attempts), "attempt")
+    words = f"{solved} of {len(told)} attempts solved it" if told else format_count(len(group.attempts), "attempt")
     if not group.teaches:
         words += "; no step of them has credit"
     rescue = rescue_of(group)
     if rescue is not None:
         done = {"recalled": recalled_words(rescue), "shaped": shaped_words(rescue), "guidance": guidance_words(rescue)}
-        words += "".join(f"; {name}: {told}" for name, told in done.items() if told != figures.NONE)
+        words += "".join(f"; {name}: {told}" for name, told in done.items() if told != NO_NUMBER)
     if group.set_aside:
         words += f"; {set_aside_words(group)}"
     shown = tag("code", group.task) if goal.text else None
@@ -61,7 +61,7 @@ def _dots(group: PlayedGroup) -> Html:
         tag(
             "i",
             class_="full" if _is_good(attempt, high) else None,
-            title=f"attempt {attempt.attempt}: outcome {figures.compact(attempt.outcome)}",
+            title=f"attempt {attempt.attempt}: outcome {format_compact(attempt.outcome)}",
         )
         for attempt in group.attempts
     ]
@@ -73,8 +73,8 @@ def _is_good(attempt: PlayedAttempt, high: float) -> bool:
 
 
 def _attempt(attempt: PlayedAttempt, name: str, *, reach: float, is_open: bool) -> Html:
-    outcome = "" if attempt.success is not None else f"outcome {figures.compact(attempt.outcome)}"
-    words = [f"attempt {attempt.attempt}", figures.plural(len(attempt.steps), "step"), outcome, _stop(attempt)]
+    outcome = "" if attempt.success is not None else f"outcome {format_compact(attempt.outcome)}"
+    words = [f"attempt {attempt.attempt}", format_count(len(attempt.steps), "step"), outcome, _stop(attempt)]
     return tag(
         "details",
         tag(
@@ -116,7 +116,7 @@ def _step(step: PlayedStep, reach: float) -> Html:
     if step.cut:
         notes.append(tag("span", "cut off", class_="tag warn"))
     if step.reward:
-        notes.append(tag("span", f"reward {figures.compact(step.reward)}", class_="tag"))
+        notes.append(tag("span", f"reward {format_compact(step.reward)}", class_="tag"))
     return tag(
         "li",
         tag("span", class_=f"edge {sign(step.credit)}", style=f"opacity:{scaled(step.credit, reach):.2f}"),

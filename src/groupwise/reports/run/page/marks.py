@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from groupwise.reports.run import figures
+from groupwise.reports.run.number_format import (
+    format_compact,
+    format_count,
+    format_percent,
+    format_seconds,
+    format_signed,
+)
 from groupwise.reports.run.page.axes import Axis, value_axis
 from groupwise.reports.run.page.curves import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from groupwise.reports.run.page.markup import Html, join, tag
@@ -27,7 +33,7 @@ def intervals(scores: Sequence[tuple[str, Score]], *, is_share: bool) -> Html:
     for tick in across.ticks:
         x = across.place(tick)
         pieces.append(tag("line", x1=x, x2=x, y1=4.0, y2=height - foot, class_="grid"))
-        words = figures.percent(tick, 0) if is_share else figures.compact(tick)
+        words = format_percent(tick, 0) if is_share else format_compact(tick)
         pieces.append(tag("text", words, x=x, y=height - 5, text_anchor="middle"))
     for place, (kind, score) in enumerate(scores):
         y = row * (place + 0.5) + 3
@@ -62,7 +68,7 @@ def stacked(parts: Mapping[str, float]) -> Html:
                 label,
                 class_=f"shade{min(place, SHADES - 1)}",
                 style=f"flex-grow:{max(share, 0.002):.4f}",
-                title=f"{name}: {figures.seconds(amount)}, {figures.percent(share)}",
+                title=f"{name}: {format_seconds(amount)}, {format_percent(share)}",
             )
         )
     return tag("div", pieces, class_="stacked", role="img", aria_label="where the time went")
@@ -82,9 +88,9 @@ def histogram(values: Sequence[float]) -> Html:
     for tick in up.ticks:
         y = up.place(tick)
         pieces.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid" if tick else "zero"))
-        pieces.append(tag("text", figures.percent(tick, 0), x=LEFT - 7, y=y + 3.5, text_anchor="end"))
+        pieces.append(tag("text", format_percent(tick, 0), x=LEFT - 7, y=y + 3.5, text_anchor="end"))
     for tick in across.ticks:
-        words = figures.signed(tick, 2) if tick else "0"
+        words = format_signed(tick, 2) if tick else "0"
         anchor = "middle" if not tick else "start" if tick < 0 else "end"
         pieces.append(tag("text", words, x=across.place(tick), y=HEIGHT - BOTTOM + 17, text_anchor=anchor))
     pieces += [
@@ -106,7 +112,7 @@ def _histogram_bar(low: float, wide: float, count: int, whole: int, across: Axis
     middle = low + wide / 2
     kind = "none" if abs(middle) < wide / 2 else "plus" if middle > 0 else "minus"
     left, right, top = across.place(low), across.place(low + wide), up.place(count / whole)
-    hint = f"{figures.signed(low, 2)} to {figures.signed(low + wide, 2)}: {figures.plural(count, 'step')}"
+    hint = f"{format_signed(low, 2)} to {format_signed(low + wide, 2)}: {format_count(count, 'step')}"
     return tag(
         "g",
         tag("title", hint),
@@ -148,7 +154,7 @@ def credit_bar(credit: float, reach: float) -> Html:
     """A step's credit: the number, and a bar to the right of the middle or to the left of it."""
     width = f"width:{50 * scaled(credit, reach):.1f}%"
     return join(
-        tag("span", figures.signed(credit), class_=f"number {sign(credit)}"),
+        tag("span", format_signed(credit), class_=f"number {sign(credit)}"),
         tag("span", tag("span", class_=sign(credit), style=width), class_="balance", aria_hidden="true"),
     )
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from groupwise.core.errors import FileError
 from groupwise.reports.run.page import sections
+from groupwise.reports.run.page.headline_and_verdict import families_section, headline, kind_of, verdict_section
 from groupwise.reports.run.page.markup import Html, join, tag
-from groupwise.reports.run.page.opening import families_section, headline, kind_of, verdict_section
-from groupwise.reports.run.page.rescued import rescued
+from groupwise.reports.run.page.rescued_groups import rescued
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import verdict
 

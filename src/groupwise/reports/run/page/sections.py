@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from groupwise.reports.run import figures
 from groupwise.reports.run.goals import Goals
+from groupwise.reports.run.number_format import (
+    INTERVAL_LEVEL,
+    format_compact,
+    format_count,
+    format_percent,
+    format_seconds,
+)
 from groupwise.reports.run.overview import group_counts, stage_seconds, tells_success
 from groupwise.reports.run.page.curves import Curve, card
 from groupwise.reports.run.page.dialogue import group_block
 from groupwise.reports.run.page.marks import histogram, stacked
 from groupwise.reports.run.page.markup import Html, join, tag
-from groupwise.reports.run.played import PlayedGroup, read_groups, underived_words
 from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.update_groups import PlayedGroup, read_groups, underived_words
 from groupwise.reports.run.verdict import Verdict
 from groupwise.training.metrics.metric import SHARE
 from groupwise.training.metrics.table import METRICS
@@ -51,7 +57,7 @@ def learning(folder: RunFolder, found: Verdict | None) -> Html | None:
     lead = "Measured on the attempts that each update was made from, sampled from the tasks of training."
     scores = found is not None and found.measure == "success" and "rollout/success" in folder.metrics
     if scores:
-        lead += f" Open dots are evaluations with their {figures.SURE} intervals."
+        lead += f" Open dots are evaluations with their {INTERVAL_LEVEL} intervals."
     return section(
         "learning",
         "How it learnt",
@@ -71,14 +77,14 @@ def time(folder: RunFolder) -> Html | None:
         tag(
             "tr",
             tag("th", tag("i", class_=f"swatch shade{min(place, 5)}"), name, scope="row"),
-            tag("td", figures.seconds(amount)),
-            tag("td", figures.seconds(amount / max(len(folder.updates), 1))),
-            tag("td", figures.percent(amount / whole)),
+            tag("td", format_seconds(amount)),
+            tag("td", format_seconds(amount / max(len(folder.updates), 1))),
+            tag("td", format_percent(amount / whole)),
         )
         for place, (name, amount) in enumerate(stages.items())
     ]
     head = tag("tr", [tag("th", name, scope="col") for name in ("stage", "in all", "an update", "share")])
-    lead = f"{figures.seconds(whole)} over {figures.plural(len(folder.updates), 'update')}, evaluations not counted."
+    lead = f"{format_seconds(whole)} over {format_count(len(folder.updates), 'update')}, evaluations not counted."
     table = tag("table", tag("thead", head), tag("tbody", rows))
     return section("time", "Where the time went", stacked(stages), tag("div", table, class_="narrow"), lead=lead)
 
@@ -108,7 +114,7 @@ def groups(folder: RunFolder, found: Verdict | None, last: Sequence[PlayedGroup]
     sizes = [(count.number, count.mean_size) for count in counts]
     lead = "Credit comes from comparing attempts at one task. Where they do not differ, nothing is learnt."
     if len({size for _, size in sizes}) == 1:
-        lead += f" Every group has {figures.compact(sizes[0][1])} attempts."
+        lead += f" Every group has {format_compact(sizes[0][1])} attempts."
     else:
         meaning = "Mean attempts at a task that were compared with one another."
         curves.append(Curve(span=span, title="Attempts of a group", meaning=meaning, points=sizes))
@@ -215,7 +221,7 @@ def _rest(folder: RunFolder) -> Html | None:
     for name, curve in folder.metrics.items():
         values = [value for _, value in sorted(curve.items())]
         if values:
-            shown = [figures.compact(value) for value in (values[0], values[-1], min(values), max(values))]
+            shown = [format_compact(value) for value in (values[0], values[-1], min(values), max(values))]
             meaning = METRICS[name].meaning if name in METRICS else None
             cells = [tag("td", value) for value in shown]
             rows.append(tag("tr", tag("th", tag("code", name), scope="row", title=meaning), cells))
@@ -230,11 +236,11 @@ def _credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
     silent = sum(not step.credit for step in steps) / len(steps)
     size = sum(abs(step.credit) for step in steps) / len(steps)
     alone = [step.compared for step in steps]
-    told = "" if None in alone else f"; {figures.percent(1 - sum(map(bool, alone)) / len(alone))} compared with nobody"
+    told = "" if None in alone else f"; {format_percent(1 - sum(map(bool, alone)) / len(alone))} compared with nobody"
     underived = underived_words(last)
     meaning = (
         f"Share of the steps of update {folder.updates[-1]} by their credit. "
-        f"Mean size {figures.compact(size)}; exactly 0: {figures.percent(silent)}{told}."
+        f"Mean size {format_compact(size)}; exactly 0: {format_percent(silent)}{told}."
     )
     return tag(
         "figure",

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from groupwise.core.errors import RecordError, nearest
-from groupwise.reports.run.joined import Source, find_joined, recalled_attempts, source_of
-from groupwise.reports.run.recredit import Company, Recredit, Underived, recredit, sizes_without_rescue
+from groupwise.reports.run.attempt_origins import Source, find_joined, recalled_attempts, source_of
+from groupwise.reports.run.derived_credit import Company, Recredit, Underived, recredit, sizes_without_rescue
 from groupwise.reports.run.responses import response_decoder
 from groupwise.reports.run.run_folder import RunFolder
 

@@ -12,8 +12,8 @@ from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.stateful import check_journaled
 from groupwise.reports.explain.step import Explanation, explain, explain_channels, find_step
 from groupwise.reports.explain.token import TokenExplanation
-from groupwise.reports.run.joined import recalled_attempts
-from groupwise.reports.run.recredit import AGREEMENT, Recredit, those_compared
+from groupwise.reports.run.attempt_origins import recalled_attempts
+from groupwise.reports.run.derived_credit import AGREEMENT, Recredit, those_compared
 from groupwise.reports.run.run_folder import RunFolder
 
 

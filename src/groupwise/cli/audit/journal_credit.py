@@ -9,9 +9,9 @@ import numpy as np
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.step_table import StepTable
-from groupwise.reports.run.played import find_underived
-from groupwise.reports.run.recredit import AGREEMENT
+from groupwise.reports.run.derived_credit import AGREEMENT
 from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.update_groups import find_underived
 
 OWN = "this run's own"
 READ_APART = (

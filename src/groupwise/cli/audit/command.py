@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.against_journal import OWN, AgainstJournal
-from groupwise.cli.algorithms import algorithm_named, part_named
-from groupwise.cli.screen import errors, file_progress, output, print_json, share, shorten
-from groupwise.cli.trust import Trust
+from groupwise.cli.arguments.algorithms import algorithm_named, part_named
+from groupwise.cli.arguments.trust import Trust
+from groupwise.cli.audit.journal_credit import OWN, AgainstJournal
+from groupwise.cli.terminal.screen import errors, file_progress, output, print_json, share, shorten
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import kind_of
@@ -25,7 +25,7 @@ from groupwise.reports.audit.census import Census
 from groupwise.reports.audit.levels import Level
 from groupwise.reports.audit.memories import MemoryCosts
 from groupwise.reports.audit.movers import Mover
-from groupwise.reports.audit.recipes_compared import RecipeColumn
+from groupwise.reports.audit.recipe_comparison import RecipeColumn
 from groupwise.reports.audit.recorded_tokens import RecordedTokens
 from groupwise.rollout.prompts.memory import Memory
 

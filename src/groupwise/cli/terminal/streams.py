@@ -11,7 +11,7 @@ import warnings
 from types import TracebackType
 from typing import Any, NoReturn, TextIO
 
-from groupwise.cli.screen import CANNOT_WRITE, errors, print_error
+from groupwise.cli.terminal.screen import CANNOT_WRITE, errors, print_error
 from groupwise.core.text.safe_text import escape_controls
 from groupwise.core.text.secrets import redact
 

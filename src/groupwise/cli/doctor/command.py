@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 from rich.markup import escape
 
-from groupwise.cli import machine
-from groupwise.cli.screen import in_bytes, output
-from groupwise.cli.trust import Trust
+from groupwise.cli.arguments.trust import Trust
+from groupwise.cli.doctor import machine
+from groupwise.cli.terminal.screen import in_bytes, output
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import check_may_open
 from groupwise.core.parts.trust import WITHOUT_TRUST

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from groupwise.reports.run import figures
+from groupwise.reports.run.number_format import (
+    INTERVAL_LEVEL,
+    NO_NUMBER,
+    THIN_SPACE,
+    TIMES,
+    format_compact,
+    format_count,
+    format_number,
+    format_percent,
+    format_seconds,
+    format_signed,
+    shorten_hash,
+)
 from groupwise.reports.run.overview import find_penalised, penalty_sentence, stage_seconds
 from groupwise.reports.run.page.curves import interval_words
 from groupwise.reports.run.page.marks import bar, intervals
@@ -27,9 +39,9 @@ def headline(folder: RunFolder, method: str, note: str) -> Html:
         "environment": part_words(folder.setting("env")),
         **({"panels": panel_words(folder.panels)} if folder.panels else {}),
         "model": part_words(folder.setting("model")),
-        "seed": figures.NONE if folder.setting("seed") is None else str(folder.setting("seed")),
+        "seed": NO_NUMBER if folder.setting("seed") is None else str(folder.setting("seed")),
         "updates": updates_words(folder),
-        "time": figures.seconds(sum(stage_seconds(folder).values()) or None),
+        "time": format_seconds(sum(stage_seconds(folder).values()) or None),
     }
     return tag(
         "header",
@@ -69,19 +81,19 @@ def sentence(found: Verdict) -> str:
     """The verdict in a sentence."""
     before, after = found.before, found.after
     what = "Success" if found.measure == "success" else "Mean outcome"
-    panel = f"{figures.plural(after.tasks, 'task')} of the {found.split} panel"
-    tries = "" if after.attempts == after.tasks else f" ({figures.plural(after.attempts, 'attempt')})"
+    panel = f"{format_count(after.tasks, 'task')} of the {found.split} panel"
+    tries = "" if after.attempts == after.tasks else f" ({format_count(after.attempts, 'attempt')})"
     if before is None:
         return f"{what} on {panel}{tries}, {when(after)}. There is no second evaluation to compare it with."
     if not found.is_one_panel:
         return f"{what} {when(before)} and {when(after)}, on different tasks: the two cannot be compared."
     change = after.value - before.value
     moved = "did not change" if not change else "rose" if change > 0 else "fell"
-    far = f" by {figures.number(100 * abs(change), 1)} points" if found.measure == "success" else ""
+    far = f" by {format_number(100 * abs(change), 1)} points" if found.measure == "success" else ""
     clear = (
-        f"the {figures.SURE} intervals lie apart"
+        f"the {INTERVAL_LEVEL} intervals lie apart"
         if found.is_clear
-        else f"the {figures.SURE} intervals overlap, so this may be chance"
+        else f"the {INTERVAL_LEVEL} intervals overlap, so this may be chance"
     )
     return f"{what} on {panel}{tries} {moved}{far if change else ''}; {clear}."
 
@@ -92,7 +104,7 @@ def panel_words(panels: Mapping[str, str]) -> str:
     >>> panel_words({"train": "0123456789abcdef"})
     'train\\xa00123456789ab'
     """
-    return ", ".join(f"{split}{NO_BREAK}{figures.digest(found)}" for split, found in panels.items())
+    return ", ".join(f"{split}{NO_BREAK}{shorten_hash(found)}" for split, found in panels.items())
 
 
 def part_words(part: Any) -> str:
@@ -102,7 +114,7 @@ def part_words(part: Any) -> str:
     'tiny (hidden\\xa0128, layers\\xa03)'
     """
     if not isinstance(part, Mapping):
-        return figures.NONE
+        return NO_NUMBER
     plain = [
         f"{name} {value}".replace("_", NO_BREAK).replace(" ", NO_BREAK)
         for name, value in part.items()
@@ -122,7 +134,7 @@ def updates_words(folder: RunFolder) -> str:
     planned, made = folder.setting("training.updates"), len(folder.updates)
     words = f"{made:,}" if planned in (None, made) else f"{made:,} of {planned:,}"
     tasks, tries = folder.setting("training.tasks"), folder.setting("rollout.plan.attempts")
-    return f"{words}, each of {tasks} tasks {figures.TIMES} {tries} attempts" if tasks and tries else words
+    return f"{words}, each of {tasks} tasks {TIMES} {tries} attempts" if tasks and tries else words
 
 
 def _numbers(found: Verdict) -> Html:
@@ -155,30 +167,30 @@ def _family(family: Family, found: Verdict, high: float) -> Html:
     words = [interval_words(score, is_share=is_share) for score in (before, after) if score]
     bars = [bar(before.value / high, "before", words[0])] if before else []
     bars.append(bar(after.value / high, "after", words[-1]))
-    change = figures.NONE
+    change = NO_NUMBER
     if before:
         moved = after.value - before.value
-        change = figures.signed(100 * moved, 1) if is_share else figures.signed(moved)
+        change = format_signed(100 * moved, 1) if is_share else format_signed(moved)
     return tag(
         "tr",
         tag("th", family.name, scope="row"),
         tag("td", f"{after.tasks:,}"),
         tag("td", bars, class_="bars"),
-        tag("td", _value(before.value, found) if before else figures.NONE),
+        tag("td", _value(before.value, found) if before else NO_NUMBER),
         tag("td", _value(after.value, found), class_="strong"),
         tag("td", change),
     )
 
 
 def _value(value: float, found: Verdict) -> str:
-    return figures.percent(value) if found.measure == "success" else figures.compact(value)
+    return format_percent(value) if found.measure == "success" else format_compact(value)
 
 
 def _interval(score: Score, found: Verdict) -> str:
     low, high = score.interval
     if found.measure == "success":
-        return f"{figures.number(100 * low, 1)} to {figures.number(100 * high, 1)}{figures.THIN}%"
-    return f"{figures.compact(low)} to {figures.compact(high)}"
+        return f"{format_number(100 * low, 1)} to {format_number(100 * high, 1)}{THIN_SPACE}%"
+    return f"{format_compact(low)} to {format_compact(high)}"
 
 
 def _largest(family: Family) -> float:
@@ -197,7 +209,7 @@ def _without_evaluation(folder: RunFolder) -> Html:
             "p", "The run was not evaluated, and its environment does not say what success is.", class_="sentence"
         )
     shown = [
-        tag("span", tag("span", figures.percent(share), class_="big"), tag("span", words, class_="when"))
+        tag("span", tag("span", format_percent(share), class_="big"), tag("span", words, class_="when"))
         for share, words in zip(sampled, ("first update", "last update"), strict=True)
     ]
     shown = [shown[0], tag("span", "→", class_="arrow"), shown[1]] if len(folder.updates) > 1 else shown[:1]

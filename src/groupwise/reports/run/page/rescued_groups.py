@@ -8,7 +8,6 @@ from groupwise.reports.run.page.bands import bands_card
 from groupwise.reports.run.page.curves import Curve, card
 from groupwise.reports.run.page.markup import Html, tag
 from groupwise.reports.run.page.sections import metric_curve, section, updates_span
-from groupwise.reports.run.played import PlayedGroup
 from groupwise.reports.run.rescue import (
     Rescue,
     guidance_words,
@@ -19,6 +18,7 @@ from groupwise.reports.run.rescue import (
     sizes_words,
 )
 from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.update_groups import PlayedGroup
 from groupwise.reports.run.verdict import Verdict
 
 MOST_ROWS = 12

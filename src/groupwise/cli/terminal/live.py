@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.cli.evaluate import in_words
-from groupwise.cli.screen import output
+from groupwise.cli.terminal.screen import output
 from groupwise.reports.run.overview import penalty_sentence, rests_on_penalties
 from groupwise.training.observer import Observer
 

@@ -21,7 +21,7 @@ from groupwise.core.step_table import StepTable
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByHistory, ByState, ByTask
 from groupwise.reports.explain.token import TokenExplanation, explain_token
-from groupwise.reports.run.joined import find_joined
+from groupwise.reports.run.attempt_origins import find_joined
 
 AGREEMENT = 1e-9
 """Largest relative distance at which two numbers count as one."""

@@ -9,15 +9,15 @@ from pathlib import Path
 import typer
 from rich.markup import escape
 
-from groupwise.cli.algorithms import algorithm_named
+from groupwise.cli.arguments.algorithms import algorithm_named
 from groupwise.cli.explain.training import more_as_json, print_dropped, print_token
 from groupwise.cli.explain.views import channels_as_json, print_channels, print_explanation
 from groupwise.cli.inspect import views
-from groupwise.cli.methods import method_name
-from groupwise.cli.screen import output
+from groupwise.cli.terminal.screen import output
 from groupwise.core.errors import RecordError, listed, nearest
+from groupwise.reports.run.explain_step import Why, why
+from groupwise.reports.run.method_name import method_name
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.why import Why, why
 
 
 def explain_in_run(
