@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from groupwise.config.run_file import load_run
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.journal.journal import Journal
-from groupwise.reports.run.derived_credit import Recredit
+from groupwise.reports.run.derived_credit import DerivedCredit
 from groupwise.training.checkpoints.state import latest_checkpoint
 from groupwise.training.learner.weights import hash_weights
 
@@ -149,6 +149,6 @@ def check_attempts(whole: Journal, resumed: Journal, algorithm: Algorithm) -> No
     for number in whole.numbers():
         found = list(resumed.trajectories(number))
         assert found == list(whole.trajectories(number))
-        replayed = Recredit.of(found, algorithm)
+        replayed = DerivedCredit.compute(found, algorithm)
         assert replayed.credit.values.tolist() == list(replayed.recorded)
         assert any(replayed.recorded)

@@ -20,7 +20,7 @@ from groupwise.losses import PolicyLoss, Simpo  # noqa: E402
 from groupwise.losses.token_columns import TokenColumns  # noqa: E402
 from groupwise.training.loop import make_update  # noqa: E402
 from groupwise.training.loss_context import check_loss_context  # noqa: E402
-from groupwise.training.observer import Observers  # noqa: E402
+from groupwise.training.observer import ObserverList  # noqa: E402
 from groupwise.training.run import open_run  # noqa: E402
 from groupwise.training.samples import credited, make_samples  # noqa: E402
 from tests.unit.losses.token_rows import columns, number, totals  # noqa: E402
@@ -239,6 +239,6 @@ def test_a_run_with_pairs_says_how_many(tmp_path: Path) -> None:
     config = small_config()
     parts = {"advantage": GRPO, "pairing": "all_pairs", "loss": Simpo()}
     run = open_run(config.model_copy(update={"algorithm": Algorithm(**parts)}), tmp_path)
-    metrics = make_update(run, 1, Observers([])).metrics
+    metrics = make_update(run, 1, ObserverList([])).metrics
     assert metrics["learner/pairs"] >= 0
     assert ("loss/pair_gap" in metrics) == (metrics["learner/pairs"] > 0)
