@@ -141,13 +141,13 @@ def time_run() -> Numbers:
     """An update of the household example, the first two left out."""
     import torch
 
-    from groupwise import Observer, load_run, open_run, train
+    from groupwise import RunObserver, load_run, open_run, train
 
-    class Clock(Observer):
+    class Clock(RunObserver):
         def __init__(self) -> None:
             self.marks: list[tuple[float, float]] = []
 
-        def updated(self, update: Any) -> None:
+        def on_update(self, update: Any) -> None:
             self.marks.append((time.perf_counter(), time.process_time()))
 
     torch.set_num_threads(1)
@@ -166,7 +166,7 @@ def time_run() -> Numbers:
 
 def time_envs() -> Numbers:
     """Seconds of a thousand steps of each environment through its host."""
-    from benchmarks.envs import many, open_subject, subjects, unlisted
+    from benchmarks.envs import choose_actions, many, open_subject, subjects
 
     numbers: Numbers = {}
     for name in ENVS:
@@ -175,7 +175,7 @@ def time_envs() -> Numbers:
             continue
         for workers in (0, 1):
             began = time.process_time()
-            played = many(subject.part, unlisted(subject), workers=workers, instances=32, seconds=SECONDS)
+            played = many(subject.part, choose_actions(subject), workers=workers, instances=32, seconds=SECONDS)
             used = time.process_time() - began
             if "left_out" not in played:
                 seconds = 1000 / played["steps_per_second"]

@@ -45,7 +45,7 @@ WORKERS, INSTANCES = (0, 1, 2, 4), (8, 32, 128)
 FEW_WORKERS, FEW_INSTANCES = (0, 1, 2), (8, 16)
 WARM_UP = 2
 """Rounds before the clock starts: what is built at the first action is built once."""
-MOST_TASKS = 24
+MAX_TASKS = 24
 """Tasks played, so that made games are few."""
 OURS = ("gridworld", "boxes", "countdown", "lookup", "identity")
 """Small environments of our own, by their run files."""
@@ -78,7 +78,7 @@ def example(name: str, **fields: Any) -> Any:
     return Slot("env").fill({**section, **fields})
 
 
-def unlisting(part: Any) -> Any:
+def hide_actions(part: Any) -> Any:
     """The same without a list of actions."""
     return part.model_copy(update={"actions": ()})
 
@@ -95,14 +95,14 @@ def subjects() -> dict[str, Callable[[], Subject]]:
         "storefront": lambda: Subject(example("storefront")),
         "webshop": lambda: Subject(example("webshop")),
         "search_qa": lambda: Subject(example("search_qa")),
-        "bfcl": lambda: Subject(bfcl, lambda: stock.bfcl(tasks_of(bfcl), unlisted(Subject(bfcl)))),
+        "bfcl": lambda: Subject(bfcl, lambda: stock.bfcl(tasks_of(bfcl), choose_actions(Subject(bfcl)))),
         "babyai": lambda: Subject(babyai, lambda: stock.babyai(babyai.level)),
         "sokoban": lambda: Subject(sokoban, lambda: stock.sokoban(sokoban.size, sokoban.num_boxes)),
         "gymnasium, FrozenLake": lambda: Subject(lake, lambda: stock.gymnasium(lake.id, **lake.kwargs)),
         "textarena, FrozenLake": lambda: Subject(arena, lambda: stock.textarena(arena.id, arena.actions)),
         "gem, Minesweeper": lambda: Subject(gem, lambda: stock.gem(gem.id, gem.actions, **gem.kwargs)),
-        "textarena, FrozenLake, without the list": lambda: Subject(unlisting(arena), actions=arena.actions),
-        "gem, Minesweeper, without the list": lambda: Subject(unlisting(gem), actions=gem.actions),
+        "textarena, FrozenLake, without the list": lambda: Subject(hide_actions(arena), actions=arena.actions),
+        "gem, Minesweeper, without the list": lambda: Subject(hide_actions(gem), actions=gem.actions),
         "textworld, coin_collector": lambda: _textworld(level=5),
         "textworld, treasure_hunter": lambda: _textworld(game="treasure_hunter", level=5),
         "textworld, cooking": lambda: _textworld(game="cooking"),
@@ -151,7 +151,7 @@ def rates(attempts: Attempts, seconds: float) -> dict[str, Any]:
     }
 
 
-def warmed(subject: Subject, attempts: Attempts, seconds: float) -> Attempts:
+def warm_up(subject: Subject, attempts: Attempts, seconds: float) -> Attempts:
     """Attempts, of which some were played already where that makes the next ones faster."""
     if subject.is_java:
         rates(attempts, seconds)
@@ -159,10 +159,10 @@ def warmed(subject: Subject, attempts: Attempts, seconds: float) -> Attempts:
 
 
 def tasks_of(part: Any) -> Any:
-    return part.panel("train")[:MOST_TASKS]
+    return part.panel("train")[:MAX_TASKS]
 
 
-def unlisted(subject: Subject) -> tuple[str, ...]:
+def choose_actions(subject: Subject) -> tuple[str, ...]:
     """Actions where an environment lists none: those given, or what its expert does."""
     found = list(subject.actions)
     part = subject.part
@@ -178,7 +178,7 @@ def unlisted(subject: Subject) -> tuple[str, ...]:
 
 
 def ours(subject: Subject) -> Attempts:
-    others, part = unlisted(subject), subject.part
+    others, part = choose_actions(subject), subject.part
     while True:
         for task in tasks_of(part):
             begin = time.perf_counter()
@@ -230,12 +230,12 @@ def many(part: Any, others: tuple[str, ...], *, workers: int, instances: int, se
 
 def growth(subject: Subject, seconds: float) -> list[dict[str, Any]]:
     """Many at once, by workers and instances."""
-    others = unlisted(subject)
+    others = choose_actions(subject)
     workers, instances = (FEW_WORKERS, FEW_INSTANCES) if subject.is_heavy else (WORKERS, INSTANCES)
     return [many(subject.part, others, workers=w, instances=i, seconds=seconds) for w in workers for i in instances]
 
 
-def measured(name: str, measure: Callable[[], Any]) -> Any:
+def measure_or_explain(name: str, measure: Callable[[], Any]) -> Any:
     """What was measured, or why nothing was."""
     print(name, flush=True)
     try:
@@ -254,13 +254,15 @@ def open_subject(make: Callable[[], Subject]) -> Subject | None:
     return subject
 
 
-def measured_subject(name: str, make: Callable[[], Subject], seconds: float) -> dict[str, Any]:
+def measure_subject(name: str, make: Callable[[], Subject], seconds: float) -> dict[str, Any]:
     try:
         subject = make()
     except ConfigError as error:
         return {"left_out": str(error)}
     single = subject.times * seconds
-    found = {"ours": measured(f"{name}, ours", lambda: rates(warmed(subject, ours(subject), single), single))}
+    found = {
+        "ours": measure_or_explain(f"{name}, ours", lambda: rates(warm_up(subject, ours(subject), single), single))
+    }
     if "left_out" in found["ours"]:
         return dict(found["ours"])
     if isinstance(subject.part, Alfworld):
@@ -268,8 +270,8 @@ def measured_subject(name: str, make: Callable[[], Subject], seconds: float) -> 
     if (begin := subject.stock) is not None:
         if isinstance(subject.part, Alfworld):
             single = 10 * seconds  # a single opening takes it seconds
-        found["stock"] = measured(f"{name}, stock", lambda: rates(warmed(subject, begin(), single), single))
-    return found | {"many": measured(f"{name}, many at once", lambda: growth(subject, seconds / 2))}
+        found["stock"] = measure_or_explain(f"{name}, stock", lambda: rates(warm_up(subject, begin(), single), single))
+    return found | {"many": measure_or_explain(f"{name}, many at once", lambda: growth(subject, seconds / 2))}
 
 
 def openenv(seconds: float) -> dict[str, Any]:
@@ -284,7 +286,7 @@ def openenv(seconds: float) -> dict[str, Any]:
     with up as found:
         part = found.part()
         subject = Subject(part, lambda: stock.openenv(part, tasks_of(part)), is_heavy=True)
-        return measured_subject("openenv, corridor", lambda: subject, seconds)
+        return measure_subject("openenv, corridor", lambda: subject, seconds)
 
 
 def versions() -> Iterator[tuple[str, str]]:
@@ -310,7 +312,7 @@ def main() -> None:
         "environments": {},
     }
     for name, make in chosen.items():
-        result["environments"][name] = measured_subject(name, make, options.seconds)
+        result["environments"][name] = measure_subject(name, make, options.seconds)
         write_result(result, options.write)  # a run that is cut short keeps what it measured
     if not options.only or "openenv" in options.only:
         result["environments"]["openenv, corridor"] = openenv(options.seconds)

@@ -53,7 +53,7 @@ def fill(path: Path, num: int, tasks: int) -> None:
     database.close()
 
 
-def timed(ask: Callable[[str], object], tasks: Sequence[str]) -> dict[str, float]:
+def time_question(ask: Callable[[str], object], tasks: Sequence[str]) -> dict[str, float]:
     """Milliseconds that a question takes, asked of each task in turn."""
     taken = []
     for task in tasks:
@@ -74,12 +74,14 @@ def measure(path: Path, tasks: int, questions: int, last: int) -> dict[str, dict
     with Journal(path) as journal:
         past_attempts = journal.past_attempts
         return {
-            "recent": timed(lambda task: past_attempts.recent(task, max_attempts=RING), drawn),
-            "recent_of_8_versions": timed(
+            "recent": time_question(lambda task: past_attempts.recent(task, max_attempts=RING), drawn),
+            "recent_of_8_versions": time_question(
                 lambda task: past_attempts.recent(task, max_attempts=RING, since=last - 9), drawn
             ),
-            "mean_score": timed(lambda task: past_attempts.mean_score(task, max_attempts=RING), drawn),
-            "newest_of_any_task": timed(lambda _: past_attempts.newest(max_attempts=4096, after=last - 4), drawn[:100]),
+            "mean_score": time_question(lambda task: past_attempts.mean_score(task, max_attempts=RING), drawn),
+            "newest_of_any_task": time_question(
+                lambda _: past_attempts.newest(max_attempts=4096, after=last - 4), drawn[:100]
+            ),
         }
 
 

@@ -46,7 +46,7 @@ def attempts() -> tuple[StepTable, np.ndarray]:
     return table, np.array([str(action).partition(" ")[0] for action in table.column("action")])
 
 
-def measured(table: StepTable, verb: np.ndarray, name: str, options: dict[str, Any]) -> dict[str, Any]:
+def measure_credit(table: StepTable, verb: np.ndarray, name: str, options: dict[str, Any]) -> dict[str, Any]:
     """Mean credit of lost attempts' steps and of some commands, and the share of credit where nothing succeeded."""
     credit = recipes.build(name, **options).advantage(table).values
     is_valid, has_won = table.column("valid").astype(bool), table.episode_return > 0
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args()
     table, verb = attempts()
-    found = {name: measured(table, verb, *recipe) for name, recipe in RECIPES.items()}
+    found = {name: measure_credit(table, verb, *recipe) for name, recipe in RECIPES.items()}
     result = {
         "command": "python -m benchmarks.refused_penalty",
         "steps": len(verb),

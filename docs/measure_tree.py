@@ -72,11 +72,6 @@ def is_participle(word: str) -> bool:
     return word.endswith(("ed", "ing")) or IRREGULAR_PARTICIPLES.fullmatch(word) is not None
 
 
-def first_word(name: str) -> str:
-    """The first word of a name in snake case, without the underscores that make it private."""
-    return name.strip("_").partition("_")[0]
-
-
 @dataclass(frozen=True)
 class SourceFile:
     """A file of the package, with what is imported into it."""
@@ -109,6 +104,7 @@ class Figures:
 
     packages: dict[str, tuple[int, int]]
     """Files and lines, by package."""
+    init_files: int
     single_importers: int
     small_single_importers: int
     deepest_chain: int
@@ -144,6 +140,7 @@ class SourceTree:
         single = self.single_importers()
         return Figures(
             packages={name: (counts[name], lines[name]) for name in sorted(counts)},
+            init_files=sum(file.is_init for file in self.files.values()),
             single_importers=len(single),
             small_single_importers=sum(self.files[module].num_lines < SMALL_FILE for module in single),
             deepest_chain=len(self.deepest_chain()),
@@ -229,7 +226,8 @@ def functions_named_by_participles(tree: ast.Module) -> list[tuple[str, int]]:
     return sorted(
         (node.name, node.lineno)
         for node in ast.walk(tree)
-        if isinstance(node, Function) and is_participle(first_word(node.name)) and not _is_property(node)
+        if isinstance(node, Function) and not _is_property(node)
+        if is_participle(node.name.strip("_").partition("_")[0])
     )
 
 
@@ -321,6 +319,7 @@ def format_table(columns: dict[str, Figures]) -> str:
     rows = [[f"`{name}`: files, lines", *(_package_cell(columns[head], name) for head in heads)] for name in packages]
     rows.append(["all: files, lines", *(_total_cell(columns[head]) for head in heads)])
     for label, field in (
+        ("files that only speak for their folder, `__init__.py`", "init_files"),
         ("files with a single importer", "single_importers"),
         (f"of these below {SMALL_FILE} lines", "small_single_importers"),
         ("deepest import chain, files", "deepest_chain"),

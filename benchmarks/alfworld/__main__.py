@@ -31,11 +31,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from benchmarks.alfworld.games import pack_games, unpacked_games
+from benchmarks.alfworld.games import pack_games, unpack_games
 from benchmarks.alfworld.methods import jobs_of, run_methods
 from benchmarks.alfworld.plot import picture
-from benchmarks.alfworld.recurrence import HEADING, SEE, audited, table, write_attempts
-from benchmarks.alfworld.settings import FULL, METHODS, SMALL, Arm, Key, changed
+from benchmarks.alfworld.recurrence import HEADING, SEE, audit_rollouts, table, write_attempts
+from benchmarks.alfworld.settings import FULL, METHODS, SMALL, Arm, Key, change_sizes
 from benchmarks.alfworld.start import make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
 from groupwise.core.errors import ConfigError
@@ -56,7 +56,7 @@ def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
     for method in found["methods"]:
         rollouts = results / f"rollouts_{method}.jsonl.gz"
         one_in = write_attempts(RunPaths(options.out / method).journal, rollouts)
-        audit = audited(rollouts)
+        audit = audit_rollouts(rollouts)
         (results / f"audit_{method}.json").write_text(json.dumps(audit, indent=1))
         updates = {1: "all updates", 2: "every second update"}.get(one_in, f"one update in {one_in}")
         whose = f"{updates} of {method.upper()}'s run, {found['model']} on ALFWorld's training games"
@@ -70,17 +70,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the stages that are asked for."""
     options = _options(arguments)
     if options.pack:
-        print(f"{pack_games(unpacked_games(options.games), options.pack)} games in {options.pack}")
+        print(f"{pack_games(unpack_games(options.games), options.pack)} games in {options.pack}")
         return
-    arm = Arm(changed(SMALL if options.small else FULL, options.changes), seed=options.seed, key=options.key)
+    arm = Arm(change_sizes(SMALL if options.small else FULL, options.changes), seed=options.seed, key=options.key)
     options.out.mkdir(parents=True, exist_ok=True)
     if options.stage in ("start", "all"):
-        make_start(options.model, unpacked_games(options.games), options.out, arm, skip_base=options.skip_base)
+        make_start(options.model, unpack_games(options.games), options.out, arm, skip_base=options.skip_base)
         _give_memory_back()
     if options.stage in ("methods", "all"):
         if not start_checkpoint(options.out).is_dir():
             sys.exit(f"{options.out}: there is no start yet; run --stage start first")
-        run_methods(jobs_of(options, unpacked_games(options.games), arm))
+        run_methods(jobs_of(options, unpack_games(options.games), arm))
     given = sys.argv[1:] if arguments is None else arguments
     command = " ".join(["python -m benchmarks.alfworld", *(Path(word).name for word in given)])
     name = options.name or Path(options.model).name

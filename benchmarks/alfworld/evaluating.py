@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.alfworld.settings import SPLITS, TEMPERATURES, Sizes
-from groupwise.evaluation.intervals import Z_95, clustered, student
+from groupwise.evaluation.intervals import Z_95, mean_over_clusters, student_quantile
 
 Rows = Sequence[Mapping[str, Any]]
 """Attempts: split, task, type, seed, temperature, success, steps."""
@@ -63,7 +63,7 @@ def at_temperature(rows: Rows, temperature: float) -> Rows:
     return [row for row in rows if row["temperature"] == temperature]
 
 
-def summed_up(rows: Rows) -> dict[str, Any]:
+def summarise_rows(rows: Rows) -> dict[str, Any]:
     """By panel: success with its interval, steps, and success by type of task."""
     return {
         split: {
@@ -80,18 +80,18 @@ def summed_up(rows: Rows) -> dict[str, Any]:
     }
 
 
-def told_briefly(rows: Rows) -> str:
+def describe_briefly(rows: Rows) -> str:
     """Success by temperature and panel, in a line."""
     return "; ".join(
         f"temperature {temperature}: {split} {100 * one['success']:.1f} %"
         for temperature in TEMPERATURES
-        for split, one in summed_up(at_temperature(rows, temperature)).items()
+        for split, one in summarise_rows(at_temperature(rows, temperature)).items()
     )
 
 
 def _share(rows: Rows) -> dict[str, Any]:
     scores = _by_task(rows)
-    success, (low, high) = clustered(list(scores.values()))
+    success, (low, high) = mean_over_clusters(list(scores.values()))
     return {"success": round(success, 4), "interval": [round(low, 4), round(high, 4)], "tasks": len(scores)}
 
 
@@ -102,7 +102,7 @@ def _by_task(rows: Rows) -> dict[str, list[float]]:
     return scores
 
 
-def paired(first: Rows, second: Rows) -> dict[str, Any]:
+def compare_pairs(first: Rows, second: Rows) -> dict[str, Any]:
     """By panel: how much more often the second succeeds at the same tasks, with Student's 95 % interval over tasks."""
     found = {}
     for split in SPLITS:
@@ -112,6 +112,6 @@ def paired(first: Rows, second: Rows) -> dict[str, Any]:
             continue
         differences = [statistics.fmean(other[task]) - statistics.fmean(one[task]) for task in both]
         mean = statistics.fmean(differences)
-        half = student(Z_95, len(both) - 1) * statistics.stdev(differences) / math.sqrt(len(both))
+        half = student_quantile(Z_95, len(both) - 1) * statistics.stdev(differences) / math.sqrt(len(both))
         found[split] = {"difference": round(mean, 4), "interval": [round(mean - half, 4), round(mean + half, 4)]}
     return found

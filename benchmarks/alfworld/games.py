@@ -21,7 +21,7 @@ def pack_games(source: Path, archive: Path) -> int:
     return num_games
 
 
-def unpacked_games(given: Path) -> Path:
+def unpack_games(given: Path) -> Path:
     """The folder of the games: the given one, or a given archive's content, unpacked once into the temporary folder."""
     if given.is_dir():
         return given

@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alfworld.evaluating import play_in_turn, told_briefly
+from benchmarks.alfworld.evaluating import describe_briefly, play_in_turn
 from benchmarks.alfworld.records import method_record, read_record, write_record
 from benchmarks.alfworld.settings import TEMPERATURES, Arm, Sizes, run_settings
 from benchmarks.alfworld.start import Clock, has_gpu, start_checkpoint
@@ -84,7 +84,7 @@ def go_on(job: Mapping[str, Any]) -> None:
     clock.lap("evaluate")
     write_record(path, record)
     rows = record["evaluations"][str(number)]
-    print(f"{method} after update {number}: {told_briefly(rows)}", file=sys.stderr, flush=True)
+    print(f"{method} after update {number}: {describe_briefly(rows)}", file=sys.stderr, flush=True)
 
 
 def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
@@ -112,7 +112,7 @@ def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, A
 def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
     from groupwise.training.checkpoints.resume import resume
     from groupwise.training.loop import make_update
-    from groupwise.training.observer import Observers
+    from groupwise.training.observer import ObserverList
 
     curve, marks, sizes = record["curve"], record["marks"], job["arm"].sizes
     done = resume(run) or 0
@@ -120,7 +120,7 @@ def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path)
     marks[:] = [mark for mark in marks if mark["update"] <= done]
     last = time.time()
     while not _is_done(curve, job) and time.time() < job["train_until"]:
-        update = make_update(run, len(curve) + 1, Observers([]))
+        update = make_update(run, len(curve) + 1, ObserverList([]))
         curve.append(_point(update.metrics, curve[-1]["total_steps"] if curve else 0))
         if _mark_of(curve[-1], sizes) > (marks[-1]["mark"] if marks else 0):
             _keep_mark(run, curve, marks, sizes)
@@ -183,9 +183,9 @@ def common_updates(records: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     marks = {method: record["marks"] for method, record in records.items() if record.get("marks")}
     if not marks:
         return dict.fromkeys(records, 0)
-    least = min(found[-1]["mark"] for found in marks.values())
+    min_steps = min(found[-1]["mark"] for found in marks.values())
     return {
-        method: next((mark["update"] for mark in found if mark["mark"] >= least > 0), found[-1]["update"])
+        method: next((mark["update"] for mark in found if mark["mark"] >= min_steps > 0), found[-1]["update"])
         for method, found in marks.items()
     }
 

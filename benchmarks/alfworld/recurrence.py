@@ -12,7 +12,7 @@ from groupwise.core.step_fields.table import STEP_FIELDS
 from groupwise.recordings import write_rollouts
 from groupwise.recordings.formats import open_rollouts
 
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 """Steps of a rollouts file, some 2 MB; where there are more, updates are left out, evenly."""
 READ_BY_CREDIT = (*(field.name for field in STEP_FIELDS if field.in_rows and field.column), "version")
 """Of a step, what credit reads; tokens stay in the journal."""
@@ -23,7 +23,7 @@ def write_attempts(journal: Path, file: Path) -> int:
     """Write a run's attempts, whole groups, as a rollouts file; one update in how many is there."""
     with Journal(journal, read_only=True) as opened:
         numbers, sizes = opened.numbers(), dict(opened.curve("rollout/total_steps"))
-        one_in = max(-(-int(sum(sizes.values())) // MOST_ROWS), 1)
+        one_in = max(-(-int(sum(sizes.values())) // MAX_ROWS), 1)
         write_rollouts(file, _rows(opened, numbers[::one_in]), meta={"env": "alfworld"})
         return one_in
 
@@ -39,7 +39,7 @@ def _rows(journal: Journal, numbers: list[int]) -> Iterator[dict[str, Any]]:
                 yield from ({name: row[name] for name in READ_BY_CREDIT if name in row} for row in attempt["steps"])
 
 
-def audited(file: Path) -> dict[str, Any]:
+def audit_rollouts(file: Path) -> dict[str, Any]:
     """The audit of a rollouts file, as `groupwise audit --json` prints it."""
     from groupwise import recipes
     from groupwise.reports.audit import audit

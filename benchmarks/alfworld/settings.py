@@ -116,7 +116,7 @@ SMALL = Sizes(
 """To try the measurement itself."""
 
 
-def changed(sizes: Sizes, changes: Sequence[str]) -> Sizes:
+def change_sizes(sizes: Sizes, changes: Sequence[str]) -> Sizes:
     """Sizes with some set to other values, each given as `name=value`."""
     values = dict(change.split("=", 1) for change in changes)
     known = {field.name for field in fields(Sizes)}

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alfworld.evaluating import Rows, play_panels, told_briefly
+from benchmarks.alfworld.evaluating import Rows, describe_briefly, play_panels
 from benchmarks.alfworld.records import read_record, start_record, write_record
 from benchmarks.alfworld.settings import TEMPERATURES, Arm, Sizes, run_settings
 from benchmarks.alfworld.teacher import teach
@@ -38,7 +38,7 @@ def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bo
     clock.lap("open")
     record["engine"] = type(run.engine).__name__
     if "base" not in record and not skip_base:
-        record["base"] = _played(run, sizes)
+        record["base"] = _play_both_panels(run, sizes)
         clock.lap("evaluate_base")
         write_record(path, record)
         _tell("as it comes", record["base"])
@@ -51,7 +51,7 @@ def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bo
         clock.lap("save")
         write_record(path, record)
     if "warm_start" not in record:
-        record["warm_start"] = _played(run, sizes)
+        record["warm_start"] = _play_both_panels(run, sizes)
         clock.lap("evaluate_warm_start")
         write_record(path, record)
         _tell("after imitation", record["warm_start"])
@@ -81,12 +81,12 @@ def _warm_start(run: Any, sizes: Sizes, clock: Clock) -> dict[str, Any]:
     return {"imitated": {"games": games, "steps": len(samples), "losses": losses}}
 
 
-def _played(run: Any, sizes: Sizes) -> list[dict[str, Any]]:
+def _play_both_panels(run: Any, sizes: Sizes) -> list[dict[str, Any]]:
     return play_panels(run, sizes, 0, TEMPERATURES[0])
 
 
 def _tell(when: str, rows: Rows) -> None:
-    print(f"{when}: {told_briefly(rows)}", file=sys.stderr, flush=True)
+    print(f"{when}: {describe_briefly(rows)}", file=sys.stderr, flush=True)
 
 
 class Clock:

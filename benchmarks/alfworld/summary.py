@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alfworld.evaluating import at_temperature, paired, summed_up
+from benchmarks.alfworld.evaluating import at_temperature, compare_pairs, summarise_rows
 from benchmarks.alfworld.methods import common_updates
 from benchmarks.alfworld.records import method_record, read_record, start_record
 from benchmarks.alfworld.settings import LOSS, METHODS, PAPERS, SPLITS, TEMPERATURES, Arm, run_settings, settings_hash
@@ -45,21 +45,21 @@ def summarise(folder: Path, arm: Arm, *, name: str, command: str, commit: str) -
         "start": {name: start.get(name) for name in ("imitated", "seconds")},
         "hours": _hours(start, records),
         "temperature": usual,
-        "success": {name: summed_up(at_temperature(found, usual)) for name, found in rows.items()},
-        "success_at_1": {name: summed_up(at_temperature(found, sampled)) for name, found in rows.items()},
+        "success": {name: summarise_rows(at_temperature(found, usual)) for name, found in rows.items()},
+        "success_at_1": {name: summarise_rows(at_temperature(found, sampled)) for name, found in rows.items()},
         "methods": {method: _describe_method(record, chosen[method]) for method, record in records.items()},
         "differences": [
             {
                 "from": one,
                 "to": other,
                 "temperature": temperature,
-                **paired(at_temperature(rows[one], temperature), at_temperature(rows[other], temperature)),
+                **compare_pairs(at_temperature(rows[one], temperature), at_temperature(rows[other], temperature)),
             }
             for temperature in TEMPERATURES
-            for one, other in _compared(list(rows))
+            for one, other in _list_comparisons(list(rows))
         ],
         "papers": {"model": "Qwen2.5-1.5B-Instruct", "source": "arXiv:2602.22817", "success": PAPERS},
-        "solved": {name: _solved(at_temperature(found, usual)) for name, found in rows.items()},
+        "solved": {name: _list_solved(at_temperature(found, usual)) for name, found in rows.items()},
     }
 
 
@@ -79,13 +79,13 @@ def _by_mark(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Success on both panels at each mark that was played, with the tasks that were solved."""
     rows_at = {mark["update"]: record["evaluations"].get(str(mark["update"]), []) for mark in record["marks"]}
     return [
-        {**mark, "success": summed_up(at_temperature(rows_at[mark["update"]], TEMPERATURES[0]))}
+        {**mark, "success": summarise_rows(at_temperature(rows_at[mark["update"]], TEMPERATURES[0]))}
         for mark in record["marks"]
         if rows_at[mark["update"]]
     ]
 
 
-def _compared(names: Sequence[str]) -> list[tuple[str, str]]:
+def _list_comparisons(names: Sequence[str]) -> list[tuple[str, str]]:
     """The two starts, the last start with each method, and each two methods."""
     methods = [name for name in names if name in METHODS]
     starts = [name for name in names if name in STARTS]
@@ -96,7 +96,7 @@ def _compared(names: Sequence[str]) -> list[tuple[str, str]]:
     ]
 
 
-def _solved(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[int]]]:
+def _list_solved(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[int]]]:
     """By panel and task: of each repetition, whether it was solved; so that others can compare with it task by task."""
     found: dict[str, dict[str, list[int]]] = {split: {} for split in SPLITS}
     for row in rows:
@@ -144,13 +144,13 @@ def _success_lines(success: Mapping[str, Any], temperature: float) -> list[str]:
     return [
         f"{head:<44}" + "".join(f"{split:>26}" for split in SPLITS),
         *(
-            f"{STARTS.get(name, name):<44}" + "".join(f"{_shown(panels.get(split)):>26}" for split in SPLITS)
+            f"{STARTS.get(name, name):<44}" + "".join(f"{_format_panel(panels.get(split)):>26}" for split in SPLITS)
             for name, panels in success.items()
         ),
     ]
 
 
-def _shown(panel: Mapping[str, Any] | None) -> str:
+def _format_panel(panel: Mapping[str, Any] | None) -> str:
     if panel is None:
         return "-"
     low, high = panel["interval"]

@@ -24,7 +24,7 @@ from groupwise.envs.alfworld.game_state import GameState
 
 UNHEARD_OF = 0.02
 """Weight of a place where no walkthrough finds things of the kind, beside the shares of the others."""
-MOST_DETOURS = 8
+MAX_DETOURS = 8
 """Places looked into before the right one; a search that would take longer is cut short."""
 
 Habits = Mapping[str, Mapping[str, float]]
@@ -58,11 +58,11 @@ def habits_of(games: Iterable[Game]) -> Habits:
     return {thing: {place: n / found.total() for place, n in found.items()} for thing, found in counts.items()}
 
 
-def search(game: Game, habits: Habits, draws: Random, *, noise: float, most_steps: int) -> list[Said]:
+def search(game: Game, habits: Habits, draws: Random, *, noise: float, max_steps: int) -> list[Said]:
     """The commands of a teacher that searches; `noise` is the share of steps at which it strays."""
     walk = _Walk(GameState(game), habits, draws, noise)
     plan = list(game.walkthrough)
-    while plan and len(walk.said) < most_steps and not walk.now.is_won():  # a stray may win
+    while plan and len(walk.said) < max_steps and not walk.now.is_won():  # a stray may win
         errand = _errand(plan)
         if walk.strays() or (errand is not None and walk.looks_around_for(errand)):
             plan = find_shortest_plan(walk.now)
@@ -71,7 +71,7 @@ def search(game: Game, habits: Habits, draws: Random, *, noise: float, most_step
                 walk.looked_into.add(settled.place)
             continue
         walk.do(plan.pop(0))
-    return walk.said[:most_steps]
+    return walk.said[:max_steps]
 
 
 class _Walk:
@@ -126,7 +126,7 @@ class _Walk:
             if spot != self.now.spot and (name == errand.place or name not in self.looked_into)
         }
         before = [name for name in turn if turn[name] < turn.get(errand.place, 0.0)]
-        return sorted(before, key=turn.__getitem__)[:MOST_DETOURS]
+        return sorted(before, key=turn.__getitem__)[:MAX_DETOURS]
 
     def _sees(self, kind: str) -> bool:
         now = self.now
@@ -164,7 +164,7 @@ def teach(run: Any, tasks: Sequence[Task], *, noise: float) -> list[Sample]:
     found: list[Sample] = []
     for number, task in enumerate(tasks):
         draws = Random(seed_of(run.config.seed, "teacher", task.id))
-        said = search(games[task.id], habits, draws, noise=noise, most_steps=run.config.env.max_steps)
+        said = search(games[task.id], habits, draws, noise=noise, max_steps=run.config.env.max_steps)
         found += _samples(run, task, number, said)
     return found
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.faults.commands import judge_ended, watch_command
 from benchmarks.faults.endings import Ending
-from benchmarks.faults.same_runs import lost_updates
+from benchmarks.faults.same_runs import find_lost_updates
 from benchmarks.faults.section import Section
 from benchmarks.faults.small_runs import R3
 from tests.end_to_end.killing import finish, import_all
@@ -30,7 +30,7 @@ class Disks(Section):
     count = 60
     case_seconds = 240.0
 
-    def skipped(self) -> str:
+    def explain_skip(self) -> str:
         """Mounting needs rights that not everybody has."""
         if os.geteuid() != 0:
             return "a disk of a chosen size is mounted as root only"
@@ -70,7 +70,7 @@ class Disks(Section):
         resumed = watch_command("train", file, "--out", str(run), "--plain", "--resume", seconds=SECONDS)
         judge_ended(ending, resumed, name="train --resume on the grown disk", allowed=(0,))
         if resumed.status == 0:
-            for lost in lost_updates(self.folder / "whole", run):
+            for lost in find_lost_updates(self.folder / "whole", run):
                 ending.fail("lost_updates", lost)
         subprocess.run(["umount", place], check=True)
         return ending

@@ -12,7 +12,7 @@ from benchmarks.faults.commands import Printed, call_command, judge_ended, judge
 from benchmarks.faults.endings import Ending
 from benchmarks.faults.file_sources import Source, long_line, make_sources
 from benchmarks.faults.run_damage import copy_run, damage
-from benchmarks.faults.same_runs import lost_updates
+from benchmarks.faults.same_runs import find_lost_updates
 from benchmarks.faults.section import Section
 from benchmarks.faults.small_runs import R3, UPDATES
 from tests.end_to_end.killing import finish, import_all, kill
@@ -96,7 +96,7 @@ class Files(Section):
         judge_ended(ending, ended, name="train --resume")
         ending.ended = "refused to resume" if ended.status else "resumed"
         if ended.status == 0 and not done.startswith("config.toml"):  # other settings are another run
-            for lost in lost_updates(self.whole, run, since=KILLED_IN - 1):
+            for lost in find_lost_updates(self.whole, run, since=KILLED_IN - 1):
                 ending.fail("lost_updates", lost)
 
 

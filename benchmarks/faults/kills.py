@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.faults.endings import Ending
 from benchmarks.faults.processes import end_leftovers
-from benchmarks.faults.same_runs import lost_updates
+from benchmarks.faults.same_runs import find_lost_updates
 from benchmarks.faults.section import Section
 from benchmarks.faults.small_runs import RUNS, UPDATES, with_workers
 from tests.end_to_end.killing import Stage, choose_stages, finish, import_all, kill
@@ -64,7 +64,7 @@ class Kills(Section):
             return ending
         for leftover in end_leftovers():
             ending.fail("leftover_processes", f"after the end: {leftover}")
-        for lost in lost_updates(folder / "whole", life):
+        for lost in find_lost_updates(folder / "whole", life):
             ending.fail("lost_updates", lost)
         ending.ended = "resumed to the bit" if not ending.failures else "not the same"
         shutil.rmtree(life)

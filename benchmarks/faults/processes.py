@@ -74,14 +74,14 @@ def wait_for(child: int, seconds: float) -> int | None:
 def end_leftovers() -> tuple[str, ...]:
     """Command lines of this process's children that do not go away; they are ended."""
     until = time.monotonic() + GRACE_SECONDS
-    while (alive := _living_children()) and time.monotonic() < until:
+    while (alive := _list_living_children()) and time.monotonic() < until:
         time.sleep(0.02)
     told = tuple(_command_line(pid) for pid in alive)
     for pid in alive:
         end_below(pid)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    _living_children()
+    _list_living_children()
     return told
 
 
@@ -104,7 +104,7 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def _living_children() -> list[int]:
+def _list_living_children() -> list[int]:
     """Children of this process that have not ended; those that have are let go."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:

@@ -155,8 +155,8 @@ def _paths(content: dict[str, Any], before: tuple[str, ...] = ()) -> list[tuple[
 
 
 def _import_all() -> None:
-    import groupwise.cli.live
     import groupwise.cli.main
+    import groupwise.cli.terminal.live
     import groupwise.training.loop
     import groupwise.training.run  # noqa: F401
 

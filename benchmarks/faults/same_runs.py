@@ -12,7 +12,7 @@ CLOCKS = ("seconds/", "speed/")
 """Names of metrics that tell the time."""
 
 
-def lost_updates(whole: Path, other: Path, *, since: int = 0) -> list[str]:
+def find_lost_updates(whole: Path, other: Path, *, since: int = 0) -> list[str]:
     """What a run has not, or has otherwise, that the whole one has: a line for each update, evaluation and weight.
 
     Every update must be there, and the last weights the same; what is recorded of updates and evaluations is compared
@@ -27,7 +27,7 @@ def lost_updates(whole: Path, other: Path, *, since: int = 0) -> list[str]:
         for number in later:
             if list(found.trajectories(number)) != list(sound.trajectories(number)):
                 lost.append(f"update {number}: other attempts or credit")
-            if found.past_attempts.recalled(number) != sound.past_attempts.recalled(number):
+            if found.past_attempts.list_recalled(number) != sound.past_attempts.list_recalled(number):
                 lost.append(f"update {number}: other attempts recalled")
         if _evaluations(found, since) != _evaluations(sound, since):
             lost.append("evaluations: not the same")

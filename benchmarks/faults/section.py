@@ -39,7 +39,7 @@ class Section(ABC):
         self.seed, self.folder = seed, folder
         self.count = type(self).count if count is None else count
 
-    def skipped(self) -> str:
+    def explain_skip(self) -> str:
         """Why the section cannot be played on this machine; empty where it can."""
         return ""
 
@@ -67,7 +67,7 @@ class Section(ABC):
 def play_section(section: Section, *, processes: int, budget: float, only: int | None = None) -> dict[str, Any]:
     """Play a section's cases and summarise how they ended; when the time is over, those that are left are left out."""
     began = time.monotonic()
-    if reason := section.skipped():
+    if reason := section.explain_skip():
         print(f"{section.name}: skipped, {reason}", flush=True)
         return {"skipped": reason, "asked": section.count, **summarise([], seed=section.seed)}
     print(f"{section.name}: preparing", flush=True)
@@ -99,14 +99,14 @@ def _spread(section: Section, numbers: list[int], *, processes: int, until: floa
                 del shards[child]
         if time.monotonic() - shown > PROGRESS_SECONDS:
             shown = time.monotonic()
-            endings = _kept(folder)
+            endings = _read_endings(folder)
             failing = sum(bool(ending.failures) for ending in endings)
             print(f"{section.name}: {len(endings)} of {len(numbers)} cases, {failing} failing", flush=True)
         time.sleep(0.05)
-    return _kept(folder)
+    return _read_endings(folder)
 
 
-def _kept(folder: Path) -> list[Ending]:
+def _read_endings(folder: Path) -> list[Ending]:
     lines = [line for path in folder.glob("*.jsonl") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
     return [Ending.from_json(json.loads(line)) for line in lines]
 

@@ -62,10 +62,10 @@ def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
         ]
         # The long ones first, so that none is left over at the end.
         jobs.sort(key=lambda job: -(job["budget"] or 0))
-        return [_kept(one, folder) for one in pool.map(go_on, jobs)]
+        return [_keep_record(one, folder) for one in pool.map(go_on, jobs)]
 
 
-def _kept(record: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _keep_record(record: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Write each record down as it comes, for whoever stops before the end."""
     with (folder / "records.jsonl").open("a") as file:
         file.write(json.dumps(record) + "\n")

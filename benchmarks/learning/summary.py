@@ -101,7 +101,7 @@ def _spread_of(parts: Sequence[Sequence[Sequence[float]]], column: int) -> dict[
     return spread([statistics.fmean(point[column] for point in part) for part in parts])
 
 
-def censored_median(values: Sequence[float | None]) -> float | None:
+def compute_censored_median(values: Sequence[float | None]) -> float | None:
     """The median where None is larger than any number; None where it is one of those."""
     ordered = sorted(math.inf if value is None else value for value in values)
     middle = statistics.median(ordered)
@@ -116,7 +116,7 @@ def report(found: Sequence[Mapping[str, Any]]) -> None:
     for one in found:
         low, high = one["after"]["interval"]
         before, after = (100 * one[name]["iqm"] for name in ("before", "after"))
-        median = censored_median(one["steps_to_level"])
+        median = compute_censored_median(one["steps_to_level"])
         shown = "never" if median is None else f"{median:.0f}"
         curves = " | ".join(
             " ".join(f"{100 * point[name]['iqm']:3.0f}" if point[name] else "  -" for point in one["curve"])

@@ -45,7 +45,7 @@ class Job:
     @property
     def asked(self) -> dict[str, list[str]]:
         """The tasks by column: `prompt`, the text whose tokens are ours, and `asked`, what the reward reads."""
-        found: dict[str, list[str]] = json.loads(asked_file(Path(self.model), self.examples).read_text())
+        found: dict[str, list[str]] = json.loads(tasks_path(Path(self.model), self.examples).read_text())
         return found
 
     def save(self, path: Path) -> None:
@@ -56,6 +56,6 @@ class Job:
         return cls(**json.loads(path.read_text()))
 
 
-def asked_file(model: Path, examples: int) -> Path:
+def tasks_path(model: Path, examples: int) -> Path:
     """Where the tasks lie, beside the model."""
     return model / f"asked_{examples}.json"

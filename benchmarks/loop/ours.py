@@ -19,8 +19,8 @@ import torch
 
 import groupwise.models.logps
 from benchmarks.loop.job import ATTEMPTS, KL, LEARNING_RATE, Job
-from benchmarks.loop.reward import mentioned
-from groupwise import Observer, train
+from benchmarks.loop.reward import score_mentions
+from groupwise import RunObserver, train
 from groupwise.config.run_file import decode_run
 from groupwise.core.journal.journal import Update
 from groupwise.core.parts.part import Part
@@ -36,10 +36,10 @@ class Mentioned(Part, slot="reward"):
     judges: ClassVar[bool] = True
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        return tuple(mentioned(step.action or "", step.observation or "") for step in trajectory.steps)
+        return tuple(score_mentions(step.action or "", step.observation or "") for step in trajectory.steps)
 
 
-class Clock(Observer):
+class Clock(RunObserver):
     """Seconds by stage, from what the loop tells and from timers around calls inside a stage."""
 
     def __init__(self, warm: int) -> None:
@@ -49,13 +49,13 @@ class Clock(Observer):
         self.inside: dict[str, float] = {}
         self.marks: list[tuple[float, float]] = []
 
-    def stage(self, name: str, number: int) -> None:
+    def on_stage(self, name: str, number: int) -> None:
         now = time.perf_counter()
         if self.stage_name and self.number > self.warm:
             self.whole[self.stage_name] = self.whole.get(self.stage_name, 0.0) + now - self.since
         self.stage_name, self.since, self.number = name, now, number
 
-    def updated(self, update: Update) -> None:
+    def on_update(self, update: Update) -> None:
         self.stage("", update.number + 1)
         self.marks.append((time.perf_counter(), time.process_time()))
 
@@ -63,7 +63,7 @@ class Clock(Observer):
         call: Callable[..., Any] = getattr(owner, name)
 
         @functools.wraps(call)  # the model's signature is looked at
-        def timed(*args: Any, **kwargs: Any) -> Any:
+        def call_and_time(*args: Any, **kwargs: Any) -> Any:
             start = time.perf_counter()
             try:
                 return call(*args, **kwargs)
@@ -72,7 +72,7 @@ class Clock(Observer):
                     key = f"{self.stage_name}: {part}"
                     self.inside[key] = self.inside.get(key, 0.0) + time.perf_counter() - start
 
-        setattr(owner, name, timed)
+        setattr(owner, name, call_and_time)
 
 
 def config(job: Job) -> RunConfig:

@@ -19,13 +19,13 @@ import transformers
 import trl
 
 from benchmarks.loop.job import ATTEMPTS, CLIP, KL, LEARNING_RATE, Job
-from benchmarks.loop.reward import mentioned
+from benchmarks.loop.reward import score_mentions
 
 MICRO_BATCH = 16
 
 
-def paid(completions: list[str], asked: list[str], **_: Any) -> list[float]:
-    return [mentioned(said, about) for said, about in zip(completions, asked, strict=True)]
+def pay(completions: list[str], asked: list[str], **_: Any) -> list[float]:
+    return [score_mentions(said, about) for said, about in zip(completions, asked, strict=True)]
 
 
 class Clock(transformers.TrainerCallback):
@@ -47,14 +47,14 @@ class Stages:
     def wrap(self, owner: Any, name: str, stage: str) -> None:
         call = getattr(owner, name)
 
-        def timed(*args: Any, **kwargs: Any) -> Any:
+        def call_and_time(*args: Any, **kwargs: Any) -> Any:
             start = time.perf_counter()
             try:
                 return call(*args, **kwargs)
             finally:
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
 
-        setattr(owner, name, timed)
+        setattr(owner, name, call_and_time)
 
 
 def config(job: Job, **over: Any) -> trl.GRPOConfig:
@@ -98,7 +98,7 @@ def measure(job: Job, **over: Any) -> dict[str, Any]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(job.model)
     trainer = trl.GRPOTrainer(
         model=transformers.AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.float32),
-        reward_funcs=paid,
+        reward_funcs=pay,
         args=config(job, **over),
         train_dataset=datasets.Dataset.from_dict(job.asked),
         processing_class=tokenizer,
@@ -107,12 +107,12 @@ def measure(job: Job, **over: Any) -> dict[str, Any]:
     lengths: list[int] = []
     collected = trainer._generate_and_score_completions
 
-    def watched(inputs: Any) -> Any:
+    def collect_and_count(inputs: Any) -> Any:
         found = collected(inputs)
         lengths.append(int(found["completion_mask"].sum()))
         return found
 
-    trainer._generate_and_score_completions = watched
+    trainer._generate_and_score_completions = collect_and_count
     stages = Stages()
     stages.wrap(trainer, "_generate", "generate")
     stages.wrap(trainer, "_generate_and_score_completions", "rollout")

@@ -54,15 +54,15 @@ class Result:
         """Write all of it anew."""
         if self._path:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps(rounded(self.found), indent=1) + "\n")
+            self._path.write_text(json.dumps(round_numbers(self.found), indent=1) + "\n")
 
 
-def rounded(value: Any) -> Any:
+def round_numbers(value: Any) -> Any:
     """Numbers to five digits."""
     if isinstance(value, dict):
-        return {key: rounded(each) for key, each in value.items()}
+        return {key: round_numbers(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [rounded(each) for each in value]
+        return [round_numbers(each) for each in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 

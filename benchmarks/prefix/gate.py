@@ -6,9 +6,9 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from benchmarks.prefix.layouts import forced, packed
+from benchmarks.prefix.layouts import pack_forced, pack_plain
 from benchmarks.prefix.measure import Update, by_turns, clear, train
-from benchmarks.prefix.recordings import num_tokens, recording
+from benchmarks.prefix.recordings import num_tokens, open_recording
 
 ATTEMPTS = (1, 2)
 
@@ -17,12 +17,12 @@ def little_shared(
     net: Any, data: Path, *, budget: int, device: str, repeats: int, tasks: int | None = None
 ) -> dict[str, Any]:
     """How much faster shared samples are than packed ones, by attempts at a task."""
-    recorded, found = recording(data, "published", "window 2"), {}
+    recorded, found = open_recording(data, "published", "window 2"), {}
     for attempts in ATTEMPTS:
         samples = recorded.groups(attempts=attempts, tasks=tasks)
         laid = {
             name: Update.of(lay_out(samples, budget), samples, device)
-            for name, lay_out in {"forced": forced, "packed": packed}.items()
+            for name, lay_out in {"forced": pack_forced, "packed": pack_plain}.items()
         }
         for update in laid.values():
             train(net, update)

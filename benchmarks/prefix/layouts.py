@@ -25,24 +25,24 @@ from groupwise.core.sample import Sample
 Layouts = Sequence[Pack | PaddedRows]
 
 
-def shared(samples: Sequence[Sample], budget: int) -> Layouts:
+def pack_shared(samples: Sequence[Sample], budget: int) -> Layouts:
     return pack(samples, token_budget=budget)
 
 
-def forced(samples: Sequence[Sample], budget: int) -> Layouts:
+def pack_forced(samples: Sequence[Sample], budget: int) -> Layouts:
     """Shared even where nothing is: what the gate saves."""
     return pack(samples, token_budget=budget, gate=0.0)
 
 
-def packed(samples: Sequence[Sample], budget: int) -> Layouts:
+def pack_plain(samples: Sequence[Sample], budget: int) -> Layouts:
     return pack(samples, token_budget=budget, share=False)
 
 
-def sorted_rows(samples: Sequence[Sample], budget: int) -> Layouts:
+def pad_sorted(samples: Sequence[Sample], budget: int) -> Layouts:
     return padded_within(samples, token_budget=budget)
 
 
-def shuffled_rows(samples: Sequence[Sample], budget: int) -> Layouts:
+def pad_shuffled(samples: Sequence[Sample], budget: int) -> Layouts:
     order = list(range(len(samples)))
     Random(0).shuffle(order)
     width = max(len(one.prompt_ids) for one in samples) + max(len(one.response_ids) for one in samples)
@@ -56,7 +56,7 @@ def shuffled_rows(samples: Sequence[Sample], budget: int) -> Layouts:
     return found
 
 
-def shared_prompts(samples: Sequence[Sample], budget: int) -> Layouts:
+def pack_shared_prompts(samples: Sequence[Sample], budget: int) -> Layouts:
     """Each distinct prompt once, with the responses to it after it.
 
     Packed in disguise: a first token of its own for each distinct prompt and for each response leaves `pack` nothing to
@@ -81,10 +81,10 @@ def shared_prompts(samples: Sequence[Sample], budget: int) -> Layouts:
         response = (disguise(sample.response_ids[0]), *sample.response_ids[1:])
         disguised.append(replace(sample, prompt_ids=prompt, response_ids=response))
     lookup = torch.cat((torch.arange(outside), torch.tensor(real)))
-    return [_undisguised(layout, lookup) for layout in pack(disguised, token_budget=budget, gate=0.0)]
+    return [_undo_disguise(layout, lookup) for layout in pack(disguised, token_budget=budget, gate=0.0)]
 
 
-def _undisguised(layout: Pack, lookup: torch.Tensor) -> Pack:
+def _undo_disguise(layout: Pack, lookup: torch.Tensor) -> Pack:
     input_ids, target = lookup[layout.input_ids], lookup[layout.target]
     return replace(
         layout,
@@ -100,9 +100,9 @@ def pairs(layouts: Layouts) -> int:
 
 
 LAYOUTS: dict[str, Callable[[Sequence[Sample], int], Layouts]] = {
-    "shared": shared,
-    "packed": packed,
-    "prompts shared": shared_prompts,
-    "padded, sorted": sorted_rows,
-    "padded": shuffled_rows,
+    "shared": pack_shared,
+    "packed": pack_plain,
+    "prompts shared": pack_shared_prompts,
+    "padded, sorted": pad_sorted,
+    "padded": pad_shuffled,
 }

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.prefix.gate import little_shared
 from benchmarks.prefix.layouts import LAYOUTS
 from benchmarks.prefix.measure import Update, apart, by_turns, clear, gradient, processor_seconds, train
-from benchmarks.prefix.recordings import made_up, num_tokens, recording
+from benchmarks.prefix.recordings import make_up, num_tokens, open_recording
 from benchmarks.prefix.shapes import llama
 from groupwise.batching import forest, merge, pack
 from groupwise.core.sample import Sample
@@ -34,7 +34,7 @@ def sections(data: Path, repeats: int, *, quick: bool = False) -> dict[str, Call
     """What is measured, by name."""
     found: dict[str, Callable[[], Any]] = {"forest": lambda: forest_times(repeats, num_tasks=3 if quick else 30)}
     for memory in ("full",) if quick else ("window 2", "full"):
-        found[f"made up, {memory}"] = lambda memory=memory: _made_up(memory, repeats)
+        found[f"made up, {memory}"] = lambda memory=memory: _compare_made_up(memory, repeats)
     for memory in ("full",) if quick else ("full", "window 2", "anchored"):
         found[f"household, {memory}"] = lambda memory=memory: _household(data, memory, repeats)
     if not quick:
@@ -42,14 +42,14 @@ def sections(data: Path, repeats: int, *, quick: bool = False) -> dict[str, Call
     return found
 
 
-def _made_up(memory: str, repeats: int) -> dict[str, Any]:
+def _compare_made_up(memory: str, repeats: int) -> dict[str, Any]:
     net = llama(hidden=128, layers=4, heads=4, kv_heads=2, vocabulary=2_000)
-    samples = made_up("small", memory, num_tasks=1, attempts=ATTEMPTS).samples
+    samples = make_up("small", memory, num_tasks=1, attempts=ATTEMPTS).samples
     return {"model": MODELS["small"], **compare(net, samples, BUDGETS, repeats)}
 
 
 def _household(data: Path, memory: str, repeats: int) -> dict[str, Any]:
-    found = recording(data, "household", memory)
+    found = open_recording(data, "household", memory)
     samples = found.groups(attempts=ATTEMPTS, tasks=TASKS)
     vocabulary = 1 + max(max(sample.token_ids) for sample in samples)
     net = llama(hidden=64, layers=2, heads=4, kv_heads=4, vocabulary=vocabulary)
@@ -105,7 +105,7 @@ def compare(net: Any, samples: Sequence[Sample], budgets: Sequence[int], repeats
 
 def forest_times(repeats: int, *, num_tasks: int = 30) -> dict[str, float]:
     """Seconds to merge about a million tokens of full-history rollouts, a tenth and twice of them, and to pack them."""
-    twice = made_up("small", "full", num_tasks=2 * num_tasks, attempts=ATTEMPTS).samples
+    twice = make_up("small", "full", num_tasks=2 * num_tasks, attempts=ATTEMPTS).samples
     large = twice[: len(twice) // 2]
     found: dict[str, float] = {}
     for name, some in (("tenth", large[: len(large) // 10]), ("million", large), ("twice", twice)):

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks.prefix.gate import little_shared
-from benchmarks.prefix.layouts import LAYOUTS, forced, pairs
+from benchmarks.prefix.layouts import LAYOUTS, pack_forced, pairs
 from benchmarks.prefix.measure import (
     Update,
     apart,
@@ -32,7 +32,7 @@ from benchmarks.prefix.measure import (
     updates,
 )
 from benchmarks.prefix.on_cpu import forest_times
-from benchmarks.prefix.recordings import distinct, num_tokens, recording
+from benchmarks.prefix.recordings import distinct, num_tokens, open_recording
 from benchmarks.prefix.shapes import as_trained, qwen, work
 from groupwise.batching import forest, pack
 from groupwise.batching.chains import Runs
@@ -152,7 +152,7 @@ class Bench:
         """
         settings = self.settings
         torch.set_float32_matmul_precision("highest")
-        samples = recording(settings.data, "alfworld", "window 2").groups(attempts=4, raw_tokens=GRADIENT_TOKENS)
+        samples = open_recording(settings.data, "alfworld", "window 2").groups(attempts=4, raw_tokens=GRADIENT_TOKENS)
         laid = updates(samples, ("padded, sorted", *PACKS), budget=settings.budget, device=settings.device)
         halved = updates(samples, ("padded, sorted",), budget=settings.budget // 2, device=settings.device)
         net, narrow = (
@@ -174,11 +174,11 @@ class Bench:
         settings = self.settings
         if time.perf_counter() - self.begin > settings.seconds:
             return {"left_out": f"{settings.seconds:.0f} seconds were over"}
-        found = recording(settings.data, case.source, case.memory)
+        found = open_recording(settings.data, case.source, case.memory)
         samples = found.groups(attempts=case.attempts, raw_tokens=settings.raw_tokens * case.attempts // 8)
         net = self.net(checkpointed=case.checkpointed, compiled=case.compiled)
         laid = updates(samples, case.layouts, budget=settings.budget, device=settings.device)
-        timed = self._timed(net, laid)
+        timed = self._time_layouts(net, laid)
         rows = {name: self._row(net, laid[name], samples, case, times) for name, times in timed.items()}
         return {
             **{key: value for key, value in vars(case).items() if key != "layouts"},
@@ -189,10 +189,10 @@ class Bench:
             "raw_tokens": num_tokens(samples),
             "token_ratio": forest(samples).token_ratio,
             "by_layout": rows,
-            **compared(rows),
+            **compare_rows(rows),
         }
 
-    def _timed(self, net: Any, laid: dict[str, Update], *, repeats: int | None = None) -> dict[str, list[float]]:
+    def _time_layouts(self, net: Any, laid: dict[str, Update], *, repeats: int | None = None) -> dict[str, list[float]]:
         settings = self.settings
         for update in laid.values():
             train(net, update)
@@ -233,7 +233,7 @@ class Bench:
             return {"left_out": "there is no GPU"}
         net, found = self.net(checkpointed=False, compiled=False), {}
         for source, memory in (("alfworld", "window 2"), ("dialogue", "full")):
-            samples = recording(settings.data, source, memory).groups(attempts=8, raw_tokens=ATTENTION_TOKENS)
+            samples = open_recording(settings.data, source, memory).groups(attempts=8, raw_tokens=ATTENTION_TOKENS)
             update = updates(samples, ("shared",), budget=settings.budget, device=settings.device)["shared"]
             runs = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
             expected = gradient(net, update)
@@ -246,13 +246,13 @@ class Bench:
     def nothing_shared(self) -> dict[str, Any]:
         """Samples that share their first token alone: the gate leaves them as rows; `forced` is without it."""
         settings = self.settings
-        recorded = recording(settings.data, "alfworld", "window 2")
+        recorded = open_recording(settings.data, "alfworld", "window 2")
         some = recorded.groups(attempts=8, raw_tokens=settings.raw_tokens)
         samples = distinct(some, vocabulary=50_000)
         net = self.net(checkpointed=settings.checkpointed == "yes")
         laid = updates(samples, ("shared", "packed"), budget=settings.budget, device=settings.device)
-        laid["forced"] = Update.of(forced(samples, settings.budget), samples, settings.device)
-        times = {name: statistics.median(each) for name, each in self._timed(net, laid, repeats=3).items()}
+        laid["forced"] = Update.of(pack_forced(samples, settings.budget), samples, settings.device)
+        times = {name: statistics.median(each) for name, each in self._time_layouts(net, laid, repeats=3).items()}
         return {
             "raw_tokens": num_tokens(samples),
             "seconds": times,
@@ -268,7 +268,7 @@ class Bench:
         """Peak of one micro-batch that fills the budget: ours against rows side by side."""
         if self.settings.device != "cuda":
             return {"left_out": "there is no GPU"}
-        samples = recording(self.settings.data, "alfworld", "full").groups(attempts=16)
+        samples = open_recording(self.settings.data, "alfworld", "full").groups(attempts=16)
         net = self.net(checkpointed=self.settings.checkpointed == "yes")
         clear(net)
         torch.cuda.empty_cache()
@@ -285,7 +285,7 @@ class Bench:
         return found
 
 
-def compared(rows: dict[str, Any]) -> dict[str, Any]:
+def compare_rows(rows: dict[str, Any]) -> dict[str, Any]:
     """How much faster ours is than each other layout, and the share of the fewer tokens that becomes speed."""
     ours = rows["shared"]
     faster = {name: row["seconds"] / ours["seconds"] for name, row in rows.items() if name != "shared"}
@@ -300,7 +300,7 @@ def general_sections(settings: Settings) -> dict[str, Callable[[], Any]]:
 
 def mask_times(settings: Settings) -> dict[str, Any]:
     """Milliseconds to find the runs of a pack and to build its block mask, by budget."""
-    samples = recording(settings.data, "alfworld", "full").groups(attempts=16)
+    samples = open_recording(settings.data, "alfworld", "full").groups(attempts=16)
     found = {}
     for budget in (8_192, 32_768):
         packed = max(pack(samples, token_budget=budget, gate=0.0), key=len)

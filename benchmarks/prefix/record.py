@@ -130,7 +130,7 @@ def household() -> Iterator[Recording]:
     """The demo's home, with prompts as the demo puts them."""
     from groupwise.models.tiny import EXTRA_WORDS, word_tokenizer
 
-    played = _played(DEMO, DEMO.panel("train")[: TASKS["household"]], STRAYS["household"])
+    played = _play_all(DEMO, DEMO.panel("train")[: TASKS["household"]], STRAYS["household"])
     tokenizer = word_tokenizer((*DEMO.vocabulary(), *EXTRA_WORDS))
     return record("household", tokenizer, played=played, template=PromptTemplate(), instruction=DEMO.instruction())
 
@@ -141,13 +141,13 @@ def alfworld(games: str, tokenizer_folder: str) -> Iterator[Recording]:
 
     part = Alfworld(path=games, max_steps=MAX_STEPS)
     by_type = {task.tags: task for task in reversed(part.panel("train"))}
-    played = _played(part, list(by_type.values())[: TASKS["alfworld"]], STRAYS["alfworld"])
+    played = _play_all(part, list(by_type.values())[: TASKS["alfworld"]], STRAYS["alfworld"])
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
     for source, template in TEMPLATES.items():
         yield from record(source, tokenizer, played=played, template=template, instruction=part.instruction())
 
 
-def _played(part: EnvironmentPart, tasks: Sequence[Task], strays: float) -> list[list[list[Turn]]]:
+def _play_all(part: EnvironmentPart, tasks: Sequence[Task], strays: float) -> list[list[list[Turn]]]:
     return [[play(part, task, attempt, strays=strays) for attempt in range(ATTEMPTS)] for task in tasks]
 
 

@@ -92,11 +92,11 @@ def file_name(source: str, memory: str) -> str:
     return f"{source}_{memory}.npz".replace(" ", "_")
 
 
-def recording(folder: Path, source: str, memory: str) -> Recording:
+def open_recording(folder: Path, source: str, memory: str) -> Recording:
     """The recorded samples, or made-up ones of the same shape where the file is missing."""
     if (folder / file_name(source, memory)).exists():
         return Recording.load(folder, source, memory)
-    return made_up(source, memory, num_tasks=4, attempts=16)
+    return make_up(source, memory, num_tasks=4, attempts=16)
 
 
 def num_tokens(samples: Iterable[Sample]) -> int:
@@ -137,7 +137,7 @@ LENGTHS = {
 """By source; *small* suits a processor."""
 
 
-def made_up(source: str, memory: str, *, num_tasks: int, attempts: int, seed: int = 0) -> Recording:
+def make_up(source: str, memory: str, *, num_tasks: int, attempts: int, seed: int = 0) -> Recording:
     """Random tokens in the shape of step-wise rollouts; the first observation of a task is the same for all."""
     draw, shape = np.random.default_rng(seed), LENGTHS[source]
 

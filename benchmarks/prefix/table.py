@@ -85,8 +85,8 @@ def aims(found: dict[str, Any]) -> list[str]:
     measured = list(cases(found))
     lines = []
     if measured:
-        least = min(case["share_of_ratio"] for case in measured)
-        lines.append(f"- least share of the token ratio that becomes speed: {least:.2f} (aim 0.9)")
+        lowest = min(case["share_of_ratio"] for case in measured)
+        lines.append(f"- least share of the token ratio that becomes speed: {lowest:.2f} (aim 0.9)")
     used = [row["utilisation"] for case in measured if (row := case["by_layout"]["shared"])["utilisation"]]
     if used:
         lines.append(f"- utilisation of ours: {min(used):.0%} to {max(used):.0%} (aim 50 %)")

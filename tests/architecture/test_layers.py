@@ -87,7 +87,7 @@ def test_the_page_on_the_architecture_names_every_package() -> None:
 
 
 def test_the_commands_print_through_one_file_only() -> None:
-    """What is recorded may hold anything; `cli/screen.py` escapes it, so that nobody can forget to."""
+    """What is recorded may hold anything; `cli/terminal/screen.py` escapes it, so that nobody can forget to."""
     ways = ("typer.echo", "click.echo", "sys.stdout.write", "Console(", "typer.secho")
     files = python_files(PACKAGE / "cli")
     assert len(files) > 20

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 
 import pytest
 
 from docs.measure_tree import AFTER, BEFORE, SourceTree, fill_page, measure, read_figures
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import PACKAGE, ROOT, tree_of
 
 RECORD = ROOT / "docs" / "adr" / "0023-rooms-and-words.md"
 REVISION_BEFORE = "a3bb3bf"
@@ -37,3 +39,28 @@ def test_the_column_before_is_that_of_its_revision() -> None:
     if known.returncode:
         pytest.skip(f"this clone does not hold revision {REVISION_BEFORE}")
     assert read_figures(RECORD.read_text(encoding="utf-8"), BEFORE) == measure(REVISION_BEFORE)
+
+
+def places_after() -> list[tuple[str, str]]:
+    """The file and the name of each place in the last column of the way of one attempt."""
+    section = RECORD.read_text(encoding="utf-8").partition("## The way of one attempt")[2]
+    cells = re.findall(r"^\| \d+ \|.*\| ([^|]+) \|$", section, re.MULTILINE)
+    return [place for cell in cells for place in re.findall(r"`([\w/]+\.py): ([\w.]+)`", cell)]
+
+
+def has_name(tree: ast.AST, name: str) -> bool:
+    """Whether something of a dotted name is defined in a file: a function, a class, a method."""
+    first, _, rest = name.partition(".")
+    defined = [node for node in ast.iter_child_nodes(tree) if getattr(node, "name", None) == first]
+    return any(has_name(node, rest) if rest else True for node in defined)
+
+
+def test_the_way_of_one_attempt_names_what_is_there() -> None:
+    places = places_after()
+    assert len(places) > 40
+    gone = [
+        f"{file}: {name}"
+        for file, name in places
+        if not (PACKAGE / file).exists() or not has_name(tree_of(PACKAGE / file), name)
+    ]
+    assert gone == [], f"give what took their place in the last column of {RECORD.name}"

@@ -21,7 +21,7 @@ from benchmarks.faults.__main__ import SECTIONS
 from benchmarks.faults.endings import INTOLERABLE, Ending, summarise, without_paths
 from benchmarks.faults.environments import Trouble, judge_success
 from benchmarks.faults.payloads import PAYLOADS
-from benchmarks.faults.same_runs import lost_updates
+from benchmarks.faults.same_runs import find_lost_updates
 from groupwise.core.journal.journal import Journal
 from tests.end_to_end.runs import config, finished
 
@@ -122,7 +122,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_and_its_copy_lose_nothing(whole: Path, tmp_path: Path) -> None:
-    assert lost_updates(whole, Path(shutil.copytree(whole, tmp_path / "copy"))) == []
+    assert find_lost_updates(whole, Path(shutil.copytree(whole, tmp_path / "copy"))) == []
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_an_update_that_is_missing_or_different_is_lost(whole: Path, tmp_path: P
     with Journal(other / "journal.sqlite") as journal:
         journal._database.execute(statement)
         journal._database.commit()
-    assert told in lost_updates(whole, other)
+    assert told in find_lost_updates(whole, other)
 
 
 def test_other_weights_are_lost_updates(whole: Path, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_other_weights_are_lost_updates(whole: Path, tmp_path: Path) -> None:
     weights = load_file(path)
     weights["model.norm.weight"][0] += 1e-6
     save_file(weights, path, metadata={"format": "pt"})
-    assert lost_updates(whole, other) == ["weights: model.safetensors"]
+    assert find_lost_updates(whole, other) == ["weights: model.safetensors"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.evaluation.intervals import clustered, mean_pass_at, pass_at
+from groupwise.evaluation.intervals import mean_over_clusters, mean_pass_at, pass_at
 from tests.oracles import pass_at as oracle
 
 TASK = st.lists(st.booleans(), min_size=1, max_size=9)
@@ -43,10 +43,10 @@ def test_the_mean_is_that_of_the_oracle_and_lies_in_its_interval(tasks: list[lis
 
 @given(tasks=panels())
 def test_at_one_it_is_mean_success_with_its_interval(tasks: list[list[bool]]) -> None:
-    share, interval = clustered([[float(solved) for solved in task] for task in tasks])
-    found, found_interval = mean_pass_at(1, counts(tasks))
-    assert found == pytest.approx(share, abs=1e-12)
-    assert found_interval == pytest.approx(interval, abs=1e-9)
+    share, interval = mean_over_clusters([[float(solved) for solved in task] for task in tasks])
+    pass_at_one, pass_at_one_interval = mean_pass_at(1, counts(tasks))
+    assert pass_at_one == pytest.approx(share, abs=1e-12)
+    assert pass_at_one_interval == pytest.approx(interval, abs=1e-9)
 
 
 @given(tasks=panels())

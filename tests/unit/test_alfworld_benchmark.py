@@ -13,12 +13,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.alfworld.evaluating import at_temperature, paired, summed_up, told_briefly
-from benchmarks.alfworld.games import pack_games, unpacked_games
+from benchmarks.alfworld.evaluating import at_temperature, compare_pairs, describe_briefly, summarise_rows
+from benchmarks.alfworld.games import pack_games, unpack_games
 from benchmarks.alfworld.methods import common_updates
 from benchmarks.alfworld.plot import picture
 from benchmarks.alfworld.recurrence import table
-from benchmarks.alfworld.settings import FULL, METHODS, Arm, changed, settings_hash
+from benchmarks.alfworld.settings import FULL, METHODS, Arm, change_sizes, settings_hash
 from benchmarks.alfworld.summary import _hours, sentences
 from benchmarks.alfworld.teacher import habits_of, search
 from groupwise.core.errors import ConfigError
@@ -47,7 +47,7 @@ def test_the_teacher_wins_every_game_though_it_searches_and_strays(part: Alfworl
     found = _games(part)
     habits, walked, longer = habits_of(found), 0, 0
     for task, game in zip(part.panel("train"), found, strict=False):
-        said = search(game, habits, Random(task.id), noise=noise, most_steps=50)
+        said = search(game, habits, Random(task.id), noise=noise, max_steps=50)
         environment = part.open(task)
         outcomes = [environment.act(one.command) for one in said]
         assert outcomes[-1].success, task.payload["game"]
@@ -60,7 +60,7 @@ def test_the_teacher_wins_every_game_though_it_searches_and_strays(part: Alfworl
 
 def test_a_teacher_that_has_no_step_left_stops_there(part: Alfworld) -> None:
     game = _games(part)[0]
-    assert len(search(game, {}, Random(0), noise=0.0, most_steps=2)) == 2
+    assert len(search(game, {}, Random(0), noise=0.0, max_steps=2)) == 2
 
 
 def test_the_teacher_opens_what_it_looks_into_and_leaves_when_it_has_seen_the_thing(part: Alfworld) -> None:
@@ -70,7 +70,7 @@ def test_the_teacher_opens_what_it_looks_into_and_leaves_when_it_has_seen_the_th
         environment = part.open(task)
         texts = [
             environment.act(one.command).observation.text
-            for one in search(game, {}, Random(seed), noise=0.0, most_steps=50)
+            for one in search(game, {}, Random(seed), noise=0.0, max_steps=50)
         ]
         closed = [number for number, text in enumerate(texts) if text.endswith("is closed.")]
         assert all(texts[number + 1].startswith("You open the") for number in closed)
@@ -92,28 +92,28 @@ def test_packed_games_are_the_same_tasks_where_they_are_unpacked(
     (source / game / "traj_data.json").write_text("{}")
     assert pack_games(source, tmp_path / "games.tar.xz") == 3
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    unpacked = unpacked_games(tmp_path / "games.tar.xz")
+    unpacked = unpack_games(tmp_path / "games.tar.xz")
     assert [Alfworld(path=str(unpacked)).panel(split)[0].id for split in SPLITS] == [
         part.panel(split)[0].id for split in SPLITS
     ]
     assert not list(unpacked.rglob("traj_data.json"))
-    assert unpacked_games(tmp_path / "games.tar.xz") == unpacked
-    assert unpacked_games(unpacked) == unpacked
+    assert unpack_games(tmp_path / "games.tar.xz") == unpacked
+    assert unpack_games(unpacked) == unpacked
 
 
 def test_games_that_are_not_there_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
-        unpacked_games(tmp_path / "none")
+        unpack_games(tmp_path / "none")
     assert str(raised.value) == (
         f"--games: there is no {str(tmp_path / 'none')!r}; give the folder that `alfworld-download` filled"
     )
 
 
 def test_sizes_are_changed_by_name() -> None:
-    found = changed(FULL, ["learning_rate=1e-5", "warm_games=300"])
+    found = change_sizes(FULL, ["learning_rate=1e-5", "warm_games=300"])
     assert (found.learning_rate, found.warm_games, found.tasks) == (1e-5, 300, FULL.tasks)
     with pytest.raises(ConfigError, match="there is no size 'warm_game'"):
-        changed(FULL, ["warm_game=1"])
+        change_sizes(FULL, ["warm_game=1"])
 
 
 def _marks(*pairs: tuple[int, int]) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def _rows(successes: Mapping[str, list[int]], split: str = "valid_seen") -> list
 def test_differences_are_taken_task_by_task() -> None:
     first = _rows({"a": [0, 0], "b": [1, 1], "c": [0, 1], "d": [0]})
     second = _rows({"a": [1, 1], "b": [1, 1], "c": [1, 1], "only here": [0]})
-    found = paired(first, second)["valid_seen"]
+    found = compare_pairs(first, second)["valid_seen"]
     # 1, 0 and 0.5: deviation 0.5 over three tasks, Student's quantile with two degrees of freedom as core has it.
     assert found["difference"] == 0.5
     low, high = found["interval"]
@@ -163,7 +163,7 @@ def test_differences_are_taken_task_by_task() -> None:
 
 
 def test_success_counts_every_task_the_same_however_often_it_was_played() -> None:
-    found = summed_up(_rows({"a": [1, 1, 1], "b": [0]}))["valid_seen"]
+    found = summarise_rows(_rows({"a": [1, 1, 1], "b": [0]}))["valid_seen"]
     assert (found["success"], found["tasks"], found["seeds"], found["steps"]) == (0.5, 2, 3, 10.0)
     assert found["by_type"]["look"]["success"] == 0.5
 
@@ -171,14 +171,14 @@ def test_success_counts_every_task_the_same_however_often_it_was_played() -> Non
 def test_a_temperature_is_summed_up_by_itself() -> None:
     warm = [{**row, "temperature": 1.0} for row in _rows({"a": [1], "b": [1]})]
     rows = [*_rows({"a": [0], "b": [1]}), *warm]
-    assert summed_up(at_temperature(rows, 0.4))["valid_seen"]["success"] == 0.5
-    assert summed_up(at_temperature(rows, 1.0))["valid_seen"]["success"] == 1.0
-    assert told_briefly(rows) == "temperature 0.4: valid_seen 50.0 %; temperature 1.0: valid_seen 100.0 %"
+    assert summarise_rows(at_temperature(rows, 0.4))["valid_seen"]["success"] == 0.5
+    assert summarise_rows(at_temperature(rows, 1.0))["valid_seen"]["success"] == 1.0
+    assert describe_briefly(rows) == "temperature 0.4: valid_seen 50.0 %; temperature 1.0: valid_seen 100.0 %"
 
 
 def _found() -> dict[str, Any]:
     success = {
-        name: summed_up(_rows({"a": [won], "b": [0]}) + _rows({"c": [won]}, "valid_unseen"))
+        name: summarise_rows(_rows({"a": [won], "b": [0]}) + _rows({"c": [won]}, "valid_unseen"))
         for name, won in (("base", 0), ("warm_start", 0), ("hgpo", 1))
     }
     curve = [{"total_steps": 100 * n, "success": n / 10} for n in range(1, 8)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.learning.summary import (
     _curve,
-    censored_median,
+    compute_censored_median,
     first_reaching,
     interquartile_mean,
     last_quarter,
@@ -24,8 +24,8 @@ def test_a_run_is_cut_by_its_own_end_and_a_part_without_updates_is_open() -> Non
 
 
 def test_never_is_later_than_any_step() -> None:
-    assert censored_median([3.0, None, 1.0]) == 3.0
-    assert censored_median([3.0, None, None]) is None
+    assert compute_censored_median([3.0, None, 1.0]) == 3.0
+    assert compute_censored_median([3.0, None, None]) is None
     assert first_reaching(LONG, 0.5, 0) == 350  # the mean of updates 3 to 7 is 4 / 8
     assert first_reaching(LONG, 0.9, 0) is None
 

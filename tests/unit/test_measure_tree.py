@@ -122,7 +122,7 @@ def test_these_are_none(word: str) -> None:
 
 def test_the_table_has_a_column_for_each_tree(tree: SourceTree) -> None:
     figures = tree.measure()
-    smaller = measure_tree.Figures({"core": (1, 1000)}, 7, 6, 5, 4, 3)
+    smaller = measure_tree.Figures({"core": (1, 1000)}, 8, 7, 6, 5, 4, 3)
     assert measure_tree.format_table({"before": smaller, "after": figures}) == (
         "|  | before | after |\n"
         "| --- | ---: | ---: |\n"
@@ -131,6 +131,7 @@ def test_the_table_has_a_column_for_each_tree(tree: SourceTree) -> None:
         "| `core`: files, lines | 1, 1,000 | 3, 7 |\n"
         "| `parts`: files, lines |  | 3, 12 |\n"
         "| all: files, lines | 1, 1,000 | 9, 35 |\n"
+        "| files that only speak for their folder, `__init__.py` | 8 | 4 |\n"
         "| files with a single importer | 7 | 2 |\n"
         "| of these below 50 lines | 6 | 2 |\n"
         "| deepest import chain, files | 5 | 4 |\n"

@@ -12,10 +12,10 @@ import torch
 from benchmarks.prefix import __main__ as command
 from benchmarks.prefix.__main__ import Result, without_paths
 from benchmarks.prefix.gate import little_shared
-from benchmarks.prefix.layouts import LAYOUTS, forced, shared_prompts
+from benchmarks.prefix.layouts import LAYOUTS, pack_forced, pack_shared_prompts
 from benchmarks.prefix.measure import Update, apart, gradient
 from benchmarks.prefix.plot import draw, points
-from benchmarks.prefix.recordings import DATA, MEMORIES, Recording, distinct, made_up, recording
+from benchmarks.prefix.recordings import DATA, MEMORIES, Recording, distinct, make_up, open_recording
 from benchmarks.prefix.shapes import llama, work
 from benchmarks.prefix.table import tables
 from groupwise.batching import Pack, forest, pack, padded
@@ -29,7 +29,7 @@ def sample(prompt: tuple[int, ...], response: tuple[int, ...], number: int = 0) 
 
 @pytest.fixture(scope="module")
 def samples() -> tuple[Sample, ...]:
-    return made_up("small", "window 2", num_tasks=1, attempts=3).samples[:30]
+    return make_up("small", "window 2", num_tasks=1, attempts=3).samples[:30]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -53,7 +53,7 @@ def test_shared_prompts_share_whole_prompts_and_nothing_else() -> None:
         sample((1, 2, 3), (9,)),
         sample((1, 2), (3, 4, 5)),  # the prompt is the beginning of another
     ]
-    (layout,) = shared_prompts(some, 100)
+    (layout,) = pack_shared_prompts(some, 100)
     assert isinstance(layout, Pack)
     assert len(layout) == (3 + 2 + 2 + 0) + (3 + 1) + (2 + 2)
     assert layout.largest_id == 9
@@ -64,15 +64,15 @@ def test_shared_prompts_share_whole_prompts_and_nothing_else() -> None:
 
 
 def test_a_recording_comes_back_from_its_file(tmp_path: Path) -> None:
-    found = made_up("alfworld", "anchored", num_tasks=2, attempts=3)
+    found = make_up("alfworld", "anchored", num_tasks=2, attempts=3)
     saved = Recording(source="alfworld", memory="anchored", samples=found.samples)
     saved.save(tmp_path)
-    assert recording(tmp_path, "alfworld", "anchored") == saved
-    assert recording(tmp_path, "alfworld", "full").made_up
+    assert open_recording(tmp_path, "alfworld", "anchored") == saved
+    assert open_recording(tmp_path, "alfworld", "full").made_up
 
 
 def test_groups_are_the_first_attempts_at_as_many_tasks_as_fit() -> None:
-    found = made_up("small", "full", num_tasks=3, attempts=4)
+    found = make_up("small", "full", num_tasks=3, attempts=4)
     some = found.groups(attempts=2)
     assert sorted({one.trajectory for one in some}) == [0, 1, 4, 5, 8, 9]
     two_tasks = sum(len(one.token_ids) for one in some if one.group < 2)
@@ -91,7 +91,7 @@ def test_the_recorded_files_are_there_and_share_prefixes(source: str, memory: st
 
 
 def test_groups_are_cut_by_tasks_attempts_and_tokens() -> None:
-    found = made_up("small", "window 2", num_tasks=3, attempts=4)
+    found = make_up("small", "window 2", num_tasks=3, attempts=4)
     two = found.groups(attempts=2, tasks=2)
     assert {(one.group, one.trajectory) for one in two} == {(0, 0), (0, 1), (1, 4), (1, 5)}
     first = sum(len(one.token_ids) for one in two if one.group == 0)
@@ -111,7 +111,7 @@ def test_distinct_samples_share_their_first_token_alone(samples: tuple[Sample, .
     found = distinct(samples, vocabulary=2_000)
     assert [len(one.prompt_ids) for one in found] == [len(one.prompt_ids) for one in samples]
     assert len(forest(found)) == sum(len(one.token_ids) for one in samples) - (len(samples) - 1)
-    (tree,), (rows,) = forced(found, 10_000), LAYOUTS["shared"](found, 10_000)
+    (tree,), (rows,) = pack_forced(found, 10_000), LAYOUTS["shared"](found, 10_000)
     assert len(tree) == len(rows) - (len(samples) - 1)  # the gate leaves rows side by side
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.refused_penalty import RECIPES, ROLLOUTS, attempts, measured
+from benchmarks.refused_penalty import RECIPES, ROLLOUTS, attempts, measure_credit
 
 WRITTEN = json.loads((ROLLOUTS.parent / "refused_penalty.json").read_text())
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_written_numbers_are_those_of_the_recorded_attempts(name: str) -> None:
-    found, written = measured(*attempts(), *RECIPES[name]), WRITTEN["credit"][name]
+    found, written = measure_credit(*attempts(), *RECIPES[name]), WRITTEN["credit"][name]
     assert found.pop("by_verb") == pytest.approx(written.pop("by_verb"))
     assert found == pytest.approx(written)
 

@@ -1,1 +1,1 @@
-"""The command line: one file a command."""
+"""The command line: a file or a folder for each command; `arguments` reads what they are given, `terminal` prints."""

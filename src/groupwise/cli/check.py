@@ -1,4 +1,4 @@
-"""`groupwise check`: conformance of what users hand in."""
+"""`groupwise check`: whether rollouts, an environment or an engine keep the rules that credit and the loop rely on."""
 
 from __future__ import annotations
 
@@ -10,25 +10,48 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from groupwise.cli.check_engine import engine
-from groupwise.cli.rule_report import print_rules
-from groupwise.cli.screen import file_progress, output, print_json
-from groupwise.cli.trust import start
+from groupwise.cli.arguments.run_folders import need_trainer
+from groupwise.cli.arguments.trust import start
+from groupwise.cli.terminal.screen import file_progress, output, print_json
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import name_of, part_class
+from groupwise.core.rules import RuleResult
 from groupwise.core.text.files import parse_value
 from groupwise.envs.checker.suite import NUM_TASKS, check_environment
 from groupwise.recordings.formats import open_rollouts
-from groupwise.reports.faults import CHECKS, FaultTally
+from groupwise.reports.identity_faults import CHECKS, FaultTally
 
 app = typer.Typer(no_args_is_help=True, help="Check what you hand in, with explanations.")
-app.command("engine")(engine)
+RULE_WORDS = {"kept": ("ok", "green"), "broken": ("broken", "red"), "not tested": ("not tested", "dim")}
+"""What is printed for the status of a rule, and in which colour."""
 
 
 @app.callback()
 def check(context: typer.Context) -> None:
     """Check what you hand in, with explanations."""
     start(context, runs=context.invoked_subcommand in ("env", "engine"))
+
+
+@app.command("engine")
+def engine(
+    file: Annotated[Path, typer.Argument(help="A run file (TOML); its sections model and engine say what is opened.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Check the engine of a run file against the rules the loop relies on; exit with status 1 if one is broken."""
+    need_trainer()
+    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
+
+    config = load_run(file, overrides=set_ or ())
+    from groupwise.training.engine.check import check_run_engine
+
+    results = check_run_engine(config)
+    if as_json:
+        print_json({"engine": config.config()["engine"], "rules": [asdict(result) for result in results]})
+    else:
+        _print_rules(name_of(config.engine), results)
+    if any(result.status == "broken" for result in results):
+        raise typer.Exit(1)
 
 
 @app.command("rollouts")
@@ -107,7 +130,7 @@ def env(
     if as_json:
         print_json({"env": part.config(), "rules": [asdict(result) for result in results]})
     else:
-        print_rules(name_of(part), results)
+        _print_rules(name_of(part), results)
     if any(result.status == "broken" for result in results):
         raise typer.Exit(1)
 
@@ -121,3 +144,17 @@ def _fields(settings: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"--set {setting}: found no '='; write FIELD=VALUE")
         fields[name.strip()] = parse_value(value.strip())
     return fields
+
+
+def _print_rules(name: str, results: Sequence[RuleResult]) -> None:
+    """A line for each rule that something was put to, and the reason under those that are broken."""
+    console = output()
+    broken = sum(result.status == "broken" for result in results)
+    untested = sum(result.status == "not tested" for result in results)
+    counts = f"{len(results)} rules, {broken} broken, {untested} not tested"
+    console.print(f"[bold]{escape(name)}[/]: {counts}", highlight=False)
+    for result in results:
+        word, colour = RULE_WORDS[result.status]
+        console.print(f" [{colour}]{word:<10}[/] {result.rule}: {escape(result.found)}", highlight=False)
+        if result.status == "broken":
+            console.print(f"{'':<12}[dim]Why it matters: {escape(result.why)}[/]", highlight=False)

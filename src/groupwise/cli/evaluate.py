@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.run_folders import need_trainer, run_config
-from groupwise.cli.screen import errors, output, per_cent, print_json
-from groupwise.cli.trust import Trust
+from groupwise.cli.arguments.run_folders import need_trainer, run_config
+from groupwise.cli.arguments.trust import Trust
+from groupwise.cli.terminal.screen import errors, output, per_cent, print_json
 
 if TYPE_CHECKING:
     from groupwise.evaluation.settings import EvaluationConfig
-    from groupwise.evaluation.summary import Evaluation, Line, PassAt
+    from groupwise.evaluation.summary import Evaluation, PassAt, TasksSummary
     from groupwise.training.run_config import RunConfig
 
 
@@ -74,7 +74,7 @@ def _status(text: str) -> Any:
     return errors().status(text) if sys.stderr.isatty() else nullcontext()
 
 
-def _share(line: Evaluation | Line | PassAt) -> str:
+def _share(line: Evaluation | TasksSummary | PassAt) -> str:
     low, high = line.interval
     return f"{per_cent(line.success)} [{100 * low:.1f}, {100 * high:.1f}]"
 
@@ -113,7 +113,7 @@ def _print_pass_at(console: Console, found: Evaluation) -> None:
         console.print(f"{f'pass@{line.k}':<9}{_share(line)}{fewer}", highlight=False)
 
 
-def _table(title: str, lines: Sequence[Line]) -> Table:
+def _table(title: str, lines: Sequence[TasksSummary]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column(title, style="bold")
     for name in ("tasks", "attempts", "success", "95 % interval", "steps"):
@@ -143,5 +143,5 @@ def _as_json(found: Evaluation, *, per_task: bool) -> dict[str, Any]:
     return content
 
 
-def _line_as_json(line: Line) -> dict[str, Any]:
+def _line_as_json(line: TasksSummary) -> dict[str, Any]:
     return {name: getattr(line, name) for name in ("name", "tasks", "attempts", "success", "interval", "steps")}

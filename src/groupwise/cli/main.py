@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from groupwise import __version__
-from groupwise.cli import audit, check, doctor, evaluate, panel, recipes, report, schema, train, warmup
+from groupwise.cli import check, evaluate, panel, recipes, report, schema, train, warmup
+from groupwise.cli.arguments.trust import RUNNING, move_current_folder_back, start
+from groupwise.cli.audit import command as audit
+from groupwise.cli.doctor import command as doctor
 from groupwise.cli.explain import command as explain
 from groupwise.cli.inspect import command as inspect
-from groupwise.cli.screen import errors, print_error, print_line
-from groupwise.cli.streams import finish_streams, prepare_streams, show_traceback
-from groupwise.cli.trust import RUNNING, move_current_folder_back, start
+from groupwise.cli.terminal.screen import errors, print_error, print_line
+from groupwise.cli.terminal.streams import finish_streams, prepare_streams, show_traceback
 from groupwise.core.errors import GroupwiseError
 
 app = typer.Typer(

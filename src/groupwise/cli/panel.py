@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from groupwise.cli.screen import output, print_json, print_line
-from groupwise.cli.trust import Trust, start
+from groupwise.cli.arguments.trust import Trust, start
+from groupwise.cli.terminal.screen import output, print_json, print_line
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Part, Slot, check_may_open, name_of, part_class

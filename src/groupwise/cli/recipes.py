@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from groupwise import recipes as catalogue
-from groupwise.cli.screen import output
+from groupwise.cli.terminal.screen import output
 
 
 def recipes(

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from groupwise.cli.run_folders import need_trainer
-from groupwise.cli.screen import output, write_text
+from groupwise.cli.arguments.run_folders import need_trainer
+from groupwise.cli.terminal.screen import output, write_text
 from groupwise.core.errors import ConfigError
 
 

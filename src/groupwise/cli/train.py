@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.run_folders import differences, need_trainer, run_config
-from groupwise.cli.screen import errors, output
+from groupwise.cli.arguments.run_folders import differences, need_trainer, run_config
+from groupwise.cli.terminal.screen import errors, output
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.trust import WITHOUT_TRUST, only_reading
@@ -36,7 +36,7 @@ def train(
     if RunPaths(folder).holds_run() and not resume:
         raise ConfigError(_holds_run(folder))
     config = _config(file, set_ or (), tracker or ())
-    from groupwise.cli.live import shown_live
+    from groupwise.cli.terminal.live import shown_live
     from groupwise.training.loop import train as run_loop
     from groupwise.training.notices import notices
     from groupwise.training.run import open_run

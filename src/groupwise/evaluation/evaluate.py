@@ -43,16 +43,20 @@ def evaluate(
         raise ConfigError("an evaluation of no task says nothing; raise evaluation.tasks, and give at least one seed")
     digest, rows, trajectories = panel_hash(tasks), list[Evaluated](), list[Trajectory]()
     for seed in seeds:
-        played = _play(player, settings, tasks, root, seed)
-        scored = [one if one.stop in FAULTS else score_trajectory(one, rewards) for one in played]
-        rows += [_row(trajectory, player.engine.version, settings.split, seed, digest) for trajectory in scored]
+        played = _play_seed(player, settings, tasks, root, seed)
+        scored = [
+            trajectory if trajectory.stop in FAULTS else score_trajectory(trajectory, rewards) for trajectory in played
+        ]
+        rows += [_make_row(trajectory, player.engine.version, settings.split, seed, digest) for trajectory in scored]
         trajectories += scored
         report(seed, scored)
-    return Evaluation.of(rows, trajectories)
+    return Evaluation.from_rows(rows, trajectories)
 
 
-def _play(player: Player, settings: EvaluationConfig, tasks: Sequence[Task], root: int, seed: int) -> list[Trajectory]:
-    """Every attempt with one seed; none that says whether it succeeded is an error with the causes."""
+def _play_seed(
+    player: Player, settings: EvaluationConfig, tasks: Sequence[Task], root: int, seed: int
+) -> list[Trajectory]:
+    """Play every attempt of one seed; an error with the causes where no attempt says whether it succeeded."""
     attempts = [
         Attempt(task=task, number=number, seed=seed_of(root, "evaluation", seed, task.id, number))
         for task in tasks
@@ -69,7 +73,7 @@ def _play(player: Player, settings: EvaluationConfig, tasks: Sequence[Task], roo
     return played
 
 
-def _row(trajectory: Trajectory, number: int, split: str, seed: int, panel: str) -> Evaluated:
+def _make_row(trajectory: Trajectory, number: int, split: str, seed: int, panel: str) -> Evaluated:
     total = sum(step.reward for step in trajectory.steps)
     return Evaluated(
         number=number,

@@ -9,10 +9,10 @@ Z_95 = 1.959963984540054
 """Quantile of the normal distribution that leaves 2.5 % on either side."""
 
 
-def wilson(wins: float, tries: float, z: float = Z_95) -> tuple[float, float]:
+def wilson_interval(wins: float, tries: float, z: float = Z_95) -> tuple[float, float]:
     """Wilson's interval for a share: it stays within [0, 1] and is right at the ends.
 
-    >>> [round(bound, 3) for bound in wilson(5, 10)]
+    >>> [round(bound, 3) for bound in wilson_interval(5, 10)]
     [0.237, 0.763]
     """
     share, spread = wins / tries, z * z / tries
@@ -21,7 +21,7 @@ def wilson(wins: float, tries: float, z: float = Z_95) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-def clustered(scores: Sequence[Sequence[float]], z: float = Z_95) -> tuple[float, tuple[float, float]]:
+def mean_over_clusters(scores: Sequence[Sequence[float]], z: float = Z_95) -> tuple[float, tuple[float, float]]:
     """Mean share over clusters, such as a panel's tasks, and its 95 % interval.
 
         p = mean_i p_i,   n = N p (1 - p) / mean_i (p_i - p)^2 * (z / t)^2,   Wilson's interval of p over n tries
@@ -38,7 +38,7 @@ def clustered(scores: Sequence[Sequence[float]], z: float = Z_95) -> tuple[float
     however often they are tried. Clusters count the same, however many attempts they have. Where all attempts agree,
     nothing tells how alike they are, and n is the number of clusters: more would not cover.
 
-    >>> share, (low, high) = clustered([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    >>> share, (low, high) = mean_over_clusters([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
     >>> share, round(low, 3), round(high, 3)
     (0.625, 0.219, 0.908)
     """
@@ -64,9 +64,9 @@ def pass_at(k: int, *, wins: int, tries: int) -> float:
 def mean_pass_at(k: int, counts: Sequence[tuple[int, int]], z: float = Z_95) -> tuple[float, tuple[float, float]]:
     """Mean of `pass_at` over tasks, each given as (wins, tries), and its 95 % interval.
 
-    Choices: the interval is that of `clustered` with a task's pass@k in place of its mean, so it speaks of further
-    tasks of the same kind, and at k = 1 the two are the same. The effective number of tries is at most the number of
-    disjoint choices of k attempts.
+    Choices: the interval is that of `mean_over_clusters` with a task's pass@k in place of its mean, so it speaks of
+    further tasks of the same kind, and at k = 1 the two are the same. The effective number of tries is at most the
+    number of disjoint choices of k attempts.
 
     >>> share, (low, high) = mean_pass_at(2, [(4, 4), (1, 4), (0, 4)])
     >>> share, round(low, 3), round(high, 3)
@@ -76,23 +76,23 @@ def mean_pass_at(k: int, counts: Sequence[tuple[int, int]], z: float = Z_95) -> 
     return _over_clusters(estimates, sum(tries // k for _, tries in counts), z)
 
 
-def _over_clusters(means: Sequence[float], most_tries: int, z: float) -> tuple[float, tuple[float, float]]:
-    """Mean over clusters and its interval; they stand for at most `most_tries` independent tries."""
+def _over_clusters(means: Sequence[float], max_tries: int, z: float) -> tuple[float, tuple[float, float]]:
+    """Mean over clusters and its interval; they stand for at most `max_tries` independent tries."""
     share = math.fsum(means) / len(means)
     between = math.fsum((mean - share) ** 2 for mean in means) / len(means)
     tries = float(len(means))
-    if 0 < share < 1 and most_tries > len(means) > 1:
-        effective = min(tries * share * (1 - share) / between, most_tries) if between else most_tries
-        tries = max(tries, effective * (z / student(z, len(means) - 1)) ** 2)
-    return share, wilson(share * tries, tries, z)
+    if 0 < share < 1 and max_tries > len(means) > 1:
+        effective = min(tries * share * (1 - share) / between, max_tries) if between else max_tries
+        tries = max(tries, effective * (z / student_quantile(z, len(means) - 1)) ** 2)
+    return share, wilson_interval(share * tries, tries, z)
 
 
-def student(z: float, freedom: int) -> float:
+def student_quantile(z: float, freedom: int) -> float:
     """Student's quantile where the normal distribution has z, by its expansion in the degrees of freedom.
 
     Source: Abramowitz and Stegun 26.7.5. Right to 1 % from 4 degrees of freedom on, too small below.
 
-    >>> round(student(Z_95, 10), 3), round(student(Z_95, 199), 3)
+    >>> round(student_quantile(Z_95, 10), 3), round(student_quantile(Z_95, 199), 3)
     (2.228, 1.972)
     """
     terms = (

@@ -10,11 +10,11 @@ from typing import Any
 from groupwise.core.errors import TrainingError
 from groupwise.core.journal.journal import Evaluated
 from groupwise.core.records import Trajectory
-from groupwise.evaluation.intervals import clustered, mean_pass_at
+from groupwise.evaluation.intervals import mean_over_clusters, mean_pass_at
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class TasksSummary:
     """Success over some tasks of a panel: all of them, a family, or one."""
 
     name: str
@@ -26,7 +26,7 @@ class Line:
     success: float
     """Share of them that succeeded; every task counts the same."""
     interval: tuple[float, float]
-    """95 % interval of that share for tasks of this kind (`evaluation.intervals.clustered`)."""
+    """95 % interval of that share for tasks of this kind (`evaluation.intervals.mean_over_clusters`)."""
     steps: float
     """Mean steps of an attempt."""
 
@@ -85,8 +85,8 @@ class Evaluation:
     """What was played, where it was played just now."""
 
     @classmethod
-    def of(cls, rows: Sequence[Evaluated], trajectories: Sequence[Trajectory] = ()) -> Evaluation:
-        """Sum up the attempts of one evaluation: one update, one panel, any number of seeds."""
+    def from_rows(cls, rows: Sequence[Evaluated], trajectories: Sequence[Trajectory] = ()) -> Evaluation:
+        """Sum up the attempts of one evaluation, which are of one update and one panel, with any number of seeds."""
         kinds = {(row.number, row.split, row.panel) for row in rows}
         assert len(kinds) == 1, "an evaluation is of one update and one panel"
         counted = [row for row in rows if row.success is not None]
@@ -96,7 +96,7 @@ class Evaluation:
                 f"{', '.join(sorted({row.stop for row in rows}))}); `groupwise check env` shows what the environment "
                 "does wrong"
             )
-        whole = _line("all", counted)
+        whole = _summarise("all", counted)
         (number, split, panel), *_ = kinds
         return cls(
             number=number,
@@ -110,55 +110,72 @@ class Evaluation:
             outcome=math.fsum(row.outcome for row in counted) / len(counted),
             steps=whole.steps,
             tokens=_mean_tokens(counted),
-            by_seed={seed: _line("", found).success for seed, found in _by(counted, lambda row: [row.seed])},
+            by_seed={
+                seed: _summarise(str(seed), rows).success for seed, rows in group_rows(counted, lambda row: [row.seed])
+            },
             rows=tuple(rows),
             trajectories=trajectories,
         )
 
-    def by_tag(self) -> list[Line]:
-        """Success of each family, in the order of their names; a task with two tags is in two lines."""
-        return [_line(tag, rows) for tag, rows in _by(self._counted(), lambda row: filter(None, row.tags.split(",")))]
+    def by_tag(self) -> list[TasksSummary]:
+        """Success of each family, in the order of their names; a task with two tags is in two families."""
+        by_tag = group_rows(self._counted_rows, tags_of)
+        return [_summarise(tag, rows) for tag, rows in by_tag]
 
-    def by_task(self) -> list[Line]:
+    def by_task(self) -> list[TasksSummary]:
         """Success at each task, in the order of their ids."""
-        return [_line(task, rows) for task, rows in _by(self._counted(), lambda row: [row.task])]
+        return [_summarise(task, rows) for task, rows in group_rows(self._counted_rows, lambda row: [row.task])]
 
     @property
     def attempts_per_task(self) -> int:
         """The n of mean@n, which is `success`: the most attempts that count at a task, over all seeds."""
-        return max(tries for _, tries in self._wins())
+        return max(tries for _, tries in self._count_wins())
 
     def pass_at(self) -> list[PassAt]:
         """pass@k for k = 1, 2, 4, ... and the number of attempts at a task; those of all seeds count alike."""
-        most = self.attempts_per_task
-        found = []
-        for k in sorted({2**power for power in range(most.bit_length())} | {most}):
-            counts = [(wins, tries) for wins, tries in self._wins() if tries >= k]
+        largest_k = self.attempts_per_task
+        shares = []
+        for k in sorted({2**power for power in range(largest_k.bit_length())} | {largest_k}):
+            counts = [(wins, tries) for wins, tries in self._count_wins() if tries >= k]
             success, interval = mean_pass_at(k, counts)
-            found.append(PassAt(k=k, tasks=len(counts), success=success, interval=interval))
-        return found
+            shares.append(PassAt(k=k, tasks=len(counts), success=success, interval=interval))
+        return shares
 
-    def _wins(self) -> list[tuple[int, int]]:
+    def _count_wins(self) -> list[tuple[int, int]]:
         """Of each task: attempts that solved it, and attempts that count."""
-        by_task = _by(self._counted(), lambda row: [row.task])
+        by_task = group_rows(self._counted_rows, lambda row: [row.task])
         return [(sum(row.success == 1.0 for row in rows), len(rows)) for _, rows in by_task]
 
-    def _counted(self) -> list[Evaluated]:
+    @property
+    def _counted_rows(self) -> list[Evaluated]:
+        """The attempts that count: no fault of the environment ended them."""
         return [row for row in self.rows if row.success is not None]
 
 
-def evaluations_of(rows: Iterable[Evaluated]) -> list[Evaluation]:
-    """Every evaluation in a journal's rows, by update, split and panel."""
-    return [Evaluation.of(found) for _, found in _by(rows, lambda row: [(row.number, row.split, row.panel)])]
-
-
-def _by(rows: Iterable[Evaluated], keys_of: Callable[[Evaluated], Iterable[Any]]) -> list[tuple[Any, list[Evaluated]]]:
+def group_rows(
+    rows: Iterable[Evaluated], keys_of: Callable[[Evaluated], Iterable[Any]]
+) -> list[tuple[Any, list[Evaluated]]]:
     """Rows by key, keys in order; a row may have several."""
-    found: dict[Any, list[Evaluated]] = {}
+    by_key: dict[Any, list[Evaluated]] = {}
     for row in rows:
         for key in keys_of(row):
-            found.setdefault(key, []).append(row)
-    return sorted(found.items())
+            by_key.setdefault(key, []).append(row)
+    return sorted(by_key.items())
+
+
+def tags_of(row: Evaluated) -> list[str]:
+    """The families that a row's task is in."""
+    return [tag for tag in row.tags.split(",") if tag]
+
+
+def scores_by_task(rows: Iterable[Evaluated], score_of: Callable[[Evaluated], float]) -> list[list[float]]:
+    """The scores of the attempts at each task, tasks in the order of their ids: the clusters of an interval."""
+    return [[score_of(row) for row in of_task] for _, of_task in group_rows(rows, lambda row: [row.task])]
+
+
+def _success_of(row: Evaluated) -> float:
+    assert row.success is not None, "only attempts that say how they ended are counted"
+    return row.success
 
 
 def _mean_tokens(rows: Sequence[Evaluated]) -> float | None:
@@ -166,13 +183,10 @@ def _mean_tokens(rows: Sequence[Evaluated]) -> float | None:
     return sum(counted) / len(counted) if counted else None
 
 
-def _line(name: str, rows: Sequence[Evaluated]) -> Line:
-    scores: dict[str, list[float]] = {}
-    for row in rows:
-        assert row.success is not None, "only attempts that say how they ended are counted"
-        scores.setdefault(row.task, []).append(row.success)
-    success, interval = clustered(list(scores.values()))
-    return Line(
+def _summarise(name: str, rows: Sequence[Evaluated]) -> TasksSummary:
+    scores = scores_by_task(rows, _success_of)
+    success, interval = mean_over_clusters(scores)
+    return TasksSummary(
         name=name,
         tasks=len(scores),
         attempts=len(rows),

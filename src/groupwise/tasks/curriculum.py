@@ -1,4 +1,4 @@
-"""The curriculum protocol: it hands out tasks, hears how they went, and can be put away and taken up again."""
+"""The curriculum protocol: it hands out tasks, is told how they went, and its state can be saved and loaded."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from groupwise.core.records import Task, Trajectory
 
 
 class LiveCurriculum(Protocol):
-    """A curriculum at work. What it remembers goes into checkpoints, as plain JSON values."""
+    """A curriculum at work. Its state goes into checkpoints, as plain JSON values."""
 
     def next(self, num: int) -> list[Task]:
         """The next tasks to attempt; a task may come twice."""
 
     def observe(self, played: Sequence[Trajectory]) -> None:
-        """Hear how an update's attempts went."""
+        """Take in how an update's attempts went."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What it remembers."""
+        """Its state: what it must know to go on as if it had never stopped."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what was remembered."""
+        """Go on from a saved state."""
 
 
 class Curriculum(Protocol):

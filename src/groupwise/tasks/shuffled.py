@@ -1,4 +1,4 @@
-"""Every task once, in random order, then all over again in another."""
+"""The shuffled curriculum: every task once, in random order, then all over again in another order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Shuffled(Part, slot="curriculum"):
 
 
 class ShuffledTurns:
-    """A panel being gone through. All it remembers is how many tasks it has handed out."""
+    """A panel being gone through. Its whole state is how many tasks it has handed out."""
 
     def __init__(self, tasks: Sequence[Task], seed: int) -> None:
         self._tasks, self._seed = tasks, seed
@@ -34,9 +34,9 @@ class ShuffledTurns:
 
     def next(self, num: int) -> list[Task]:
         """The next tasks; only where more are asked for than the panel has does one come twice."""
-        found = [self._task(self._handed_out + i) for i in range(num)]
+        tasks = [self._task_at(self._handed_out + i) for i in range(num)]
         self._handed_out += num
-        return found
+        return tasks
 
     def observe(self, played: Sequence[Trajectory]) -> None:
         """How attempts went changes nothing here."""
@@ -49,7 +49,7 @@ class ShuffledTurns:
         """Go on after that many."""
         self._handed_out = int(state["handed_out"])
 
-    def _task(self, position: int) -> Task:
+    def _task_at(self, position: int) -> Task:
         turn, place = divmod(position, len(self._tasks))
         if turn != self._turn:
             self._turn, self._order = turn, list(range(len(self._tasks)))

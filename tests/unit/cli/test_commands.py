@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from groupwise import recipes
-from groupwise.cli.algorithms import algorithm_named
+from groupwise.cli.arguments.algorithms import algorithm_named
 from groupwise.cli.main import app
-from groupwise.cli.screen import share, shorten
+from groupwise.cli.terminal.screen import share, shorten
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import EXAMPLE, ROWS, row, write
 from tests.unit.reports.run_folders import write_run
@@ -38,7 +38,7 @@ def test_recipes_lists_every_recipe_with_its_sentence_and_citation() -> None:
         summary = recipes.summary(name)
         assert name in listed
         # Sentences and citations share their lines with the other columns, so look word by word.
-        assert all(word in listed for word in (summary.sentence + " " + summary.citation).split()), name
+        assert all(word in listed for word in (summary.describe + " " + summary.citation).split()), name
 
 
 @pytest.mark.parametrize("name", recipes.names())

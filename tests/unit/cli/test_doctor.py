@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.cli import machine  # noqa: E402
+from groupwise.cli.doctor import machine  # noqa: E402
 from groupwise.config.run_file import load_run  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 from groupwise.training.doctor import hardware  # noqa: E402

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.reports.run import figures
+from groupwise.reports.run.number_format import NO_NUMBER
 from tests.unit.cli.test_report_and_inspect import invoked, shown, words
 from tests.unit.reports.rescue_runs import FAILED, RECALLED, write_rescue_run
 
@@ -22,7 +22,7 @@ def test_the_group_table_marks_rescued_groups_and_says_what_was_done(rescue_path
     assert lines[2] == "t 4 0 0 0 0 0 0.000 4 4 0.250 rescued"
     assert lines[5] == "v 2 1 0 1 0.500 2 2 1.000"
     assert lines[6] == "w 2 0 0 0 0.000 2 2 0.354 rescued"
-    assert [line.replace(figures.NONE, "none") for line in lines[9:]] == [
+    assert [line.replace(NO_NUMBER, "none") for line in lines[9:]] == [
         "what was done for them",
         "task recalled shaped guidance |credit| without with",
         "t 1 from update 1 none none 0.000 0.250",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from groupwise.cli.explain import command as explain_command
-from groupwise.cli.screen import file_progress
+from groupwise.cli.terminal.screen import file_progress
 from groupwise.recordings import Rollouts, RolloutsFile
 from groupwise.reports.explain.step import Explanation
 from tests.unit.cli.conftest import Run

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from groupwise.core.journal.blobs import pack, unpack
-from groupwise.reports.run.played import find_underived, read_groups
-from groupwise.reports.run.recredit import Underived
+from groupwise.reports.run.derived_credit import Underived
+from groupwise.reports.run.read_groups import find_underived, read_groups
 from groupwise.reports.run.run_folder import RunFolder
 from tests.unit.cli.conftest import Run
 from tests.unit.reports.rescue_runs import write_rescue_run

@@ -36,7 +36,8 @@ def test_another_task_is_drawn_for_apart() -> None:
         )
         for seed in range(40)
     ]
-    assert any(one != other for one, other in pairs)
+    # Three of six can be drawn in 20 ways: apart, the two tasks agree in about 2 of 40 draws.
+    assert sum(of_first == of_second for of_first, of_second in pairs) < 8
 
 
 def test_the_draw_is_named_for_the_part_and_the_task() -> None:

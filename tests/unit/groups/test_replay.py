@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from groupwise import Trajectory
-from groupwise.core.past_attempts import Recalled
+from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.groups import CrossContextReplay, HistoryKeyedReplay, SelectiveBuffer
 from tests.unit.pasts import attempt, drawing, journal, update
 
 
-def sources(recalled: list[Recalled]) -> list[tuple[str, int, int]]:
+def sources(recalled: list[RecalledAttempt]) -> list[tuple[str, int, int]]:
     return [(one.task, one.past.number, one.past.attempt) for one in recalled]
 
 
@@ -69,7 +69,9 @@ def test_a_task_without_the_other_outcome_in_its_past_recalls_nothing(tmp_path: 
 def test_one_for_every_four_attempts_unless_told(tmp_path: Path, own: int, k: int, expected: int) -> None:
     made = journal(tmp_path, update(1, *(attempt(i, solved=True) for i in range(6))))
     group = [attempt(i) for i in range(own)]
-    assert len(CrossContextReplay(k=k)([group], made.past_attempts, version=1, draw=drawing())) == expected
+    recalled = sources(CrossContextReplay(k=k)([group], made.past_attempts, version=1, draw=drawing()))
+    assert len(set(recalled)) == len(recalled) == expected, "nobody twice"
+    assert {(task, number) for task, number, _ in recalled} == {("t", 1)}
 
 
 def test_the_newest_update_comes_first_and_within_it_the_draw_is_even(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_a_context_with_a_difference_of_its_own_recalls_nothing(tmp_path: Path) 
 
 def test_the_buffer_fills_up_what_lies_idle_to_its_share(tmp_path: Path) -> None:
     past = [saying(i, attempt(i, task="past", solved=True)) for i in range(6)]
-    made = journal(tmp_path, update(1, *past, credit=[[1.0], [-2.0], [0.0], [1e-6], [3.0], [0.5]]))
+    made = journal(tmp_path, update(1, *past, credit=[[1.0], [-2.0], [0.0], [1e-7], [3.0], [0.5]]))
     idle, mixed = [attempt(i, task="u") for i in range(8)], FAILED[:4] + [attempt(i, solved=True) for i in range(4, 8)]
 
     def found(**fields: float) -> list[tuple[str, int, int]]:
@@ -202,6 +204,12 @@ def test_the_buffer_fills_up_what_lies_idle_to_its_share(tmp_path: Path) -> None
     assert {entry.why for entry in recalled} == {"8 attempts lay in groups without spread"}
     assert SelectiveBuffer()([mixed], made.past_attempts, version=1, draw=drawing()) == [], "nothing lies idle"
     assert SelectiveBuffer(max_age=1)([idle], made.past_attempts, version=2, draw=drawing()) == [], "too old"
+
+
+@pytest.mark.parametrize(("credit", "is_recalled"), [(1e-6, False), (2e-6, True), (-2e-6, True)])
+def test_credit_of_a_millionth_is_none_to_the_buffer(tmp_path: Path, credit: float, is_recalled: bool) -> None:
+    made = journal(tmp_path, update(1, attempt(0, task="past"), credit=[[credit]]))
+    assert bool(SelectiveBuffer()([FAILED], made.past_attempts, version=1, draw=drawing())) is is_recalled
 
 
 def test_the_buffer_recalls_an_answer_once_however_often_it_was_given(tmp_path: Path) -> None:

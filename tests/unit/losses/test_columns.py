@@ -110,6 +110,7 @@ def test_what_is_given_by_name_carries_no_gradient_and_the_precision_of_logp() -
     assert not kept.column("x").requires_grad
     assert not kept.channel("y").requires_grad
     assert kept.column("x").dtype == torch.float64
+    assert kept.column("x").tolist() == kept.channel("y").tolist() == [-1.0, -2.0]
 
 
 def test_gradients_run_through_logp_and_entropy_alone() -> None:

@@ -162,9 +162,14 @@ def test_what_was_added_before_is_scaled_down_too_and_a_return_of_nothing_is_lef
 
 
 def test_equally_likely_attempts_keep_their_order() -> None:
-    """One of 40 failed; the others lose more the later they stand: the k-th loses k fortieths of its 1."""
-    group = [attempt(i, solved=True) for i in range(39)] + [attempt(39)]
-    assert Unlikeliness(weight=1.0)(group) == [(-i / 40,) for i in range(39)] + [(0.0,)]
+    """Of 64, every second is unlikely: these come first, each after the one before it, then the others. One failed."""
+    group = [attempt(i, solved=i != 63) for i in range(64)]
+    group[::2] = [
+        replace(made, steps=tuple(replace(step, logp_behaviour=(-9.0, -9.0)) for step in made.steps))
+        for made in group[::2]
+    ]
+    less_likely = [i // 2 if i % 2 == 0 else 32 + i // 2 for i in range(63)]
+    assert Unlikeliness(weight=1.0)(group) == [(-num / 64,) for num in less_likely] + [(0.0,)]
 
 
 def test_log_probs_that_were_not_recorded_are_asked_for() -> None:
@@ -234,9 +239,24 @@ class Wrong(Part, slot="shaper"):
 def test_a_shaper_that_gives_no_number_per_step_is_named(amounts: tuple[float, ...]) -> None:
     with pytest.raises(RecordError) as caught:
         shape_group([attempt(3)], [Wrong(amounts=amounts)])
-    name = str(caught.value).split("shaper ")[1].split(" gave")[0]
-    assert name.startswith("Wrong(")
-    assert str(caught.value).endswith(f"gave {amounts!r} for 1 steps; give one finite number per step")
+    assert str(caught.value) == (
+        f"task 't', attempt 3: shaper Wrong(amounts={amounts!r}) gave {amounts!r} for 1 steps; give one finite number "
+        "per step"
+    )
+
+
+class Forgetful:
+    """A shaper that is a plain class, and says nothing of the last attempt."""
+
+    needs_entropy = False
+
+    def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
+        return [(1.0,) for _ in group[:-1]]
+
+
+def test_no_attempt_is_lost_where_a_shaper_forgets_it() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        shape_group([attempt(0), attempt(1)], [Forgetful()])
 
 
 def test_shapers_add_up_one_after_the_other() -> None:

@@ -32,11 +32,11 @@ def test_the_seed_decides_the_order() -> None:
 def test_any_way_of_asking_gives_one_sequence_and_a_resumed_one_goes_on(asked: list[int], cut: int) -> None:
     whole = ids(Shuffled().start(PANEL, seed=1).next(sum(asked)))
     live = Shuffled().start(PANEL, seed=1)
-    found: list[str] = []
+    in_pieces: list[str] = []
     for turn, num in enumerate(asked):
         if turn == cut:
             resumed = Shuffled().start(PANEL, seed=1)
             resumed.load_state_dict(live.state_dict())
             live = resumed
-        found += ids(live.next(num))
-    assert found == whole
+        in_pieces += ids(live.next(num))
+    assert in_pieces == whole

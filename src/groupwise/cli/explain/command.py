@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from groupwise.cli.algorithms import algorithm_named
-from groupwise.cli.explain.of_run import check_one_found, explain_in_run
+from groupwise.cli.arguments.algorithms import algorithm_named
+from groupwise.cli.arguments.trust import Trust
+from groupwise.cli.explain.step_of_run import check_one_found, explain_in_run
 from groupwise.cli.explain.training import more_as_json, print_dropped, print_token
 from groupwise.cli.explain.views import AGREEMENT, channels_as_json, print_channels, print_explanation
-from groupwise.cli.screen import file_progress, print_json
-from groupwise.cli.trust import Trust
+from groupwise.cli.terminal.screen import file_progress, print_json
 from groupwise.core.errors import ConfigError
 from groupwise.core.token_table import TokenTable
 from groupwise.recordings import Rollouts, RolloutsFile, Row

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from groupwise.cli.screen import output
+from groupwise.cli.terminal.screen import output
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Credit
 from groupwise.core.step_table import StepTable

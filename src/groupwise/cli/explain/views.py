@@ -8,7 +8,7 @@ from dataclasses import asdict
 from rich.markup import escape
 from rich.tree import Tree
 
-from groupwise.cli.screen import output, shorten
+from groupwise.cli.terminal.screen import output, shorten
 from groupwise.core.step_table import StepTable
 from groupwise.reports.explain.step import Explanation, Member
 

@@ -12,26 +12,36 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.cli import screen
 from groupwise.cli.inspect import rescue as inspect_rescue
-from groupwise.cli.screen import output, shorten
-from groupwise.reports.run import figures
+from groupwise.cli.terminal import screen
+from groupwise.cli.terminal.screen import output, shorten
+from groupwise.evaluation.verdict import PanelScore, Verdict, describe_when
+from groupwise.reports.run.derived_credit import describe_company
 from groupwise.reports.run.differences import Differences
-from groupwise.reports.run.goals import Goal
-from groupwise.reports.run.overview import UpdateLine, find_penalised, penalty_sentence
-from groupwise.reports.run.played import (
+from groupwise.reports.run.explain_step import RunStepExplanation
+from groupwise.reports.run.goals import TaskGoal
+from groupwise.reports.run.number_format import (
+    NO_NUMBER,
+    format_compact,
+    format_count,
+    format_number,
+    format_percent,
+    format_points,
+    format_seconds,
+    format_signed,
+    shorten_hash,
+)
+from groupwise.reports.run.overview import UpdateLine, describe_penalties, find_penalised_updates
+from groupwise.reports.run.rescue import rescue_of
+from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.update_groups import (
     PlayedAttempt,
     PlayedGroup,
     PlayedStep,
-    asked_for_words,
-    set_aside_words,
-    underived_words,
+    describe_requests,
+    describe_set_aside,
+    describe_underived,
 )
-from groupwise.reports.run.recredit import company_words
-from groupwise.reports.run.rescue import rescue_of
-from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.verdict import Score, Verdict, when
-from groupwise.reports.run.why import Why
 
 PLUS, MINUS = "bright_blue", "dark_orange"
 STANDING, HANGING = "▁▂▃▄▅▆▇█", "▔▀"
@@ -52,21 +62,21 @@ def overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], verdic
         f"[bold]{escape(folder.name)}[/]: {escape(method)}{escape(f' on {env}' if env else '')}", highlight=False
     )
     if folder.panels:
-        named = ", ".join(f"{escape(split)} {figures.digest(found)}" for split, found in folder.panels.items())
+        named = ", ".join(f"{escape(split)} {shorten_hash(found)}" for split, found in folder.panels.items())
         console.print(f"[dim]panels: {named}[/]", highlight=False)
     if not lines:
         console.print("no update yet")
     else:
         console.print(_updates(lines))
-    penalised = penalty_sentence(find_penalised(folder), len(lines))
+    penalised = describe_penalties(find_penalised_updates(folder), len(lines))
     if penalised:
         console.print(f"[{MINUS}]{escape(penalised)}[/]", highlight=False, soft_wrap=True)
     for verdict in verdicts:
         for score in verdict.scores:
             words = score_words(score, verdict.measure)
-            played = f"[dim](panel {figures.digest(score.panel)})[/]"
+            played = f"[dim](panel {shorten_hash(score.panel)})[/]"
             console.print(
-                f"{escape(verdict.split)}, {when(score)}: {verdict.measure} {words} {played}", highlight=False
+                f"{escape(verdict.split)}, {describe_when(score)}: {verdict.measure} {words} {played}", highlight=False
             )
 
 
@@ -77,12 +87,12 @@ def groups(folder: RunFolder, number: int, found: Sequence[PlayedGroup]) -> None
     rescues = {group.task: rescue for group in found if (rescue := rescue_of(group))}
     rescued = sum(rescue.is_rescued for rescue in rescues.values())
     console.print(
-        f"[bold]{escape(folder.name)}, update {number}[/]: {figures.plural(len(found), 'group')}, "
+        f"[bold]{escape(folder.name)}, update {number}[/]: {format_count(len(found), 'group')}, "
         f"{len(silent)} without any credit{f', {rescued} rescued' if rescues else ''}",
         highlight=False,
     )
     for fault in folder.journal.faults(number):
-        place = f"{fault['task']}, attempt {fault['attempt']}, after {figures.plural(fault['steps'], 'step')}"
+        place = f"{fault['task']}, attempt {fault['attempt']}, after {format_count(fault['steps'], 'step')}"
         console.print(f"[{MINUS}]{escape(fault['stop'])}[/] {escape(place)}: {escape(fault['error'])}", highlight=False)
     if not found:
         return
@@ -93,38 +103,38 @@ def groups(folder: RunFolder, number: int, found: Sequence[PlayedGroup]) -> None
         table.add_row(
             escape(group.task),
             str(summary["attempts"]),
-            figures.NONE if summary["solved"] is None else str(summary["solved"]),
-            " ".join(figures.compact(outcome) for outcome in group.outcomes[:8])
+            NO_NUMBER if summary["solved"] is None else str(summary["solved"]),
+            " ".join(format_compact(outcome) for outcome in group.outcomes[:8])
             + (" …" if len(group.outcomes) > 8 else ""),
-            figures.number(group.spread, 3),
+            format_number(group.spread, 3),
             str(summary["steps"]),
-            figures.NONE if group.num_compared is None else str(group.num_compared),
-            figures.number(summary["mean_credit_size"], 3),
+            NO_NUMBER if group.num_compared is None else str(group.num_compared),
+            format_number(summary["mean_credit_size"], 3),
             inspect_rescue.mark(group, rescues.get(group.task)),
         )
     table.columns[-1].justify = "left"
     console.print(table)
     for group in found:
         if group.set_aside:
-            console.print(f"{escape(group.task)}: {escape(set_aside_words(group))}", highlight=False)
+            console.print(f"{escape(group.task)}: {escape(describe_set_aside(group))}", highlight=False)
     if rescues:
         console.print("\nwhat was done for them", highlight=False)
         console.print(inspect_rescue.rescues(list(rescues.values())))
 
 
 def _print_underived(found: Sequence[PlayedGroup]) -> None:
-    if words := underived_words(found):
+    if words := describe_underived(found):
         output().print(f"[{MINUS}]{escape(words)}[/]", highlight=False)
 
 
-def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: Goal) -> None:
+def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: TaskGoal) -> None:
     """An attempt as a dialogue, after its group at a glance."""
     console = output()
     about = f" ({', '.join(goal.tags)})" if goal.tags else ""
     console.print(f"[bold]{escape(group.task)}[/]{escape(about)}, update {number}", highlight=False)
     if goal.text:
         console.print(f"goal: {escape(goal.text)}", highlight=False)
-    for line in filter(None, [*inspect_rescue.about(group), set_aside_words(group), *asked_for_words(group)]):
+    for line in filter(None, [*inspect_rescue.about(group), describe_set_aside(group), *describe_requests(group)]):
         console.print(escape(line), highlight=False)
     _print_underived([group])
     reach = max((abs(step.credit) for member in group.members for step in member.steps), default=0.0)
@@ -137,10 +147,10 @@ def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: Goal) 
     console.print(dialogue)
     if played.error:
         console.print(f"[bold red]error[/] {escape(played.error)}", highlight=False)
-    console.print(f"{escape(played.stop)}; outcome {figures.compact(played.outcome)}", highlight=False)
+    console.print(f"{escape(played.stop)}; outcome {format_compact(played.outcome)}", highlight=False)
 
 
-def recorded(found: Why) -> None:
+def recorded(found: RunStepExplanation) -> None:
     """Whether the journal holds the number that was explained."""
     gap = abs(found.explanation.value - found.recorded)
     same = found.agrees or gap <= 1e-9 * max(1.0, abs(found.recorded))
@@ -167,15 +177,15 @@ def differences(found: Differences, first: str, second: str) -> None:
     else:
         table = _table(f"metric at update {found.number}", "A", "B", "B less A")
         for metric in found.metrics:
-            change = figures.compact(metric.change)
+            change = format_compact(metric.change)
             shown = f"+{change}" if metric.change > 0 else change
-            table.add_row(escape(metric.name), figures.compact(metric.first), figures.compact(metric.second), shown)
+            table.add_row(escape(metric.name), format_compact(metric.first), format_compact(metric.second), shown)
         console.print(table, "")
     if found.scores:
         table = _table("last evaluation", "A", "B", "B less A")
         for score in found.scores:
             gain = score.second.value - score.first.value
-            shown = figures.points(gain) if score.measure == "success" else figures.signed(gain)
+            shown = format_points(gain) if score.measure == "success" else format_signed(gain)
             sides = [
                 f"{score_words(side, score.measure)}, update {side.number}" for side in (score.first, score.second)
             ]
@@ -207,15 +217,15 @@ def group_summary(group: PlayedGroup) -> dict[str, Any]:
     }
 
 
-def score_words(score: Score, measure: str) -> str:
+def score_words(score: PanelScore, measure: str) -> str:
     """A score with its interval and how many tasks it is over."""
     low, high = score.interval
-    tries = "" if score.attempts == score.tasks else f" in {figures.plural(score.attempts, 'attempt')}"
-    over = f"over {figures.plural(score.tasks, 'task')}{tries}"
+    tries = "" if score.attempts == score.tasks else f" in {format_count(score.attempts, 'attempt')}"
+    over = f"over {format_count(score.tasks, 'task')}{tries}"
     if measure == "success":
-        bounds = f"[{figures.number(100 * low, 1)}, {figures.number(100 * high, 1)}]"
-        return f"{figures.percent(score.value)} {escape(bounds)} {over}"
-    return f"{figures.compact(score.value)} {escape(f'[{figures.compact(low)}, {figures.compact(high)}]')} {over}"
+        bounds = f"[{format_number(100 * low, 1)}, {format_number(100 * high, 1)}]"
+        return f"{format_percent(score.value)} {escape(bounds)} {over}"
+    return f"{format_compact(score.value)} {escape(f'[{format_compact(low)}, {format_compact(high)}]')} {over}"
 
 
 def credit_bar(credit: float, reach: float) -> Text:
@@ -237,13 +247,13 @@ def _updates(lines: Sequence[UpdateLine]) -> Table:
     for line in lines:
         table.add_row(
             str(line.number),
-            figures.percent(line.success),
-            figures.number(line.returned, 3),
-            figures.number(line.steps, 1),
-            figures.percent(line.compared),
-            *([figures.percent(line.rescued)] if has_rescued else []),
-            figures.number(line.loss, 4),
-            figures.seconds(line.seconds),
+            format_percent(line.success),
+            format_number(line.returned, 3),
+            format_number(line.steps, 1),
+            format_percent(line.compared),
+            *([format_percent(line.rescued)] if has_rescued else []),
+            format_number(line.loss, 4),
+            format_seconds(line.seconds),
         )
     return table
 
@@ -258,7 +268,7 @@ def _attempts(group: PlayedGroup, shown: PlayedAttempt, reach: float) -> Table:
         origin = inspect_rescue.origin(each) if each in group.joined else ""
         table.add_row(
             f"[bold]{each.attempt}[/]" if each is shown else str(each.attempt),
-            figures.compact(each.outcome),
+            format_compact(each.outcome),
             escape(each.stop),
             str(len(each.steps)),
             Text.assemble(*(_mark(step.credit, reach) for step in each.steps)),
@@ -280,11 +290,11 @@ def _step(step: PlayedStep, reach: float) -> Group:
     notes = [
         (f"  {step.flaw}" if step.flaw else "", MINUS),
         ("  cut off" if step.cut else "", MINUS),
-        (f"  reward {figures.compact(step.reward)}" if step.reward else "", ""),
-        (f", of which {figures.compact(step.added)} by comparison" if step.added else "", ""),
+        (f"  reward {format_compact(step.reward)}" if step.reward else "", ""),
+        (f", of which {format_compact(step.added)} by comparison" if step.added else "", ""),
     ]
-    company = f"  compared with {company_words(step.company)}" if step.company else ""
-    credit = (f"credit {figures.signed(step.credit):>7} ", credit_bar(step.credit, reach), (company, "dim"))
+    company = f"  compared with {describe_company(step.company)}" if step.company else ""
+    credit = (f"credit {format_signed(step.credit):>7} ", credit_bar(step.credit, reach), (company, "dim"))
     lines = [
         Text(screen.show(step.observation), style="dim"),
         Text(screen.show(step.response), style="italic"),
@@ -303,7 +313,7 @@ def _table(*headings: str, first: str = "left") -> Table:
 
 
 def _setting(value: Any) -> str:
-    return figures.NONE if value is None else escape(shorten(str(value), 50))
+    return NO_NUMBER if value is None else escape(shorten(str(value), 50))
 
 
 def _plain(value: Any) -> Any:

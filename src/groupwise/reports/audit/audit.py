@@ -17,7 +17,7 @@ from groupwise.reports.audit.findings import findings
 from groupwise.reports.audit.levels import Level, LevelTally
 from groupwise.reports.audit.memories import MemoryCosts, memory_costs
 from groupwise.reports.audit.movers import Mover, MoverTally
-from groupwise.reports.audit.recipes_compared import RecipeColumn, RecipeTally
+from groupwise.reports.audit.recipe_comparison import RecipeColumn, RecipeTally
 from groupwise.reports.audit.recorded_tokens import RecordedTokens
 from groupwise.rollout.prompts.memory import Memory
 

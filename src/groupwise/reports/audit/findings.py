@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from groupwise.reports.audit.census import Census
 from groupwise.reports.audit.levels import Level
-from groupwise.reports.audit.recipes_compared import RecipeColumn
+from groupwise.reports.audit.recipe_comparison import RecipeColumn
 
 MUCH_UNREWARDED = 0.05
 """Share of credit without reward from which it is worth a sentence."""

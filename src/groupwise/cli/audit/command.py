@@ -1,0 +1,212 @@
+"""`groupwise audit`: what is in recorded rollouts, and what several recipes would make of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from groupwise.cli.arguments.algorithms import algorithm_named, part_named
+from groupwise.cli.arguments.trust import Trust
+from groupwise.cli.audit.journal_credit import OWN, AgainstJournal
+from groupwise.cli.terminal.screen import errors, file_progress, output, print_json, share, shorten
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.errors import ConfigError
+from groupwise.core.parts.part import kind_of
+from groupwise.core.run_folder import CONFIG
+from groupwise.recordings.formats import is_run, open_rollouts
+from groupwise.reports.audit import Audit
+from groupwise.reports.audit import audit as run_audit
+from groupwise.reports.audit.census import Census
+from groupwise.reports.audit.levels import Level
+from groupwise.reports.audit.memories import MemoryCosts
+from groupwise.reports.audit.movers import Mover
+from groupwise.reports.audit.recipe_comparison import RecipeColumn
+from groupwise.reports.audit.recorded_tokens import RecordedTokens
+from groupwise.rollout.prompts.memory import Memory
+
+RECIPES = ("grpo", "gigpo", "hgpo")
+"""Recipes that are compared unless others are named; the folder of a run adds the run's own."""
+MEMORIES = ("window", "anchored_window", "full")
+"""Memories whose prompts are counted unless others are named."""
+
+
+def audit(
+    file: Annotated[Path, typer.Argument(help="Rollouts: .jsonl, .jsonl.gz or .parquet; or the folder of a run.")],
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(help="A recipe by name, with options as name:key=value,..., or a TOML file. Repeat to compare."),
+    ] = None,
+    depth: Annotated[int, typer.Option(help="How many earlier states to look at.", min=0, max=16)] = 4,
+    gamma: Annotated[float, typer.Option(help="Discount of the returns that depths compare.", min=0, max=1)] = 0.95,
+    memory: Annotated[
+        list[str] | None,
+        typer.Option(help="A memory whose prompts to count, such as window:steps=4; repeat to compare."),
+    ] = None,
+    format: Annotated[
+        str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
+    ] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+    trust: Trust = False,
+) -> None:
+    """Audit recorded rollouts: groups, histories, credit under several recipes, tokens under several memories."""
+    algorithms = {name: algorithm_named(name) for name in recipe or RECIPES}
+    if not recipe and (file / CONFIG).is_file():
+        algorithms |= _own_algorithm(file)
+    memories = dict(_memory(name) for name in memory or MEMORIES)
+    rollouts, tokens = open_rollouts(file, format=format), RecordedTokens()
+    with file_progress(rollouts.size, f"auditing {file.name}") as progress:
+        parts = (part.table() for part in rollouts.parts(progress=progress, watch=tokens.add))
+        against = AgainstJournal(file, algorithms) if is_run(file) else None
+        tables = parts if against is None else against.watch(parts)
+        found = run_audit(tables, algorithms, depth=depth, gamma=gamma, tokens=tokens, memories=memories)
+    if against is not None and (words := against.words()):
+        errors().print(escape(words), highlight=False, soft_wrap=True)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _print(found, file)
+
+
+def _own_algorithm(folder: Path) -> dict[str, Algorithm]:
+    """A run's own algorithm; where it cannot be had, the others are compared without it."""
+    from groupwise.config.run_file import load_algorithm  # a run's whole schema; not every audit needs it
+
+    try:
+        return {OWN: load_algorithm(folder / CONFIG)}
+    except ConfigError as error:
+        errors().print(f"without {OWN} recipe: {escape(str(error))}", highlight=False, soft_wrap=True)
+        return {}
+
+
+def _flaws(census: Census) -> str:
+    """How many steps had a flaw, as far as the file tells."""
+    apart = {"malformed": census.malformed_steps, "refused": census.refused_steps}
+    known = [f"{count} {flaw}" for flaw, count in apart.items() if count is not None]
+    if not known and census.invalid_steps is not None:
+        known = [f"{census.invalid_steps} invalid"]
+    return f"{' and '.join(known)} steps" if known else "it does not say which steps were malformed or refused"
+
+
+def _memory(text: str) -> tuple[str, Memory]:
+    """A memory and how a table names it."""
+    part = part_named("memory", text)
+    fields = ", ".join(f"{name}={value}" for name, value in part.config().items() if name != "kind")
+    return f"{kind_of(type(part))}({fields})" if fields else kind_of(type(part)), part  # type: ignore[return-value]
+
+
+def _print(found: Audit, file: Path) -> None:
+    console, census = output(), found.census
+    console.print(f"[bold]Audit of {escape(str(file))}[/]", highlight=False)
+    console.print(
+        f"{census.tasks} tasks, {census.attempts} attempts, {census.steps} steps; "
+        f"mean return {census.mean_return:.4g}; {census.lone_tasks} tasks with one attempt, "
+        f"{census.equal_tasks} with equal returns; {_flaws(census)}\n"
+    )
+    console.print(_levels(found.levels, census.steps), "")
+    console.print(_recipes(found.recipes, census.steps), "")
+    if len(found.recipes) > 1:
+        first, last = found.recipes[0].name, found.recipes[-1].name
+        _movers(console, f"Steps that gain most from {escape(first)} to {escape(last)}", found.gains)
+        _movers(console, f"Steps that lose most from {escape(first)} to {escape(last)}", found.losses)
+    if found.memories is not None:
+        _memories(console, found.memories, census.tasks)
+    console.print("[bold]Findings[/]")
+    for number, finding in enumerate(found.findings, start=1):
+        console.print(f" {number}. {escape(finding)}", highlight=False)
+
+
+def _levels(levels: list[Level], steps: int) -> Table:
+    table = Table(title="Groups by depth of history (shares of all steps)", title_justify="left", box=None)
+    headings = ("depth", "groups", "mean size", "compared", "alone", "too early", "all equal", "hide histories")
+    for heading in (*headings, "baseline moves", "sign flips"):
+        table.add_column(heading, justify="right")
+    for level in levels:
+        table.add_row(
+            str(level.depth),
+            str(level.groups),
+            f"{level.mean_size:.1f}",
+            share(level.compared_steps, steps),
+            share(level.alone_steps, steps),
+            share(level.too_early_steps, steps),
+            share(level.equal_steps, steps),
+            share(level.split_steps, steps) if level.depth else "",
+            f"{level.baseline_shift:.3g} ({level.relative_shift:.2f} sd)" if level.depth else "",
+            share(level.sign_flips, level.compared_at_both) if level.depth else "",
+        )
+    return table
+
+
+def _recipes(recipes: list[RecipeColumn], steps: int) -> Table:
+    table = Table(title="Credit under each recipe", title_justify="left", box=None)
+    table.add_column("recipe", style="bold")
+    for heading in ("compared", "exactly 0", "mean |A|", "max |A|"):
+        table.add_column(heading, justify="right")
+    for other in recipes:
+        table.add_column(f"flips / r against {escape(other.name)}", justify="right")
+    for column in recipes:
+        against = [_against(column, other) for other in recipes]
+        table.add_row(
+            escape(column.name),
+            share(column.compared_steps, steps),
+            share(column.silent_steps, steps),
+            f"{column.mean_size:.3f}",
+            f"{column.largest:.3f}",
+            *against,
+        )
+    return table
+
+
+def _against(column: RecipeColumn, other: RecipeColumn) -> str:
+    if other.name == column.name:
+        return "-"
+    correlation = column.correlation[other.name]
+    flips = share(column.flips[other.name], column.both_signed[other.name])
+    return f"{flips} / {'none' if correlation is None else format(correlation, '.2f')}"
+
+
+def _movers(console: Console, title: str, movers: list[Mover]) -> None:
+    if not movers:
+        return
+    table = Table(title=title, title_justify="left", box=None)
+    for heading in ("task", "attempt", "step", "before", "after", "state", "action"):
+        table.add_column(heading, justify="right" if heading in ("before", "after", "step") else "left")
+    for mover in movers:
+        table.add_row(
+            escape(shorten(str(mover.task), 34)),
+            escape(str(mover.attempt)),
+            str(mover.index),
+            f"{mover.before:+.3f}",
+            f"{mover.after:+.3f}",
+            escape(shorten(mover.state, 44)),
+            escape(shorten(mover.action, 30)),
+        )
+    console.print(table, "")
+
+
+def _memories(console: Console, found: MemoryCosts, groups: int) -> None:
+    if found.lines:
+        counted = "" if found.groups == groups else f" {found.groups} of"
+        missing = f"; {found.left_out} attempts left out" if found.left_out else ""
+        title = f"Tokens under each memory (prompts and responses of{counted} {groups} groups{missing})"
+        table = Table(title=title, title_justify="left", box=None)
+        table.add_column("memory", style="bold")
+        for heading in ("without sharing", "with shared prefixes", "ratio", "longest"):
+            table.add_column(heading, justify="right")
+        for line in found.lines:
+            about = "" if line.is_exact else "~"
+            table.add_row(
+                escape(line.memory),
+                f"{about}{line.raw_tokens:,}",
+                f"{about}{line.computed_tokens:,}",
+                f"{about}{line.ratio:.2f}",
+                f"{about}{line.longest:,}",
+            )
+        console.print(table)
+    for note in found.notes:
+        console.print(f"[dim]{escape(note)}[/]", highlight=False)
+    console.print()

@@ -1,0 +1,204 @@
+"""The groups of an update as reports show them: attempts and steps, each with its credit and whom it was compared with.
+
+`read_groups.py` reads them from a run's folder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from groupwise.core.errors import RecordError, nearest
+from groupwise.reports.run.attempt_origins import ParentAttempt
+from groupwise.reports.run.derived_credit import Company
+
+MAX_NAMES = 8
+"""How many tasks an error lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayedStep:
+    """One exchange with the environment, and what came of it."""
+
+    index: int
+    """Position in the attempt, from 0."""
+    observation: str
+    """What the environment showed."""
+    action: str
+    """What was done."""
+    response: str
+    """What the model said, where that is more than the action and can be decoded; else empty."""
+    flaw: str
+    """What was wrong with it: malformed, refused, or both; invalid, where the journal does not tell; else empty."""
+    cut: bool
+    """Whether the response was cut off before it ended."""
+    reward: float
+    """Reward of the step."""
+    credit: float
+    """Its credit, as the journal holds it."""
+    compared: bool | None
+    """Whether anybody else was in its groups; None = not known here."""
+    company: tuple[Company, ...]
+    """Whom it was compared with, group by group; empty where that is not known here."""
+    added: float = 0.0
+    """How much of its reward comparing the attempts of the group added."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayedAttempt:
+    """An attempt at a task."""
+
+    task: str
+    """Id of the task."""
+    attempt: int
+    """Number of the attempt."""
+    stop: str
+    """Why it ended."""
+    outcome: float
+    """Its outcome, or the sum of its rewards."""
+    success: float | None
+    """1 = solved, 0 = not; None where the environment does not say."""
+    origin: str
+    """Where it came from."""
+    error: str | None
+    """What failed, if anything did."""
+    steps: tuple[PlayedStep, ...]
+    """Its steps."""
+    source: ParentAttempt | None = None
+    """The attempt it goes back to: the one that was recalled, or is shown in its prompt; None = it is new."""
+    set_aside_by: str = ""
+    """Who kept it out of all comparisons, and why; empty = nobody."""
+    asked_for: str = ""
+    """What the plan asked for it with, beside the task; empty = nothing that its origin does not say."""
+
+    @property
+    def is_shaped(self) -> bool:
+        """Whether comparing the attempts of the group added to its rewards."""
+        return any(step.added for step in self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayedGroup:
+    """The attempts at one task of an update."""
+
+    task: str
+    """Id of the task."""
+    attempts: tuple[PlayedAttempt, ...]
+    """The attempts that were sampled for it, by number."""
+    joined: tuple[PlayedAttempt, ...] = ()
+    """The attempts that joined it from elsewhere: past ones, and guided ones beside unguided ones."""
+    size_without: float | None = None
+    """Mean size of its steps' credit, had nothing joined it and nothing been added; None = as it is, or not known."""
+    set_aside: tuple[PlayedAttempt, ...] = ()
+    """The attempts that were played and took part in nothing."""
+    underived: str = ""
+    """Why the update's credit does not derive again, and what is shown instead, in a sentence; empty = it does."""
+
+    @property
+    def outcomes(self) -> list[float]:
+        """Outcome of each attempt that was sampled for it."""
+        return [attempt.outcome for attempt in self.attempts]
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the outcomes (population); exactly 0 where all are equal."""
+        outcomes = self.outcomes
+        if len(set(outcomes)) <= 1:
+            return 0.0
+        mean = math.fsum(outcomes) / len(outcomes)
+        return math.sqrt(math.fsum((outcome - mean) ** 2 for outcome in outcomes) / len(outcomes))
+
+    @property
+    def steps(self) -> list[PlayedStep]:
+        """The steps of the attempts that were sampled for it."""
+        return [step for attempt in self.attempts for step in attempt.steps]
+
+    @property
+    def num_compared(self) -> int | None:
+        """How many steps were compared; None = not known here."""
+        flags = [step.compared for step in self.steps]
+        return None if None in flags else sum(map(bool, flags))
+
+    @property
+    def teaches(self) -> bool:
+        """Whether any step has credit, its own or one that joined."""
+        return any(step.credit for attempt in self.members for step in attempt.steps)
+
+    @property
+    def members(self) -> tuple[PlayedAttempt, ...]:
+        """Everybody who took part."""
+        return self.attempts + self.joined
+
+    @property
+    def credit_size(self) -> float:
+        """Mean size of its own steps' credit."""
+        steps = self.steps
+        return math.fsum(abs(step.credit) for step in steps) / max(len(steps), 1)
+
+    def best(self) -> PlayedAttempt:
+        """The attempt of highest outcome; among equals the shortest, then the first."""
+        return min(
+            self.attempts or self.joined or self.set_aside,
+            key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt),
+        )
+
+    def worst(self) -> PlayedAttempt:
+        """The attempt of lowest outcome; among equals the longest, then the last."""
+        return max(
+            self.attempts or self.joined or self.set_aside,
+            key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt),
+        )
+
+
+def find_task(tasks: Iterable[str], wanted: str, *, where: str) -> str:
+    """A task by its id, or by the beginning of its id or of the id's last part, if that names one task only."""
+    known = list(tasks)
+    if wanted in known:
+        return wanted
+    matching = [task for task in known if task.startswith(wanted) or task.rpartition("-")[2].startswith(wanted)]
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
+        raise RecordError(f"{where}: there is no task {wanted!r}; {nearest(wanted, known)}")
+    names = ", ".join(matching[:MAX_NAMES]) + (", ..." if len(matching) > MAX_NAMES else "")
+    raise RecordError(f"{where}: {wanted!r} begins {len(matching)} tasks; give more of the id: {names}")
+
+
+def find_attempt(group: PlayedGroup, number: int, *, where: str) -> PlayedAttempt:
+    """An attempt of a group by its number."""
+    attempts = (*group.members, *group.set_aside)
+    for attempt in attempts:
+        if attempt.attempt == number:
+            return attempt
+    known = ", ".join(str(attempt.attempt) for attempt in attempts)
+    raise RecordError(f"{where}, task {group.task!r}: there is no attempt {number}; there are {known}")
+
+
+def describe_underived(groups: Iterable[PlayedGroup]) -> str:
+    """What the groups of an update say where its credit does not derive again; empty = it does."""
+    return next((group.underived for group in groups if group.underived), "")
+
+
+def describe_set_aside(group: PlayedGroup) -> str:
+    """Which attempts were set aside, and by whom; empty where none was."""
+    numbers_by: dict[str, list[str]] = {}
+    for attempt in group.set_aside:
+        numbers_by.setdefault(attempt.set_aside_by, []).append(str(attempt.attempt))
+    return "; ".join(
+        f"attempt{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} set aside by {who}"
+        for who, numbers in numbers_by.items()
+    )
+
+
+def describe_requests(group: PlayedGroup) -> list[str]:
+    """What the plan asked for attempts of a group with, a line for all that were asked for alike."""
+    numbers_by: dict[str, list[str]] = {}
+    for attempt in (*group.members, *group.set_aside):
+        if attempt.asked_for:
+            numbers_by.setdefault(attempt.asked_for, []).append(str(attempt.attempt))
+    return [
+        f"attempt{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {'were' if len(numbers) > 1 else 'was'} "
+        f"asked for: {words}"
+        for words, numbers in numbers_by.items()
+    ]

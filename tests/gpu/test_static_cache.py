@@ -1,0 +1,183 @@
+"""The static cache on a GPU: graphs say what the same steps say without them, in a bounded number of captures."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise.core.errors import ConfigError  # noqa: E402
+from groupwise.engines.conformance.suite import check_engine  # noqa: E402
+from groupwise.engines.engine import Generation, Request  # noqa: E402
+from groupwise.engines.open_engine import open_engine  # noqa: E402
+from groupwise.engines.static_cache.attention import has_kernel  # noqa: E402
+from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
+from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
+from tests.unit.engines.kernel_cases import CASES, measure_gap  # noqa: E402
+from tests.unit.engines.small_models import FAMILIES, VOCABULARY, WINDOW, family, requests  # noqa: E402
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+COMPILER_WARNS = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+@pytest.fixture(autouse=True)
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full float32 in matrix products, so that rounding decides no token."""
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+
+
+def assert_close(found: Sequence[Generation], wanted: Sequence[Generation], *, gap: float = 1e-4) -> None:
+    assert [one.response_ids for one in found] == [one.response_ids for one in wanted]
+    for one, other in zip(found, wanted, strict=True):
+        assert one.logp == pytest.approx(other.logp, abs=gap)
+        assert one.entropy == pytest.approx(other.entropy, abs=gap)
+
+
+needs_kernel = pytest.mark.skipif(not has_kernel(torch.device("cuda")), reason="needs Triton")
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernel_is_softmax_attention_over_the_rows_own_columns(name: str) -> None:
+    assert measure_gap(CASES[name], torch.float32, "cuda") < 1e-5
+    assert measure_gap(CASES[name], torch.bfloat16, "cuda") < 1e-2
+
+
+@needs_kernel
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_engine_is_opened_with_the_kernel(precision: Any, caplog: pytest.LogCaptureFixture) -> None:
+    engine = open_engine(family("gemma2").cuda(), precision=precision)
+    assert isinstance(engine, StaticCacheEngine)
+    assert engine._use_kernel
+    assert not [message for message in caplog.messages if message.startswith("engine:")]
+
+
+@pytest.mark.parametrize("use_kernel", [pytest.param(True, marks=needs_kernel), False])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_graphs_say_what_the_steps_and_the_transformers_engine_say(name: str, use_kernel: bool) -> None:
+    model = family(name).cuda()
+    graphs = StaticCacheEngine(copy.deepcopy(model), use_graphs=True, use_kernel=use_kernel, rows=24)
+    steps = StaticCacheEngine(copy.deepcopy(model), use_graphs=False, use_kernel=use_kernel, rows=24)
+    plain = TransformersEngine(copy.deepcopy(model))
+    found = graphs.generate(requests(60))
+    assert_close(found, steps.generate(requests(60)), gap=1e-6)
+    assert_close(found, plain.generate(requests(60)))
+    assert graphs.num_captures >= 1
+    assert steps.num_captures == 0
+
+
+def test_sessions_are_gone_on_with_under_graphs() -> None:
+    model = family("llama").cuda()
+    graphs, plain = StaticCacheEngine(model, use_graphs=True, rows=32), TransformersEngine(model, session_tokens=0)
+    asked = requests(32, session=True, longest=18)
+    for _ in range(4):
+        wanted = plain.generate(asked)
+        assert_close(graphs.generate(asked), wanted)
+        asked = [
+            Request(prompt_ids=(*a.prompt_ids, *g.response_ids, 7, 8), seed=a.seed + 1, max_tokens=9, session=a.session)
+            for a, g in zip(asked, wanted, strict=True)
+        ][::2]
+
+
+def test_the_number_of_captures_is_bounded_by_shapes_not_by_calls() -> None:
+    engine = StaticCacheEngine(family("llama").cuda(), use_graphs=True, rows=64)
+    seen = []
+    for turn in range(12):
+        asked = [
+            Request(prompt_ids=(3,) * (5 + (7 * turn + i) % 180), seed=i, max_tokens=1 + (turn + i) % 20)
+            for i in range(1 + (turn * 11) % 60)
+        ]
+        engine.generate(asked)
+        seen.append(engine.num_captures)
+    for turn in range(12):
+        engine.generate([Request(prompt_ids=(4,) * (5 + 9 * turn), seed=turn, max_tokens=20)] * (1 + 5 * turn))
+    # Storage of at most three numbers of lanes and two widths; rows 16, 32, 64 by widths 128, 192, 256 in each.
+    assert engine.num_captures <= seen[-1] + 9
+    assert seen[-1] <= 30
+    settled = engine.num_captures
+    for turn in range(12):
+        engine.generate([Request(prompt_ids=(4,) * (5 + 9 * turn), seed=turn, max_tokens=20)] * (1 + 5 * turn))
+    assert engine.num_captures == settled
+
+
+def test_weights_handed_over_in_place_change_what_captured_graphs_sample() -> None:
+    model = family("llama").cuda()
+    engine = StaticCacheEngine(copy.deepcopy(model), use_graphs=True)
+    before, captured = engine.generate(requests()), engine.num_captures
+    with torch.no_grad():
+        for value in model.parameters():
+            value += 0.05 * torch.sin(1000 * value)
+    engine.load(dict(model.named_parameters()), version=1)
+    after = engine.generate(requests())
+    assert engine.num_captures == captured
+    assert_close(after, TransformersEngine(model).generate(requests()))
+    assert [one.response_ids for one in after] != [one.response_ids for one in before]
+
+
+def test_bfloat16_samples_what_it_scores() -> None:
+    engine = open_engine(family("llama").cuda(), precision="bfloat16")
+    assert isinstance(engine, StaticCacheEngine)
+    assert engine.dtype == torch.bfloat16
+    asked = [Request(prompt_ids=(3, 4, 5 + i % 90), seed=i, max_tokens=12) for i in range(100)]
+    said = engine.generate(asked)
+    scored = engine.score([(a.prompt_ids, g.response_ids) for a, g in zip(asked, said, strict=True)])
+    gaps = [abs(a - b) for one, other in zip(said, scored, strict=True) for a, b in zip(one.logp, other, strict=True)]
+    assert max(gaps) < 0.25
+    assert sum(gaps) / len(gaps) < 0.02
+
+
+@COMPILER_WARNS
+def test_compiled_parts_say_the_same() -> None:
+    model = family("llama").cuda()
+    engine = open_engine(copy.deepcopy(model), compile_parts=True)
+    assert isinstance(engine, StaticCacheEngine)
+    assert_close(engine.generate(requests(60)), TransformersEngine(model).generate(requests(60)))
+
+
+def test_memory_bounds_the_lanes() -> None:
+    model = family("llama").cuda()
+    whole = torch.cuda.get_device_properties(0).total_memory
+    column = 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, their width, bytes
+    engine = open_engine(model, memory=10.5 * 128 * column / whole)
+    assert isinstance(engine, StaticCacheEngine)
+    assert_close(engine.generate(requests()), TransformersEngine(model).generate(requests()))
+    assert engine.capacity.lanes == 10
+
+
+def test_auto_takes_graphs_and_graphs_are_refused_where_the_forward_pass_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(open_engine(family("qwen2").cuda()), StaticCacheEngine)
+    model = family("llama").cuda()
+    run = type(model.model.norm).forward
+
+    def forward(self: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+        found = run(self, hidden)
+        assert float(found.sum()) == float(found.sum())  # waits for the device
+        return found
+
+    monkeypatch.setattr(type(model.model.norm), "forward", forward)
+    with pytest.raises(ConfigError, match=r"engine\.decoding: this model cannot decode in lanes"):
+        open_engine(model, decoding="graphs")
+    monkeypatch.undo()
+    # A capture that failed leaves the device usable.
+    assert_close(open_engine(model).generate(requests(4)), TransformersEngine(model).generate(requests(4)))
+
+
+def test_requests_longer_than_a_sliding_window_are_answered() -> None:
+    model = family("gemma2").cuda()
+    engine = StaticCacheEngine(model, use_graphs=True)
+    asked = [Request(prompt_ids=tuple(range(3, 3 + WINDOW)), seed=5, max_tokens=8), *requests(5)]
+    assert max(max(one.prompt_ids) for one in asked) < VOCABULARY
+    assert_close(engine.generate(asked), TransformersEngine(model).generate(asked))
+
+
+def test_the_engine_keeps_every_rule() -> None:
+    model = family("llama").cuda()
+    weights = {name: value.detach() * 1.05 for name, value in model.named_parameters()}
+    engine = open_engine(model)
+    assert isinstance(engine, StaticCacheEngine)
+    results = check_engine(engine, token_ids=range(3, VOCABULARY), weights=weights)
+    assert {result.rule: result.found for result in results if result.status == "broken"} == {}

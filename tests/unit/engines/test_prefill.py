@@ -1,0 +1,45 @@
+"""Which prompts are read together: any while they are few, those of like length when they are many."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise.engines.static_cache.cache import LaneCache
+from groupwise.engines.static_cache.prefill import SLACK, WASTE, Prefill
+
+LIGHT = 8192
+BUDGET = 4 * LIGHT
+
+
+def batches(lengths: list[int], budget: int = BUDGET) -> list[list[int]]:
+    cache = LaneCache.empty([(1, 1, 1)], lanes=1, width=1, dtype=torch.float32, device=torch.device("cpu"))
+    return list(Prefill(None, cache, batch_tokens=budget, light_tokens=LIGHT)._batches(lengths, lambda length: length))
+
+
+@given(lengths=st.lists(st.integers(1, 3 * LIGHT), max_size=60))
+def test_every_prompt_is_in_one_batch_which_is_within_the_budget_or_alone(lengths: list[int]) -> None:
+    found = batches(lengths)
+    assert sorted(length for batch in found for length in batch) == sorted(lengths)
+    for batch in found:
+        tokens = len(batch) * max(batch)
+        assert tokens <= BUDGET or len(batch) == 1
+        assert tokens <= LIGHT or max(batch) <= WASTE * min(batch) + SLACK
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([20, 700, 90, 5], [[5, 20, 90, 700]]),
+        ([4000, 1000, 1000], [[1000, 1000], [4000]]),
+        ([LIGHT, LIGHT, LIGHT + 1], [[LIGHT, LIGHT, LIGHT + 1]]),
+    ],
+)
+def test_a_few_tokens_are_read_at_once_whatever_their_lengths(lengths: list[int], expected: list[list[int]]) -> None:
+    assert batches(lengths) == expected
+
+
+def test_the_budget_comes_first() -> None:
+    assert batches([30, 30, 30, 30], budget=64) == [[30, 30], [30, 30]]

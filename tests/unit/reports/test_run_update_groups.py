@@ -1,0 +1,231 @@
+"""An update's groups and attempts: as they were played, with the journal's credit."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from groupwise import RecordError, recipes
+from groupwise.core.journal.journal import Journal, Update
+from groupwise.reports.run.explain_step import explain_run_step
+from groupwise.reports.run.goals import GoalLookup, TaskGoal
+from groupwise.reports.run.overview import GroupCounts, count_groups, read_update_lines, sum_stage_seconds
+from groupwise.reports.run.read_groups import make_response_decoder, read_groups
+from groupwise.reports.run.run_folder import RunFolder
+from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep, find_attempt, find_task
+from tests.unit.reports.run_folders import ENV, credit_of, played, skill_at, write_run
+
+
+def attempt(number: int, outcome: float, num_steps: int = 0) -> PlayedAttempt:
+    step = idle_step()
+    return PlayedAttempt(
+        task="t",
+        attempt=number,
+        stop="terminated",
+        outcome=outcome,
+        success=None,
+        origin="fresh",
+        error=None,
+        steps=(step,) * num_steps,
+    )
+
+
+def idle_step() -> PlayedStep:
+    return PlayedStep(
+        index=0,
+        observation="",
+        action="go",
+        response="",
+        flaw="",
+        cut=False,
+        reward=0.0,
+        credit=0.0,
+        compared=True,
+        company=(),
+    )
+
+
+def group(*outcomes: float) -> PlayedGroup:
+    return PlayedGroup(task="t", attempts=tuple(attempt(i, outcome) for i, outcome in enumerate(outcomes)))
+
+
+def test_groups_hold_what_was_played(run: RunFolder) -> None:
+    trajectories = played(2, tasks=4, attempts=4, skill=skill_at(2 / 6))
+    credit = credit_of(recipes.hgpo(), trajectories)
+    groups = read_groups(run, 2)
+    shown = {(found.task, each.attempt): each for found in groups for each in found.attempts}
+    assert len(shown) == 16
+    for trajectory, values in zip(trajectories, credit, strict=True):
+        each = shown[trajectory.task.id, trajectory.attempt]
+        assert each.stop == trajectory.stop.value
+        assert each.success == trajectory.scores["success"]
+        assert [step.credit for step in each.steps] == values
+        assert [step.action for step in each.steps] == [step.action for step in trajectory.steps]
+        assert [step.observation for step in each.steps] == [step.observation for step in trajectory.steps]
+        assert [step.flaw for step in each.steps] == ["" if step.valid else "refused" for step in trajectory.steps]
+
+
+def test_the_first_steps_of_a_group_were_compared_with_one_another(run: RunFolder) -> None:
+    for found in read_groups(run, 1):
+        for each in found.attempts:
+            assert each.steps[0].compared is True
+            assert each.steps[0].company[0].by == "state"
+            assert each.steps[0].company[0].members >= 4
+        alone = [step for step in found.steps if step.compared is False]
+        assert all(level.members <= 1 for step in alone for level in step.company)
+        assert found.num_compared == len(found.steps) - len(alone)
+
+
+def test_without_its_algorithm_nobody_knows_who_was_compared(tmp_path: Path, run_path: Path) -> None:
+    folder = Path(shutil.copytree(run_path, tmp_path / "copy"))
+    (folder / "config.toml").unlink()
+    with RunFolder(folder) as run:
+        found = read_groups(run, 1)[0]
+    assert found.num_compared is None
+    assert {step.compared for step in found.steps} == {None}
+    assert found.teaches
+
+
+def test_an_update_that_is_not_there_is_an_error(run: RunFolder, run_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecordError) as caught:
+        read_groups(run, 9)
+    assert str(caught.value) == f"{run_path}: there is no update 9; its updates run from 1 to 6"
+    empty = write_run(tmp_path / "run", updates=0)
+    with RunFolder(empty) as run, pytest.raises(RecordError) as caught:
+        read_groups(run, 1)
+    assert str(caught.value) == f"{empty}: there is no update 1; it has made none yet"
+
+
+def test_spread_is_the_deviation_and_exactly_nothing_among_equals() -> None:
+    assert group(0.1, 0.1, 0.1).spread == 0.0
+    assert group(1.0, 0.0).spread == 0.5
+    assert group(1.0, 2.0, 3.0).spread == pytest.approx(math.sqrt(2 / 3), abs=1e-15)
+
+
+def test_best_is_high_and_short_worst_is_low_and_long() -> None:
+    attempts = (attempt(0, 0.0, 3), attempt(1, 1.0, 9), attempt(2, 1.0, 4), attempt(3, 0.0, 8), attempt(4, 1.0, 4))
+    found = PlayedGroup(task="t", attempts=attempts)
+    assert found.best().attempt == 2
+    assert found.worst().attempt == 3
+    equal = group(1.0, 1.0, 1.0)
+    assert (equal.best().attempt, equal.worst().attempt) == (0, 2)
+    assert not equal.teaches
+
+
+def test_a_task_is_found_by_the_beginning_of_its_id_or_of_its_digest() -> None:
+    tasks = ["home-train-12ab", "home-train-12cd", "home-train-9f00", "home-train"]
+    assert find_task(tasks, "home-train", where="x") == "home-train"
+    assert find_task(tasks, "home-train-9", where="x") == "home-train-9f00"
+    assert find_task(tasks, "12c", where="x") == "home-train-12cd"
+    with pytest.raises(RecordError) as caught:
+        find_task(tasks, "12", where="runs/a, update 3")
+    assert str(caught.value) == (
+        "runs/a, update 3: '12' begins 2 tasks; give more of the id: home-train-12ab, home-train-12cd"
+    )
+    with pytest.raises(RecordError) as caught:
+        find_task(tasks[:2], "home-train-12xb", where="runs/a, update 3")
+    assert str(caught.value) == (
+        "runs/a, update 3: there is no task 'home-train-12xb'; did you mean 'home-train-12ab'? "
+        "Valid: home-train-12ab, home-train-12cd"
+    )
+
+
+def test_an_attempt_is_found_by_its_number() -> None:
+    found = group(0.0, 1.0)
+    assert find_attempt(found, 1, where="x").outcome == 1.0
+    with pytest.raises(RecordError) as caught:
+        find_attempt(found, 2, where="runs/a, update 3")
+    assert str(caught.value) == "runs/a, update 3, task 't': there is no attempt 2; there are 0, 1"
+
+
+def test_a_steps_credit_is_explained_to_the_bit(run: RunFolder) -> None:
+    for found in read_groups(run, 6)[:2]:
+        for each in found.attempts:
+            for step in each.steps:
+                told = explain_run_step(run, number=6, task=found.task, attempt=each.attempt, step=step.index)
+                assert told.recorded == step.credit
+                assert told.explanation.value == step.credit
+                assert told.agrees
+
+
+def test_credit_from_elsewhere_is_explained_and_does_not_agree(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", updates=0)
+    trajectories = played(1, tasks=1, attempts=4, skill=0.4)
+    shaped = [[value + 0.25 for value in values] for values in credit_of(recipes.hgpo(), trajectories)]
+    with Journal(folder / "journal.sqlite") as journal:
+        journal.write(Update(number=1, version=1, metrics={}, trajectories=trajectories, credit=shaped))
+    with RunFolder(folder) as run:
+        told = explain_run_step(run, number=1, task=trajectories[0].task.id, attempt=0, step=0)
+    assert not told.agrees
+    assert told.recorded - told.explanation.value == pytest.approx(0.25, abs=1e-12)
+    assert told.gap == pytest.approx(0.25 / max(1.0, abs(told.explanation.value)), abs=1e-12)
+
+
+def test_goals_come_from_the_environment() -> None:
+    task = ENV.panel("test")[0]
+    goal = GoalLookup(ENV).find(task.id)
+    assert goal == TaskGoal(text=ENV.open(task).observe().goal, tags=task.tags)
+    assert goal.text
+    nothing = TaskGoal(text="", tags=())
+    assert GoalLookup(ENV).find("no-such-task") == nothing
+    assert GoalLookup(None).find(task.id) == nothing
+
+
+def test_an_environment_that_fails_knows_no_goals() -> None:
+    class Broken:
+        def panel(self, split: str) -> object:
+            raise OSError("the data set is not there")
+
+    assert GoalLookup(Broken()).find("t") == TaskGoal(text="", tags=())  # type: ignore[arg-type]
+
+
+def test_update_lines_say_what_the_metrics_say(run: RunFolder) -> None:
+    lines = read_update_lines(run)
+    assert [line.number for line in lines] == [1, 2, 3, 4, 5, 6]
+    for line in lines:
+        assert line.success == run.metrics["rollout/success"][line.number]
+        assert line.loss == run.metrics["loss/total"][line.number]
+        stages = [curve[line.number] for name, curve in run.metrics.items() if name.startswith("seconds/")]
+        assert line.seconds == pytest.approx(sum(stages))
+    whole = sum_stage_seconds(run)
+    assert list(whole) == sorted(whole, key=lambda name: -whole[name])
+    assert whole["credit"] == pytest.approx(0.12)
+
+
+def test_success_is_unknown_where_the_environment_does_not_say(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", updates=0)
+    trajectories = [replace(found, scores={}) for found in played(1, tasks=1, attempts=2, skill=0.4)]
+    with Journal(folder / "journal.sqlite") as journal:
+        metrics = {"rollout/success": 0.0, "rollout/return": 1.0}
+        credit = credit_of(recipes.hgpo(), trajectories)
+        journal.write(Update(number=1, version=1, metrics=metrics, trajectories=trajectories, credit=credit))
+    with RunFolder(folder) as run:
+        (line,) = read_update_lines(run)
+    assert (line.success, line.returned, line.loss, line.seconds) == (None, 1.0, None, None)
+
+
+def test_groups_are_counted_update_by_update(run: RunFolder) -> None:
+    counts = count_groups(run)
+    assert [count.number for count in counts] == [1, 2, 3, 4, 5, 6]
+    for count in counts:
+        equal = sum(found.spread == 0.0 for found in read_groups(run, count.number))
+        assert count == GroupCounts(number=count.number, groups=4, equal=equal, attempts=16)
+        assert (count.equal_share, count.mean_size) == (equal / 4, 4.0)
+
+
+def test_responses_are_decoded_with_the_runs_own_tokenizer(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    assert make_response_decoder(tmp_path) is None
+    words = {"[UNK]": 0, "<think>": 1, "go": 2, "north": 3}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    (tmp_path / "checkpoints" / "0003").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "latest").write_text("0003\n")
+    assert make_response_decoder(tmp_path) is None
+    tokenizer.save(str(tmp_path / "checkpoints" / "0003" / "tokenizer.json"))
+    decode = make_response_decoder(tmp_path)
+    assert decode is not None
+    assert decode([1, 2, 3]) == "<think> go north"

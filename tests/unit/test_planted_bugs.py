@@ -1,0 +1,105 @@
+"""The script that compares the planted bugs that survived with those that are explained, and the page that it fills."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from docs.check_planted_bugs import (
+    HERE,
+    PAGE,
+    Explanation,
+    PlantedBug,
+    count_by_package,
+    fill_table,
+    find_differences,
+    read_explanations,
+    spell_bug,
+    tabulate_explanations,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "text"),
+    [
+        ("groupwise.groups.filters.xǁDropSolvedǁ__call____mutmut_3", "-a < b\n+a <= b", "DropSolved.__call__: a <= b"),
+        ("groupwise.groups.filters.x__scores__mutmut_12", " x\n-a\n-b\n+c\n y", "_scores: c"),
+        ("groupwise.groups.filters.x_maxǁx__mutmut_1", "-    count=num,\n-)\n+)", "max.x: without count=num, )"),
+    ],
+)
+def test_a_bug_is_spelled_by_its_function_and_what_was_planted(name: str, changes: str, text: str) -> None:
+    assert spell_bug(name, f"--- before\n+++ after\n{changes}") == f"groups.filters.{text}"
+
+
+BUGS = [
+    PlantedBug("groups", "groups.by_task.ByTask.__call__: a", False),
+    PlantedBug("groups", "groups.by_task.ByTask.__call__: a", False),
+    PlantedBug("groups", "groups.by_task.ByTask.__call__: b", True),
+    PlantedBug("losses", "losses.ratios._clamp: c", False),
+]
+
+
+def explain(*texts: str) -> list[Explanation]:
+    return [Explanation("they change nothing", texts)]
+
+
+def test_a_survivor_that_is_not_explained_is_found_and_so_is_an_explanation_of_nothing() -> None:
+    a, b, c = (bug.text for bug in BUGS[1:])
+    assert find_differences(BUGS, explain(a, a, c)) == ([], [])
+    assert find_differences(BUGS, explain(a, c)) == ([a], []), "the same line was planted twice"
+    assert find_differences(BUGS, explain(a, a, b)) == ([c], [b])
+
+
+def test_bugs_are_counted_by_package() -> None:
+    assert count_by_package(BUGS).split("\n")[2:] == [
+        "| `groups` | 3 | 1 | 2 |",
+        "| `losses` | 1 | 0 | 1 |",
+        "| all | 4 | 1 | 3 |",
+    ]
+
+
+def test_reasons_are_counted_by_module_and_the_most_frequent_comes_first() -> None:
+    rare = Explanation("not read", ("losses.ratios._clamp: c",))
+    often = Explanation("the same", ("groups.by_task.f: a", "groups.by_edge.g: a", "groups.by_edge.g: b"))
+    assert tabulate_explanations([rare, often]).split("\n")[2:] == [
+        "| 3 | the same | `by_edge` 2, `by_task` 1 |",
+        "| 1 | not read | `ratios` 1 |",
+    ]
+
+
+def test_a_page_without_the_markers_is_not_written() -> None:
+    with pytest.raises(SystemExit, match=r"docs/mutation\.md has no line"):
+        fill_table("# Planted bugs\n", "counts", "| |")
+
+
+def test_the_page_tells_the_reasons_of_the_list() -> None:
+    page = PAGE.read_text()
+    assert fill_table(page, "reasons", tabulate_explanations(read_explanations())) == page, (
+        "run `make mutation`, then `.mutation/bin/python docs/check_planted_bugs.py --write`"
+    )
+
+
+def test_a_bug_is_explained_once() -> None:
+    reasons = [(text, explanation.why) for explanation in read_explanations() for text in explanation.bugs]
+    by_text = dict(reasons)
+    assert [text for text, why in reasons if by_text[text] != why] == []
+
+
+def functions_of(module: str) -> Iterator[str]:
+    """Functions and methods of a module of groupwise: `name`, `Class.name`."""
+    path = HERE.joinpath("src", "groupwise", *module.split(".")).with_suffix(".py")
+    for node in ast.parse(path.read_text()).body if path.exists() else ():
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.ClassDef):
+            yield from (f"{node.name}.{member.name}" for member in node.body if isinstance(member, ast.FunctionDef))
+
+
+def test_an_explained_bug_lies_in_a_function_that_is_there() -> None:
+    """Where a function was renamed, the list has to follow: `make mutation` says the lines."""
+    for explanation in read_explanations():
+        for bug in explanation.bugs:
+            package, file, function = bug.partition(":")[0].split(".", 2)
+            assert function in functions_of(f"{package}.{file}"), bug
