@@ -31,9 +31,9 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit, Derivation, Mixture, OwnTrace, Shared, Trace
 from groupwise.core.errors import RecordError, nearest
 from groupwise.core.parts.part import Part, name_of
-from groupwise.core.parts.results import describe
 from groupwise.core.segments import IntArray
 from groupwise.core.step_table import StepTable
+from groupwise.core.text.value_words import describe_value
 from groupwise.reports.explain import by_hand
 
 
@@ -319,7 +319,7 @@ def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int) -> Explanat
     derivation = trace.derive(table, step)
     if not isinstance(derivation, Derivation):
         raise RecordError(
-            f"the trace {type(trace).__name__} of {what}: derive gave {describe(derivation)}, but a Derivation is "
+            f"the trace {type(trace).__name__} of {what}: derive gave {describe_value(derivation)}, but a Derivation is "
             "needed"
         )
     counted = np.array([member for member, _ in derivation.members], dtype=np.int64)
