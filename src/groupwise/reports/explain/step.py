@@ -319,8 +319,8 @@ def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int) -> Explanat
     derivation = trace.derive(table, step)
     if not isinstance(derivation, Derivation):
         raise RecordError(
-            f"the trace {type(trace).__name__} of {what}: derive gave {describe_value(derivation)}, but a Derivation is "
-            "needed"
+            f"the trace {type(trace).__name__} of {what}: derive gave {describe_value(derivation)}, but a "
+            "Derivation is needed"
         )
     counted = np.array([member for member, _ in derivation.members], dtype=np.int64)
     values = np.zeros(len(table))
