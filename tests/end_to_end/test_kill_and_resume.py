@@ -95,8 +95,8 @@ def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
         num_recalled = 0
         for number in whole.numbers():
             assert list(resumed.trajectories(number)) == list(whole.trajectories(number))
-            assert resumed.past_attempts.recalled(number) == whole.past_attempts.recalled(number)
-            num_recalled += len(whole.past_attempts.recalled(number))
+            assert resumed.past_attempts.list_recalled(number) == whole.past_attempts.list_recalled(number)
+            num_recalled += len(whole.past_attempts.list_recalled(number))
         resumed.past_attempts.check(tasks)
         assert num_recalled > 2
         assert {row["origin"] for row in whole.attempts()} == {"fresh", "reflected"}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from groupwise.batching import totals as count
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Update
-from groupwise.core.parts.results import describe
+from groupwise.core.text.value_words import describe_value
 from groupwise.training.attempts.collect import gather
 from groupwise.training.checkpoints.checkpoint import save_checkpoint
 from groupwise.training.checkpoints.resume import resume as go_back
@@ -39,7 +39,7 @@ def train(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = 
     """
     if not isinstance(run, Run):
         raise ConfigError(
-            f"train was given {describe(run)}, but a run that was opened is needed: with open_run(config, "
+            f"train was given {describe_value(run)}, but a run that was opened is needed: with open_run(config, "
             "'runs/first') as run: train(run)"
         )
     run.lock.acquire()

@@ -19,10 +19,9 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import kind_of
 from groupwise.core.run_folder import CONFIG
 from groupwise.recordings.formats import is_run, open_rollouts
-from groupwise.reports.audit import Audit
-from groupwise.reports.audit import audit as run_audit
+from groupwise.reports.audit import Audit, audit_tables
 from groupwise.reports.audit.census import Census
-from groupwise.reports.audit.levels import Level
+from groupwise.reports.audit.levels import HistoryLevel
 from groupwise.reports.audit.memories import MemoryCosts
 from groupwise.reports.audit.movers import Mover
 from groupwise.reports.audit.recipe_comparison import RecipeColumn
@@ -63,7 +62,7 @@ def audit(
         parts = (part.table() for part in rollouts.parts(progress=progress, watch=tokens.add))
         against = AgainstJournal(file, algorithms) if is_run(file) else None
         tables = parts if against is None else against.watch(parts)
-        found = run_audit(tables, algorithms, depth=depth, gamma=gamma, tokens=tokens, memories=memories)
+        found = audit_tables(tables, algorithms, depth=depth, gamma=gamma, tokens=tokens, memories=memories)
     if against is not None and (words := against.words()):
         errors().print(escape(words), highlight=False, soft_wrap=True)
     if as_json:
@@ -120,7 +119,7 @@ def _print(found: Audit, file: Path) -> None:
         console.print(f" {number}. {escape(finding)}", highlight=False)
 
 
-def _levels(levels: list[Level], steps: int) -> Table:
+def _levels(levels: list[HistoryLevel], steps: int) -> Table:
     table = Table(title="Groups by depth of history (shares of all steps)", title_justify="left", box=None)
     headings = ("depth", "groups", "mean size", "compared", "alone", "too early", "all equal", "hide histories")
     for heading in (*headings, "baseline moves", "sign flips"):

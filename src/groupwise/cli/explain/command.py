@@ -19,8 +19,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.token_table import TokenTable
 from groupwise.recordings import Rollouts, RolloutsFile, Row
 from groupwise.recordings.formats import is_run, open_rollouts
-from groupwise.reports.explain.step import explain as run_explain
-from groupwise.reports.explain.step import explain_channels, find_step
+from groupwise.reports.explain.step import explain_channels, explain_step, find_step
 from groupwise.reports.explain.token import explain_token
 
 FOR_FILES = "hgpo"
@@ -78,7 +77,7 @@ def _explain_in_file(
         part, scope = _find(rollouts.parts(progress=progress), task, attempt, batchwide=batchwide)
     table = algorithm.estimator_table(part.table())
     credit = algorithm.advantage(table)
-    found = run_explain(table, credit, task=scope, attempt=attempt, index=step)
+    found = explain_step(table, credit, task=scope, attempt=attempt, index=step)
     channels = explain_channels(table, algorithm, task=scope, attempt=attempt, index=step)
     position = find_step(table, task=scope, attempt=attempt, index=step)
     of_token = None

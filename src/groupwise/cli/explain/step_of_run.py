@@ -93,7 +93,7 @@ def check_one_found(
 def _find_attempt(folder: RunFolder, task: str | None, attempt: str) -> tuple[int, str, int]:
     """The update, the task and the number of an attempt, by `TASK@UPDATE`, or by its number where there is but one."""
     past_attempts = folder.journal.past_attempts
-    recalled = [row | {"number": number} for number in folder.updates for row in past_attempts.recalled(number)]
+    recalled = [row | {"number": number} for number in folder.updates for row in past_attempts.list_recalled(number)]
     known = {
         (f"{row['task']}@{row['number']}", str(row["attempt"])): (row["number"], row["task"], row["attempt"])
         for row in [*folder.attempts, *recalled]

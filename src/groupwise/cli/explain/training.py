@@ -11,7 +11,7 @@ from groupwise.cli.terminal.screen import output
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Credit
 from groupwise.core.step_table import StepTable
-from groupwise.reports.explain.dropped_steps import filters_that_drop, steps_dropped_by_credit
+from groupwise.reports.explain.dropped_steps import find_filters_that_drop, find_steps_dropped_by_credit
 from groupwise.reports.explain.token import TokenExplanation
 
 MAX_STEPS = 8
@@ -47,10 +47,10 @@ def print_token(found: TokenExplanation | None) -> None:
 def print_dropped(algorithm: Algorithm, table: StepTable, credit: Credit, step: int) -> None:
     """Print which filters keep the step from training, and which steps were dropped by their credit."""
     console = output()
-    dropping = filters_that_drop(algorithm, table, credit, step)
+    dropping = find_filters_that_drop(algorithm, table, credit, step)
     if dropping:
         console.print(f"it does not train: {escape(', '.join(dropping))} drops it", highlight=False)
-    dropped = steps_dropped_by_credit(algorithm, table, credit)
+    dropped = find_steps_dropped_by_credit(algorithm, table, credit)
     if dropped:
         named = [f"{one.task}, attempt {one.attempt}, step {one.index} ({one.credit:+.6g})" for one in dropped]
         more = f"; and {len(dropped) - MAX_STEPS} more" if len(dropped) > MAX_STEPS else ""
@@ -63,5 +63,5 @@ def more_as_json(
     """The same as plain data; nothing where there is nothing to say."""
     found: dict[str, Any] = {} if token is None else {"token": asdict(token)}
     if algorithm.credit_filters:
-        found["dropped_by_credit"] = [asdict(one) for one in steps_dropped_by_credit(algorithm, table, credit)]
+        found["dropped_by_credit"] = [asdict(one) for one in find_steps_dropped_by_credit(algorithm, table, credit)]
     return found

@@ -29,7 +29,7 @@ def print_explanation(table: StepTable, found: Explanation, gap: float, *, recip
     console.print(
         f"credit [bold]{found.value:+.9f}[/]; derived again by hand from the members, it {verdict} (gap {gap:.1e})"
     )
-    for words in found.taken_on_trust():
+    for words in found.list_not_derived():
         console.print(f"not derived again, but taken as it was computed: {escape(words)}", highlight=False)
 
 

@@ -38,7 +38,7 @@ class ParentAttempt:
 def read_recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]]:
     """What an update recalled, as `Journal.trajectories` gives attempts, each with its `source`."""
     past_attempts, records = journal.past_attempts, []
-    for row in past_attempts.recalled(number):
+    for row in past_attempts.list_recalled(number):
         past = past_attempts.find(row["from_task"], number=row["from_number"], attempt=row["from_attempt"])
         read = past_attempts.read(past)
         member = replace(read, task=Task(id=row["task"]), attempt=row["attempt"], origin=Origin.REPLAYED)
