@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from groupwise.core.errors import ConfigError, EnvironmentFault
 from groupwise.core.text.safe_text import quote_line
-from groupwise.core.text.secrets import resolve
+from groupwise.core.text.secrets import resolve_references
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -102,7 +102,9 @@ def _connect(held: ExitStack, url: str, timeout: float) -> ClientConnection:
         raise ConfigError(
             "the environment 'openenv' needs a package that is not here; pip install 'groupwise[openenv]'"
         ) from None
-    place = resolve(url)  # messages keep to the address as it was given, which names secrets and does not hold them
+    place = resolve_references(
+        url
+    )  # messages keep to the address as it was given, which names secrets and does not hold them
     # A proxy is for what lies outside; its settings often forget this machine.
     proxy: Literal[True] | None = None if _is_here(place) else True
     try:
