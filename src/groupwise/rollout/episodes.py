@@ -81,7 +81,7 @@ class _Live:
     error: str | None = None
 
 
-def collect(
+def play_attempts(
     attempts: Sequence[Attempt],
     *,
     host: Host,

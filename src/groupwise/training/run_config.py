@@ -96,7 +96,7 @@ class TrainingConfig(Part):
     """How weights come from the learner to the engine."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 5
     """Updates between checkpoints; the last update always has one."""
-    least_survivors: Annotated[float, Field(ge=0, le=1)] = 0.5
+    min_survivors: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of an update's attempts that must end without a fault; below it the run stops."""
 
 

@@ -73,7 +73,7 @@ class Guided(Part, slot="plan"):
             numbers = [member.attempt for member in (*unguided, *joining) if member.task.id == task.id]
             joined.append(
                 replace(
-                    tell_unguided(trajectory),
+                    strip_guidance(trajectory),
                     id=f"{trajectory.id}{MARK}",
                     task=task,
                     attempt=max(numbers) + 1 + len(joined),
@@ -85,7 +85,7 @@ class Guided(Part, slot="plan"):
         return list(retold.values())
 
 
-def tell_unguided(trajectory: Trajectory) -> Trajectory:
+def strip_guidance(trajectory: Trajectory) -> Trajectory:
     """An attempt with the prompts that it would have had without guidance; what it said stays."""
     steps = [replace(step, prompt_ids=step.unguided_prompt_ids, unguided_prompt_ids=()) for step in trajectory.steps]
     return replace(trajectory, steps=tuple(steps))

@@ -19,7 +19,8 @@ from groupwise.envs.part_queries import ask_max_steps
 from groupwise.rollout.hosts.host import Advice, Fault, NoExpert
 from groupwise.rollout.prompts.prompter import Exchange
 from groupwise.training.learner.protocol import ReportEpoch
-from groupwise.training.run import NO_EXPERT, Run
+from groupwise.training.run import Run
+from groupwise.training.run_checks import NO_EXPERT
 from groupwise.training.run_config import WarmStartConfig
 
 ReportFaults = Callable[[Mapping[str, int], int], None]
@@ -76,7 +77,7 @@ def make_expert_samples(
     for first in range(0, len(lessons), MAX_AT_ONCE):
         _play_lessons(run, lessons[first : first + MAX_AT_ONCE])
     causes = Counter(lesson.fault.message for lesson in lessons if lesson.fault is not None)
-    _check_enough(len(lessons), causes, run.config.training.least_survivors)
+    _check_enough(len(lessons), causes, run.config.training.min_survivors)
     if causes and report_faults is not None:
         report_faults(causes, len(lessons))
     samples = [sample for lesson in lessons if lesson.fault is None for sample in lesson.samples]
