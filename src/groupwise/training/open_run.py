@@ -110,7 +110,7 @@ def _open_with_host(
         memory=config.rollout.memory,
         instruction=ask_instruction(config.env),
     )
-    opening = prompter.opening_ids("")[:CANARY_TOKENS]
+    opening = prompter.encode_opening("")[:CANARY_TOKENS]
     paths = RunPaths(folder)
     journal = Journal(paths.journal, read_only=not lock.is_held)
     if lock.is_held:

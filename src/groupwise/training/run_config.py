@@ -66,8 +66,8 @@ class RolloutConfig(Part):
     def _tags_are_asked_for(self) -> RolloutConfig:
         if isinstance(self.action_rule, Tagged) != self.template.asks_for_tags:
             raise ValueError(
-                "action_rule 'tagged' and a template that asks for tags (template.thoughts, or the published_frame) go "
-                "together: the one reads what the other asks for; set both or neither"
+                "action_rule 'tagged' and a template that asks for tags (template.thoughts, or the published_template) "
+                "go together: the one reads what the other asks for; set both or neither"
             )
         return self
 

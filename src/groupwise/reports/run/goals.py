@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from groupwise.core.records import Task
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.kit.panel import SPLITS
-from groupwise.rollout.hosts.host import Fault, guarded
+from groupwise.rollout.hosts.host import Fault, call_guarded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Goals:
 
     def of(self, task_id: str) -> Goal:
         """What a task asks for."""
-        found = guarded(lambda: self._look_up(task_id))
+        found = call_guarded(lambda: self._look_up(task_id))
         return Goal(text="", tags=()) if isinstance(found, Fault) else found
 
     def _look_up(self, task_id: str) -> Goal:

@@ -124,7 +124,7 @@ class _Lesson:
             self._fail(shown)
             return
         self._seen = shown
-        self._opening = self._run.prompter.opening_ids(shown.goal)
+        self._opening = self._run.prompter.encode_opening(shown.goal)
 
     def teach(self, advice: Advice) -> str | None:
         """Make a sample of what the teacher does next, and say what that is; None where the attempt is over."""
@@ -136,7 +136,7 @@ class _Lesson:
             return None
         seen, config, prompter = self._seen, self._config, self._run.prompter
         action, strays = self._choose(advice)
-        observation_ids = prompter.observation_ids(seen)
+        observation_ids = prompter.encode_observation(seen)
         response_text = self._run.config.rollout.action_rule.say(action, admissible=seen.admissible)
         self._response = (*prompter.encode(response_text), prompter.frame.end_id)
         self._action = action
@@ -156,7 +156,7 @@ class _Lesson:
         elif outcome.ended:
             self.has_ended = True
         else:
-            self._past.append(self._run.prompter.past(self._seen, self._response, self._action))
+            self._past.append(self._run.prompter.make_exchange(self._seen, self._response, self._action))
             self._seen = outcome.observation
 
     def _choose(self, advice: str) -> tuple[str, bool]:

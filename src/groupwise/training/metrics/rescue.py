@@ -67,9 +67,9 @@ def _guidance_metrics(chosen: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def _is_guided(trajectory: Trajectory) -> bool:
-    """Whether it was played with guidance; a success that is told once more without it was played but once."""
-    is_retold = (trajectory.parent or "").startswith(f"{trajectory.task.id}{MARK}")
-    return trajectory.origin is Origin.REFLECTED or (trajectory.origin is Origin.GUIDED and not is_retold)
+    """Whether it was played with guidance; the copy of a success without guidance was not played itself."""
+    is_copy = (trajectory.parent or "").startswith(f"{trajectory.task.id}{MARK}")
+    return trajectory.origin is Origin.REFLECTED or (trajectory.origin is Origin.GUIDED and not is_copy)
 
 
 def _shaping_metrics(chosen: Sequence[Trajectory], groups: dict[str, list[int]]) -> dict[str, float]:

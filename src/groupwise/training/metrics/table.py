@@ -173,7 +173,7 @@ METRICS: dict[str, Metric] = {
     "guidance/groups": Metric(
         "groups with guided attempts: with guidance in the prompt, forced tokens or another temperature",
         "groups",
-        "As many as tasks: guidance costs as much as the attempts themselves; lower `tau`, or set `most`.",
+        "As many as tasks: guidance costs as much as the attempts themselves; lower `tau`, or set `max_tasks`.",
     ),
     "guidance/success": Metric(
         "share of the guided attempts that solved their task",

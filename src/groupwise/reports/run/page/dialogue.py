@@ -14,7 +14,7 @@ from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, Play
 
 MOST_CHARACTERS = 600
 """How much of a text is shown."""
-MOST_STEPS = 60
+MAX_NUMBERED_STEPS = 60
 """How many steps of an attempt are shown: the first and the last of them."""
 
 
@@ -102,9 +102,9 @@ def _stop(attempt: PlayedAttempt) -> str:
 
 
 def _shown_steps(steps: Sequence[PlayedStep], reach: float) -> list[Html]:
-    if len(steps) <= MOST_STEPS:
+    if len(steps) <= MAX_NUMBERED_STEPS:
         return [_step(step, reach) for step in steps]
-    half = MOST_STEPS // 2
+    half = MAX_NUMBERED_STEPS // 2
     left_out = tag("li", f"… {len(steps) - 2 * half} steps left out …", class_="left-out")
     return [*(_step(s, reach) for s in steps[:half]), left_out, *(_step(s, reach) for s in steps[-half:])]
 
