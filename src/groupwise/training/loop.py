@@ -8,8 +8,8 @@ from dataclasses import replace
 from groupwise.batching import totals as count_totals
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Update
-from groupwise.core.parts.results import describe
 from groupwise.core.sample import Sample
+from groupwise.core.text.value_words import describe_value
 from groupwise.core.totals import Totals
 from groupwise.training.attempts.collect import UpdateAttempts, collect_update
 from groupwise.training.checkpoints.checkpoint import save_checkpoint
@@ -37,7 +37,7 @@ def train(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = 
     """
     if not isinstance(run, Run):
         raise ConfigError(
-            f"train was given {describe(run)}, but a run that was opened is needed: with open_run(config, "
+            f"train was given {describe_value(run)}, but a run that was opened is needed: with open_run(config, "
             "'runs/first') as run: train(run)"
         )
     run.lock.acquire()

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from groupwise import Algorithm, ConfigError, Credit, Part, RecordError, Step, StepTable, StopReason, Task, Trajectory  # noqa: E402
 from groupwise.advantages import EpisodeReturn, Relative, StepReward  # noqa: E402
 from groupwise.core.pairs import Pair  # noqa: E402
-from groupwise.core.past_attempts import PastAttempt, Recalled  # noqa: E402
+from groupwise.core.past_attempts import PastAttempt, RecalledAttempt  # noqa: E402
 from groupwise.groups import ByTask, DropPivot, SelectiveBuffer  # noqa: E402
 from groupwise.losses import PolicyLoss, Simpo  # noqa: E402
 from groupwise.losses.token_columns import TokenColumns  # noqa: E402
@@ -229,7 +229,7 @@ def test_recalled_attempts_that_keep_their_credit_have_no_columns() -> None:
         states=nothing.astype(np.int64),
         rewards=nothing,
     )
-    recalled = Recalled(past=source, task="u", why="", trajectory=past, credit=(0.5,), keeps_credit=True)
+    recalled = RecalledAttempt(past=source, task="u", why="", trajectory=past, credit=(0.5,), keeps_credit=True)
     algorithm = Algorithm(advantage=GRPO, loss=Reading(reads=("tokens",)))
     with pytest.raises(ConfigError, match="recalled attempts keep the credit that they had, and no 'tokens' was kept"):
         credit_batch(algorithm, chosen, [recalled], version=0)

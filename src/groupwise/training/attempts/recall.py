@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from groupwise.core.past_attempts import Recalled
+from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.core.records import Origin, SetAside, Trajectory
 from groupwise.training.run import Run
 
 
 def recall_attempts(
     run: Run, number: int, groups: Sequence[Sequence[Trajectory]], set_aside: Sequence[SetAside] = ()
-) -> tuple[list[Recalled], int]:
+) -> tuple[list[RecalledAttempt], int]:
     """Recall the past attempts that join the groups; they, and how many were left out as too far from the policy.
 
     Their numbers come after those of the groups' own attempts, also of the ones that were set aside.
@@ -29,7 +29,7 @@ def recall_attempts(
     return _number_members(run, near, groups, set_aside), len(scored) - len(near)
 
 
-def _score_distance(run: Run, recalled: Sequence[Recalled]) -> list[Recalled]:
+def _score_distance(run: Run, recalled: Sequence[RecalledAttempt]) -> list[RecalledAttempt]:
     """Write down how far the policy has moved away from each past attempt, a token on average."""
     steps = [
         (i, step)
@@ -48,16 +48,16 @@ def _score_distance(run: Run, recalled: Sequence[Recalled]) -> list[Recalled]:
 
 def _number_members(
     run: Run,
-    recalled: Sequence[Recalled],
+    recalled: Sequence[RecalledAttempt],
     groups: Sequence[Sequence[Trajectory]],
     set_aside: Sequence[SetAside],
-) -> list[Recalled]:
+) -> list[RecalledAttempt]:
     """Make past attempts members of their groups: numbered after the group's own, and marked as off-policy."""
     tasks = {trajectory.task.id: trajectory.task for group in groups for trajectory in group}
     following = Counter({group[0].task.id: max(trajectory.attempt for trajectory in group) + 1 for group in groups})
     for trajectory in (aside.trajectory for aside in set_aside):
         following[trajectory.task.id] = max(following[trajectory.task.id], trajectory.attempt + 1)
-    members: list[Recalled] = []
+    members: list[RecalledAttempt] = []
     for past in recalled:
         assert past.trajectory is not None, "it was read"
         trajectory = replace(
