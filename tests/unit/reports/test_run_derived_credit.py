@@ -10,7 +10,7 @@ import pytest
 
 from groupwise import Algorithm, Step, StepTable, Task, Trajectory, recipes
 from groupwise.core.trajectory_rows import trajectory_rows
-from groupwise.reports.explain.step import explain
+from groupwise.reports.explain.step import explain_step
 from groupwise.reports.run.derived_credit import (
     Company,
     DerivedCredit,
@@ -19,7 +19,7 @@ from groupwise.reports.run.derived_credit import (
     describe_company,
     make_step_table,
 )
-from groupwise.training.samples import credited
+from groupwise.training.samples import credit_batch
 from tests.unit.reports.run_folders import credit_of, played
 
 HOUSEHOLD = played(1, tasks=3, attempts=4, skill=0.4)
@@ -85,14 +85,14 @@ def test_what_the_filters_drop_counts_no_more_than_it_did_in_training(filters: t
         cut_off(3, 0.0, 100, cut=True, version=3),
     ]
     algorithm = Algorithm(advantage=recipes.reinforce_pp().advantage, filters=filters)
-    trained = credited(algorithm, trajectories, version=4)
+    trained = credit_batch(algorithm, trajectories, version=4)
     assert trained.values.tolist() == pytest.approx([0.57735, 0.57735, -1.1547, -1.1547], abs=1e-4)
     assert trained.keep.tolist() == [True, True, True, False]
     found = [one | {"number": 5} for one in journalled(trajectories, [[value] for value in trained.values.tolist()])]
     again = derive_credit(found, algorithm)
     assert isinstance(again, DerivedCredit)
     assert again.credit.values.tolist() == trained.values.tolist()
-    explained = [explain(again.table, again.credit, task="t", attempt=attempt, index=0) for attempt in range(4)]
+    explained = [explain_step(again.table, again.credit, task="t", attempt=attempt, index=0) for attempt in range(4)]
     assert max(each.largest_gap() for each in explained) <= 1e-12
 
 
