@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from groupwise import recipes
 from groupwise.cli.arguments.algorithms import build_algorithm
 from groupwise.cli.main import app
-from groupwise.cli.terminal.screen import share, shorten
+from groupwise.cli.terminal.screen import format_share, shorten
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import EXAMPLE, ROWS, row, write
 from tests.unit.reports.run_folders import write_run
@@ -354,8 +354,8 @@ def test_a_recipe_is_named_with_its_options(text: str, name: str, options: dict[
 
 
 def test_shares_and_short_texts() -> None:
-    assert share(1, 8) == "12.5 %"
-    assert share(1, 0) == "-"
+    assert format_share(1, 8) == "12.5 %"
+    assert format_share(1, 0) == "-"
     assert shorten("one  two\nthree", 13) == "one two three"
     assert shorten("one two three", 12) == "one two thr…"
 

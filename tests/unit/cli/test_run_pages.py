@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.training.load_run_config import RunConfig
+from groupwise.training.run_config import RunConfig
 
 from groupwise.cli.main import app
 from groupwise.config.run_file import load_run

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 jsonschema = pytest.importorskip("jsonschema")
 
-from groupwise.training.load_run_config import RunConfig  # noqa: E402
+from groupwise.training.run_config import RunConfig  # noqa: E402
 
 from groupwise import recipes  # noqa: E402
 from groupwise.config.run_file import decode_run, load_run  # noqa: E402
