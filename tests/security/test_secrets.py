@@ -23,7 +23,7 @@ from groupwise.core.text.secrets import check_no_secret, redact, redact_all, res
 from groupwise.envs import Openenv
 from groupwise.reports.run.page import render_page
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.training.trackers import tracked
+from groupwise.training.trackers import track_run
 from tests.unit.cli.conftest import Run, groupwise
 from tests.unit.cli.run_files import SMALL
 from tests.unit.reports.run_folders import write_run
@@ -182,12 +182,12 @@ def test_what_is_sent_to_a_server_holds_the_value(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_error_of_an_attempt_goes_into_the_journal_without_it(tmp_path: Path) -> None:
-    from groupwise.rollout import episodes as collect
+    from groupwise.rollout import episodes
 
-    live = collect._Live(
-        collect.Attempt(task=Task(id="t"), number=0, seed=0), None, (), stop=StopReason.ERROR, error=f"at {URL}"
+    live = episodes._Live(
+        episodes.Attempt(task=Task(id="t"), number=0, seed=0), None, (), stop=StopReason.ERROR, error=f"at {URL}"
     )  # type: ignore[arg-type]
-    fault = collect._trajectory(live)
+    fault = episodes._trajectory(live)
     with Journal(tmp_path / "journal.sqlite") as journal:
         journal.write(Update(number=1, version=1, metrics={}, faults=[fault]))
         assert [each["error"] for each in journal.faults(1)] == [f"at {HIDDEN}"]
@@ -237,7 +237,7 @@ heard: list[Mapping[str, Any]] = []
 
 
 def test_a_tracker_is_told_settings_without_secrets(tmp_path: Path) -> None:
-    with tracked([Listener()], {"env": {"url": URL}, "list": [URL, 3]}, tmp_path):
+    with track_run([Listener()], {"env": {"url": URL}, "list": [URL, 3]}, tmp_path):
         pass
     assert heard == [{"env": {"url": HIDDEN}, "list": [HIDDEN, 3]}]
     assert redact_all(("a", {"b": URL})) == ["a", {"b": HIDDEN}]
