@@ -14,11 +14,11 @@ from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.explain.step_of_run import check_unique_attempt, explain_in_run
 from groupwise.cli.explain.views import (
     channels_as_json,
+    extras_as_json,
     print_channels,
     print_dropped,
     print_explanation,
     print_token,
-    extras_as_json,
 )
 from groupwise.cli.terminal.screen import file_progress, print_json
 from groupwise.core.errors import ConfigError

@@ -12,12 +12,12 @@ from rich.markup import escape
 from groupwise.cli.arguments.algorithms import build_algorithm
 from groupwise.cli.explain.views import (
     channels_as_json,
+    extras_as_json,
     print_channels,
     print_dropped,
     print_explanation,
     print_recorded,
     print_token,
-    extras_as_json,
 )
 from groupwise.cli.terminal.screen import output, print_finite_json
 from groupwise.core.errors import RecordError, listed, nearest
