@@ -141,13 +141,13 @@ def time_run() -> Numbers:
     """An update of the household example, the first two left out."""
     import torch
 
-    from groupwise import Observer, load_run, open_run, train
+    from groupwise import RunObserver, load_run, open_run, train
 
-    class Clock(Observer):
+    class Clock(RunObserver):
         def __init__(self) -> None:
             self.marks: list[tuple[float, float]] = []
 
-        def updated(self, update: Any) -> None:
+        def on_update(self, update: Any) -> None:
             self.marks.append((time.perf_counter(), time.process_time()))
 
     torch.set_num_threads(1)

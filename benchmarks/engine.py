@@ -1,13 +1,13 @@
-"""Decoding on a GPU: the slot engine against `generate` of transformers, with its dynamic and its static cache.
+"""Decoding on a GPU: the static-cache engine against `generate` of transformers, with its dynamic and its static cache.
 
     python -m benchmarks.engine [--model FOLDER] [--static] [--write benchmarks/results/engine.json]
 
 SmolLM2-135M in bfloat16, or random weights of its shape; prompts of ragged length, all different, 64 new tokens a row,
 none of which ends a response, temperature 1 over the whole vocabulary. Each side answers the same batch; sides take
 turns, medians are reported. *Decoding* is what 64 new tokens take beyond a single one; *all* includes reading the
-prompts. On a GPU the slot engine's step is also taken apart: a replay of its graph, with every row as long as it gets,
-and of it what attention and sampling take when captured by themselves. The log-probs that the slot engine reports are
-compared with a second look by its own `score`.
+prompts. On a GPU the static-cache engine's step is also taken apart: a replay of its graph, with every row as long as
+it gets, and of it what attention and sampling take when captured by themselves. The log-probs that the engine reports
+are compared with a second look by its own `score`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ import transformers
 from benchmarks.result_file import write_result
 from groupwise.engines.engine import Request
 from groupwise.engines.open_engine import cast_weights, compile_small_parts
-from groupwise.engines.sampling import draw
-from groupwise.engines.static_cache.attention import attend, decoding, has_kernel
-from groupwise.engines.static_cache.cache import added_mask
-from groupwise.engines.static_cache.engine import LOOK_EVERY, SlotEngine
+from groupwise.engines.sampling import draw_tokens
+from groupwise.engines.static_cache.attention import attend_in_lanes, has_kernel, switch_attention
+from groupwise.engines.static_cache.cache import make_additive_mask
+from groupwise.engines.static_cache.engine import LOOK_EVERY, StaticCacheEngine
 from groupwise.engines.transformers.engine import TransformersEngine
 
 NEW_TOKENS = 64
@@ -95,7 +95,7 @@ def by_generate(model: transformers.PreTrainedModel, cache: str) -> Answer:
     return answer
 
 
-def by_engine(engine: SlotEngine | TransformersEngine) -> Answer:
+def by_engine(engine: StaticCacheEngine | TransformersEngine) -> Answer:
     def answer(asked: list[tuple[int, ...]], tokens: int) -> None:
         answers = engine.generate(requests(asked, tokens))
         assert {len(one.response_ids) for one in answers} == {tokens}
@@ -136,12 +136,14 @@ def measure(sides: dict[str, Answer], asked: list[tuple[int, ...]], repeats: int
             "tokens_per_second_decoding": len(asked) * (NEW_TOKENS - 1) / (whole - one),
             "tokens_per_second_all": len(asked) * NEW_TOKENS / whole,
         }
-    ours = results["slots"]
-    for name in [name for name in results if name != "slots"]:
-        results[name]["slots_faster_decoding"] = (
+    ours = results["static_cache_engine"]
+    for name in [name for name in results if name != "static_cache_engine"]:
+        results[name]["static_cache_engine_faster_decoding"] = (
             ours["tokens_per_second_decoding"] / results[name]["tokens_per_second_decoding"]
         )
-        results[name]["slots_faster_all"] = ours["tokens_per_second_all"] / results[name]["tokens_per_second_all"]
+        results[name]["static_cache_engine_faster_all"] = (
+            ours["tokens_per_second_all"] / results[name]["tokens_per_second_all"]
+        )
     return results
 
 
@@ -171,37 +173,39 @@ def capture_graph(run: Callable[[], Any]) -> torch.cuda.CUDAGraph:
 
 
 @torch.no_grad()
-def step_apart(engine: SlotEngine, model: transformers.PreTrainedModel, num: int, longest: int) -> dict[str, float]:
+def step_apart(
+    engine: StaticCacheEngine, model: transformers.PreTrainedModel, num: int, longest: int
+) -> dict[str, float]:
     """Milliseconds of the step that came last, and of its parts."""
     step = engine._step
     assert step is not None
     width = min(width for rows, width in step._graphs if rows == num and width >= longest + NEW_TOKENS - 1)
-    cache, rows, config = step.cache, step.rows, model.config
-    last = rows.length[:num]
+    cache, state, config = step.cache, step.state, model.config
+    last = state.length[:num]
     query = torch.randn(num, config.num_attention_heads, 1, cache.storage[0].keys.shape[3], device=model.device)
     query = query.to(cache.dtype)
-    mask = added_mask(torch.arange(width, device=model.device) <= last[:, None], cache.dtype)[:, None, None]
+    mask = make_additive_mask(torch.arange(width, device=model.device) <= last[:, None], cache.dtype)[:, None, None]
     logits = torch.randn(num, config.vocab_size, device=model.device).to(cache.dtype)
 
     def attend_all() -> None:
-        with decoding(model, last if step.use_kernel else None):
+        with switch_attention(model, last if step.use_kernel else None):
             for layer in cache.storage:
-                attend(model, query, layer.keys[:num, :, :width], layer.values[:num, :, :width], mask)
+                attend_in_lanes(model, query, layer.keys[:num, :, :width], layer.values[:num, :, :width], mask)
 
-    def draw_tokens() -> None:
-        draw(logits, rows.heat[:num], rows.is_greedy[:num], rows.draws[0, :num])
+    def sample_all() -> None:
+        draw_tokens(logits, state.temperature[:num], state.is_greedy[:num], state.draws[0, :num])
 
     def steps() -> None:
-        rows.tick.zero_()
+        state.next_draw.zero_()
         step.run(num, width, steps=LOOK_EVERY)
 
     replay = device_milliseconds(steps) / LOOK_EVERY
-    alone = {"attention": attend_all, "sampling": draw_tokens}
+    alone = {"attention": attend_all, "sampling": sample_all}
     parts = {name: device_milliseconds(capture_graph(part).replay) for name, part in alone.items()}
     return {"replay": replay, **parts, "rest": replay - sum(parts.values())}
 
 
-def agreement(engine: SlotEngine, asked: list[tuple[int, ...]]) -> dict[str, float]:
+def agreement(engine: StaticCacheEngine, asked: list[tuple[int, ...]]) -> dict[str, float]:
     """How far the log-probs reported while decoding lie from those of a second look, in nats."""
     said = engine.generate(requests(asked, NEW_TOKENS))
     scored = engine.score([(prompt, one.response_ids) for prompt, one in zip(asked, said, strict=True)])
@@ -225,7 +229,7 @@ def read_arguments() -> argparse.Namespace:
 def main() -> None:
     chosen = read_arguments()
     if torch.device(chosen.device).type != "cuda":
-        print("no CUDA device: slots decode without graphs, which compares nothing", file=sys.stderr)
+        print("no CUDA device: lanes decode without graphs, which compares nothing", file=sys.stderr)
     model = open_model(chosen.model, chosen.device)
     on_gpu = torch.device(chosen.device).type == "cuda"
     memory = 0.3 * torch.cuda.get_device_properties(0).total_memory if on_gpu else 2**33
@@ -233,8 +237,8 @@ def main() -> None:
     if chosen.compile:
         compile_small_parts(own)
     use_kernel = has_kernel(torch.device(chosen.device)) and not chosen.no_kernel
-    slots = SlotEngine(own, use_graphs=on_gpu, use_kernel=use_kernel, rows=256, memory=memory)
-    sides = {"slots": by_engine(slots), "generate_dynamic": by_generate(model, "dynamic")}
+    lanes = StaticCacheEngine(own, use_graphs=on_gpu, use_kernel=use_kernel, rows=256, memory=memory)
+    sides = {"static_cache_engine": by_engine(lanes), "generate_dynamic": by_generate(model, "dynamic")}
     plain = by_engine(TransformersEngine(copy.deepcopy(model), batch_tokens=2**20))
     cases: dict[str, Any] = {}
     for number, (rows, mean) in enumerate(CASES[: chosen.cases]):
@@ -246,7 +250,9 @@ def main() -> None:
             chosen_sides["generate_static"] = by_generate(model, "static")
         results = measure(chosen_sides, asked, chosen.repeats)
         if on_gpu:
-            results["slots"]["milliseconds_apart"] = step_apart(slots, own, rows, max(len(one) for one in asked))
+            results["static_cache_engine"]["milliseconds_apart"] = step_apart(
+                lanes, own, rows, max(len(one) for one in asked)
+            )
         cases[f"{rows} rows, prompts of {mean}"] = results
         print(json.dumps(list(cases.items())[-1], indent=1), flush=True)
     result = {
@@ -257,8 +263,8 @@ def main() -> None:
         "kernel": use_kernel,
         "new_tokens": NEW_TOKENS,
         "cases": cases,
-        "captures": slots.num_captures,
-        "logp_gap": agreement(slots, prompts(*CASES[0], model.config.vocab_size)[:64]),
+        "captures": lanes.num_captures,
+        "logp_gap": agreement(lanes, prompts(*CASES[0], model.config.vocab_size)[:64]),
         "device": torch.cuda.get_device_name(0) if on_gpu else "cpu",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }

@@ -2,10 +2,10 @@
 
     python -m benchmarks.gpu_update [--model FOLDER] [--updates 4] [--write benchmarks/results/gpu_update.json]
 
-`household`, 16 tasks of 8 attempts, whole history in the prompt; slots under CUDA graphs sample in bfloat16, the
-learner computes in bfloat16 with prefixes shared. Without `--model` the weights are random, of SmolLM2-135M's width and
-depth over the environment's own words: every attempt then lasts to the step limit and every response to the token
-limit. The first updates, which compile and capture, are not counted; medians of the others.
+`household`, 16 tasks of 8 attempts, whole history in the prompt; the static-cache engine samples in bfloat16 under CUDA
+graphs, the learner computes in bfloat16 with prefixes shared. Without `--model` the weights are random, of
+SmolLM2-135M's width and depth over the environment's own words: every attempt then lasts to the step limit and every
+response to the token limit. The first updates, which compile and capture, are not counted; medians of the others.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Stages(Clock):
         super().__init__(warm=-1)
         self.updates: list[dict[str, float]] = []
 
-    def stage(self, name: str, number: int) -> None:
+    def on_stage(self, name: str, number: int) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # the optimiser's step, which nobody has waited for, is the learner's
-        super().stage(name, number)
+        super().on_stage(name, number)
 
-    def updated(self, update: Update) -> None:
-        super().updated(update)
+    def on_update(self, update: Update) -> None:
+        super().on_update(update)
         self.updates.append({**self.whole, **self.inside, "tokens": update.metrics["learner/tokens"]})
         self.updates[-1] |= {name: update.metrics[name] for name in ("learner/token_ratio", "rollout/total_steps")}
         self.whole, self.inside = {}, {}

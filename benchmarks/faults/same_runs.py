@@ -27,7 +27,7 @@ def find_lost_updates(whole: Path, other: Path, *, since: int = 0) -> list[str]:
         for number in later:
             if list(present.trajectories(number)) != list(sound.trajectories(number)):
                 lost.append(f"update {number}: other attempts or credit")
-            if present.past_attempts.recalled(number) != sound.past_attempts.recalled(number):
+            if present.past_attempts.list_recalled(number) != sound.past_attempts.list_recalled(number):
                 lost.append(f"update {number}: other attempts recalled")
         if _evaluations(present, since) != _evaluations(sound, since):
             lost.append("evaluations: not the same")

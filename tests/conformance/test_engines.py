@@ -16,11 +16,11 @@ from groupwise.core.rules import RuleResult
 from groupwise.engines.conformance.suite import RULES, check_engine
 from groupwise.engines.engine import Request
 from groupwise.engines.scripted import ScriptedEngine
-from groupwise.engines.static_cache.engine import SlotEngine
+from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.engines.transformers.engine import TransformersEngine
 from tests.conformance.wrong_engines import BREAKS, VOCABULARY, Chain, first_table
-from tests.unit.engines.slot_models import VOCABULARY as NUM_TOKENS
-from tests.unit.engines.slot_models import family
+from tests.unit.engines.small_models import VOCABULARY as NUM_TOKENS
+from tests.unit.engines.small_models import family
 
 NO_SUBMIT = {"submit_answers_as_generate_does"}
 
@@ -68,7 +68,7 @@ def test_the_transformers_engine_keeps_every_rule(name: str) -> None:
 
 
 def test_the_engine_with_a_static_cache_keeps_every_rule() -> None:
-    engine = SlotEngine(family("llama"), use_graphs=False, rows=32)
+    engine = StaticCacheEngine(family("llama"), use_graphs=False, rows=32)
     results = check_engine(engine, token_ids=range(3, NUM_TOKENS), weights=moved(family("llama")))
     assert statuses(results, "broken") == {}
     assert set(statuses(results, "not tested")) == NO_SUBMIT

@@ -23,7 +23,7 @@ from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.loop import train
 from groupwise.training.run import open_run
 from tests.outside.running import SMALL_RUN, groupwise, train_from_file
-from tests.unit.engines.slot_models import VOCABULARY, family
+from tests.unit.engines.small_models import VOCABULARY, family
 
 OFTEN_RIGHT = (
     SMALL_RUN.replace('kind = "gridworld"\nsize = 3\nnum_holes = 1\nmax_steps = 4', 'kind = "identity"\nnum_words = 4')

@@ -21,7 +21,7 @@ from groupwise.core.records import StopReason, Task, Trajectory
 from groupwise.core.run_folder import RunPaths
 from groupwise.core.text.secrets import check_no_secret, redact, redact_all, resolve
 from groupwise.envs import Openenv
-from groupwise.reports.run.page import render
+from groupwise.reports.run.page import render_page
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.training.trackers import tracked
 from tests.unit.cli.conftest import Run, groupwise
@@ -200,7 +200,7 @@ def test_a_report_and_a_screen_hide_what_an_older_journal_holds(tmp_path: Path, 
     with Journal(folder / "journal.sqlite") as journal:
         journal.write(Update(number=2, version=2, metrics={}, faults=[fault]))
     with RunFolder(folder) as run:
-        page = render(run, method="m")
+        page = render_page(run, method="m")
     assert SECRET not in page
     assert "https://***@example.org" in page
     for more in ((), ("--json",)):

@@ -144,8 +144,8 @@ def test_the_live_view_shows_faults_and_sends_none(capture: Callable[[Callable[[
 
     def watch() -> None:
         with shown_live(hostile("title"), 3, plain=False) as screen:
-            screen.updated(update)
-            screen.stage(hostile("stage"), 2)
+            screen.on_update(update)
+            screen.on_stage(hostile("stage"), 2)
 
     text = MOVES.sub("", capture(watch))
     assert [character for character in SENT if character in text] == []
@@ -207,14 +207,14 @@ class _Page(HTMLParser):
 
 
 def test_nothing_recorded_becomes_a_tag_an_attribute_or_a_mark_of_direction_on_the_page(tmp_path: Path) -> None:
-    from groupwise.reports.run.page import render
+    from groupwise.reports.run.page import render_page
     from groupwise.reports.run.run_folder import RunFolder
 
     with RunFolder(write_hostile_run(tmp_path / "run")) as run:
-        plain = render(run, method="m")
+        plain = render_page(run, method="m")
     attack = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x"
     with RunFolder(write_hostile_run(tmp_path / "other", note=attack)) as run:
-        page = render(run, method=attack, note=attack)
+        page = render_page(run, method=attack, note=attack)
     assert [character for character in SENT if character in plain] == []
     assert "\\x1b]52" in plain
     parsed = _Page()

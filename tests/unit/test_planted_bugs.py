@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+
 import pytest
 
 from docs.check_planted_bugs import (
+    HERE,
     PAGE,
     Explanation,
     PlantedBug,
@@ -81,3 +85,21 @@ def test_a_bug_is_explained_once() -> None:
     reasons = [(text, explanation.why) for explanation in read_explanations() for text in explanation.bugs]
     by_text = dict(reasons)
     assert [text for text, why in reasons if by_text[text] != why] == []
+
+
+def functions_of(module: str) -> Iterator[str]:
+    """Functions and methods of a module of groupwise: `name`, `Class.name`."""
+    path = HERE.joinpath("src", "groupwise", *module.split(".")).with_suffix(".py")
+    for node in ast.parse(path.read_text()).body if path.exists() else ():
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.ClassDef):
+            yield from (f"{node.name}.{member.name}" for member in node.body if isinstance(member, ast.FunctionDef))
+
+
+def test_an_explained_bug_lies_in_a_function_that_is_there() -> None:
+    """Where a function was renamed, the list has to follow: `make mutation` says the lines."""
+    for explanation in read_explanations():
+        for bug in explanation.bugs:
+            package, file, function = bug.partition(":")[0].split(".", 2)
+            assert function in functions_of(f"{package}.{file}"), bug

@@ -58,8 +58,8 @@ def warmup(
 
 def _taught(run: Run, source: Path | None, least: float | None, console: Console) -> list[float]:
     from groupwise.recordings.formats import open_rollouts
-    from groupwise.training.imitation.recorded import recorded_samples
-    from groupwise.training.imitation.warm_start import expert_samples, imitate
+    from groupwise.training.imitation.recorded_attempts import make_recorded_samples
+    from groupwise.training.imitation.warm_start import imitate_samples, make_expert_samples
     from groupwise.training.run_config import WarmStartConfig
 
     def warn(causes: Mapping[str, int], attempts: int) -> None:
@@ -68,18 +68,18 @@ def _taught(run: Run, source: Path | None, least: float | None, console: Console
 
     settings = run.config.warm_start or WarmStartConfig()
     if source is None:
-        samples = expert_samples(run, run.tasks[: settings.tasks], settings, report=warn)
+        samples = make_expert_samples(run, run.tasks[: settings.tasks], settings, report_faults=warn)
     else:
-        samples = recorded_samples(run, open_rollouts(source).rows(), least=least, report=warn)
+        samples = make_recorded_samples(run, open_rollouts(source).rows(), min_earned=least, report_faults=warn)
     attempts = len({sample.trajectory for sample in samples})
     console.print(f"{len(samples)} steps of {attempts} {'recorded' if source else 'expert'} attempts", highlight=False)
     pace = Pace()
 
-    def told(losses: Sequence[float], epochs: int) -> None:
+    def report_epoch(losses: Sequence[float], epochs: int) -> None:
         if pace.is_due():
             console.print(f"epoch {len(losses)} of {epochs}: loss {losses[-1]:.3f}", highlight=False)
 
-    return imitate(run, samples, settings, told=told)
+    return imitate_samples(run, samples, settings, report_epoch=report_epoch)
 
 
 def _save(run: Run, out: Path, lock: RunLock) -> None:

@@ -32,7 +32,7 @@ class Request:
     seed: int
     """Where this response's random numbers come from; no other request shares them."""
     max_tokens: int
-    """Most tokens to sample."""
+    """How many tokens may be sampled at most."""
     temperature: float = 1.0
     """Divides the logits; 0 = take the likeliest token."""
     stop_ids: tuple[int, ...] = ()
@@ -98,7 +98,7 @@ class Engine(Protocol):
 
     @property
     def context(self) -> int | None:
-        """Most tokens of a prompt and its response together; None = no limit."""
+        """How many tokens a prompt and its response may have together; None = no limit."""
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests, in their order."""
@@ -111,8 +111,8 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Submitting(Protocol):
-    """What an engine also has that answers requests as they come: the episode loop then waits for nobody.
+class SubmittingEngine(Protocol):
+    """An engine that answers requests as they come, in any order: the episode loop then waits for nobody.
 
     A response follows from its request alone, its seed included, so that the order of the answers changes no token.
     """

@@ -12,21 +12,21 @@ from transformers import PreTrainedModel
 
 from groupwise.core.errors import ConfigError, EngineFault
 from groupwise.engines.engine import Engine, Request
-from groupwise.engines.static_cache.attention import has_kernel, kernel_gap
-from groupwise.engines.static_cache.engine import SlotEngine, bare
+from groupwise.engines.static_cache.attention import has_kernel, measure_kernel_gap
+from groupwise.engines.static_cache.engine import StaticCacheEngine, unwrap_adapter
 from groupwise.engines.transformers.engine import TransformersEngine
 
 Precision = Literal["float32", "bfloat16"]
 Decoding = Literal["auto", "eager", "graphs"]
 
 TRIAL = Request(prompt_ids=(0, 1, 2, 1, 0), seed=0, max_tokens=3)
-"""What a model that decodes in slots must say as it would otherwise; any ids do."""
+"""What a model is asked before it decodes in lanes: it must answer as it would otherwise. Any ids do."""
 TRIAL_GAP = {torch.float32: 1e-3}
 """Nats by which the two may differ, by precision; 0.5 in narrower ones, where unlikely tokens round far apart."""
 KERNEL_GAP = {torch.float32: 1e-4}
 """By how much the kernel of attention may differ from torch, by precision; 0.02 in narrower ones."""
 COMPILED = ("RMSNorm", "MLP")
-"""How the classes are called whose modules may be compiled."""
+"""Ends of the names of classes whose modules may be compiled."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def open_engine(
 ) -> Engine:
     """An engine over a model of its own, whose weights it may cast. `memory` is a share of the device's.
 
-    With `auto`, a model that cannot decode in slots on its device decodes eagerly, and the log says why.
+    With `auto`, a model that cannot decode in lanes on its device decodes eagerly, and the log says why.
     """
     model = model.eval()
     if precision == "bfloat16":
@@ -55,30 +55,34 @@ def open_engine(
     bytes_allowed = memory * torch.cuda.get_device_properties(device).total_memory
     if compile_parts:
         compile_small_parts(model)
-    slots = partial(SlotEngine, model, use_graphs=True, rows=rows, memory=bytes_allowed, batch_tokens=batch_tokens)
+    make_engine = partial(
+        StaticCacheEngine, model, use_graphs=True, rows=rows, memory=bytes_allowed, batch_tokens=batch_tokens
+    )
     try:
-        return _tried(model, slots, device)
+        return _open_static_cache(model, make_engine, device)
     except (EngineFault, RuntimeError) as error:  # torch says what cannot be captured with a RuntimeError
         reason = str(error).splitlines()[0]
         if decoding == "graphs":
-            raise ConfigError(f"engine.decoding: this model cannot decode in slots ({reason}); set 'eager'") from None
-        _log.warning("engine: decoding eagerly, since this model cannot decode in slots (%s)", reason)
+            raise ConfigError(f"engine.decoding: this model cannot decode in lanes ({reason}); set 'eager'") from None
+        _log.warning("engine: decoding eagerly, since this model cannot decode in lanes (%s)", reason)
         return TransformersEngine(model, batch_tokens=batch_tokens)
 
 
-def _tried(model: PreTrainedModel, slots: Callable[..., SlotEngine], device: torch.device) -> SlotEngine:
+def _open_static_cache(
+    model: PreTrainedModel, make_engine: Callable[..., StaticCacheEngine], device: torch.device
+) -> StaticCacheEngine:
     """An engine that has passed its trial: with the kernel of attention where it works, else with torch's attention."""
     reason = ""
     if has_kernel(device):
         try:
-            engine = slots(use_kernel=True)
-            check_kernel(engine, bare(model).config.get_text_config().num_attention_heads)
-            check_slots(engine)
+            engine = make_engine(use_kernel=True)
+            check_kernel(engine, unwrap_adapter(model).config.get_text_config().num_attention_heads)
+            check_lanes(engine)
             return engine
         except Exception as error:  # compilers fail in many ways; where it was not the kernel, the next trial fails too
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-    engine = slots(use_kernel=False)
-    check_slots(engine)
+    engine = make_engine(use_kernel=False)
+    check_lanes(engine)
     if reason:
         _log.warning("engine: torch's attention decodes, since the kernel failed its trial (%s)", reason)
     return engine
@@ -107,21 +111,21 @@ def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
             value.data = value.data.to(dtype)
 
 
-def check_kernel(engine: SlotEngine, num_queries: int) -> None:
+def check_kernel(engine: StaticCacheEngine, num_queries: int) -> None:
     """Refuse a kernel that computes something else than torch for the heads that a model has."""
     for head in engine.heads:
-        gap = kernel_gap(num_queries, head, dtype=engine.dtype, device=engine.device)
+        gap = measure_kernel_gap(num_queries, head, dtype=engine.dtype, device=engine.device)
         if not gap <= KERNEL_GAP.get(engine.dtype, 0.02):
             raise EngineFault(f"the kernel of attention and torch differ by {gap:.3g} for heads of {head}")
 
 
-def check_slots(engine: SlotEngine) -> None:
-    """Refuse a model that says something else when it decodes in slots than when it reads a whole sequence."""
-    [said] = engine.generate([TRIAL])
-    [scored] = engine.score([(TRIAL.prompt_ids, said.response_ids)])
-    gap = max(abs(a - b) for a, b in zip(said.logp, scored, strict=True))
+def check_lanes(engine: StaticCacheEngine) -> None:
+    """Refuse a model that says something else when it decodes in lanes than when it reads a whole sequence."""
+    [answer] = engine.generate([TRIAL])
+    [scores] = engine.score([(TRIAL.prompt_ids, answer.response_ids)])
+    gap = max(abs(a - b) for a, b in zip(answer.logp, scores, strict=True))
     if not gap <= TRIAL_GAP.get(engine.dtype, 0.5):
         raise EngineFault(
-            f"decoding in slots and reading the same tokens at once disagree by {gap:.3g} nats; set engine.decoding = "
+            f"decoding in lanes and reading the same tokens at once disagree by {gap:.3g} nats; set engine.decoding = "
             "'eager'"
         )

@@ -12,24 +12,24 @@ BLOCK = 128
 """Tokens whose probabilities are summed up before they are searched; most vocabularies are a multiple of it."""
 
 
-def draw(
-    logits_BV: torch.Tensor, heat_B1: torch.Tensor, is_greedy_B: torch.Tensor | None, draws_B: torch.Tensor
+def draw_tokens(
+    logits_BV: torch.Tensor, temperature_B1: torch.Tensor, is_greedy_B: torch.Tensor | None, draws_B: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Sample one token a row from a number in [0, 1): tokens (B, 1), and their log-probs and the entropies (B).
 
-    `heat_B1`, in float32, divides the logits and is never 0; rows that are greedy take the likeliest token instead.
-    Nothing here waits for the device.
+    `temperature_B1`, in float32, divides the logits and is never 0; rows that are greedy take the likeliest token
+    instead. Nothing here waits for the device.
     """
-    heated_BV = (logits_BV / heat_B1).float()
-    probability_BV = heated_BV.softmax(-1)
-    token_B1 = inverse(probability_BV, draws_B)
+    scaled_BV = (logits_BV / temperature_B1).float()
+    probability_BV = scaled_BV.softmax(-1)
+    token_B1 = find_tokens(probability_BV, draws_B)
     if is_greedy_B is not None:
-        token_B1 = torch.where(is_greedy_B[:, None], heated_BV.argmax(-1, keepdim=True), token_B1)
+        token_B1 = torch.where(is_greedy_B[:, None], scaled_BV.argmax(-1, keepdim=True), token_B1)
     logp_B = probability_BV.gather(1, token_B1)[:, 0].log()
     return token_B1, logp_B, torch.special.entr(probability_BV).sum(-1)
 
 
-def inverse(probability_BV: torch.Tensor, draws_B: torch.Tensor) -> torch.Tensor:
+def find_tokens(probability_BV: torch.Tensor, draws_B: torch.Tensor) -> torch.Tensor:
     """The tokens at which the distribution function passes some numbers in [0, 1) (B, 1); none of probability 0.
 
     Sums are in double precision, so that one number decides, whatever the batch looks like. First the block is found
@@ -39,18 +39,18 @@ def inverse(probability_BV: torch.Tensor, draws_B: torch.Tensor) -> torch.Tensor
     padded_BV = functional.pad(probability_BV, (0, missing)) if missing else probability_BV
     blocks_BNU = padded_BV.unflatten(1, (-1, BLOCK))
     cumulative_BN = blocks_BNU.sum(-1, dtype=torch.float64).cumsum(-1)
-    block_B1 = _passed(cumulative_BN, draws_B[:, None] * cumulative_BN[:, -1:])
+    block_B1 = _find_passing(cumulative_BN, draws_B[:, None] * cumulative_BN[:, -1:])
     before_B1 = functional.pad(cumulative_BN, (1, 0)).gather(1, block_B1)
     inside_BU = blocks_BNU.gather(1, block_B1[:, :, None].expand(-1, -1, BLOCK))[:, 0].cumsum(-1, dtype=torch.float64)
     left_B1 = draws_B[:, None] * cumulative_BN[:, -1:] - before_B1
-    return (block_B1 * BLOCK + _passed(inside_BU, left_B1)).clamp(max=probability_BV.shape[1] - 1)
+    return (block_B1 * BLOCK + _find_passing(inside_BU, left_B1)).clamp(max=probability_BV.shape[1] - 1)
 
 
-def _passed(cumulative_BN: torch.Tensor, number_B1: torch.Tensor) -> torch.Tensor:
+def _find_passing(cumulative_BN: torch.Tensor, number_B1: torch.Tensor) -> torch.Tensor:
     """Where sums first exceed a number (B, 1); one that rounding put at the last sum or beyond is just below it.
 
     Sums that are NaN exceed nothing: the last place, since a place that is not there would bring a GPU down.
     """
     below_B1 = cumulative_BN[:, -1:] * (1 - 2.0**-52)
-    found_B1 = torch.searchsorted(cumulative_BN, torch.minimum(number_B1, below_B1), right=True)
-    return found_B1.clamp(max=cumulative_BN.shape[1] - 1)
+    place_B1 = torch.searchsorted(cumulative_BN, torch.minimum(number_B1, below_B1), right=True)
+    return place_B1.clamp(max=cumulative_BN.shape[1] - 1)

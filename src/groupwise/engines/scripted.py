@@ -19,7 +19,7 @@ class ScriptedEngine:
     """
 
     gives: ClassVar[frozenset[str]] = frozenset(GIFTS)
-    """All that there is, such as it is."""
+    """Everything that an engine can give; a script is certain of every token."""
 
     def __init__(self, answer: Callable[[Request], Sequence[int]], *, version: int = 0) -> None:
         self._answer = answer

@@ -1,4 +1,4 @@
-"""Random numbers by name: the same seed and position give the same number, whatever was drawn before or beside it."""
+"""Random numbers to draw tokens with: the same seed and position give the same number, whatever else is drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 
 
-def uniforms(
+def draw_uniforms(
     seeds: Sequence[int] | npt.NDArray[np.uint64], position: int | npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
     """One number in [0, 1) for each seed at a position, or at its own (SplitMix64, Steele et al. 2014)."""
@@ -21,5 +21,5 @@ def uniforms(
         state = (state ^ (state >> np.uint64(30))) * _FIRST
         state = (state ^ (state >> np.uint64(27))) * _SECOND
         state = state ^ (state >> np.uint64(31))
-    found: npt.NDArray[np.float64] = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return found
+    numbers: npt.NDArray[np.float64] = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return numbers

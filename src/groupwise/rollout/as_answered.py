@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from groupwise.engines.engine import Generation, Request, Submitting
+from groupwise.engines.engine import Generation, Request, SubmittingEngine
 from groupwise.envs.environment import Outcome
 from groupwise.rollout.engine_answers import check_futures, read_future
 from groupwise.rollout.hosts.host import Beginning, Fault
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from groupwise.rollout.episodes import Game, Move
 
 
-def play_as_answered(game: Game, active: Sequence[int], engine: Submitting) -> None:
+def play_as_answered(game: Game, active: Sequence[int], engine: SubmittingEngine) -> None:
     """Play attempts to their end, each at its own pace."""
     pending: dict[Future[Generation], int] = {}
     moves: dict[int, Move] = {}
@@ -42,7 +42,7 @@ def play_as_answered(game: Game, active: Sequence[int], engine: Submitting) -> N
             future.cancel()
 
 
-def _submit(engine: Submitting, requests: Mapping[int, Request], bell: _Bell) -> dict[Future[Generation], int]:
+def _submit(engine: SubmittingEngine, requests: Mapping[int, Request], bell: _Bell) -> dict[Future[Generation], int]:
     """Hand requests to the engine; which attempt waits for which answer."""
     if not requests:
         return {}

@@ -11,7 +11,7 @@ from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.secrets import redact
-from groupwise.engines.engine import Engine, Generation, Request, Submitting, VersionSpan
+from groupwise.engines.engine import Engine, Generation, Request, SubmittingEngine, VersionSpan
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionRule
 from groupwise.rollout.as_answered import play_as_answered
@@ -93,9 +93,9 @@ def collect(
 ) -> list[Trajectory]:
     """Play all attempts to their end; finished ones cost nothing.
 
-    They are played in step with one another, unless the engine takes requests as they come (`Submitting`): then each
-    attempt goes on as soon as its own answer, or its own environment, is there. A request is the same either way, its
-    seed included, so that the same tokens come of it.
+    They are played in step with one another, unless the engine takes requests as they come (`SubmittingEngine`): then
+    each attempt goes on as soon as its own answer, or its own environment, is there. A request is the same either way,
+    its seed included, so that the same tokens come of it.
 
     A fault of an environment ends its attempt with an error on its trajectory; the others go on. Attempts at one task
     must see the same first observation. `waiting` is told what environments took.
@@ -107,7 +107,7 @@ def collect(
     live = {number: _start(attempt, first[number], prompter) for number, attempt in enumerate(attempts)}
     game = Game(live, host, engine, prompter, rule, sampling, waiting)
     active = [number for number, state in live.items() if state.stop is None]
-    if isinstance(engine, Submitting):
+    if isinstance(engine, SubmittingEngine):
         play_as_answered(game, active, engine)
     else:
         _play_in_step(game, active)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from groupwise.batching import totals as count
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Update
-from groupwise.core.parts.results import describe
+from groupwise.core.text.value_words import describe_value
 from groupwise.training.attempts.collect import gather
 from groupwise.training.checkpoints.checkpoint import save_checkpoint
 from groupwise.training.checkpoints.resume import resume as go_back
@@ -21,13 +21,13 @@ from groupwise.training.metrics.rollout import credit_metrics, rollout_metrics
 from groupwise.training.metrics.speed import speed_metrics
 from groupwise.training.metrics.stopwatch import Stopwatch
 from groupwise.training.metrics.table import checked
-from groupwise.training.observer import Observer, Observers
+from groupwise.training.observer import ObserverList, RunObserver
 from groupwise.training.penalties import credit_rests_on_penalties
 from groupwise.training.run import Run
 from groupwise.training.samples import credited, make_samples
 
 
-def train(run: Run, *, resume: bool = False, observers: Sequence[Observer] = ()) -> None:
+def train(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = ()) -> None:
     """Make the run's updates, and leave a complete folder: settings, journal, checkpoints, what trackers write.
 
     The folder is the run's alone from `open_run` until this returns.
@@ -39,7 +39,7 @@ def train(run: Run, *, resume: bool = False, observers: Sequence[Observer] = ())
     """
     if not isinstance(run, Run):
         raise ConfigError(
-            f"train was given {describe(run)}, but a run that was opened is needed: with open_run(config, "
+            f"train was given {describe_value(run)}, but a run that was opened is needed: with open_run(config, "
             "'runs/first') as run: train(run)"
         )
     run.lock.acquire()
@@ -49,12 +49,12 @@ def train(run: Run, *, resume: bool = False, observers: Sequence[Observer] = ())
             check_unused(run)
         # Not before the checkpoint was loaded: settings that do not fit it must not replace those that do.
         with settings_written(run) as trackers:
-            _train(run, done, Observers([*observers, trackers]))
+            _train(run, done, ObserverList([*observers, trackers]))
     finally:
         run.lock.release()
 
 
-def _train(run: Run, done: int | None, observer: Observer) -> None:
+def _train(run: Run, done: int | None, observer: RunObserver) -> None:
     config = run.config
     if done is None:
         done = _start(run, observer)
@@ -64,31 +64,31 @@ def _train(run: Run, done: int | None, observer: Observer) -> None:
         update = make_update(run, number, observer)
         if _due(number, config.training.checkpoint_every, run):
             _save(run, number, observer)
-        observer.updated(update)
+        observer.on_update(update)
         if _due(number, config.evaluation.every, run):
             _evaluate(run, number, observer)
 
 
-def make_update(run: Run, number: int, observer: Observer) -> Update:
+def make_update(run: Run, number: int, observer: RunObserver) -> Update:
     """One turn of the loop."""
     clock, config = Stopwatch(observer, number), run.config
-    clock.stage("rollout")
+    clock.begin_stage("rollout")
     remembered = run.part_states.state_dict()
     gathered = gather(run, number)
-    clock.stage("credit")
+    clock.begin_stage("credit")
     states = run.part_states.before(remembered, gathered.taking_part)
     credit = credited(config.algorithm, gathered.chosen, gathered.recalled, version=number - 1, states=states)
     samples = make_samples(credit)
     totals = count(samples, max_tokens=config.rollout.max_tokens, pairs=credit.context.pairs)
-    clock.stage("learn")
+    clock.begin_stage("learn")
     learned = run.learner.learn(samples, totals) if totals.tokens else None
     if totals.tokens:
         check_learned(run.learner, learned)
-    clock.stage("handover")
+    clock.begin_stage("handover")
     gap = run.hand_over(number)
     run.curriculum.observe(gathered.survivors)
     run.part_states.observe(number, gathered.survivors, credit, learned.metrics if learned else {})
-    clock.stage("write")
+    clock.begin_stage("write")
     metrics = rollout_metrics(gathered.played, gathered.survivors)
     metrics |= {"engine/canary_gap": gap, "learner/tokens": float(totals.tokens)}
     is_penalised = credit_rests_on_penalties(config.algorithm, credit, version=number - 1, states=states)
@@ -114,14 +114,19 @@ def make_update(run: Run, number: int, observer: Observer) -> Update:
     return update
 
 
-def _start(run: Run, observer: Observer) -> int:
+def _start(run: Run, observer: RunObserver) -> int:
     """Begin a run: the checkpoint of update 0 is where it all starts."""
     if run.config.warm_start is None:
         run.canary.check(run.engine, run.learner, version=0)
     else:
-        observer.stage("warm start", 0)
-        losses = warm_start(run, run.config.warm_start, told=observer.warming, report=observer.warn_of_faults)
-        observer.warm_started(losses)
+        observer.on_stage("warm start", 0)
+        losses = warm_start(
+            run,
+            run.config.warm_start,
+            report_epoch=observer.on_warm_start_epoch,
+            report_faults=observer.on_expert_faults,
+        )
+        observer.on_warm_start(losses)
     _save(run, 0, observer)
     if run.needs_reference:
         run.learner.hold_reference()
@@ -133,17 +138,17 @@ def _due(number: int, every: int, run: Run) -> bool:
     return number == run.config.training.updates or (every > 0 and number % every == 0)
 
 
-def _save(run: Run, number: int, observer: Observer) -> None:
-    observer.stage("checkpoint", number)
+def _save(run: Run, number: int, observer: RunObserver) -> None:
+    observer.on_stage("checkpoint", number)
     state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
     if run.part_states:
         state["parts"] = run.part_states.state_dict()
     save_checkpoint(run.checkpoints, number, run.learner, run.tokenizer, state)
 
 
-def _evaluate(run: Run, number: int, observer: Observer) -> None:
+def _evaluate(run: Run, number: int, observer: RunObserver) -> None:
     """Evaluate, unless that was done before the run was interrupted."""
     config = run.config.evaluation
     if config.tasks and (number, config.split) not in {(each.number, each.split) for each in run.journal.evaluations()}:
-        observer.stage("evaluate", number)
-        observer.evaluated(evaluate_run(run))
+        observer.on_stage("evaluate", number)
+        observer.on_evaluation(evaluate_run(run))

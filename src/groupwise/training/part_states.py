@@ -9,9 +9,8 @@ from typing import Any
 
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.journal.states import StateBefore
-from groupwise.core.parts.members import check_living
+from groupwise.core.parts.members import check_methods
 from groupwise.core.parts.part import Part, kind_of
-from groupwise.core.parts.results import describe
 from groupwise.core.parts.stateful import (
     METHODS,
     Observed,
@@ -24,6 +23,7 @@ from groupwise.core.parts.stateful import (
 from groupwise.core.records import Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.core.text.safe_text import quote_line
+from groupwise.core.text.value_words import describe_value
 from groupwise.training.samples import Credited
 
 BEGAN_WITH = (
@@ -137,10 +137,10 @@ def _start(path: str, part: Any, seed: int) -> StartedPart:
     missing = next((name for name in METHODS if not callable(getattr(state, name, None))), None)
     if missing is not None:
         raise ConfigError(
-            f"{path} ({kind}): start gave {describe(state)}, which has no {missing}; something with "
+            f"{path} ({kind}): start gave {describe_value(state)}, which has no {missing}; something with "
             f"{', '.join(METHODS[:-1])} and {METHODS[-1]} is needed"
         )
-    check_living(state, "state", f"{path} ({kind})")
+    check_methods(state, "state", f"{path} ({kind})")
     return StartedPart(path=path, kind=kind, state=state)
 
 

@@ -14,14 +14,14 @@ from transformers import PreTrainedModel
 
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal.journal import Journal
-from groupwise.core.parts.members import check_living
+from groupwise.core.parts.members import check_methods
 from groupwise.core.parts.part import Part, name_of
-from groupwise.core.parts.results import describe
 from groupwise.core.parts.slots import Draw, Loss
 from groupwise.core.records import Task
 from groupwise.core.run_folder import JOURNAL, RunPaths
 from groupwise.core.run_lock import RunLock
 from groupwise.core.seeds import seed_of
+from groupwise.core.text.value_words import describe_value
 from groupwise.engines.engine import Engine
 from groupwise.engines.model_source import ModelSource
 from groupwise.envs.part_queries import ask_instruction, ask_max_steps, ask_panel
@@ -141,7 +141,7 @@ def open_run(
     """
     if not isinstance(config, RunConfig):
         raise ConfigError(
-            f"open_run was given {describe(config)} for the run's settings; read them first: "
+            f"open_run was given {describe_value(config)} for the run's settings; read them first: "
             "open_run(load_run('run.toml'), 'runs/first')"
         )
     lock = RunLock(Path(folder))
@@ -218,7 +218,7 @@ def _open_in(
 def _start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:
     part = config.training.curriculum
     curriculum = part.start(tasks, seed_of(config.seed, "curriculum"))
-    check_living(curriculum, "curriculum", f"training.curriculum ({name_of(part)})")
+    check_methods(curriculum, "curriculum", f"training.curriculum ({name_of(part)})")
     return curriculum
 
 
@@ -238,7 +238,7 @@ def open_run_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Any) -
     """The engine that the run file names, for a loaded model; refused where it gives less than its part promised."""
     source = ModelSource(model=model, tokenizer=tokenizer, path=getattr(config.model, "path", None))
     engine: Engine = config.engine.open(source)
-    check_living(engine, "engine", f"engine ({name_of(config.engine)})")
+    check_methods(engine, "engine", f"engine ({name_of(config.engine)})")
     for gift in sorted(config.engine.gives - engine.gives):
         raise ConfigError(
             f"engine: {name_of(config.engine)} says that it gives {gift!r}, but its engine does not; take it out of "
@@ -259,7 +259,7 @@ def _open_learner(config: RunConfig, model: PreTrainedModel, loss: Loss) -> Lear
 def _open_transfer(config: RunConfig, folder: Path | None) -> WeightTransfer:
     part = config.training.weight_transfer
     opened = part.open(folder)
-    check_living(opened, "weight_transfer", f"training.weight_transfer ({name_of(part)})")
+    check_methods(opened, "weight_transfer", f"training.weight_transfer ({name_of(part)})")
     return opened
 
 

@@ -11,7 +11,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit
 from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.stateful import join_columns
-from groupwise.core.past_attempts import Recalled
+from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.core.records import Step, Trajectory
 from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
@@ -64,7 +64,7 @@ class Credited:
 def credited(
     algorithm: Algorithm,
     chosen: Sequence[Trajectory],
-    recalled: Sequence[Recalled] = (),
+    recalled: Sequence[RecalledAttempt] = (),
     *,
     version: int,
     states: Sequence[StateBefore] = (),

@@ -38,7 +38,7 @@ def test_recipes_lists_every_recipe_with_its_sentence_and_citation() -> None:
         summary = recipes.summary(name)
         assert name in listed
         # Sentences and citations share their lines with the other columns, so look word by word.
-        assert all(word in listed for word in (summary.sentence + " " + summary.citation).split()), name
+        assert all(word in listed for word in (summary.describe + " " + summary.citation).split()), name
 
 
 @pytest.mark.parametrize("name", recipes.names())

@@ -41,12 +41,12 @@ CASES = {
 }
 
 
-def gap(case: Case, dtype: torch.dtype, device: str) -> float:
+def measure_gap(case: Case, dtype: torch.dtype, device: str) -> float:
     """The largest difference; for numbers beyond 1, relative to them.
 
     What lies beyond a row's end is huge, so that a column too many is not overlooked.
     """
-    from groupwise.engines.static_cache.kernel import attend
+    from groupwise.engines.static_cache.decoding_kernel import attend_by_kernel
 
     heads, out = 2, case.value_size or case.size
     draw = torch.Generator().manual_seed(case.queries + case.size)
@@ -60,7 +60,7 @@ def gap(case: Case, dtype: torch.dtype, device: str) -> float:
     query = torch.randn(len(LASTS), 1, heads * case.queries, case.size, generator=draw).transpose(1, 2)
     query, key, value = (tensor.to(dtype) for tensor in (query, key[: len(LASTS)], value[: len(LASTS)]))
     scaling = 1.5 * case.size**-0.5
-    found = attend(
+    attended = attend_by_kernel(
         query[:, :, 0].to(device),
         key.to(device)[:, :, :WIDTH],
         value.to(device)[:, :, :WIDTH],
@@ -69,9 +69,9 @@ def gap(case: Case, dtype: torch.dtype, device: str) -> float:
         softcap=case.softcap,
         splits=case.splits,
     )
-    assert found.dtype == dtype
+    assert attended.dtype == dtype
     wanted = expected(query[:, :, 0], key, value, last, scaling, case.softcap)
-    return float(((found.cpu().double() - wanted).abs() / wanted.abs().clamp(min=1)).max())
+    return float(((attended.cpu().double() - wanted).abs() / wanted.abs().clamp(min=1)).max())
 
 
 def expected(
@@ -110,7 +110,9 @@ def mend_interpreter() -> None:
 
 def main() -> None:
     mend_interpreter()
-    found = {name: {"case": asdict(case), "gap": gap(case, torch.float32, "cpu")} for name, case in CASES.items()}
+    found = {
+        name: {"case": asdict(case), "gap": measure_gap(case, torch.float32, "cpu")} for name, case in CASES.items()
+    }
     sys.stdout.write(json.dumps(found))
 
 

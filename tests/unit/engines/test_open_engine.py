@@ -13,10 +13,10 @@ torch = pytest.importorskip("torch")
 from groupwise.core.errors import ConfigError, EngineFault  # noqa: E402
 from groupwise.engines import open_engine as opening  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.open_engine import cast_weights, check_slots, open_engine  # noqa: E402
-from groupwise.engines.static_cache.engine import SlotEngine  # noqa: E402
+from groupwise.engines.open_engine import cast_weights, check_lanes, open_engine  # noqa: E402
+from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
-from tests.unit.engines.slot_models import family  # noqa: E402
+from tests.unit.engines.small_models import family  # noqa: E402
 
 
 @pytest.mark.parametrize("decoding", ["auto", "eager"])
@@ -52,36 +52,36 @@ def test_tied_weights_stay_tied_in_another_precision() -> None:
     assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
-def test_a_model_in_bfloat16_decodes_in_slots_what_it_reads_at_once() -> None:
+def test_a_model_in_bfloat16_decodes_in_lanes_what_it_reads_at_once() -> None:
     model = family("llama")
     cast_weights(model, torch.bfloat16)
-    engine = SlotEngine(model, use_graphs=False)
+    engine = StaticCacheEngine(model, use_graphs=False)
     assert engine.dtype == torch.bfloat16
-    check_slots(engine)
+    check_lanes(engine)
 
 
 def test_a_model_that_decodes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = SlotEngine(family("llama"), use_graphs=False)
-    check_slots(engine)
+    engine = StaticCacheEngine(family("llama"), use_graphs=False)
+    check_lanes(engine)
     right = engine.score
     monkeypatch.setattr(engine, "score", lambda pairs: [tuple(logp - 0.01 for logp in right(pairs)[0])])
     with pytest.raises(EngineFault) as caught:
-        check_slots(engine)
+        check_lanes(engine)
     assert str(caught.value) == (
-        "decoding in slots and reading the same tokens at once disagree by 0.01 nats; set engine.decoding = 'eager'"
+        "decoding in lanes and reading the same tokens at once disagree by 0.01 nats; set engine.decoding = 'eager'"
     )
 
 
-def test_attention_that_slots_do_not_compute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_that_lanes_do_not_compute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = family("llama")
-    engine = SlotEngine(model, use_graphs=False)
+    engine = StaticCacheEngine(model, use_graphs=False)
     attention = model.model.layers[0].self_attn
     run = attention.forward
     monkeypatch.setattr(attention, "forward", lambda **kwargs: run(**kwargs, s_aux=torch.zeros(4)))
     with pytest.raises(EngineFault) as caught:
         engine.generate([Request(prompt_ids=(3,), seed=0, max_tokens=1)])
     assert str(caught.value) == (
-        "LlamaAttention adds 's_aux' to its attention, which decoding in slots does not compute; set engine.decoding = "
+        "LlamaAttention adds 's_aux' to its attention, which decoding in lanes does not compute; set engine.decoding = "
         "'eager'"
     )
 
@@ -99,15 +99,15 @@ def as_if_on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     class Memory:
         total_memory = 2**30
 
-    def opened(model: Any, **settings: Any) -> SlotEngine:
-        return SlotEngine(model, **{**settings, "use_graphs": False})
+    def opened(model: Any, **settings: Any) -> StaticCacheEngine:
+        return StaticCacheEngine(model, **{**settings, "use_graphs": False})
 
     monkeypatch.setattr(opening._log, "disabled", False)  # import-linter, run by other tests, silences loggers
     monkeypatch.setattr(opening.torch, "device", lambda *_: _OnGpu())
     monkeypatch.setattr(opening.torch.cuda, "get_device_properties", lambda _: Memory())
-    monkeypatch.setattr(opening, "SlotEngine", opened)
+    monkeypatch.setattr(opening, "StaticCacheEngine", opened)
     monkeypatch.setattr(opening, "has_kernel", lambda _: True)
-    monkeypatch.setattr(opening, "check_slots", lambda _: None)
+    monkeypatch.setattr(opening, "check_lanes", lambda _: None)
 
 
 @pytest.mark.parametrize("gap", [0.5, math.nan, LookupError("it does not compile\nstack"), LookupError()])
@@ -120,10 +120,10 @@ def test_a_kernel_that_fails_its_trial_is_left_out_and_the_log_says_why(
             raise gap
         return float(gap)
 
-    monkeypatch.setattr(opening, "kernel_gap", tried)
+    monkeypatch.setattr(opening, "measure_kernel_gap", tried)
     with caplog.at_level(logging.WARNING):
         engine = open_engine(family("llama"))
-    assert isinstance(engine, SlotEngine)
+    assert isinstance(engine, StaticCacheEngine)
     assert not engine._use_kernel
     differs = f"the kernel of attention and torch differ by {gap} for heads of (2, 8, 8)"
     reason = (str(gap).splitlines() or ["LookupError"])[0] if isinstance(gap, Exception) else differs
@@ -131,31 +131,31 @@ def test_a_kernel_that_fails_its_trial_is_left_out_and_the_log_says_why(
 
 
 def test_a_kernel_that_passes_its_trial_decodes(monkeypatch: pytest.MonkeyPatch, as_if_on_gpu: None) -> None:
-    monkeypatch.setattr(opening, "kernel_gap", lambda *_, **__: 1e-6)
+    monkeypatch.setattr(opening, "measure_kernel_gap", lambda *_, **__: 1e-6)
     engine = open_engine(family("llama"))
-    assert isinstance(engine, SlotEngine)
+    assert isinstance(engine, StaticCacheEngine)
     assert engine._use_kernel
 
 
 @pytest.mark.parametrize("error", [EngineFault("it keeps something else"), RuntimeError("not permitted\nstack")])
-def test_a_model_that_cannot_decode_in_slots_falls_back_and_says_why(
+def test_a_model_that_cannot_decode_in_lanes_falls_back_and_says_why(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     class Memory:
         total_memory = 2**30
 
-    def refuse(engine: SlotEngine) -> None:
+    def refuse(engine: StaticCacheEngine) -> None:
         raise error
 
     monkeypatch.setattr(opening._log, "disabled", False)  # import-linter, run by other tests, silences loggers
-    monkeypatch.setattr(opening, "check_slots", refuse)
+    monkeypatch.setattr(opening, "check_lanes", refuse)
     monkeypatch.setattr(opening.torch, "device", lambda *_: _OnGpu())
     monkeypatch.setattr(opening.torch.cuda, "get_device_properties", lambda _: Memory())
     reason = str(error).splitlines()[0]
     with caplog.at_level(logging.WARNING):
         engine = open_engine(family("llama"))
     assert type(engine) is TransformersEngine
-    assert caplog.messages == [f"engine: decoding eagerly, since this model cannot decode in slots ({reason})"]
+    assert caplog.messages == [f"engine: decoding eagerly, since this model cannot decode in lanes ({reason})"]
     with pytest.raises(ConfigError) as caught:
         open_engine(family("llama"), decoding="graphs")
-    assert str(caught.value) == (f"engine.decoding: this model cannot decode in slots ({reason}); set 'eager'")
+    assert str(caught.value) == (f"engine.decoding: this model cannot decode in lanes ({reason}); set 'eager'")

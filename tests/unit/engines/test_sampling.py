@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from groupwise.engines.sampling import BLOCK, draw, inverse  # noqa: E402
+from groupwise.engines.sampling import BLOCK, draw_tokens, find_tokens  # noqa: E402
 
 
 @settings(max_examples=60, deadline=None)
@@ -25,7 +25,7 @@ def test_blocks_give_the_token_that_one_sum_over_the_vocabulary_gives(vocabulary
     draws_B = torch.rand(32, generator=random, dtype=torch.float64)
     whole_BV = probability_BV.cumsum(-1, dtype=torch.float64)
     wanted_B1 = torch.searchsorted(whole_BV, draws_B[:, None] * whole_BV[:, -1:], right=True)
-    assert inverse(probability_BV, draws_B).tolist() == wanted_B1.tolist()
+    assert find_tokens(probability_BV, draws_B).tolist() == wanted_B1.tolist()
 
 
 @settings(max_examples=60, deadline=None)
@@ -36,7 +36,7 @@ def test_blocks_give_the_token_that_one_sum_over_the_vocabulary_gives(vocabulary
 def test_a_token_of_probability_0_is_never_drawn(alive: set[int], number: float) -> None:
     probability_BV = torch.zeros(1, 3 * BLOCK)
     probability_BV[0, sorted(alive)] = 1 / len(alive)
-    [[token]] = inverse(probability_BV, torch.tensor([number], dtype=torch.float64)).tolist()
+    [[token]] = find_tokens(probability_BV, torch.tensor([number], dtype=torch.float64)).tolist()
     assert token in alive
     if abs(number * len(alive) - round(number * len(alive))) > 1e-6:  # not where two tokens meet
         assert token == sorted(alive)[int(number * len(alive))]
@@ -44,10 +44,10 @@ def test_a_token_of_probability_0_is_never_drawn(alive: set[int], number: float)
 
 def test_log_probs_and_entropies_are_those_of_the_heated_distribution() -> None:
     logits_BV = torch.tensor([[0.0, math.log(3.0), -math.inf], [0.0, math.log(3.0), -math.inf], [2.0, 1.0, 5.0]])
-    heat_B1 = torch.tensor([[1.0], [0.5], [1.0]])
+    temperature_B1 = torch.tensor([[1.0], [0.5], [1.0]])
     is_greedy_B = torch.tensor([False, False, True])
     draws_B = torch.tensor([0.2, 0.2, 0.0], dtype=torch.float64)
-    token_B1, logp_B, entropy_B = draw(logits_BV, heat_B1, is_greedy_B, draws_B)
+    token_B1, logp_B, entropy_B = draw_tokens(logits_BV, temperature_B1, is_greedy_B, draws_B)
     assert token_B1.tolist() == [[0], [1], [2]]  # 1/4 and 3/4; 1/10 and 9/10; the likeliest
     three = [math.exp(x) / (math.exp(2) + math.exp(1) + math.exp(5)) for x in (2, 1, 5)]
     assert logp_B.tolist() == pytest.approx([math.log(0.25), math.log(0.9), math.log(three[2])], abs=1e-6)
@@ -59,9 +59,11 @@ def test_log_probs_and_entropies_are_those_of_the_heated_distribution() -> None:
 def test_narrow_logits_are_heated_in_full_precision() -> None:
     logits_BV = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)).bfloat16()
     draws_B = torch.full((4,), 0.5, dtype=torch.float64)
-    heat_B1 = torch.full((4, 1), 0.7)
-    found = draw(logits_BV, heat_B1, None, draws_B)
-    assert [one.tolist() for one in found] == [one.tolist() for one in draw(logits_BV.float(), heat_B1, None, draws_B)]
+    temperature_B1 = torch.full((4, 1), 0.7)
+    found = draw_tokens(logits_BV, temperature_B1, None, draws_B)
+    assert [one.tolist() for one in found] == [
+        one.tolist() for one in draw_tokens(logits_BV.float(), temperature_B1, None, draws_B)
+    ]
     assert found[1].dtype == torch.float32
 
 
@@ -71,6 +73,8 @@ def test_logits_that_are_not_numbers_give_a_token_whose_log_prob_says_so(vocabul
     logits_BV = torch.zeros(3, vocabulary)
     logits_BV[0] = math.nan
     logits_BV[1, 2] = math.inf
-    token_B1, logp_B, _ = draw(logits_BV, torch.ones(3, 1), None, torch.tensor([0.0, 0.5, 0.5], dtype=torch.float64))
+    token_B1, logp_B, _ = draw_tokens(
+        logits_BV, torch.ones(3, 1), None, torch.tensor([0.0, 0.5, 0.5], dtype=torch.float64)
+    )
     assert [0 <= token < vocabulary for [token] in token_B1.tolist()] == [True] * 3
     assert logp_B.isnan().tolist() == [True, True, False]

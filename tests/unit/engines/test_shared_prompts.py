@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from groupwise.engines.transformers.kv_cache import RoomyLayer, roomy_cache, share_prompts
+from groupwise.engines.transformers.kv_cache import RoomyLayer, make_empty_cache, share_prompts
 from groupwise.engines.transformers.shared_prompts import Places, SharedStates
 
 
@@ -41,14 +41,14 @@ def query(num_rows: int, heads: int = 2, length: int = 1) -> torch.Tensor:
 
 def test_rows_find_their_prompt_and_their_way_back() -> None:
     places = Places.of(torch.tensor([0, 0, 1]), 2)
-    assert places.slots.tolist() == [[0, 1], [2, 2]]
+    assert places.rows.tolist() == [[0, 1], [2, 2]]
     assert places.back.tolist() == [0, 1, 2]
-    assert not places.in_order
+    assert not places.is_in_order
     mixed = Places.of(torch.tensor([1, 0, 1, 0]), 2)
-    assert mixed.slots.tolist() == [[1, 3], [0, 2]]
+    assert mixed.rows.tolist() == [[1, 3], [0, 2]]
     assert mixed.back.tolist() == [2, 0, 3, 1]
-    assert not mixed.in_order
-    assert Places.of(torch.tensor([0, 0, 1, 1]), 2).in_order
+    assert not mixed.is_in_order
+    assert Places.of(torch.tensor([0, 0, 1, 1]), 2).is_in_order
 
 
 @settings(deadline=None)
@@ -88,7 +88,7 @@ def test_a_layer_that_shares_holds_the_same_columns_as_one_that_copies() -> None
     draw = torch.Generator().manual_seed(1)
     prompts, first, second = (torch.randn(n, 2, w, 4, generator=draw) for n, w in ((2, 5), (3, 1), (2, 1)))
     readers, kept = torch.tensor([1, 0, 1]), torch.tensor([0, 2])
-    shared, copied = roomy_cache(), roomy_cache()
+    shared, copied = make_empty_cache(), make_empty_cache()
     for cache in (shared, copied):
         cache.update(prompts, -prompts, 0)
     share_prompts(shared, readers)

@@ -19,7 +19,7 @@ from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.envs import Identity
 from groupwise.models.tiny import word_tokenizer
-from groupwise.reports.run.derived_credit import step_table
+from groupwise.reports.run.derived_credit import make_step_table
 from groupwise.rollout import Full, WholeResponse
 from groupwise.rollout.episodes import Attempt, Sampling, collect
 from groupwise.rollout.hosts.host import InProcess, open_host
@@ -275,5 +275,5 @@ def test_an_attempt_is_as_old_as_its_oldest_token_when_it_is_derived_again() -> 
     found = play(GAMBLING)
     rows = [row for trajectory in found for row in trajectory_rows(trajectory)]
     expected = [5 - min(trajectory.versions) for trajectory in found for _ in trajectory.steps]
-    table = step_table(rows, version=5)
+    table = make_step_table(rows, version=5)
     assert table.column("age")[table.step_of_row].tolist() == expected

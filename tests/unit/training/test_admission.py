@@ -19,8 +19,8 @@ from groupwise.config.run_file import decode_run  # noqa: E402
 from groupwise.core.parts.part import Part  # noqa: E402
 from groupwise.core.parts.slots import Draw  # noqa: E402
 from groupwise.groups import AtMost, WithoutTruncated  # noqa: E402
+from groupwise.reports.run.read_groups import read_groups  # noqa: E402
 from groupwise.reports.run.run_folder import RunFolder  # noqa: E402
-from groupwise.reports.run.update_groups import read_groups  # noqa: E402
 from groupwise.training.attempts.admission import admit  # noqa: E402
 from groupwise.training.attempts.collect import gather  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402

@@ -14,7 +14,7 @@ from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.core.policy_questions import PromptAndResponse  # noqa: E402
 from groupwise.engines.open_engine import open_engine  # noqa: E402
 from groupwise.training.weight_transfer.canary import ALLOWED, Canary, allowed_for  # noqa: E402
-from tests.unit.engines.slot_models import family  # noqa: E402
+from tests.unit.engines.small_models import family  # noqa: E402
 
 PROMPT, RESPONSE = (3, 4, 5, 6, 7, 8), (9, 10, 11)
 

@@ -14,13 +14,13 @@ torch = pytest.importorskip("torch")
 from groupwise import Algorithm, ConfigError, Credit, Part, RecordError, Step, StepTable, StopReason, Task, Trajectory  # noqa: E402
 from groupwise.advantages import EpisodeReturn, Relative, StepReward  # noqa: E402
 from groupwise.core.pairs import Pair  # noqa: E402
-from groupwise.core.past_attempts import PastAttempt, Recalled  # noqa: E402
+from groupwise.core.past_attempts import PastAttempt, RecalledAttempt  # noqa: E402
 from groupwise.groups import ByTask, DropPivot, SelectiveBuffer  # noqa: E402
 from groupwise.losses import PolicyLoss, Simpo  # noqa: E402
 from groupwise.losses.token_columns import TokenColumns  # noqa: E402
 from groupwise.training.loop import make_update  # noqa: E402
 from groupwise.training.loss_context import check_loss_context  # noqa: E402
-from groupwise.training.observer import Observers  # noqa: E402
+from groupwise.training.observer import ObserverList  # noqa: E402
 from groupwise.training.run import open_run  # noqa: E402
 from groupwise.training.samples import credited, make_samples  # noqa: E402
 from tests.unit.losses.token_rows import columns, number, totals  # noqa: E402
@@ -229,7 +229,7 @@ def test_recalled_attempts_that_keep_their_credit_have_no_columns() -> None:
         states=nothing.astype(np.int64),
         rewards=nothing,
     )
-    recalled = Recalled(past=source, task="u", why="", trajectory=past, credit=(0.5,), keeps_credit=True)
+    recalled = RecalledAttempt(past=source, task="u", why="", trajectory=past, credit=(0.5,), keeps_credit=True)
     algorithm = Algorithm(advantage=GRPO, loss=Reading(reads=("tokens",)))
     with pytest.raises(ConfigError, match="recalled attempts keep the credit that they had, and no 'tokens' was kept"):
         credited(algorithm, chosen, [recalled], version=0)
@@ -239,6 +239,6 @@ def test_a_run_with_pairs_says_how_many(tmp_path: Path) -> None:
     config = small_config()
     parts = {"advantage": GRPO, "pairing": "all_pairs", "loss": Simpo()}
     run = open_run(config.model_copy(update={"algorithm": Algorithm(**parts)}), tmp_path)
-    metrics = make_update(run, 1, Observers([])).metrics
+    metrics = make_update(run, 1, ObserverList([])).metrics
     assert metrics["learner/pairs"] >= 0
     assert ("loss/pair_gap" in metrics) == (metrics["learner/pairs"] > 0)

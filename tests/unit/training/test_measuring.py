@@ -16,7 +16,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.groups import ByTask
-from groupwise.reports.run.derived_credit import step_table
+from groupwise.reports.run.derived_credit import make_step_table
 from groupwise.rewards import ReferenceKl
 from groupwise.rollout.measures import JudgeScore, PhraseJudge, ReferenceScore
 from groupwise.training.attempts.collect import gather
@@ -81,7 +81,7 @@ def test_facts_are_columns_of_the_table_and_come_back_from_rows() -> None:
     trajectories = [Trajectory(id="0", task=Task(id="q"), attempt=0, steps=steps)]
     made = StepTable.from_trajectories(trajectories)
     assert made.column("probe").tolist() == [0.5, None]
-    again = step_table([row for found in trajectories for row in trajectory_rows(found)])
+    again = make_step_table([row for found in trajectories for row in trajectory_rows(found)])
     assert again.column("probe").tolist() == [0.5, None]
     assert again.column("word").tolist() == [None, "door"]
     assert "probe" not in StepTable.from_trajectories(GROUPS[0]).extra

@@ -78,7 +78,7 @@ def test_a_group_is_untouched_or_has_all_its_recalled_members(run: Run) -> None:
     num_recalled = 0
     for number in run.journal.numbers():
         rows = list(run.journal.trajectories(number))
-        recalled = run.journal.past_attempts.recalled(number)
+        recalled = run.journal.past_attempts.list_recalled(number)
         num_recalled += len(recalled)
         for task in {row["task"] for row in rows}:
             own = {row["attempt"]: row["success"] for row in rows if row["task"] == task}
@@ -100,7 +100,7 @@ def test_a_group_is_untouched_or_has_all_its_recalled_members(run: Run) -> None:
 def test_every_update_says_what_became_of_its_groups(run: Run) -> None:
     recalled = dict(run.journal.curve("replay/recalled"))
     for number in run.journal.numbers():
-        assert recalled.get(number, 0) == len(run.journal.past_attempts.recalled(number))
+        assert recalled.get(number, 0) == len(run.journal.past_attempts.list_recalled(number))
     assert max(value for _, value in run.journal.curve("credit/groups_rescued")) > 0
     assert run.journal.curve("guidance/groups")
 
@@ -258,12 +258,12 @@ def test_an_attempt_that_the_policy_has_left_behind_is_not_recalled(tmp_path: Pa
     run = trained(tmp_path, far, updates=6, rate=1e-2)
     left_out = [value for _, value in run.journal.curve("replay/left_out")]
     assert max(left_out) >= 1
-    assert [one for number in run.journal.numbers() for one in run.journal.past_attempts.recalled(number)] == []
+    assert [one for number in run.journal.numbers() for one in run.journal.past_attempts.list_recalled(number)] == []
 
 
 def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> None:
     run = trained(tmp_path, recipes.r3_grpo_ablation().model_copy(update={"replay": SelectiveBuffer()}), updates=8)
-    found = [one for number in run.journal.numbers() for one in run.journal.past_attempts.recalled(number)]
+    found = [one for number in run.journal.numbers() for one in run.journal.past_attempts.list_recalled(number)]
     assert found
     for one in found:
         (source,) = [

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from groupwise import Algorithm, Step, Task, Trajectory
 from groupwise.advantages import DiscountedTokens, EpisodeReturn, FirstTokens, NoScale, Relative
-from groupwise.core.past_attempts import PastAttempt, Recalled
+from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
 from groupwise.groups import ByTask, SmallCredit
 from groupwise.training.samples import credited, make_samples
 
@@ -82,7 +82,7 @@ def test_a_recalled_attempt_that_keeps_its_credit_shares_it_among_its_tokens() -
         states=np.zeros(2, dtype=np.int64),
         rewards=np.zeros(2),
     )
-    recalled = Recalled(task="q", past=past, why="", trajectory=member, keeps_credit=True, credit=(4.0, -8.0))
+    recalled = RecalledAttempt(task="q", past=past, why="", trajectory=member, keeps_credit=True, credit=(4.0, -8.0))
     algorithm = Algorithm(advantage=DR_GRPO, token_credit=DiscountedTokens(gamma=0.5))
     found = credited(algorithm, GROUP, [recalled], version=0)
     assert found.values.tolist() == [1, 1, -1, -1, 4, -8]

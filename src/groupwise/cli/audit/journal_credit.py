@@ -10,8 +10,8 @@ import numpy as np
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.step_table import StepTable
 from groupwise.reports.run.derived_credit import AGREEMENT
+from groupwise.reports.run.read_groups import find_underived
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import find_underived
 
 OWN = "this run's own"
 READ_APART = (
@@ -28,7 +28,7 @@ class AgainstJournal:
 
     def __init__(self, path: Path, algorithms: Mapping[str, Algorithm]) -> None:
         with RunFolder(path) as folder:
-            own = folder.known_algorithm()
+            own = folder.find_algorithm()
             is_compared = own is not None and any(each.config() == own.config() for each in algorithms.values())
             self._own = own if is_compared else None
             self._underived = find_underived(folder) if is_compared else {}

@@ -15,8 +15,8 @@ from groupwise.cli.explain.views import channels_as_json, print_channels, print_
 from groupwise.cli.inspect import views
 from groupwise.cli.terminal.screen import output
 from groupwise.core.errors import RecordError, listed, nearest
-from groupwise.reports.run.explain_step import Why, why
-from groupwise.reports.run.method_name import method_name
+from groupwise.reports.run.explain_step import RunStepExplanation, explain_run_step
+from groupwise.reports.run.method_name import find_method_name
 from groupwise.reports.run.run_folder import RunFolder
 
 
@@ -26,44 +26,46 @@ def explain_in_run(
     """Explain a step under what trained it, with the journal's own number; or under another recipe, and say so."""
     with RunFolder(path) as folder:
         other = None if recipe is None else algorithm_named(recipe)
-        own = folder.algorithm() if other is None else folder.known_algorithm()
+        own = folder.read_algorithm() if other is None else folder.find_algorithm()
         if other is not None and own is not None and other.config() == own.config():
             other = None
         number, name, attempt_number = _find_attempt(folder, task, attempt)
-        found = why(folder, number=number, task=name, attempt=attempt_number, step=step, token=token, other=other)
+        found = explain_run_step(
+            folder, number=number, task=name, attempt=attempt_number, step=step, token=token, other=other
+        )
         print_why(folder, found, as_json=as_json, other="" if other is None else str(recipe))
 
 
-def print_why(folder: RunFolder, found: Why, *, as_json: bool, other: str = "") -> None:
+def print_why(folder: RunFolder, found: RunStepExplanation, *, as_json: bool, other: str = "") -> None:
     """Print why a step of a run has its credit; `other` names the recipe where that is not the run's own."""
-    again = found.again
+    derived = found.derived
     if as_json:
         own = {"recorded": found.recorded, "largest_gap": found.gap, "remembered": found.remembered}
         told = {"is_what_trained": found.is_what_trained}
-        more = more_as_json(again.algorithm, again.table, again.credit, found.token)
+        more = more_as_json(derived.algorithm, derived.table, derived.credit, found.token)
         views.print_json(asdict(found.explanation) | own | told | channels_as_json(found.channels) | more)
     else:
-        recipe = other or name_method(folder)
-        print_explanation(again.table, found.explanation, found.gap, recipe=recipe, position=found.position)
+        recipe = other or describe_method(folder)
+        print_explanation(derived.table, found.explanation, found.gap, recipe=recipe, position=found.position)
         if found.is_what_trained:
             views.recorded(found)
         else:
             output().print(
-                f"this is not what trained: the run trained under [bold]{escape(name_method(folder))}[/], and its "
+                f"this is not what trained: the run trained under [bold]{escape(describe_method(folder))}[/], and its "
                 f"journal holds {found.recorded:+.9f}",
                 highlight=False,
                 soft_wrap=True,
             )
         print_channels(found.channels)
         print_token(found.token)
-        print_dropped(again.algorithm, again.table, again.credit, found.position)
+        print_dropped(derived.algorithm, derived.table, derived.credit, found.position)
     if not found.agrees:
         raise typer.Exit(1)
 
 
-def name_method(folder: RunFolder) -> str:
+def describe_method(folder: RunFolder) -> str:
     """What a run's algorithm is called, with what there is to add."""
-    name, own = method_name(folder)
+    name, own = find_method_name(folder)
     return f"{name} ({own})" if own else name
 
 
@@ -91,7 +93,7 @@ def check_one_found(
 def _find_attempt(folder: RunFolder, task: str | None, attempt: str) -> tuple[int, str, int]:
     """The update, the task and the number of an attempt, by `TASK@UPDATE`, or by its number where there is but one."""
     past_attempts = folder.journal.past_attempts
-    recalled = [row | {"number": number} for number in folder.updates for row in past_attempts.recalled(number)]
+    recalled = [row | {"number": number} for number in folder.updates for row in past_attempts.list_recalled(number)]
     known = {
         (f"{row['task']}@{row['number']}", str(row["attempt"])): (row["number"], row["task"], row["attempt"])
         for row in [*folder.attempts, *recalled]

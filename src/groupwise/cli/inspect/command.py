@@ -9,19 +9,20 @@ import typer
 from rich.markup import escape
 
 from groupwise.cli.arguments.trust import Trust
-from groupwise.cli.explain.step_of_run import name_method, print_why
+from groupwise.cli.explain.step_of_run import describe_method, print_why
 from groupwise.cli.inspect import views
 from groupwise.cli.inspect.rescue import joined
 from groupwise.cli.terminal.screen import errors
 from groupwise.core.errors import ConfigError
-from groupwise.reports.run.differences import compare
-from groupwise.reports.run.explain_step import why as explain_step
-from groupwise.reports.run.goals import Goals
-from groupwise.reports.run.overview import update_lines
+from groupwise.reports.run.differences import compare_runs
+from groupwise.reports.run.explain_step import explain_run_step
+from groupwise.reports.run.goals import GoalLookup
+from groupwise.reports.run.overview import read_update_lines
+from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedGroup, find_attempt, find_task, read_groups, underived_words
-from groupwise.reports.run.verdict import every_verdict
+from groupwise.reports.run.update_groups import PlayedGroup, describe_underived, find_attempt, find_task
+from groupwise.reports.run.verdict import list_verdicts
 
 
 def inspect(
@@ -54,7 +55,7 @@ def inspect(
         if update is None:
             _overview(folder, as_json=as_json)
             return
-        for reason in folder.left_alone(with_env=task is not None):  # an attempt is shown with its goal
+        for reason in folder.list_untrusted(with_env=task is not None):  # an attempt is shown with its goal
             errors().print(f"[dim]{escape(reason)}[/]", highlight=False, soft_wrap=True)
         groups = read_groups(folder, update)
         if task is None:
@@ -67,7 +68,7 @@ def inspect(
         if why is None:
             _attempt(folder, update, group, number, as_json=as_json)
         else:
-            found = explain_step(folder, number=update, task=group.task, attempt=number, step=why, token=token)
+            found = explain_run_step(folder, number=update, task=group.task, attempt=number, step=why, token=token)
             print_why(folder, found, as_json=as_json)
 
 
@@ -84,17 +85,17 @@ def _check(update: int | None, task: str | None, attempt: int | None, why: int |
 
 
 def _overview(folder: RunFolder, *, as_json: bool) -> None:
-    lines, verdicts = update_lines(folder), every_verdict(folder)
+    lines, verdicts = read_update_lines(folder), list_verdicts(folder)
     if as_json:
         views.print_json({"panels": folder.panels, "updates": lines, "evaluations": verdicts})
     else:
-        views.overview(folder, name_method(folder), lines, verdicts)
+        views.overview(folder, describe_method(folder), lines, verdicts)
 
 
 def _groups(folder: RunFolder, number: int, groups: list[PlayedGroup], *, as_json: bool) -> None:
     if as_json:
         summaries = [views.group_summary(group) for group in groups]
-        told = {"faults": folder.journal.faults(number), "underived": underived_words(groups)}
+        told = {"faults": folder.journal.faults(number), "underived": describe_underived(groups)}
         views.print_json({"update": number, "groups": summaries} | told)
     else:
         views.groups(folder, number, groups)
@@ -102,7 +103,7 @@ def _groups(folder: RunFolder, number: int, groups: list[PlayedGroup], *, as_jso
 
 def _attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *, as_json: bool) -> None:
     played = find_attempt(group, attempt, where="")
-    goal = Goals(folder.env()).of(group.task)
+    goal = GoalLookup(folder.find_env()).find(group.task)
     if as_json:
         found = {"update": number, "goal": goal.text, "tags": goal.tags, "attempt": played}
         more = {"rescue": rescue_of(group), "joined": joined(group), "underived": group.underived}
@@ -113,7 +114,7 @@ def _attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *
 
 def _compare(first: Path, second: Path, *, as_json: bool) -> None:
     with RunFolder(first) as one, RunFolder(second) as other:
-        found = compare(one, other)
+        found = compare_runs(one, other)
     if as_json:
         views.print_json(found)
     else:

@@ -15,10 +15,11 @@ from rich.text import Text
 from groupwise.cli.inspect import rescue as inspect_rescue
 from groupwise.cli.terminal import screen
 from groupwise.cli.terminal.screen import output, shorten
-from groupwise.reports.run.derived_credit import company_words
+from groupwise.evaluation.verdict import PanelScore, Verdict, describe_when
+from groupwise.reports.run.derived_credit import describe_company
 from groupwise.reports.run.differences import Differences
-from groupwise.reports.run.explain_step import Why
-from groupwise.reports.run.goals import Goal
+from groupwise.reports.run.explain_step import RunStepExplanation
+from groupwise.reports.run.goals import TaskGoal
 from groupwise.reports.run.number_format import (
     NO_NUMBER,
     format_compact,
@@ -30,18 +31,17 @@ from groupwise.reports.run.number_format import (
     format_signed,
     shorten_hash,
 )
-from groupwise.reports.run.overview import UpdateLine, find_penalised, penalty_sentence
+from groupwise.reports.run.overview import UpdateLine, describe_penalties, find_penalised_updates
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import (
     PlayedAttempt,
     PlayedGroup,
     PlayedStep,
-    asked_for_words,
-    set_aside_words,
-    underived_words,
+    describe_requests,
+    describe_set_aside,
+    describe_underived,
 )
-from groupwise.reports.run.verdict import Score, Verdict, when
 
 PLUS, MINUS = "bright_blue", "dark_orange"
 STANDING, HANGING = "▁▂▃▄▅▆▇█", "▔▀"
@@ -68,7 +68,7 @@ def overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], verdic
         console.print("no update yet")
     else:
         console.print(_updates(lines))
-    penalised = penalty_sentence(find_penalised(folder), len(lines))
+    penalised = describe_penalties(find_penalised_updates(folder), len(lines))
     if penalised:
         console.print(f"[{MINUS}]{escape(penalised)}[/]", highlight=False, soft_wrap=True)
     for verdict in verdicts:
@@ -76,7 +76,7 @@ def overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], verdic
             words = score_words(score, verdict.measure)
             played = f"[dim](panel {shorten_hash(score.panel)})[/]"
             console.print(
-                f"{escape(verdict.split)}, {when(score)}: {verdict.measure} {words} {played}", highlight=False
+                f"{escape(verdict.split)}, {describe_when(score)}: {verdict.measure} {words} {played}", highlight=False
             )
 
 
@@ -116,25 +116,25 @@ def groups(folder: RunFolder, number: int, found: Sequence[PlayedGroup]) -> None
     console.print(table)
     for group in found:
         if group.set_aside:
-            console.print(f"{escape(group.task)}: {escape(set_aside_words(group))}", highlight=False)
+            console.print(f"{escape(group.task)}: {escape(describe_set_aside(group))}", highlight=False)
     if rescues:
         console.print("\nwhat was done for them", highlight=False)
         console.print(inspect_rescue.rescues(list(rescues.values())))
 
 
 def _print_underived(found: Sequence[PlayedGroup]) -> None:
-    if words := underived_words(found):
+    if words := describe_underived(found):
         output().print(f"[{MINUS}]{escape(words)}[/]", highlight=False)
 
 
-def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: Goal) -> None:
+def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: TaskGoal) -> None:
     """An attempt as a dialogue, after its group at a glance."""
     console = output()
     about = f" ({', '.join(goal.tags)})" if goal.tags else ""
     console.print(f"[bold]{escape(group.task)}[/]{escape(about)}, update {number}", highlight=False)
     if goal.text:
         console.print(f"goal: {escape(goal.text)}", highlight=False)
-    for line in filter(None, [*inspect_rescue.about(group), set_aside_words(group), *asked_for_words(group)]):
+    for line in filter(None, [*inspect_rescue.about(group), describe_set_aside(group), *describe_requests(group)]):
         console.print(escape(line), highlight=False)
     _print_underived([group])
     reach = max((abs(step.credit) for member in group.members for step in member.steps), default=0.0)
@@ -150,7 +150,7 @@ def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: Goal) 
     console.print(f"{escape(played.stop)}; outcome {format_compact(played.outcome)}", highlight=False)
 
 
-def recorded(found: Why) -> None:
+def recorded(found: RunStepExplanation) -> None:
     """Whether the journal holds the number that was explained."""
     gap = abs(found.explanation.value - found.recorded)
     same = found.agrees or gap <= 1e-9 * max(1.0, abs(found.recorded))
@@ -217,7 +217,7 @@ def group_summary(group: PlayedGroup) -> dict[str, Any]:
     }
 
 
-def score_words(score: Score, measure: str) -> str:
+def score_words(score: PanelScore, measure: str) -> str:
     """A score with its interval and how many tasks it is over."""
     low, high = score.interval
     tries = "" if score.attempts == score.tasks else f" in {format_count(score.attempts, 'attempt')}"
@@ -293,7 +293,7 @@ def _step(step: PlayedStep, reach: float) -> Group:
         (f"  reward {format_compact(step.reward)}" if step.reward else "", ""),
         (f", of which {format_compact(step.added)} by comparison" if step.added else "", ""),
     ]
-    company = f"  compared with {company_words(step.company)}" if step.company else ""
+    company = f"  compared with {describe_company(step.company)}" if step.company else ""
     credit = (f"credit {format_signed(step.credit):>7} ", credit_bar(step.credit, reach), (company, "dim"))
     lines = [
         Text(screen.show(step.observation), style="dim"),

@@ -22,8 +22,8 @@ from rich.text import Text
 
 from groupwise.cli.evaluate import in_words
 from groupwise.cli.terminal.screen import output
-from groupwise.reports.run.overview import penalty_sentence, rests_on_penalties
-from groupwise.training.observer import Observer
+from groupwise.reports.run.overview import describe_penalties, rests_on_penalties
+from groupwise.training.observer import RunObserver
 
 if TYPE_CHECKING:
     from groupwise.core.journal.journal import Update
@@ -39,7 +39,7 @@ SPARK_WIDTH = 60
 
 
 @contextmanager
-def shown_live(title: str, updates: int, *, plain: bool) -> Iterator[Observer]:
+def shown_live(title: str, updates: int, *, plain: bool) -> Iterator[RunObserver]:
     """Show a run on the screen while it runs; whatever ends it, the terminal is left as it was."""
     console = output()
     if plain or not sys.stdout.isatty():
@@ -73,32 +73,32 @@ class Pace:
         return is_due
 
 
-class PlainLines(Observer):
+class PlainLines(RunObserver):
     """A line for everything that happens, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._pace = console, Pace()
         self._penalties: dict[int, bool] = {}
 
-    def warming(self, losses: Sequence[float], epochs: int) -> None:
+    def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
         """An epoch of the supervised start, where nothing was told for a while."""
         if self._pace.is_due():
             self._print(f"warm start: epoch {len(losses)} of {epochs}, loss {losses[-1]:.3f}")
 
-    def warm_started(self, losses: Sequence[float]) -> None:
+    def on_warm_start(self, losses: Sequence[float]) -> None:
         """The supervised start, from its first epoch's loss to its last."""
         self._print(warm_line(losses))
 
-    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
         """What went wrong in the supervised start."""
         for line in warm_fault_lines(causes, attempts):
             self._print(line)
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def on_evaluation(self, evaluation: Evaluation) -> None:
         """Success with its interval."""
         self._print(evaluation_line(evaluation))
 
-    def updated(self, update: Update) -> None:
+    def on_update(self, update: Update) -> None:
         """The update's main numbers, and what went wrong in it."""
         self._penalties[update.number] = rests_on_penalties(update.metrics)
         for line in (update_line(update), *penalty_lines(update), *fault_lines(update)):
@@ -113,7 +113,7 @@ class PlainLines(Observer):
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-class LivePanel(Observer):
+class LivePanel(RunObserver):
     """Progress, sparklines, stage times and the last lines; drawn anew a few times a second."""
 
     def __init__(self, title: str, updates: int) -> None:
@@ -128,28 +128,28 @@ class LivePanel(Observer):
         self._penalties: dict[int, bool] = {}
         self._spinner = Spinner("dots")
 
-    def stage(self, name: str, number: int) -> None:
+    def on_stage(self, name: str, number: int) -> None:
         """Show what is being done."""
         self._stage, self._stage_began = name, time.monotonic()
 
-    def warming(self, losses: Sequence[float], epochs: int) -> None:
+    def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
         """Show how far the supervised start is."""
         self._stage = f"warm start, epoch {len(losses)} of {epochs} done, loss {losses[-1]:.3f}"
 
-    def warm_started(self, losses: Sequence[float]) -> None:
+    def on_warm_start(self, losses: Sequence[float]) -> None:
         """Keep the line."""
         self._keep(warm_line(losses))
 
-    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
         """Keep the lines."""
         for line in warm_fault_lines(causes, attempts):
             self._keep(line)
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def on_evaluation(self, evaluation: Evaluation) -> None:
         """Keep the line."""
         self._keep(evaluation_line(evaluation))
 
-    def updated(self, update: Update) -> None:
+    def on_update(self, update: Update) -> None:
         """Move on by an update."""
         self._done = update.number
         for name, curve in self._curves.items():
@@ -213,7 +213,7 @@ def penalty_lines(update: Update) -> list[str]:
 
 def penalty_summary(rests: Mapping[int, bool]) -> list[str]:
     """What is to be said of a run, some of whose updates rest on penalties alone."""
-    sentence = penalty_sentence([number for number, does in rests.items() if does], len(rests))
+    sentence = describe_penalties([number for number, does in rests.items() if does], len(rests))
     return [sentence] if sentence else []
 
 

@@ -10,8 +10,15 @@ from statistics import fmean, pstdev
 
 from groupwise.core.parts.engine_slot import ENTROPY, SCORES, VERSIONS
 from groupwise.core.rules import BrokenRuleError, NotTestedError
-from groupwise.engines.conformance.subject import DEVIATIONS, MAX_TOKENS, Subject, differing, follow_up, largest_gap
-from groupwise.engines.engine import Generation, Submitting
+from groupwise.engines.conformance.subject import (
+    DEVIATIONS,
+    MAX_TOKENS,
+    Subject,
+    find_difference,
+    find_largest_gap,
+    follow_up,
+)
+from groupwise.engines.engine import Generation, SubmittingEngine
 
 MAX_CONTEXT = 4096
 """Longest context that is tried to its end."""
@@ -34,11 +41,11 @@ def answers_every_request(subject: Subject) -> str:
 
 def log_probs_are_log_probs(subject: Subject) -> str:
     """Losses weigh a token by its log-prob: a probability, or a NaN, in its place trains something else."""
-    found = [logp for answer in subject.answers for logp in answer.logp]
-    for logp in found:
+    logps = [logp for answer in subject.answers for logp in answer.logp]
+    for logp in logps:
         if not (math.isfinite(logp) and logp <= ROUNDING):
             raise BrokenRuleError(f"a sampled token has the log-prob {logp}; give a finite number, 0 or less")
-    return f"{len(found)} log-probs, the smallest {min(found):.3g}"
+    return f"{len(logps)} log-probs, the smallest {min(logps):.3g}"
 
 
 def same_request_gives_same_tokens(subject: Subject) -> str:
@@ -57,7 +64,7 @@ def neighbours_change_nothing(subject: Subject) -> str:
     backwards = subject.ask(requests[::-1])[::-1]
     alone = [subject.ask([request])[0] for request in requests]
     for how, answers in (("in another order", backwards), ("alone", alone)):
-        difference = differing(requests, answers, subject.answers)
+        difference = find_difference(requests, answers, subject.answers)
         if difference:
             raise BrokenRuleError(f"asked {how}, {difference}")
     return f"{len(requests)} requests, in two orders and alone"
@@ -78,7 +85,7 @@ def tokens_come_as_often_as_log_probs_say(subject: Subject) -> str:
         raise NotTestedError("seeds change nothing, so that nothing can be counted")
     if subject.unfair:
         raise BrokenRuleError(subject.unfair)
-    return f"{len(subject.draws)} tokens drawn, {len({each.response_ids for each in subject.draws})} different ones"
+    return f"{len(subject.draws)} tokens drawn, {len({draw.response_ids for draw in subject.draws})} different ones"
 
 
 def log_probs_are_those_of_score(subject: Subject) -> str:
@@ -92,7 +99,7 @@ def log_probs_are_those_of_score(subject: Subject) -> str:
         answers = subject.ask(requests)
         pairs = [(r.prompt_ids, answer.response_ids) for r, answer in zip(requests, answers, strict=True)]
         scores = subject.engine.score(pairs, temperature=temperature)
-        gap = largest_gap([answer.logp for answer in answers], scores)
+        gap = find_largest_gap([answer.logp for answer in answers], scores)
         if not gap <= subject.max_gap:
             raise BrokenRuleError(
                 f"at temperature {temperature:g} sampled and scored log-probs differ by up to {gap:.3g} nats (allowed "
@@ -104,12 +111,12 @@ def log_probs_are_those_of_score(subject: Subject) -> str:
 def temperature_zero_takes_the_likeliest(subject: Subject) -> str:
     """Evaluations at temperature 0 are the policy's best guess, the same each time."""
     cold = [replace(subject.requests[0], temperature=0.0, seed=seed) for seed in range(4)]
-    said = {answer.response_ids for answer in subject.ask(cold)}
-    if len(said) > 1:
-        raise BrokenRuleError(f"seeds gave different responses at temperature 0: {sorted(said)[:2]}")
+    responses = {answer.response_ids for answer in subject.ask(cold)}
+    if len(responses) > 1:
+        raise BrokenRuleError(f"seeds gave different responses at temperature 0: {sorted(responses)[:2]}")
     if SCORES not in subject.engine.gives:
         return "one response whatever the seed; whether it is the likeliest cannot be told without scores"
-    [(first, *_)] = said
+    [(first, *_)] = responses
     others = sorted({answer.response_ids[0] for answer in subject.draws})
     scores = subject.engine.score([(cold[0].prompt_ids, (token,)) for token in (first, *others)])
     best = max(range(len(scores)), key=lambda place: scores[place][0])
@@ -160,12 +167,12 @@ def entropies_are_those_of_the_distribution(subject: Subject) -> str:
     """Failed attempts may be ranked by entropy, in nats. What an engine does not give it leaves out; a zero would be
     read as certainty.
     """
-    given = [bool(answer.entropy) for answer in subject.answers]
+    has_entropy = [bool(answer.entropy) for answer in subject.answers]
     if ENTROPY not in subject.engine.gives:
-        if any(given):
+        if any(has_entropy):
             raise BrokenRuleError("responses have entropies, which the engine does not say it gives; add it to `gives`")
         raise NotTestedError("the engine does not give entropies")
-    if not all(given):
+    if not all(has_entropy):
         raise BrokenRuleError("the engine says that it gives entropies, but a response has none")
     subject.require_fair()
     surprises = [-answer.logp[0] for answer in subject.draws]
@@ -191,8 +198,8 @@ def versions_name_the_weights_in_use(subject: Subject) -> str:
 
 def _check_versions(answers: Iterable[Generation], version: int) -> None:
     for answer in answers:
-        named = [span.version for span in answer.versions]
-        if not named or named[-1] != version or max(named) > version:
+        versions = [span.version for span in answer.versions]
+        if not versions or versions[-1] != version or max(versions) > version:
             raise BrokenRuleError(
                 f"a response has the versions {[tuple(span) for span in answer.versions]} while version {version} is "
                 "in use"
@@ -218,12 +225,12 @@ def sessions_change_nothing(subject: Subject) -> str:
     also where the prompt goes another way.
     """
     subject.require_repeatable()
-    requests = [replace(each, session=f"attempt {i}") for i, each in enumerate(subject.requests)]
+    requests = [replace(request, session=f"attempt {i}") for i, request in enumerate(subject.requests)]
     answers = subject.ask(requests)
-    following = [follow_up(*each) for each in zip(requests, answers, strict=True)]
-    elsewhere = [replace(each, prompt_ids=subject.make_prompt(each.session, 7)) for each in following]
+    following = [follow_up(request, answer) for request, answer in zip(requests, answers, strict=True)]
+    elsewhere = [replace(request, prompt_ids=subject.make_prompt(request.session, 7)) for request in following]
     for how, asked in (("that goes on", following), ("that goes another way", elsewhere)):
-        difference = differing(asked, subject.ask(asked), subject.ask([replace(r, session=None) for r in asked]))
+        difference = find_difference(asked, subject.ask(asked), subject.ask([replace(r, session=None) for r in asked]))
         if difference:
             raise BrokenRuleError(f"a prompt {how}, with and without its session: {difference}")
     return f"{len(requests)} sessions, going on and turning elsewhere"
@@ -234,7 +241,7 @@ def submit_answers_as_generate_does(subject: Subject) -> str:
     whatever else is under way.
     """
     engine = subject.engine
-    if not isinstance(engine, Submitting):
+    if not isinstance(engine, SubmittingEngine):
         raise NotTestedError("the engine has no `submit`; attempts are played in step")
     subject.require_repeatable()
     half = len(subject.requests) // 2
@@ -245,7 +252,7 @@ def submit_answers_as_generate_does(subject: Subject) -> str:
         answers = [future.result(timeout=subject.seconds) for future in futures]
     except TimeoutError:
         raise BrokenRuleError(f"a request was not answered within {subject.seconds:g} seconds") from None
-    difference = differing(subject.requests, answers, subject.answers)
+    difference = find_difference(subject.requests, answers, subject.answers)
     if difference:
         raise BrokenRuleError(f"submitted and generated, {difference}")
     return f"{len(answers)} requests in two batches"
@@ -255,7 +262,7 @@ def weights_are_taken_over(subject: Subject) -> str:
     """After each update the engine must sample with the weights that it was handed, and say so; else a run trains on
     what an older policy did without knowing it.
     """
-    following, before, version = subject.handed_over
+    following, before, version = subject.hand_over
     if subject.engine.version != version:
         raise BrokenRuleError(f"after load(version={version}) the engine says version {subject.engine.version}")
     after = subject.ask(subject.requests)
@@ -269,11 +276,11 @@ def weights_are_taken_over(subject: Subject) -> str:
 def old_weights_leave_nothing_behind(subject: Subject) -> str:
     """Keys and values that old weights computed would mix two policies within one prompt; `load` forgets them."""
     subject.require_repeatable()
-    following, _, _ = subject.handed_over
+    following, _, _ = subject.hand_over
     kept = subject.ask(following)
     fresh = subject.ask([replace(request, session=None) for request in following])
-    difference = differing(following, kept, fresh)
-    gap = math.inf if difference else largest_gap([each.logp for each in kept], [each.logp for each in fresh])
+    difference = find_difference(following, kept, fresh)
+    gap = math.inf if difference else find_largest_gap([a.logp for a in kept], [a.logp for a in fresh])
     if not gap <= subject.max_gap:
         shown = difference or f"log-probs differ by up to {gap:.3g} nats"
         raise BrokenRuleError(f"a session from before `load`, against none: {shown}")

@@ -72,15 +72,15 @@ class Subject:
     @cached_property
     def unrepeatable(self) -> str:
         """Where the same requests, asked again, gave other tokens; empty = nowhere."""
-        return differing(self.requests, self.ask(self.requests), self.answers)
+        return find_difference(self.requests, self.ask(self.requests), self.answers)
 
     @cached_property
     def seedless(self) -> str:
         """Whether other seeds gave the same response where chance would not have; empty = no."""
         request = self.requests[0]
         answers = self.ask([replace(request, seed=seed) for seed in range(NUM_REQUESTS)])
-        said = {answer.response_ids for answer in answers}
-        if len(said) > 1:
+        responses = {answer.response_ids for answer in answers}
+        if len(responses) > 1:
             return ""
         if math.exp(sum(answers[0].logp)) > 0.5:
             raise NotTestedError("the model is all but certain of what it says, whatever the seed")
@@ -117,16 +117,17 @@ class Subject:
             raise NotTestedError("tokens are not drawn from the distribution that is reported")
 
     @cached_property
-    def handed_over(self) -> tuple[list[Request], list[Generation], int]:
+    def hand_over(self) -> tuple[list[Request], list[Generation], int]:
         """Hand the weights over, once: requests that go on with sessions from before, the answers from before, and the
         version that was handed over."""
         if self.weights is None:
             raise NotTestedError("no weights were given to hand over; give check_engine(weights=...)")
-        requests = [replace(each, session=f"before {i}") for i, each in enumerate(self.requests)]
+        requests = [replace(request, session=f"before {i}") for i, request in enumerate(self.requests)]
         answers = self.ask(requests)
         version = self.engine.version + 3
         self.engine.load(self.weights, version=version)
-        return [follow_up(*each) for each in zip(requests, answers, strict=True)], answers, version
+        following = [follow_up(request, answer) for request, answer in zip(requests, answers, strict=True)]
+        return following, answers, version
 
 
 def follow_up(request: Request, answer: Generation) -> Request:
@@ -135,17 +136,17 @@ def follow_up(request: Request, answer: Generation) -> Request:
     return replace(request, prompt_ids=prompt, seed=request.seed + 1)
 
 
-def differing(requests: Sequence[Request], some: Sequence[Generation], others: Sequence[Generation]) -> str:
+def find_difference(requests: Sequence[Request], some: Sequence[Generation], others: Sequence[Generation]) -> str:
     """The first request that was answered in two ways; empty = none was."""
-    for request, one, other in zip(requests, some, others, strict=True):
-        if one.response_ids != other.response_ids:
-            return f"seed {request.seed} gave {one.response_ids}, and {other.response_ids}"
+    for request, answer, other in zip(requests, some, others, strict=True):
+        if answer.response_ids != other.response_ids:
+            return f"seed {request.seed} gave {answer.response_ids}, and {other.response_ids}"
     return ""
 
 
-def largest_gap(some: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> float:
+def find_largest_gap(some: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> float:
     """The largest difference of two lists of log-probs; NaN where one is none, infinite where they are not as many."""
-    if [len(each) for each in some] != [len(each) for each in others]:
+    if [len(logps) for logps in some] != [len(logps) for logps in others]:
         return math.inf
-    gaps = [abs(a - b) for one, other in zip(some, others, strict=True) for a, b in zip(one, other, strict=True)]
+    gaps = [abs(a - b) for logps, other in zip(some, others, strict=True) for a, b in zip(logps, other, strict=True)]
     return math.nan if any(map(math.isnan, gaps)) else max(gaps, default=0.0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 Rule = Callable[[Subject], str]
-"""A named promise of an engine; see `conformance_rules`."""
+"""A named promise of an engine; see `rules`."""
 
 RULES: tuple[Rule, ...] = (
     rules.answers_every_request,

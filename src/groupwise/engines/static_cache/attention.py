@@ -1,4 +1,4 @@
-"""Attention of a decoding step: one query a row against the columns of its slot, keys and values never repeated.
+"""Attention of a decoding step: one query a row against the columns of its lane, keys and values never repeated.
 
 The queries that share a head of keys are taken together, as if they were several queries of one head, so that grouped
 queries cost no copy of the cache:
@@ -6,7 +6,7 @@ queries cost no copy of the cache:
     q (B, K, R, D)   k, v (B, K, W, D)   o = softmax(scaling q k' + mask) v
 
 It is registered with transformers as an attention of its own, and a model uses it only while it decodes. On a GPU a
-kernel of its own computes it (`slot_kernel`); elsewhere torch does, under a mask.
+kernel of its own computes it (`decoding_kernel`); elsewhere torch does, under a mask.
 
 Axes: B rows, K heads of keys and values, R queries a head of keys, W columns, D width of a head.
 """
@@ -27,7 +27,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from groupwise.core.errors import EngineFault
 from groupwise.engines.static_cache.cache import HeadShape
 
-NAME = "groupwise_slots"
+NAME = "groupwise_lanes"
 """What the attention is registered as."""
 STRANGE = ("s_aux", "position_bias", "head_mask")
 """What a model may add to attention that is not computed here."""
@@ -37,7 +37,7 @@ _LAST: ContextVar[torch.Tensor | None] = ContextVar("last column", default=None)
 """The last column that each row sees (B), for the kernel; None where torch attends under the mask."""
 
 
-def attend(
+def attend_in_lanes(
     module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -52,30 +52,30 @@ def attend(
     for name in STRANGE:
         if kwargs.get(name) is not None:
             raise EngineFault(
-                f"{type(module).__name__} adds {name!r} to its attention, which decoding in slots does not compute; "
+                f"{type(module).__name__} adds {name!r} to its attention, which decoding in lanes does not compute; "
                 "set engine.decoding = 'eager'"
             )
     rows, heads, _, size = query.shape
     last_B = _LAST.get()
     if last_B is not None:
-        from groupwise.engines.static_cache import kernel as slot_kernel
+        from groupwise.engines.static_cache import decoding_kernel
 
-        by_kernel = slot_kernel.attend(
+        by_kernel = decoding_kernel.attend_by_kernel(
             query[:, :, 0], key, value, last_B, scaling=scaling or size**-0.5, softcap=softcap
         )
         return by_kernel[:, None], None
     grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], size)
     assert attention_mask is not None, "a decoding step says which columns each row sees"
     if softcap is None:
-        found = functional.scaled_dot_product_attention(
+        attended = functional.scaled_dot_product_attention(
             grouped, key, value, attn_mask=attention_mask.expand(*grouped.shape[:3], -1), scale=scaling
         )
     else:
-        found = _products(grouped, key, value, attention_mask, scaling or size**-0.5, softcap)
-    return found.reshape(rows, 1, heads, -1), None
+        attended = _attend_capped(grouped, key, value, attention_mask, scaling or size**-0.5, softcap)
+    return attended.reshape(rows, 1, heads, -1), None
 
 
-def _products(
+def _attend_capped(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scaling: float, softcap: float
 ) -> torch.Tensor:
     """The same by plain matrix products: no kernel of torch bends the scores."""
@@ -85,13 +85,13 @@ def _products(
 
 
 @contextmanager
-def decoding(model: PreTrainedModel, last_B: torch.Tensor | None = None) -> Iterator[None]:
-    """Let a model attend to slots for a while; before and after it attends as it was configured.
+def switch_attention(model: PreTrainedModel, last_B: torch.Tensor | None = None) -> Iterator[None]:
+    """Let a model attend to lanes for a while; before and after it attends as it was configured.
 
     With the last column of each row the kernel attends, without it torch, under the mask that the model is given.
     """
-    found: list[Any] = [module.config for module in model.modules() if hasattr(module, "config")]
-    configs = list({id(config): config for config in found}.values())
+    owned: list[Any] = [module.config for module in model.modules() if hasattr(module, "config")]
+    configs = list({id(config): config for config in owned}.values())
     before = [config._attn_implementation for config in configs]
     for config in configs:
         config._attn_implementation = NAME
@@ -106,32 +106,35 @@ def decoding(model: PreTrainedModel, last_B: torch.Tensor | None = None) -> Iter
 
 
 def has_kernel(device: torch.device) -> bool:
-    """Whether there is a kernel to try."""
+    """Whether the decoding kernel can be tried on a device: it needs CUDA and Triton."""
     return device.type == "cuda" and find_spec("triton") is not None
 
 
-def kernel_gap(num_queries: int, head: HeadShape, *, dtype: torch.dtype, device: torch.device) -> float:
+def measure_kernel_gap(num_queries: int, head: HeadShape, *, dtype: torch.dtype, device: torch.device) -> float:
     """How far the kernel is from plain products, over ragged rows, whole and in parts, for numbers of about 1."""
-    from groupwise.engines.static_cache import kernel as slot_kernel
+    from groupwise.engines.static_cache import decoding_kernel
 
     num, size, out = head
     draw = torch.Generator(device).manual_seed(0)
 
-    def some(*shape: int) -> torch.Tensor:
+    def draw_normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=draw, dtype=torch.float32, device=device).to(dtype)
 
-    query, key, value = some(3, num_queries, size), some(3, num, 256, size), some(3, num, 256, out)
+    query, key = draw_normal(3, num_queries, size), draw_normal(3, num, 256, size)
+    value = draw_normal(3, num, 256, out)
     last_B = torch.tensor([0, 70, 255], device=device)
     is_seen_BW = torch.arange(256, device=device) <= last_B[:, None]
     # In double precision, which no setting of torch rounds.
     scores = query.view(3, num, -1, size).double() @ key.double().transpose(2, 3) * size**-0.5
     weights = scores.masked_fill(~is_seen_BW[:, None, None], -torch.inf).softmax(-1)
-    wanted = (weights @ value.double()).view(3, num_queries, out)
+    expected = (weights @ value.double()).view(3, num_queries, out)
     gaps = [
-        slot_kernel.attend(query, key, value, last_B, scaling=size**-0.5, splits=splits).sub(wanted).abs().max()
+        (decoding_kernel.attend_by_kernel(query, key, value, last_B, scaling=size**-0.5, splits=splits) - expected)
+        .abs()
+        .max()
         for splits in (1, 4)
     ]
     return float(torch.stack(gaps).max())
 
 
-AttentionInterface.register(NAME, attend)
+AttentionInterface.register(NAME, attend_in_lanes)

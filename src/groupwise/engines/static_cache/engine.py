@@ -1,11 +1,11 @@
-"""The engine for a GPU: responses decode in slots that never move, many tokens between two looks of the host.
+"""The engine for a GPU: responses decode in lanes of a cache that never moves, many steps between two looks.
 
-Each response has a slot with its own length, so nothing is padded while decoding. A step (model, sampling, stopping) is
-one CUDA graph for each of a bounded set of shapes; the host looks every few steps which rows have finished, and reads
-the next prompts into their slots, so that the batch stays full. The same request gives the same tokens as the
-`TransformersEngine` does, up to rounding.
+A lane holds the keys and values of one response, with its own length, so nothing is padded while decoding. A step
+(model, sampling, stopping) is one CUDA graph for each of a bounded set of shapes; the host looks every few steps which
+rows have finished, and reads the next prompts into their lanes, so that the batch stays full. The same request gives
+the same tokens as the `TransformersEngine` does, up to rounding.
 
-Axes: S slots, N steps.
+Axes: L lanes, N steps.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from transformers import DynamicCache, PreTrainedModel
 from groupwise.core.errors import EngineFault
 from groupwise.core.parts.engine_slot import GIFTS
 from groupwise.engines.engine import Generation, Request, VersionSpan
-from groupwise.engines.static_cache.cache import HeadShape, SlotCache
-from groupwise.engines.static_cache.lanes import Row, SlotTable
-from groupwise.engines.static_cache.prefill import LIGHT, MOST_LIGHT, Prefill
-from groupwise.engines.static_cache.rows import SlotRows
+from groupwise.engines.static_cache.cache import HeadShape, LaneCache
+from groupwise.engines.static_cache.lane_state import LaneState
+from groupwise.engines.static_cache.lanes import LaneTable, Row
+from groupwise.engines.static_cache.prefill import LIGHT_OPERATIONS, MAX_LIGHT_TOKENS, Prefill
 from groupwise.engines.static_cache.step import DecodingStep
-from groupwise.engines.token_draws import uniforms
+from groupwise.engines.token_draws import draw_uniforms
 from groupwise.engines.transformers.engine import TransformersEngine, positions_of
 
 LOOK_EVERY = 8
@@ -34,17 +34,17 @@ LOOK_EVERY = 8
 LOOK_SOON = 4
 """Steps between them once most responses have ended: the others are likely about to."""
 REFILL = 0.25
-"""Share of the slots that must be free before waiting prompts are read into them, in one go."""
-LEAST_ROWS, LEAST_WIDTH, LEAST_TOKENS, LEAST_STOPS = 16, 128, 64, 4
+"""Share of the lanes that must be free before waiting prompts are read into them, together."""
+MIN_ROWS, MIN_WIDTH, MIN_TOKENS, MIN_STOPS = 16, 128, 64, 4
 """Smallest storage, and smallest shapes that are captured."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
-    """How much storage there is."""
+class Capacity:
+    """How much the storage of the engine holds."""
 
-    slots: int
-    """Responses at a time."""
+    lanes: int
+    """Responses that decode at a time."""
     width: int
     """Tokens of one, its prompt included."""
     tokens: int
@@ -53,11 +53,11 @@ class Room:
     """Stop tokens of one."""
 
 
-class SlotEngine:
+class StaticCacheEngine:
     """Samples from and scores with a Hugging Face causal language model, with a static cache."""
 
     gives: ClassVar[frozenset[str]] = frozenset(GIFTS)
-    """All that there is."""
+    """Everything that an engine can give."""
 
     def __init__(
         self,
@@ -74,16 +74,16 @@ class SlotEngine:
 
         Graphs and the kernel of attention need a GPU; without them the same is computed one operation at a time.
         """
-        # It answers what does not fit in slots, scores, and takes weights over: in place, so graphs stay as they are.
+        # It answers what does not fit in lanes, scores, and takes weights over: in place, so graphs stay as they are.
         self._plain = TransformersEngine(model, version=version, batch_tokens=batch_tokens)
-        self._model = bare(model)
+        self._model = unwrap_adapter(model)
         self._limit = _shortest_window(self._model)
         self._heads, self._dtype = _head_shapes(self._model)
         self._num_weights = sum(weight.numel() for weight in self._model.parameters())
         self._use_graphs, self._use_kernel = use_graphs, use_kernel
         self._rows, self._memory, self._batch_tokens = rows, memory, batch_tokens
-        self._room = Room(slots=0, width=0, tokens=0, stops=0)
-        self._table = SlotTable(0)
+        self._capacity = Capacity(lanes=0, width=0, tokens=0, stops=0)
+        self._table = LaneTable(0)
         self._step: DecodingStep | None = None
         self._earlier_captures = 0
 
@@ -113,9 +113,9 @@ class SlotEngine:
         return frozenset(self._heads)
 
     @property
-    def room(self) -> Room:
+    def capacity(self) -> Capacity:
         """The storage as it stands; it grows with what is asked for."""
-        return self._room
+        return self._capacity
 
     @property
     def num_captures(self) -> int:
@@ -138,174 +138,174 @@ class SlotEngine:
         """Answer requests, in their order."""
         if any(not request.prompt_ids for request in requests):
             raise EngineFault("a request has an empty prompt; begin prompts with a start token")
-        fits = [_need(request) <= self._limit for request in requests]
-        answers = self._answers([(i, request) for i, request in enumerate(requests) if fits[i]])
+        fits = [_max_length(request) <= self._limit for request in requests]
+        answers = self._answer([(i, request) for i, request in enumerate(requests) if fits[i]])
         overlong = [i for i, is_fit in enumerate(fits) if not is_fit]
         if overlong:
             answers |= dict(zip(overlong, self._plain.generate([requests[i] for i in overlong]), strict=True))
         return [answers[number] for number in range(len(requests))]
 
-    def _answers(self, numbered: Sequence[tuple[int, Request]]) -> dict[int, Generation]:
+    def _answer(self, numbered: Sequence[tuple[int, Request]]) -> dict[int, Generation]:
         answers: dict[int, Generation] = {}
         if not numbered:
             return answers
         requests = [request for _, request in numbered]
         self._table.running.clear()  # a call that failed may have left rows behind
-        step = self._prepared(requests)
-        step.rows.is_done.fill_(True)
+        step = self._prepare_step(requests)
+        step.state.is_done.fill_(True)
         self._table.keep_only(requests)
-        waiting, most = self._queue(numbered), 0
+        waiting, peak = self._queue(numbered), 0
         while waiting or self._table.running:
             self._admit(waiting, step)
             num = len(self._table.running)
-            most = max(most, num)
-            self._decode(step, LOOK_EVERY if 2 * num > most else LOOK_SOON)
-            answers |= {row.number: answer for row, answer in self._finished(step)}
+            peak = max(peak, num)
+            self._decode(step, LOOK_EVERY if 2 * num > peak else LOOK_SOON)
+            answers |= {row.number: answer for row, answer in self._take_finished(step)}
         return answers
 
     def _queue(self, numbered: Sequence[tuple[int, Request]]) -> list[Row]:
         """Rows in the order in which they start, last first.
 
-        Those that go on where a slot left off come before any other takes that slot; then the longest, so that none of
+        Those that go on where a lane left off come before any other takes that lane; then the longest, so that none of
         them is left alone at the end.
         """
         rows = [Row(number, request) for number, request in numbered]
         taken: set[int] = set()
         for row in rows:
-            slot, known = self._table.known(row.request)
-            if known and slot not in taken:  # of two requests of one session the first goes on in its slot
-                row.slot, row.known = slot, known
-                taken.add(slot)
-        return sorted(rows, key=lambda row: (row.known > 0, _need(row.request), row.request.prompt_ids))
+            lane, num_known = self._table.find_known(row.request)
+            if num_known and lane not in taken:  # of two requests of one session the first goes on in its lane
+                row.lane, row.num_known = lane, num_known
+                taken.add(lane)
+        return sorted(rows, key=lambda row: (row.num_known > 0, _max_length(row.request), row.request.prompt_ids))
 
     def _admit(self, waiting: list[Row], step: DecodingStep) -> None:
-        """Start waiting rows where enough slots are free."""
+        """Start waiting rows where enough lanes are free."""
         if not waiting:
             return
-        free = self._table.free()
-        if self._table.running and len(free) < min(len(waiting), REFILL * self._table.num):
+        free = self._table.list_free()
+        if self._table.running and len(free) < min(len(waiting), REFILL * self._table.num_lanes):
             return
-        going_on = [row for row in waiting if row.known]
+        going_on = [row for row in waiting if row.num_known]
         for row in going_on:
-            self._table.seat(row, row.slot)
-        taken = {row.slot for row in going_on}
-        free = [slot for slot in free if slot not in taken]
+            self._table.seat(row, row.lane)
+        taken = {row.lane for row in going_on}
+        free = [lane for lane in free if lane not in taken]
         del waiting[len(waiting) - len(going_on) :]
         new = [waiting.pop() for _ in range(min(len(free), len(waiting)))]
-        for row, slot in zip(new, free, strict=False):
-            self._table.seat(row, slot)
+        for row, lane in zip(new, free, strict=False):
+            self._table.seat(row, lane)
         started = [*going_on, *new]
-        body, light = self._model.base_model, min(LIGHT / (2 * self._num_weights), MOST_LIGHT)
+        body, light = self._model.base_model, min(LIGHT_OPERATIONS / (2 * self._num_weights), MAX_LIGHT_TOKENS)
         Prefill(body, step.cache, batch_tokens=self._batch_tokens, light_tokens=light).read(started)
-        step.rows.start([row.slot for row in started], [row.request for row in started])
+        step.state.start([row.lane for row in started], [row.request for row in started])
 
-    def _decode(self, step: DecodingStep, most_steps: int) -> None:
+    def _decode(self, step: DecodingStep, max_steps: int) -> None:
         """Make some steps with all that runs, in the smallest shape that holds it."""
         running = self._table.running
-        num = min(_stair(len(running), LEAST_ROWS), self._room.slots)
+        num = min(_round_up(len(running), MIN_ROWS), self._capacity.lanes)
         self._close_up(num, step)
-        steps = min(most_steps, max(row.left for row in running.values()))
-        width = min(_half_stair(max(row.reach(steps) for row in running.values())), self._room.width)
-        slots = list(running)
-        seeds = np.array([running[slot].request.seed for slot in slots], dtype=np.uint64)
-        sampled = np.array([running[slot].sampled for slot in slots], dtype=np.int64)
-        draws_NS = np.zeros((steps, self._room.slots))
-        draws_NS[:, slots] = uniforms(seeds, sampled + np.arange(steps)[:, None])
-        step.rows.lay_out(draws_NS)
+        steps = min(max_steps, max(row.tokens_left for row in running.values()))
+        width = min(_round_up_width(max(row.columns_after(steps) for row in running.values())), self._capacity.width)
+        lanes = list(running)
+        seeds = np.array([running[lane].request.seed for lane in lanes], dtype=np.uint64)
+        sampled = np.array([running[lane].num_sampled for lane in lanes], dtype=np.int64)
+        draws_NL = np.zeros((steps, self._capacity.lanes))
+        draws_NL[:, lanes] = draw_uniforms(seeds, sampled + np.arange(steps)[:, None])
+        step.state.set_draws(draws_NL)
         step.run(num, width, steps=steps)
         for row in running.values():
-            row.sampled += steps
+            row.num_sampled += steps
 
     def _close_up(self, num: int, step: DecodingStep) -> None:
-        """Bring what runs into the first slots, where it is not there already."""
-        order = self._table.closed_up(num)
-        targets = [slot for slot, source in enumerate(order) if slot != source]
+        """Bring what runs into the first lanes, where it is not there already."""
+        order = self._table.close_up(num)
+        targets = [lane for lane, source in enumerate(order) if lane != source]
         if targets:
             where = torch.tensor(targets, device=self.device)
-            origin = torch.tensor([order[slot] for slot in targets], device=self.device)
+            origin = torch.tensor([order[lane] for lane in targets], device=self.device)
             step.cache.move(origin, where)
-            step.rows.move(origin, where)
+            step.state.move(origin, where)
 
-    def _finished(self, step: DecodingStep) -> list[tuple[Row, Generation]]:
-        """Take out the rows that are done."""
-        is_done = step.rows.is_done.tolist()
-        slots = [slot for slot in self._table.running if is_done[slot]]
-        if not slots:
+    def _take_finished(self, step: DecodingStep) -> list[tuple[Row, Generation]]:
+        """Take the rows that are done out of their lanes, with their answers."""
+        is_done = step.state.is_done.tolist()
+        lanes = [lane for lane in self._table.running if is_done[lane]]
+        if not lanes:
             return []
-        found = []
-        for slot, (ids, logp, entropy) in zip(slots, step.rows.said(slots), strict=True):
-            prompt = self._table.running[slot].request.prompt_ids
-            row = self._table.leave(slot, (*prompt, *ids[:-1]))
+        finished = []
+        for lane, (ids, logp, entropy) in zip(lanes, step.state.read_responses(lanes), strict=True):
+            prompt = self._table.running[lane].request.prompt_ids
+            row = self._table.release(lane, (*prompt, *ids[:-1]))
             stopped = ids[-1] in row.request.stop_ids
             spans = (VersionSpan(self._plain.version, len(ids)),)
             answer = Generation(response_ids=ids, logp=logp, entropy=entropy, stopped=stopped, versions=spans)
-            found.append((row, answer))
-        return found
+            finished.append((row, answer))
+        return finished
 
-    def _prepared(self, requests: Sequence[Request]) -> DecodingStep:
-        """The step over storage that is large enough; what sessions hold stays."""
-        room = self._wanted(requests)
-        if self._step is not None and room == self._room:
+    def _prepare_step(self, requests: Sequence[Request]) -> DecodingStep:
+        """The decoding step over storage that is large enough for requests; what sessions hold stays."""
+        capacity = self._choose_capacity(requests)
+        if self._step is not None and capacity == self._capacity:
             return self._step
-        cache = self._storage(room)
-        rows = SlotRows.empty(
-            slots=room.slots, stops=room.stops, tokens=room.tokens, steps=LOOK_EVERY, device=self.device
+        cache = self._make_cache(capacity)
+        state = LaneState.empty(
+            lanes=capacity.lanes, stops=capacity.stops, tokens=capacity.tokens, steps=LOOK_EVERY, device=self.device
         )
-        self._table.shrink(room.slots)
-        self._room = room
-        self._step = DecodingStep(self._model, cache, rows, self._use_graphs, self._use_kernel)
+        self._table.resize(capacity.lanes)
+        self._capacity = capacity
+        self._step = DecodingStep(self._model, cache, state, self._use_graphs, self._use_kernel)
         return self._step
 
-    def _storage(self, room: Room) -> SlotCache:
+    def _make_cache(self, capacity: Capacity) -> LaneCache:
         """Storage for keys and values; what it held before, as far as there is room for it."""
         step, self._step = self._step, None
         try:
             if step is not None:
                 self._earlier_captures += step.num_captures
-                return step.cache.resized(slots=room.slots, width=room.width)
+                return step.cache.resize(lanes=capacity.lanes, width=capacity.width)
             self._table.clear()
             device, dtype = self.device, self._dtype
-            return SlotCache.empty(self._heads, slots=room.slots, width=room.width, dtype=dtype, device=device)
+            return LaneCache.empty(self._heads, lanes=capacity.lanes, width=capacity.width, dtype=dtype, device=device)
         except torch.OutOfMemoryError:
             raise EngineFault(
-                f"the keys and values of {room.slots} responses of up to {room.width} tokens do not fit in the "
+                f"the keys and values of {capacity.lanes} responses of up to {capacity.width} tokens do not fit in the "
                 "device's memory beside what is there; lower engine.memory or engine.rows"
             ) from None
 
-    def _wanted(self, requests: Sequence[Request]) -> Room:
-        """The storage that requests need, no smaller than it is; fewer slots where they would not fit in memory."""
-        longest, now = max(_need(request) for request in requests), self._room
-        width = max(now.width, _stair(longest, LEAST_WIDTH))
+    def _choose_capacity(self, requests: Sequence[Request]) -> Capacity:
+        """The storage that requests need, no smaller than it is; fewer lanes where they would not fit in memory."""
+        longest, now = max(_max_length(request) for request in requests), self._capacity
+        width = max(now.width, _round_up(longest, MIN_WIDTH))
         column = sum(num * (key + value) for num, key, value in self._heads) * self._dtype.itemsize
         if int(self._memory // (column * width)) < 1:
             width = max(now.width, longest)
-        most = int(self._memory // (column * width))
-        if most < 1:
+        max_lanes = int(self._memory // (column * width))
+        if max_lanes < 1:
             raise EngineFault(
                 f"the keys and values of one response of up to {longest} tokens take {column * width:,} bytes, but the "
                 f"engine may use {int(self._memory):,}; raise engine.memory, or shorten prompts and responses"
             )
-        return Room(
-            slots=min(most, self._rows, max(now.slots, _stair(len(requests), LEAST_ROWS))),
+        return Capacity(
+            lanes=min(max_lanes, self._rows, max(now.lanes, _round_up(len(requests), MIN_ROWS))),
             width=width,
-            tokens=max(now.tokens, _stair(max(request.max_tokens for request in requests), LEAST_TOKENS)),
-            stops=max(now.stops, _stair(max(len(request.stop_ids) for request in requests), LEAST_STOPS)),
+            tokens=max(now.tokens, _round_up(max(request.max_tokens for request in requests), MIN_TOKENS)),
+            stops=max(now.stops, _round_up(max(len(request.stop_ids) for request in requests), MIN_STOPS)),
         )
 
 
-def _need(request: Request) -> int:
+def _max_length(request: Request) -> int:
     return len(request.prompt_ids) + request.max_tokens
 
 
-def _stair(number: int, least: int) -> int:
-    """The least power of two, times `least`, that is no smaller."""
-    return int(least * 2 ** max(0, (max(1, -(-number // least)) - 1).bit_length()))
+def _round_up(number: int, smallest: int) -> int:
+    """The smallest power of two, times `smallest`, that holds a number: few sizes, so few captures."""
+    return int(smallest * 2 ** max(0, (max(1, -(-number // smallest)) - 1).bit_length()))
 
 
-def _half_stair(width: int) -> int:
-    """The least width that is captured and no smaller: powers of two and half-way between them."""
-    whole = _stair(width, LEAST_WIDTH)
-    return whole * 3 // 4 if whole > LEAST_WIDTH and width <= whole * 3 // 4 else whole
+def _round_up_width(width: int) -> int:
+    """The smallest captured width that holds a width: powers of two, and half-way between them."""
+    whole = _round_up(width, MIN_WIDTH)
+    return whole * 3 // 4 if whole > MIN_WIDTH and width <= whole * 3 // 4 else whole
 
 
 def _shortest_window(model: PreTrainedModel) -> float:
@@ -315,7 +315,7 @@ def _shortest_window(model: PreTrainedModel) -> float:
     strange = sorted(set(kinds or ()) - {"full_attention", "sliding_attention"})
     if strange:
         raise EngineFault(
-            f"the model has layers of kind {', '.join(strange)}, which slots do not know; set engine.decoding = 'eager'"
+            f"the model has layers of kind {', '.join(strange)}, which lanes do not know; set engine.decoding = 'eager'"
         )
     window = getattr(config, "sliding_window", None)
     slides = "sliding_attention" in kinds if kinds else bool(window)
@@ -331,14 +331,14 @@ def _head_shapes(model: PreTrainedModel) -> tuple[list[HeadShape], torch.dtype]:
     strange = next((layer for layer in layers if not isinstance(getattr(layer, "keys", None), torch.Tensor)), None)
     if strange is not None:
         raise EngineFault(
-            f"the model keeps something else than keys and values ({type(strange).__name__}), which slots do not hold; "
+            f"the model keeps something else than keys and values ({type(strange).__name__}), which lanes do not hold; "
             "set engine.decoding = 'eager'"
         )
     pairs = [(layer.keys, layer.values) for layer in layers]
     return [(keys.shape[1], keys.shape[3], values.shape[3]) for keys, values in pairs], pairs[0][0].dtype
 
 
-def bare(model: PreTrainedModel) -> PreTrainedModel:
+def unwrap_adapter(model: PreTrainedModel) -> PreTrainedModel:
     """The model itself; where an adapter is wrapped around it, with the adapter in its layers."""
     inner: Callable[[], PreTrainedModel] | None = getattr(model, "get_base_model", None)
     return model if inner is None else inner()

@@ -1,4 +1,4 @@
-"""Reading prompts into slots, in batches: each distinct prompt once, prompts of like length together.
+"""Reading prompts into lanes, in batches: each distinct prompt once, prompts of like length together.
 
 Of a prompt all tokens but the last are read here; the last is the first that decoding reads, and predicts the first
 token of the response. So no logits are computed here, and prompts that differ in their last token only are one.
@@ -13,17 +13,17 @@ from typing import Any, TypeVar
 
 import torch
 
-from groupwise.engines.static_cache.cache import Rests, SlotCache, WholePrompts, added_mask
+from groupwise.engines.static_cache.cache import LaneCache, WritePromptRests, WriteWholePrompts, make_additive_mask
 from groupwise.engines.static_cache.lanes import Row
 
 WASTE = 1.25
 """How much longer than the shortest prompt of a batch the longest may be: the others are padded to it."""
-ROOM = 16
+SLACK = 16
 """Tokens by which it may be longer in any case."""
-LIGHT = 4e12
+LIGHT_OPERATIONS = 4e12
 """Operations of a batch, padding included, up to which any lengths go together: 10 ms of a fast GPU's, about what it
 takes to launch the kernels of one more batch: 15,000 tokens of 135 million weights, 1,300 of 1.5 billion."""
-MOST_LIGHT = 16_384
+MAX_LIGHT_TOKENS = 16_384
 """Tokens of such a batch at most, however small the model: padding costs attention too."""
 
 Entry = TypeVar("Entry")
@@ -32,21 +32,23 @@ Entry = TypeVar("Entry")
 class Prefill:
     """Reads prompts with the body of a model, which has no head."""
 
-    def __init__(self, body: Any, cache: SlotCache, *, batch_tokens: int, light_tokens: float = 0) -> None:
+    def __init__(self, body: Any, cache: LaneCache, *, batch_tokens: int, light_tokens: float = 0) -> None:
         """Batches of at most `batch_tokens`; of any lengths together up to `light_tokens`, padding included."""
         self._body, self._cache, self._batch_tokens, self._light_tokens = body, cache, batch_tokens, light_tokens
         self._device = cache.device
 
     def read(self, rows: Sequence[Row]) -> None:
-        """Read the prompts of rows into their slots."""
+        """Read the prompts of rows into their lanes."""
         prompts: dict[tuple[int, ...], list[int]] = {}
         for row in rows:
-            if not row.known:
-                prompts.setdefault(row.request.prompt_ids[:-1], []).append(row.slot)
+            if not row.num_known:
+                prompts.setdefault(row.request.prompt_ids[:-1], []).append(row.lane)
         prompts.pop((), None)
         for batch in self._batches(prompts, len):
             self._read_whole([(prompt, prompts[prompt]) for prompt in batch])
-        for going_on in self._batches([row for row in rows if row.known and _rest(row)], lambda row: len(_rest(row))):
+        for going_on in self._batches(
+            [row for row in rows if row.num_known and _rest(row)], lambda row: len(_rest(row))
+        ):
             self._read_rests(going_on)
 
     def _batches(self, entries: Iterable[Entry], length: Callable[[Entry], int]) -> Iterator[list[Entry]]:
@@ -55,7 +57,7 @@ class Prefill:
         for entry in sorted(entries, key=length):
             longest = length(entry)
             tokens = (len(batch) + 1) * longest
-            is_wasteful = tokens > self._light_tokens and bool(batch) and longest > WASTE * length(batch[0]) + ROOM
+            is_wasteful = tokens > self._light_tokens and bool(batch) and longest > WASTE * length(batch[0]) + SLACK
             if batch and (tokens > self._batch_tokens or is_wasteful):
                 yield batch
                 batch = []
@@ -64,27 +66,27 @@ class Prefill:
             yield batch
 
     def _read_whole(self, prompts: Sequence[tuple[tuple[int, ...], list[int]]]) -> None:
-        slots = [slot for _, places in prompts for slot in places]
+        lanes = [lane for _, places in prompts for lane in places]
         prompt = [number for number, (_, places) in enumerate(prompts) for _ in places]
-        writing = WholePrompts(self._tensor(slots), self._tensor(prompt))
-        ids_BT = self._tensor(_right_padded([ids for ids, _ in prompts]))
+        write = WriteWholePrompts(self._tensor(lanes), self._tensor(prompt))
+        ids_BT = self._tensor(_pad_right([ids for ids, _ in prompts]))
         # Padding comes last, so causal attention alone keeps it from being seen.
-        self._body(input_ids=ids_BT, past_key_values=self._cache.use(writing), use_cache=True)
+        self._body(input_ids=ids_BT, past_key_values=self._cache.prepare(write), use_cache=True)
 
     def _read_rests(self, rows: Sequence[Row]) -> None:
         """Padding gets columns beyond the row's end, which decoding overwrites before it sees them."""
-        ids_BT = self._tensor(_right_padded([_rest(row) for row in rows]))
-        known_B = self._tensor([row.known for row in rows])
+        ids_BT = self._tensor(_pad_right([_rest(row) for row in rows]))
+        known_B = self._tensor([row.num_known for row in rows])
         position_BT = known_B[:, None] + torch.arange(ids_BT.shape[1], device=self._device)
         column_BT = position_BT.clamp(max=self._cache.width - 1)
         width = min(self._cache.width, max(len(row.request.prompt_ids) - 1 for row in rows))
         is_seen_BTW = torch.arange(width, device=self._device) <= position_BT[:, :, None]
-        writing = Rests(self._tensor([row.slot for row in rows]), column_BT, width)
+        write = WritePromptRests(self._tensor([row.lane for row in rows]), column_BT, width)
         self._body(
             input_ids=ids_BT,
             position_ids=position_BT,
-            attention_mask=added_mask(is_seen_BTW, self._cache.dtype)[:, None],
-            past_key_values=self._cache.use(writing),
+            attention_mask=make_additive_mask(is_seen_BTW, self._cache.dtype)[:, None],
+            past_key_values=self._cache.prepare(write),
             use_cache=True,
         )
 
@@ -93,9 +95,9 @@ class Prefill:
 
 
 def _rest(row: Row) -> tuple[int, ...]:
-    return row.request.prompt_ids[row.known : -1]
+    return row.request.prompt_ids[row.num_known : -1]
 
 
-def _right_padded(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
+def _pad_right(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
     width = max(len(sequence) for sequence in sequences)
     return [[*sequence, *[0] * (width - len(sequence))] for sequence in sequences]

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from groupwise.engines.sampling import draw
-from groupwise.engines.static_cache.attention import decoding
-from groupwise.engines.static_cache.cache import OneToken, SlotCache, added_mask
-from groupwise.engines.static_cache.rows import SlotRows
+from groupwise.engines.sampling import draw_tokens
+from groupwise.engines.static_cache.attention import switch_attention
+from groupwise.engines.static_cache.cache import LaneCache, WriteOneToken, make_additive_mask
+from groupwise.engines.static_cache.lane_state import LaneState
 
 WARM_UPS = 2
 """Steps before a capture: libraries choose kernels and get their workspace in the first."""
@@ -26,11 +26,11 @@ WARM_UPS = 2
 
 @dataclass(eq=False)
 class DecodingStep:
-    """The step over the first slots of some storage."""
+    """The step over the first lanes of some storage."""
 
     model: PreTrainedModel
-    cache: SlotCache
-    rows: SlotRows
+    cache: LaneCache
+    state: LaneState
     use_graphs: bool
     """Whether steps are captured; otherwise the same operations are run one by one."""
     use_kernel: bool = False
@@ -43,52 +43,52 @@ class DecodingStep:
 
     def __post_init__(self) -> None:
         device = self.cache.device
-        self._row_S = torch.arange(self.cache.slots, device=device)
+        self._row_L = torch.arange(self.cache.lanes, device=device)
         self._column_W = torch.arange(self.cache.width, device=device)
 
     def run(self, num: int, width: int, *, steps: int) -> None:
         """Make some steps with the first `num` rows, none of which sees more than `width` columns."""
         if not self.use_graphs:
             for _ in range(steps):
-                self._step(num, width)
+                self._run_once(num, width)
             return
         with torch.cuda.device(self.cache.device):
             if (num, width) not in self._graphs:
-                self._graphs[num, width] = self._captured(num, width)
+                self._graphs[num, width] = self._capture(num, width)
             for _ in range(steps):
                 self._graphs[num, width].replay()
 
-    def _step(self, num: int, width: int) -> None:
-        rows = self.rows
-        at_B = rows.length[:num]
+    def _run_once(self, num: int, width: int) -> None:
+        state = self.state
+        at_B = state.length[:num]
         is_seen_BW = self._column_W[None, :width] <= at_B[:, None]
-        with decoding(self.model, at_B if self.use_kernel else None):
+        with switch_attention(self.model, at_B if self.use_kernel else None):
             out = self.model(
-                input_ids=rows.token[:num],
+                input_ids=state.token[:num],
                 position_ids=at_B[:, None],
-                attention_mask=added_mask(is_seen_BW, self.cache.dtype)[:, None, None],
-                past_key_values=self.cache.use(OneToken(self._row_S[:num], at_B, width)),
+                attention_mask=make_additive_mask(is_seen_BW, self.cache.dtype)[:, None, None],
+                past_key_values=self.cache.prepare(WriteOneToken(self._row_L[:num], at_B, width)),
                 use_cache=True,
             )
-        draws_B = rows.draws.index_select(0, rows.tick)[0, :num]
-        rows.record(num, *draw(out.logits[:, -1], rows.heat[:num], rows.is_greedy[:num], draws_B))
+        draws_B = state.draws.index_select(0, state.next_draw)[0, :num]
+        state.record(num, *draw_tokens(out.logits[:, -1], state.temperature[:num], state.is_greedy[:num], draws_B))
 
-    def _captured(self, num: int, width: int) -> Any:
+    def _capture(self, num: int, width: int) -> Any:
         """A graph of the step. The steps before it sample nothing: every row is done while they run."""
-        was_done_S = self.rows.is_done.clone()
-        self.rows.is_done.fill_(True)
+        was_done_L = self.state.is_done.clone()
+        self.state.is_done.fill_(True)
         here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
             for _ in range(WARM_UPS):
-                self._step(num, width)
+                self._run_once(num, width)
         here.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         # Graphs run one after another and hand over in static tensors only, so they may share their memory.
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         with torch.cuda.graph(graph, pool=self._pool):
-            self._step(num, width)
-        self.rows.is_done.copy_(was_done_S)
-        self.rows.tick.zero_()
+            self._run_once(num, width)
+        self.state.is_done.copy_(was_done_L)
+        self.state.next_draw.zero_()
         self.num_captures += 1
         return graph

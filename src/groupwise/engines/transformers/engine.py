@@ -18,12 +18,12 @@ from transformers import Cache, PreTrainedModel
 from groupwise.core.errors import EngineFault
 from groupwise.core.parts.engine_slot import GIFTS
 from groupwise.engines.engine import Generation, Request, VersionSpan
-from groupwise.engines.sampling import draw
-from groupwise.engines.token_draws import uniforms
+from groupwise.engines.sampling import draw_tokens
+from groupwise.engines.token_draws import draw_uniforms
 from groupwise.engines.transformers.kv_cache import share_prompts
 from groupwise.engines.transformers.kv_sessions import KvSessions
 
-CROWD = 0.5
+MAX_FINISHED = 0.5
 """Share of a batch's rows that may have finished before they leave it: leaving copies the keys and values of all."""
 
 
@@ -52,7 +52,7 @@ class TransformersEngine:
     """Samples from and scores with a Hugging Face causal language model."""
 
     gives: ClassVar[frozenset[str]] = frozenset(GIFTS)
-    """All that there is."""
+    """Everything that an engine can give."""
 
     def __init__(
         self, model: PreTrainedModel, *, version: int = 0, batch_tokens: int = 32768, session_tokens: int = 262144
@@ -60,7 +60,7 @@ class TransformersEngine:
         self._model = model.eval()
         self._version = version
         self._batch_tokens = batch_tokens
-        self._sessions = KvSessions(most_tokens=session_tokens)
+        self._sessions = KvSessions(max_tokens=session_tokens)
 
     @property
     def version(self) -> int:
@@ -123,10 +123,10 @@ class TransformersEngine:
 
     def _sample(self, rows: list[_Row]) -> Iterator[_Row]:
         logits, cache, mask, lengths = self._prefill(rows)
-        position, dice = 0, _Dice.of(rows, self.device)
+        position, sampler = 0, _Sampler.of(rows, self.device)
         while True:
-            drawn = dice.roll(logits, position)
-            for i, (row, token, logp, entropy) in enumerate(zip(rows, *drawn, strict=True)):
+            sampled = sampler.draw(logits, position)
+            for i, (row, token, logp, entropy) in enumerate(zip(rows, *sampled, strict=True)):
                 if row.is_done:
                     continue
                 row.add(token, logp, entropy)
@@ -136,12 +136,12 @@ class TransformersEngine:
             left = [i for i, row in enumerate(rows) if not row.is_done]
             if not left:
                 return
-            if len(left) <= CROWD * len(rows):
+            if len(left) <= MAX_FINISHED * len(rows):
                 kept = torch.tensor(left, device=self.device)
                 cache.batch_select_indices(kept)
                 mask, lengths = mask[kept], lengths[kept]
                 rows = [rows[i] for i in left]
-                dice = _Dice.of(rows, self.device)
+                sampler = _Sampler.of(rows, self.device)
             mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
             out = self._model(
                 input_ids=torch.tensor([[row.ids[-1]] for row in rows], device=self.device),
@@ -159,7 +159,7 @@ class TransformersEngine:
             distinct.setdefault(row.request.prompt_ids, len(distinct))
         owners = {row.request.prompt_ids: row.request for row in rows}
         past = self._sessions.recall([owners[prompt] for prompt in distinct], self.device)
-        ids, new_mask, positions = _left_pad(
+        ids, new_mask, positions = _pad_left(
             [prompt[known:] for prompt, known in zip(distinct, past.lengths, strict=True)], past.lengths, self.device
         )
         mask = torch.cat([past.mask, new_mask], dim=1)
@@ -185,13 +185,13 @@ class TransformersEngine:
         self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], *, temperature: float = 1.0
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt."""
-        found: dict[int, tuple[float, ...]] = {}
+        scores: dict[int, tuple[float, ...]] = {}
         requests = [
             Request(prompt_ids=(*prompt, *response), seed=0, max_tokens=0, temperature=temperature)
             for prompt, response in sequences
         ]
         for batch in self._batches(requests):
-            ids, mask, positions = _left_pad([requests[i].prompt_ids for i in batch], [0] * len(batch), self.device)
+            ids, mask, positions = _pad_left([requests[i].prompt_ids for i in batch], [0] * len(batch), self.device)
             longest = max(len(sequences[number][1]) for number in batch)
             logits = self._model(
                 input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=longest + 1
@@ -200,18 +200,18 @@ class TransformersEngine:
                 response = torch.tensor(list(sequences[number][1]), device=self.device, dtype=torch.long)
                 predicting = logits[row, logits.shape[1] - len(response) - 1 : logits.shape[1] - 1]
                 logp = (predicting.float() / temperature).log_softmax(-1).gather(1, response[:, None])[:, 0]
-                found[number] = tuple(logp.tolist())
-        return [found[number] for number in range(len(sequences))]
+                scores[number] = tuple(logp.tolist())
+        return [scores[number] for number in range(len(sequences))]
 
 
 def positions_of(model: PreTrainedModel) -> int | None:
     """How many positions a model has; None = its configuration does not say."""
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-    found: int | None = getattr(config, "max_position_embeddings", None)
-    return found
+    positions: int | None = getattr(config, "max_position_embeddings", None)
+    return positions
 
 
-def _left_pad(
+def _pad_left(
     sequences: Sequence[Sequence[int]], starts: Sequence[int], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Ids, mask and positions of sequences that end together; each begins at its own position."""
@@ -226,22 +226,22 @@ def _left_pad(
 
 
 @dataclass(frozen=True)
-class _Dice:
+class _Sampler:
     """What a batch's tokens are drawn with; it stays the same while the rows do."""
 
-    heat: torch.Tensor
-    greedy: torch.Tensor | None
+    temperature: torch.Tensor
+    is_greedy: torch.Tensor | None
     seeds: npt.NDArray[np.uint64]
 
     @classmethod
-    def of(cls, rows: Sequence[_Row], device: torch.device) -> _Dice:
-        heat = torch.tensor([[row.request.temperature] for row in rows], device=device)
-        greedy = heat[:, 0] == 0
+    def of(cls, rows: Sequence[_Row], device: torch.device) -> _Sampler:
+        temperature = torch.tensor([[row.request.temperature] for row in rows], device=device)
+        is_greedy = temperature[:, 0] == 0
         seeds = np.array([row.request.seed for row in rows], dtype=np.uint64)
-        return cls(torch.where(heat == 0, 1.0, heat), greedy if bool(greedy.any()) else None, seeds)
+        return cls(torch.where(temperature == 0, 1.0, temperature), is_greedy if bool(is_greedy.any()) else None, seeds)
 
-    def roll(self, logits: torch.Tensor, position: int) -> tuple[list[int], list[float], list[float]]:
+    def draw(self, logits: torch.Tensor, position: int) -> tuple[list[int], list[float], list[float]]:
         """Sample one token a row from its own random numbers; log-probs and entropies of what was sampled from."""
-        draws = torch.as_tensor(uniforms(self.seeds, position), device=logits.device)
-        token, logp, entropy = draw(logits, self.heat, self.greedy, draws)
+        draws = torch.as_tensor(draw_uniforms(self.seeds, position), device=logits.device)
+        token, logp, entropy = draw_tokens(logits, self.temperature, self.is_greedy, draws)
         return token[:, 0].tolist(), logp.tolist(), entropy.tolist()

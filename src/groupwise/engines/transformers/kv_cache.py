@@ -70,7 +70,7 @@ class RoomyLayer(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
             self.stored, self.length = (key_states[:, :, :0], value_states[:, :, :0]), 0
         keys, values = self.stored
-        self.stored = _written(keys, key_states, self.length), _written(values, value_states, self.length)
+        self.stored = _write(keys, key_states, self.length), _write(values, value_states, self.length)
         return self._show(self.length + key_states.shape[2])
 
     def hold(self, stored: KeysAndValues, length: int) -> None:
@@ -93,7 +93,7 @@ class RoomyLayer(DynamicLayer):
         """Make the rows so far the prompts of new rows, which have no columns of their own yet."""
         keys, values = (states[:, :, : self.length].contiguous() for states in self.stored)
         self.prompts = Prompts((keys, values), places)
-        self.stored = _empty(keys, len(places.prompt)), _empty(values, len(places.prompt))
+        self.stored = _make_room(keys, len(places.prompt)), _make_room(values, len(places.prompt))
         self._show(0)
 
     def snapshot(self) -> Stored:
@@ -110,7 +110,7 @@ class RoomyLayer(DynamicLayer):
         return self.keys, self.values
 
 
-def roomy_cache() -> Cache:
+def make_empty_cache() -> Cache:
     """An empty cache; it grows a layer for each that the model has."""
     return Cache(layer_class_to_replicate=RoomyLayer)
 
@@ -123,9 +123,9 @@ def share_prompts(cache: Cache, prompt: torch.Tensor) -> None:
         layer.share(places)
 
 
-def held_cache(layers: Sequence[KeysAndValues], length: int) -> Cache:
+def make_cache(layers: Sequence[KeysAndValues], length: int) -> Cache:
     """A cache that starts from keys and values, a pair a layer, of which the first `length` columns are written."""
-    cache = roomy_cache()
+    cache = make_empty_cache()
     for stored in layers:
         layer = RoomyLayer()  # type: ignore[no-untyped-call]
         layer.hold(stored, length)
@@ -133,12 +133,12 @@ def held_cache(layers: Sequence[KeysAndValues], length: int) -> Cache:
     return cache
 
 
-def _empty(like: torch.Tensor, rows: int) -> torch.Tensor:
+def _make_room(like: torch.Tensor, rows: int) -> torch.Tensor:
     return like.new_zeros(rows, like.shape[1], ROOM, like.shape[3])
 
 
-def _written(stored: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
-    """Storage with new columns written at `start`; longer storage where it was full."""
+def _write(stored: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
+    """Write new columns at `start` and return the storage; longer storage where it was full."""
     end = start + new.shape[2]
     if end > stored.shape[2]:
         longer = new.new_zeros(*new.shape[:2], max(int(GROWTH * end), end + ROOM), new.shape[3])

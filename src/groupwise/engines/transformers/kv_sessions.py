@@ -16,7 +16,14 @@ import torch
 from transformers import Cache
 
 from groupwise.engines.engine import Request
-from groupwise.engines.transformers.kv_cache import ROOM, KeysAndValues, RoomyLayer, Stored, held_cache, roomy_cache
+from groupwise.engines.transformers.kv_cache import (
+    ROOM,
+    KeysAndValues,
+    RoomyLayer,
+    Stored,
+    make_cache,
+    make_empty_cache,
+)
 
 WORTHWHILE = 0.3
 """Share of the prompts' tokens that must be known already for reuse to beat a plain prefill."""
@@ -50,8 +57,8 @@ class _Kept:
 class KvSessions:
     """The last prompt of each session that is under way."""
 
-    def __init__(self, *, most_tokens: int) -> None:
-        self._most_tokens = most_tokens
+    def __init__(self, *, max_tokens: int) -> None:
+        self._max_tokens = max_tokens
         self._kept: dict[str, _Kept] = {}
         self._tokens = 0
 
@@ -72,7 +79,7 @@ class KvSessions:
             return
         self._forget(request.session)
         ids = (*request.prompt_ids, *response[:-1])
-        if self._tokens + len(ids) > self._most_tokens:
+        if self._tokens + len(ids) > self._max_tokens:
             return
         layers = tuple(layer.snapshot() for layer in cache.layers if isinstance(layer, RoomyLayer))
         self._kept[request.session] = _Kept(ids=ids, layers=layers, row=row, mask=mask)
@@ -81,41 +88,39 @@ class KvSessions:
     def recall(self, requests: Sequence[Request], device: torch.device) -> Past:
         """The longest known beginnings of prompts; nothing where too little is known to be worth the copying."""
         kept = [self._kept.get(request.session or "") for request in requests]
-        lengths = [_shared(entry, request) for entry, request in zip(kept, requests, strict=True)]
+        lengths = [_count_known(entry, request) for entry, request in zip(kept, requests, strict=True)]
         if sum(lengths) < WORTHWHILE * sum(len(request.prompt_ids) for request in requests):
             nothing = torch.zeros(len(requests), 0, dtype=torch.long, device=device)
-            return Past(roomy_cache(), nothing, [0] * len(requests))
-        mask, layers = _gathered(kept, lengths, device)
-        mask, layers = _dense(mask, layers)
-        return Past(held_cache(layers, mask.shape[1]), mask, lengths)
+            return Past(make_empty_cache(), nothing, [0] * len(requests))
+        mask, layers = _gather(kept, lengths, device)
+        mask, layers = _close_gaps(mask, layers)
+        return Past(make_cache(layers, mask.shape[1]), mask, lengths)
 
     def _forget(self, session: str) -> None:
         kept = self._kept.pop(session, None)
         self._tokens -= 0 if kept is None else len(kept.ids)
 
 
-def _shared(kept: _Kept | None, request: Request) -> int:
+def _count_known(kept: _Kept | None, request: Request) -> int:
     """How many tokens of a prompt are known; at least one must be read to predict the next."""
     if kept is None:
         return 0
-    most = min(len(kept.ids), len(request.prompt_ids) - 1)
-    if kept.ids[:most] == request.prompt_ids[:most]:
-        return most
-    return next(i for i in range(most) if kept.ids[i] != request.prompt_ids[i])
+    comparable = min(len(kept.ids), len(request.prompt_ids) - 1)
+    if kept.ids[:comparable] == request.prompt_ids[:comparable]:
+        return comparable
+    return next(i for i in range(comparable) if kept.ids[i] != request.prompt_ids[i])
 
 
-def _gathered(
-    kept: Sequence[_Kept | None], lengths: Sequence[int], device: torch.device
-) -> tuple[torch.Tensor, Layers]:
-    """The rows of several batches side by side, their last columns aligned."""
+def _gather(kept: Sequence[_Kept | None], lengths: Sequence[int], device: torch.device) -> tuple[torch.Tensor, Layers]:
+    """Put the rows of several batches side by side, their last columns aligned."""
     batches: dict[int, list[int]] = {}
     for number, (entry, length) in enumerate(zip(kept, lengths, strict=True)):
         if entry is not None and length:
             batches.setdefault(id(entry.layers[0].own[0]), []).append(number)
-    masks = {n: _first(entry.mask, lengths[n]) for n, entry in enumerate(kept) if entry is not None}
+    masks = {n: _cut_mask(entry.mask, lengths[n]) for n, entry in enumerate(kept) if entry is not None}
     width = max(len(masks[number]) for numbers in batches.values() for number in numbers)
     mask = torch.zeros(len(kept), width, dtype=torch.long, device=device)
-    found: Layers = ()
+    gathered: Layers = ()
     for numbers in batches.values():
         shown = max(len(masks[number]) for number in numbers)
         for number in numbers:
@@ -125,28 +130,28 @@ def _gathered(
         taken = tuple(layer.rows(rows) for layer in source)
         if len(numbers) == len(kept):
             return mask, taken
-        found = found or tuple(
-            (_room(keys, len(kept), width), _room(values, len(kept), width)) for keys, values in taken
+        gathered = gathered or tuple(
+            (_make_storage(keys, len(kept), width), _make_storage(values, len(kept), width)) for keys, values in taken
         )
         places = torch.tensor(numbers, device=device)
-        for targets, pair in zip(found, taken, strict=True):
+        for targets, pair in zip(gathered, taken, strict=True):
             for target, values in zip(targets, pair, strict=True):
                 target[places, :, width - shown : width] = values[:, :, :shown]
-    return mask, found
+    return mask, gathered
 
 
-def _room(like: torch.Tensor, rows: int, width: int) -> torch.Tensor:
+def _make_storage(like: torch.Tensor, rows: int, width: int) -> torch.Tensor:
     return like.new_zeros(rows, like.shape[1], width + ROOM, like.shape[3])
 
 
-def _first(mask: torch.Tensor, length: int) -> torch.Tensor:
+def _cut_mask(mask: torch.Tensor, length: int) -> torch.Tensor:
     """The columns up to the one that holds token number `length`; later ones are left out."""
     if not length:
         return mask[:0]
     return mask[: int(torch.searchsorted(mask.cumsum(0), length)) + 1]
 
 
-def _dense(mask: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, Layers]:
+def _close_gaps(mask: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, Layers]:
     """Close the gaps between a row's columns where they take up too much of the batch."""
     longest = int(mask.sum(1).max())
     if int(mask.sum()) >= DENSE * mask.numel():

@@ -27,18 +27,18 @@ from torch.nn import functional
 class Places:
     """Which prompt each row reads.
 
-    Worked example: rows that read prompts 0, 0 and 1 have slots [[0, 1], [2, 2]], where the last is a filler, and back
-    [0, 1, 2]: row 2 stands in slot 2 of the four.
+    Worked example: where rows 0 and 1 read prompt 0 and row 2 reads prompt 1, `rows` is [[0, 1], [2, 2]], in which the
+    last is a filler, and `back` is [0, 1, 2]: row 2 stands in place 2 of the four.
     """
 
     prompt: torch.Tensor
     """Number of each row's prompt (B)."""
-    slots: torch.Tensor
+    rows: torch.Tensor
     """The rows of each prompt, filled up with one of them (G, N)."""
     back: torch.Tensor
-    """Where each row stands in the slots (B)."""
-    in_order: bool
-    """Whether the slots are the rows as they come, so that nothing has to be moved."""
+    """Where each row stands in that table, read row by row (B)."""
+    is_in_order: bool
+    """Whether that table is the rows as they come, so that nothing has to be moved."""
 
     @classmethod
     def of(cls, prompt: torch.Tensor, num_prompts: int) -> Places:
@@ -48,24 +48,24 @@ class Places:
         first = counts.cumsum(0) - counts
         widest = int(counts.max())
         within = torch.minimum(torch.arange(widest)[None], counts[:, None] - 1)
-        slots = order[first[:, None] + within]
+        rows = order[first[:, None] + within]
         back = torch.empty_like(prompt)
         back[order] = torch.repeat_interleave(torch.arange(num_prompts) * widest - first, counts) + torch.arange(
             len(prompt)
         )
-        in_order = slots.numel() == len(prompt) and bool((order == torch.arange(len(prompt))).all())
-        return cls(prompt=prompt, slots=slots, back=back, in_order=in_order)
+        is_in_order = rows.numel() == len(prompt) and bool((order == torch.arange(len(prompt))).all())
+        return cls(prompt=prompt, rows=rows, back=back, is_in_order=is_in_order)
 
     def gather(self, values: torch.Tensor) -> torch.Tensor:
         """Values of rows (B, K, M, ...) by prompt (G, K, N x M, ...)."""
-        placed = values if self.in_order else values[self.slots.flatten()]
-        split: torch.Tensor = placed.unflatten(0, tuple(self.slots.shape)).transpose(1, 2)
+        placed = values if self.is_in_order else values[self.rows.flatten()]
+        split: torch.Tensor = placed.unflatten(0, tuple(self.rows.shape)).transpose(1, 2)
         return split.flatten(2, 3)
 
     def scatter(self, values: torch.Tensor, width: int) -> torch.Tensor:
         """Values by prompt (G, K, N x M, ...) back by row (B, K, M, ...), where M is `width`."""
-        rows: torch.Tensor = values.unflatten(2, (self.slots.shape[1], width)).transpose(1, 2).flatten(0, 1)
-        return rows if self.in_order else rows[self.back]
+        placed: torch.Tensor = values.unflatten(2, (self.rows.shape[1], width)).transpose(1, 2).flatten(0, 1)
+        return placed if self.is_in_order else placed[self.back]
 
 
 class SharedStates(torch.Tensor):
@@ -93,13 +93,13 @@ class SharedStates(torch.Tensor):
     ) -> Any:
         kwargs = kwargs or {}
         if func is functional.scaled_dot_product_attention and _is_plain(*args, **kwargs):
-            return attend(*args, mask=kwargs.get("attn_mask"), scale=kwargs.get("scale"))
+            return attend_to_shared_prompts(*args, mask=kwargs.get("attn_mask"), scale=kwargs.get("scale"))
         if func in _ABOUT_SHAPE:
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
-        return func(*_entries(args), **{name: _entries(value) for name, value in kwargs.items()})
+        return func(*_write_out(args), **{name: _write_out(value) for name, value in kwargs.items()})
 
 
-def attend(
+def attend_to_shared_prompts(
     query: torch.Tensor, key: SharedStates, value: SharedStates, *, mask: torch.Tensor | None, scale: float | None
 ) -> torch.Tensor:
     """Attention of one query a row (B, A, 1, D) to its prompt and its own columns."""
@@ -128,15 +128,19 @@ _ABOUT_SHAPE = {torch.Tensor.dim, torch.Tensor.size, torch.Tensor.numel} | {
 
 def _is_plain(*tensors: Any, **settings: Any) -> bool:
     """Whether a call is one query a row, without dropout, with a mask that is the same for all heads or none."""
-    if len(tensors) != 3 or tensors[0].shape[2] != 1 or not all(isinstance(one, SharedStates) for one in tensors[1:]):
+    if (
+        len(tensors) != 3
+        or tensors[0].shape[2] != 1
+        or not all(isinstance(states, SharedStates) for states in tensors[1:])
+    ):
         return False
     mask = settings.get("attn_mask")
     is_row_mask = mask is None or (mask.ndim == 4 and mask.shape[1:3] == (1, 1))
     return is_row_mask and not settings.get("dropout_p") and not settings.get("is_causal")
 
 
-def _entries(value: Any) -> Any:
+def _write_out(value: Any) -> Any:
     """The value with all keys and values of ours in it written out."""
     if isinstance(value, tuple | list):
-        return type(value)(_entries(one) for one in value)
+        return type(value)(_write_out(item) for item in value)
     return value.entries() if isinstance(value, SharedStates) else value

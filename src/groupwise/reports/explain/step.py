@@ -31,9 +31,9 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit, Derivation, Mixture, OwnTrace, Shared, Trace
 from groupwise.core.errors import RecordError, nearest
 from groupwise.core.parts.part import Part, name_of
-from groupwise.core.parts.results import describe
 from groupwise.core.segments import IntArray
 from groupwise.core.step_table import StepTable
+from groupwise.core.text.value_words import describe_value
 from groupwise.reports.explain import by_hand
 
 
@@ -315,8 +315,8 @@ def _own(table: StepTable, trace: OwnTrace, step: int) -> Explanation:
     found = trace.derive(table, step)
     if not isinstance(found, Derivation):
         raise RecordError(
-            f"the trace {type(trace).__name__} of {_words(part)}: derive gave {describe(found)}, but a Derivation is "
-            "needed"
+            f"the trace {type(trace).__name__} of {_words(part)}: derive gave {describe_value(found)}, but a "
+            "Derivation is needed"
         )
     counted = np.array([member for member, _ in found.members], dtype=np.int64)
     values = np.zeros(len(table))

@@ -11,8 +11,8 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Credit, Derivation
 from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import name_of
-from groupwise.core.parts.results import describe
 from groupwise.core.step_table import StepTable
+from groupwise.core.text.value_words import describe_value
 from groupwise.core.token_credit import TokenCredit, TokenTrace
 from groupwise.core.token_table import TokenTable
 
@@ -147,7 +147,7 @@ def _derive(
     derivation = trace.derive(table, credit, tokens, token)
     if not isinstance(derivation, Derivation):
         raise RecordError(
-            f"the trace {type(trace).__name__}: derive gave {describe(derivation)}, but a Derivation is needed"
+            f"the trace {type(trace).__name__}: derive gave {describe_value(derivation)}, but a Derivation is needed"
         )
     return derivation, ""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw, GuidancePart
-from groupwise.core.past_attempts import PastAttempts
 from groupwise.core.records import Origin, Trajectory
 from groupwise.rollout.plans.plan import Group, PlanSlot, Played, Prior
 from groupwise.rollout.plans.requests import MARK, AttemptRequest

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise.core.past_attempts import score_of
-from groupwise.core.records import Origin, SetAside, Trajectory
+from groupwise.core.records import Origin, SetAside, Trajectory, score_of
 from groupwise.rollout.plans.plan import Group
 from groupwise.rollout.plans.requests import AttemptRequest
 

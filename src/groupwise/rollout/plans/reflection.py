@@ -12,11 +12,12 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
-from groupwise.core.past_attempts import PastAttempt, PastAttempts, score_of
-from groupwise.core.records import Origin, Trajectory
+from groupwise.core.past_attempts import PastAttempt
+from groupwise.core.records import Origin, Trajectory, score_of
 from groupwise.core.text.files import read_text_file
 from groupwise.core.text.safe_text import quote_line
 from groupwise.envs.kit.words import vocabulary_of

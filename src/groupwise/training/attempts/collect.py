@@ -9,7 +9,7 @@ from itertools import islice
 
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.parts.part import Part, kind_of
-from groupwise.core.past_attempts import Recalled
+from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.core.records import FAULTS, Origin, SetAside, Trajectory
 from groupwise.rewards import score_trajectory, shape_group
 from groupwise.rollout.episodes import Attempt
@@ -39,7 +39,7 @@ class Gathered:
     have the facts on their steps, and none has what shaping added."""
     chosen: Sequence[Trajectory]
     """The attempts that are compared and trained on, group by group."""
-    recalled: Sequence[Recalled] = ()
+    recalled: Sequence[RecalledAttempt] = ()
     """Past attempts that take part."""
     left_out: int = 0
     """Past attempts that were wanted, but that the policy has moved too far away from."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts.results import check_tasks
+from groupwise.core.parts.attempt_results import check_tasks
 from groupwise.core.records import Origin, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.rollout.episodes import Attempt

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from groupwise.core.past_attempts import Recalled
+from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.core.records import Origin, SetAside, Trajectory
 from groupwise.training.run import Run
 
 
 def recall(
     run: Run, number: int, groups: Sequence[Sequence[Trajectory]], set_aside: Sequence[SetAside] = ()
-) -> tuple[list[Recalled], int]:
+) -> tuple[list[RecalledAttempt], int]:
     """The past attempts that join the groups, and how many were left out for being too far from the policy.
 
     Their numbers come after those of the groups' own attempts, also of the ones that were set aside.
@@ -29,7 +29,7 @@ def recall(
     return _numbered(run, near, groups, set_aside), len(measured) - len(near)
 
 
-def _measured(run: Run, recalled: Sequence[Recalled]) -> list[Recalled]:
+def _measured(run: Run, recalled: Sequence[RecalledAttempt]) -> list[RecalledAttempt]:
     """How far the policy has moved away from each past attempt, a token on average."""
     steps = [(i, step) for i, one in enumerate(recalled) for step in (one.trajectory.steps if one.trajectory else ())]
     scores = run.engine.score(
@@ -44,16 +44,16 @@ def _measured(run: Run, recalled: Sequence[Recalled]) -> list[Recalled]:
 
 def _numbered(
     run: Run,
-    recalled: Sequence[Recalled],
+    recalled: Sequence[RecalledAttempt],
     groups: Sequence[Sequence[Trajectory]],
     set_aside: Sequence[SetAside],
-) -> list[Recalled]:
+) -> list[RecalledAttempt]:
     """The past attempts as members of their groups: numbered after the group's own, and marked as off-policy."""
     tasks = {trajectory.task.id: trajectory.task for group in groups for trajectory in group}
     following = Counter({group[0].task.id: max(one.attempt for one in group) + 1 for group in groups})
     for each in set_aside:
         following[each.trajectory.task.id] = max(following[each.trajectory.task.id], each.trajectory.attempt + 1)
-    found: list[Recalled] = []
+    found: list[RecalledAttempt] = []
     for one in recalled:
         assert one.trajectory is not None, "it was read"
         member = replace(

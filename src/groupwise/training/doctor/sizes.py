@@ -39,7 +39,7 @@ class Sizes:
     """Bytes of the learner, the engine with keys and values, the reference, gradients, optimiser and a micro-batch's
     activations, about."""
     engine: float
-    """Those of the engine: weights of its own in its precision, and what keys and values may grow to in slots; 0 for
+    """Those of the engine: weights of its own in its precision, and what keys and values may grow to in lanes; 0 for
     one from elsewhere, which may compute on another machine."""
     checkpoint: float
     """Bytes of one checkpoint."""

@@ -23,7 +23,7 @@ class LocalEngine(Part, slot="engine"):
     precision: Literal["float32", "bfloat16"] = "float32"
     """What the engine computes in: float32 = its weights as the model was loaded; bfloat16 = cast at each hand-over."""
     decoding: Literal["auto", "eager", "graphs"] = "auto"
-    """How tokens are decoded: graphs = in slots, a CUDA graph a step; auto = graphs on a GPU where the model allows."""
+    """How tokens are decoded: graphs = in lanes, a CUDA graph a step; auto = graphs on a GPU where the model allows."""
     rows: Annotated[int, Field(ge=1)] = 256
     """Most responses that decode at a time, with graphs."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.3

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from groupwise.core.past_attempts import score_of
-from groupwise.core.records import Origin, Trajectory
+from groupwise.core.records import Origin, Trajectory, score_of
 from groupwise.rollout.plans.requests import MARK
 from groupwise.training.attempts.collect import Gathered
 from groupwise.training.samples import Credited

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from groupwise.core.errors import TrainingError, nearest
-from groupwise.core.parts.results import describe
+from groupwise.core.text.value_words import describe_value
 from groupwise.training.learner.answers import EXTRA, is_metric
 from groupwise.training.metrics.loss import LOSS_METRICS
 from groupwise.training.metrics.metric import SHARE, Metric
@@ -313,7 +313,7 @@ def checked(metrics: Mapping[str, float]) -> dict[str, float]:
     """The metrics as they are; a name that the table does not have, or a value that is no number, is an error."""
     for name, value in metrics.items():
         if not is_metric(name, value):
-            raise TrainingError(f"metric {name!r} is {describe(value)}; give a finite number, or leave it out")
+            raise TrainingError(f"metric {name!r} is {describe_value(value)}; give a finite number, or leave it out")
         if name not in METRICS and not name.startswith(EXTRA):
             raise TrainingError(
                 f"metric {name!r} is not in the table of training/metrics/table.py; {nearest(name, METRICS)}. A part "

@@ -14,7 +14,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.run_folder import RunPaths
 from groupwise.core.text.secrets import redact_all
-from groupwise.training.observer import Observer
+from groupwise.training.observer import RunObserver
 from groupwise.training.trackers.tracker import LiveTracker, Tracker
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def tracked(trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path
         found.finish()
 
 
-class Trackers(Observer):
+class Trackers(RunObserver):
     """Hands a run's metrics to its trackers.
 
     What a tracker has been told is bookmarked in the run's folder. A resumed run makes some updates again, the same to
@@ -69,11 +69,11 @@ class Trackers(Observer):
             mark["run_id"] = self._live[kind].run_id
         self._bookmark()
 
-    def updated(self, update: Update) -> None:
+    def on_update(self, update: Update) -> None:
         """Hand on the metrics of an update."""
         self._tell("update", update.number, update.metrics)
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def on_evaluation(self, evaluation: Evaluation) -> None:
         """Hand on what an evaluation found."""
         low, high = evaluation.interval
         metrics = {"success": evaluation.success, "success_low": low, "success_high": high, "steps": evaluation.steps}

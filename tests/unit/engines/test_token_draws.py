@@ -1,22 +1,22 @@
-"""Random numbers by name."""
+"""The random numbers that tokens are drawn with."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from groupwise.core.seeds import seed_of
-from groupwise.engines.token_draws import uniforms
+from groupwise.engines.token_draws import draw_uniforms
 
 
 def test_a_number_depends_on_its_seed_and_position_alone() -> None:
-    together = uniforms([5, 6, 7], 3)
-    assert [uniforms([seed], 3)[0] for seed in (5, 6, 7)] == together.tolist()
-    assert uniforms([5], 4)[0] != together[0]
+    together = draw_uniforms([5, 6, 7], 3)
+    assert [draw_uniforms([seed], 3)[0] for seed in (5, 6, 7)] == together.tolist()
+    assert draw_uniforms([5], 4)[0] != together[0]
 
 
 def test_numbers_are_spread_evenly_over_seeds_and_over_positions() -> None:
-    over_seeds = uniforms([seed_of("attempt", i) for i in range(20000)], 0)
-    over_positions = np.array([uniforms([42], position)[0] for position in range(20000)])
+    over_seeds = draw_uniforms([seed_of("attempt", i) for i in range(20000)], 0)
+    over_positions = np.array([draw_uniforms([42], position)[0] for position in range(20000)])
     for found in (over_seeds, over_positions):
         assert found.min() >= 0
         assert found.max() < 1
@@ -33,6 +33,6 @@ def test_seeds_of_different_paths_differ() -> None:
 
 def test_each_seed_may_have_a_position_of_its_own() -> None:
     positions = np.array([[0, 7], [1, 8]])
-    found = uniforms([11, 12], positions)
+    found = draw_uniforms([11, 12], positions)
     for row, column in np.ndindex(2, 2):
-        assert found[row, column] == uniforms([11, 12], int(positions[row, column]))[column]
+        assert found[row, column] == draw_uniforms([11, 12], int(positions[row, column]))[column]

@@ -1,4 +1,4 @@
-"""The slot engine on a GPU: graphs say what the same steps say without them, in a bounded number of captures."""
+"""The static cache on a GPU: graphs say what the same steps say without them, in a bounded number of captures."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from groupwise.engines.conformance.suite import check_engine  # noqa: E402
 from groupwise.engines.engine import Generation, Request  # noqa: E402
 from groupwise.engines.open_engine import open_engine  # noqa: E402
 from groupwise.engines.static_cache.attention import has_kernel  # noqa: E402
-from groupwise.engines.static_cache.engine import SlotEngine  # noqa: E402
+from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
-from tests.unit.engines.kernel_cases import CASES, gap  # noqa: E402
-from tests.unit.engines.slot_models import FAMILIES, VOCABULARY, WINDOW, family, requests  # noqa: E402
+from tests.unit.engines.kernel_cases import CASES, measure_gap  # noqa: E402
+from tests.unit.engines.small_models import FAMILIES, VOCABULARY, WINDOW, family, requests  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+COMPILER_WARNS = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -42,15 +43,15 @@ needs_kernel = pytest.mark.skipif(not has_kernel(torch.device("cuda")), reason="
 @needs_kernel
 @pytest.mark.parametrize("name", CASES)
 def test_the_kernel_is_softmax_attention_over_the_rows_own_columns(name: str) -> None:
-    assert gap(CASES[name], torch.float32, "cuda") < 1e-5
-    assert gap(CASES[name], torch.bfloat16, "cuda") < 1e-2
+    assert measure_gap(CASES[name], torch.float32, "cuda") < 1e-5
+    assert measure_gap(CASES[name], torch.bfloat16, "cuda") < 1e-2
 
 
 @needs_kernel
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_an_engine_is_opened_with_the_kernel(precision: Any, caplog: pytest.LogCaptureFixture) -> None:
     engine = open_engine(family("gemma2").cuda(), precision=precision)
-    assert isinstance(engine, SlotEngine)
+    assert isinstance(engine, StaticCacheEngine)
     assert engine._use_kernel
     assert not [message for message in caplog.messages if message.startswith("engine:")]
 
@@ -59,8 +60,8 @@ def test_an_engine_is_opened_with_the_kernel(precision: Any, caplog: pytest.LogC
 @pytest.mark.parametrize("name", FAMILIES)
 def test_graphs_say_what_the_steps_and_the_transformers_engine_say(name: str, use_kernel: bool) -> None:
     model = family(name).cuda()
-    graphs = SlotEngine(copy.deepcopy(model), use_graphs=True, use_kernel=use_kernel, rows=24)
-    steps = SlotEngine(copy.deepcopy(model), use_graphs=False, use_kernel=use_kernel, rows=24)
+    graphs = StaticCacheEngine(copy.deepcopy(model), use_graphs=True, use_kernel=use_kernel, rows=24)
+    steps = StaticCacheEngine(copy.deepcopy(model), use_graphs=False, use_kernel=use_kernel, rows=24)
     plain = TransformersEngine(copy.deepcopy(model))
     found = graphs.generate(requests(60))
     assert_close(found, steps.generate(requests(60)), gap=1e-6)
@@ -71,7 +72,7 @@ def test_graphs_say_what_the_steps_and_the_transformers_engine_say(name: str, us
 
 def test_sessions_are_gone_on_with_under_graphs() -> None:
     model = family("llama").cuda()
-    graphs, plain = SlotEngine(model, use_graphs=True, rows=32), TransformersEngine(model, session_tokens=0)
+    graphs, plain = StaticCacheEngine(model, use_graphs=True, rows=32), TransformersEngine(model, session_tokens=0)
     asked = requests(32, session=True, longest=18)
     for _ in range(4):
         wanted = plain.generate(asked)
@@ -83,7 +84,7 @@ def test_sessions_are_gone_on_with_under_graphs() -> None:
 
 
 def test_the_number_of_captures_is_bounded_by_shapes_not_by_calls() -> None:
-    engine = SlotEngine(family("llama").cuda(), use_graphs=True, rows=64)
+    engine = StaticCacheEngine(family("llama").cuda(), use_graphs=True, rows=64)
     seen = []
     for turn in range(12):
         asked = [
@@ -94,7 +95,7 @@ def test_the_number_of_captures_is_bounded_by_shapes_not_by_calls() -> None:
         seen.append(engine.num_captures)
     for turn in range(12):
         engine.generate([Request(prompt_ids=(4,) * (5 + 9 * turn), seed=turn, max_tokens=20)] * (1 + 5 * turn))
-    # Storage of at most three numbers of slots and two widths; rows 16, 32, 64 by widths 128, 192, 256 in each.
+    # Storage of at most three numbers of lanes and two widths; rows 16, 32, 64 by widths 128, 192, 256 in each.
     assert engine.num_captures <= seen[-1] + 9
     assert seen[-1] <= 30
     settled = engine.num_captures
@@ -105,7 +106,7 @@ def test_the_number_of_captures_is_bounded_by_shapes_not_by_calls() -> None:
 
 def test_weights_handed_over_in_place_change_what_captured_graphs_sample() -> None:
     model = family("llama").cuda()
-    engine = SlotEngine(copy.deepcopy(model), use_graphs=True)
+    engine = StaticCacheEngine(copy.deepcopy(model), use_graphs=True)
     before, captured = engine.generate(requests()), engine.num_captures
     with torch.no_grad():
         for value in model.parameters():
@@ -119,7 +120,7 @@ def test_weights_handed_over_in_place_change_what_captured_graphs_sample() -> No
 
 def test_bfloat16_samples_what_it_scores() -> None:
     engine = open_engine(family("llama").cuda(), precision="bfloat16")
-    assert isinstance(engine, SlotEngine)
+    assert isinstance(engine, StaticCacheEngine)
     assert engine.dtype == torch.bfloat16
     asked = [Request(prompt_ids=(3, 4, 5 + i % 90), seed=i, max_tokens=12) for i in range(100)]
     said = engine.generate(asked)
@@ -129,25 +130,26 @@ def test_bfloat16_samples_what_it_scores() -> None:
     assert sum(gaps) / len(gaps) < 0.02
 
 
+@COMPILER_WARNS
 def test_compiled_parts_say_the_same() -> None:
     model = family("llama").cuda()
     engine = open_engine(copy.deepcopy(model), compile_parts=True)
-    assert isinstance(engine, SlotEngine)
+    assert isinstance(engine, StaticCacheEngine)
     assert_close(engine.generate(requests(60)), TransformersEngine(model).generate(requests(60)))
 
 
-def test_memory_bounds_the_slots() -> None:
+def test_memory_bounds_the_lanes() -> None:
     model = family("llama").cuda()
     whole = torch.cuda.get_device_properties(0).total_memory
     column = 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, their width, bytes
     engine = open_engine(model, memory=10.5 * 128 * column / whole)
-    assert isinstance(engine, SlotEngine)
+    assert isinstance(engine, StaticCacheEngine)
     assert_close(engine.generate(requests()), TransformersEngine(model).generate(requests()))
-    assert engine.room.slots == 10
+    assert engine.capacity.lanes == 10
 
 
 def test_auto_takes_graphs_and_graphs_are_refused_where_the_forward_pass_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(open_engine(family("qwen2").cuda()), SlotEngine)
+    assert isinstance(open_engine(family("qwen2").cuda()), StaticCacheEngine)
     model = family("llama").cuda()
     run = type(model.model.norm).forward
 
@@ -157,7 +159,7 @@ def test_auto_takes_graphs_and_graphs_are_refused_where_the_forward_pass_waits(m
         return found
 
     monkeypatch.setattr(type(model.model.norm), "forward", forward)
-    with pytest.raises(ConfigError, match=r"engine\.decoding: this model cannot decode in slots"):
+    with pytest.raises(ConfigError, match=r"engine\.decoding: this model cannot decode in lanes"):
         open_engine(model, decoding="graphs")
     monkeypatch.undo()
     # A capture that failed leaves the device usable.
@@ -166,7 +168,7 @@ def test_auto_takes_graphs_and_graphs_are_refused_where_the_forward_pass_waits(m
 
 def test_requests_longer_than_a_sliding_window_are_answered() -> None:
     model = family("gemma2").cuda()
-    engine = SlotEngine(model, use_graphs=True)
+    engine = StaticCacheEngine(model, use_graphs=True)
     asked = [Request(prompt_ids=tuple(range(3, 3 + WINDOW)), seed=5, max_tokens=8), *requests(5)]
     assert max(max(one.prompt_ids) for one in asked) < VOCABULARY
     assert_close(engine.generate(asked), TransformersEngine(model).generate(asked))
@@ -176,6 +178,6 @@ def test_the_engine_keeps_every_rule() -> None:
     model = family("llama").cuda()
     weights = {name: value.detach() * 1.05 for name, value in model.named_parameters()}
     engine = open_engine(model)
-    assert isinstance(engine, SlotEngine)
+    assert isinstance(engine, StaticCacheEngine)
     results = check_engine(engine, token_ids=range(3, VOCABULARY), weights=weights)
     assert {result.rule: result.found for result in results if result.status == "broken"} == {}

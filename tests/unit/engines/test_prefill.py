@@ -7,15 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.engines.static_cache.cache import SlotCache
-from groupwise.engines.static_cache.prefill import ROOM, WASTE, Prefill
+from groupwise.engines.static_cache.cache import LaneCache
+from groupwise.engines.static_cache.prefill import SLACK, WASTE, Prefill
 
 LIGHT = 8192
 BUDGET = 4 * LIGHT
 
 
 def batches(lengths: list[int], budget: int = BUDGET) -> list[list[int]]:
-    cache = SlotCache.empty([(1, 1, 1)], slots=1, width=1, dtype=torch.float32, device=torch.device("cpu"))
+    cache = LaneCache.empty([(1, 1, 1)], lanes=1, width=1, dtype=torch.float32, device=torch.device("cpu"))
     return list(Prefill(None, cache, batch_tokens=budget, light_tokens=LIGHT)._batches(lengths, lambda length: length))
 
 
@@ -26,7 +26,7 @@ def test_every_prompt_is_in_one_batch_which_is_within_the_budget_or_alone(length
     for batch in found:
         tokens = len(batch) * max(batch)
         assert tokens <= BUDGET or len(batch) == 1
-        assert tokens <= LIGHT or max(batch) <= WASTE * min(batch) + ROOM
+        assert tokens <= LIGHT or max(batch) <= WASTE * min(batch) + SLACK
 
 
 @pytest.mark.parametrize(

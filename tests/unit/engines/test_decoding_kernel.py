@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from groupwise.engines.static_cache.kernel import num_splits
+from groupwise.engines.static_cache.decoding_kernel import choose_num_splits
 from tests.unit.engines.kernel_cases import CASES
 
 
@@ -35,4 +35,4 @@ def test_it_is_softmax_attention_over_the_rows_own_columns(interpreted: Any, nam
     [(768, 384, 1), (256, 4096, 1), (192, 384, 2), (48, 384, 4), (48, 1024, 8), (3, 8192, 16), (3, 128, 2), (3, 64, 1)],
 )
 def test_columns_are_split_where_rows_are_few(programs: int, width: int, parts: int) -> None:
-    assert num_splits(programs, width) == parts
+    assert choose_num_splits(programs, width) == parts

@@ -1,4 +1,4 @@
-"""The slot engine says what the transformers engine says: same tokens, log-probs and entropies, whatever the slots."""
+"""The static cache says what the transformers engine says: same tokens, log-probs and entropies, whatever the lanes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from groupwise import engines  # noqa: E402
 from groupwise.core.errors import EngineFault  # noqa: E402
+from groupwise.engines import static_cache  # noqa: E402
 from groupwise.engines.engine import Generation, Request  # noqa: E402
-from groupwise.engines.static_cache.cache import SlotCache  # noqa: E402
-from groupwise.engines.static_cache.engine import LOOK_EVERY, LOOK_SOON, Room, SlotEngine  # noqa: E402
+from groupwise.engines.static_cache.cache import LaneCache  # noqa: E402
+from groupwise.engines.static_cache.engine import LOOK_EVERY, LOOK_SOON, Capacity, StaticCacheEngine  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
-from tests.unit.engines.slot_models import FAMILIES, STOPS, VOCABULARY, WINDOW, family, requests  # noqa: E402
+from tests.unit.engines.small_models import FAMILIES, STOPS, VOCABULARY, WINDOW, family, requests  # noqa: E402
 
 LLAMA = family("llama")
 ALONE = TransformersEngine(LLAMA, session_tokens=0)
@@ -47,10 +47,10 @@ def following(asked: Sequence[Request], said: Sequence[Generation]) -> list[Requ
 @pytest.mark.parametrize("rows", [3, 64])
 def test_it_says_what_the_transformers_engine_says(name: str, rows: int) -> None:
     model = family(name)
-    engine = SlotEngine(model, use_graphs=False, rows=rows)
+    engine = StaticCacheEngine(model, use_graphs=False, rows=rows)
     wanted = TransformersEngine(copy.deepcopy(model)).generate(requests())
     assert_same(engine.generate(requests()), wanted)
-    assert engine.room.slots == rows
+    assert engine.capacity.lanes == rows
     assert {answer.stopped for answer in wanted} == {True, False}
 
 
@@ -69,30 +69,30 @@ def test_the_kernel_is_told_the_last_column_of_each_row(name: str, monkeypatch: 
         is_hidden = torch.arange(key.shape[2]) > last[:, None]
         return (scores.masked_fill(is_hidden[:, None, None], -torch.inf).softmax(-1) @ value).flatten(1, 2)
 
-    stand_in = ModuleType("groupwise.engines.static_cache.kernel")
-    stand_in.attend = attend  # type: ignore[attr-defined]
+    stand_in = ModuleType("groupwise.engines.static_cache.decoding_kernel")
+    stand_in.attend_by_kernel = attend  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
-    monkeypatch.setattr(engines, "slot_kernel", stand_in, raising=False)
+    monkeypatch.setattr(static_cache, "decoding_kernel", stand_in, raising=False)
     model = family(name)
-    engine = SlotEngine(model, use_graphs=False, use_kernel=True, rows=20)
+    engine = StaticCacheEngine(model, use_graphs=False, use_kernel=True, rows=20)
     assert_same(engine.generate(requests()), TransformersEngine(copy.deepcopy(model)).generate(requests()))
     assert set(calls) == {16, 20}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_a_slot_remembers_changes_no_answer(name: str) -> None:
+def test_what_a_lane_remembers_changes_no_answer(name: str) -> None:
     model = family(name)
-    slots, plain = SlotEngine(model, use_graphs=False, rows=24), TransformersEngine(model, session_tokens=0)
+    lanes, plain = StaticCacheEngine(model, use_graphs=False, rows=24), TransformersEngine(model, session_tokens=0)
     asked = requests(40, session=True, longest=18)
     for _ in range(3):
         wanted = plain.generate(asked)
-        assert_same(slots.generate(asked), wanted)
+        assert_same(lanes.generate(asked), wanted)
         asked = following(asked, wanted)[::2]
 
 
 def test_only_the_rest_of_a_known_prompt_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     model = family("llama")
-    engine = SlotEngine(model, use_graphs=False)
+    engine = StaticCacheEngine(model, use_graphs=False)
     read: list[int] = []
     ask = [Request(prompt_ids=tuple(range(3, 43)), seed=1, max_tokens=5, session="a")]
     said = engine.generate(ask)
@@ -115,7 +115,7 @@ def test_only_the_rest_of_a_known_prompt_is_read(monkeypatch: pytest.MonkeyPatch
 
 def test_equal_prompts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = family("llama")
-    engine = SlotEngine(model, use_graphs=False)
+    engine = StaticCacheEngine(model, use_graphs=False)
     run, read = type(model.model).forward, []
 
     def forward(self, input_ids, **kwargs):  # type: ignore[no-untyped-def]
@@ -142,12 +142,12 @@ def test_an_answer_does_not_depend_on_what_is_asked_beside_it(data: st.DataObjec
     )
     asked = data.draw(st.lists(ask, min_size=1, max_size=12))
     rows = data.draw(st.integers(1, 12))
-    together = SlotEngine(LLAMA, use_graphs=False, rows=rows, batch_tokens=data.draw(st.sampled_from([1, 64])))
+    together = StaticCacheEngine(LLAMA, use_graphs=False, rows=rows, batch_tokens=data.draw(st.sampled_from([1, 64])))
     assert_same(together.generate(asked), [ALONE.generate([one])[0] for one in asked])
 
 
-def test_slots_are_kept_full_and_closed_up_when_nothing_waits() -> None:
-    engine = SlotEngine(family("llama"), use_graphs=False, rows=32)
+def test_lanes_are_kept_full_and_closed_up_when_nothing_waits() -> None:
+    engine = StaticCacheEngine(family("llama"), use_graphs=False, rows=32)
     asked = [Request(prompt_ids=(3, 4, i + 5), seed=i, max_tokens=80 if i % 10 == 9 else 2) for i in range(90)]
     engine.generate(asked[:1])
     assert engine._step is not None
@@ -167,7 +167,7 @@ def test_slots_are_kept_full_and_closed_up_when_nothing_waits() -> None:
 
 def test_loading_changes_the_version_and_the_answers() -> None:
     model = family("llama")
-    engine = SlotEngine(copy.deepcopy(model), use_graphs=False)
+    engine = StaticCacheEngine(copy.deepcopy(model), use_graphs=False)
     before = engine.generate(requests(session=True))
     weights = {name: value + 0.05 * torch.sin(1000 * value) for name, value in model.named_parameters()}
     engine.load(weights, version=3)
@@ -183,7 +183,7 @@ def test_loading_changes_the_version_and_the_answers() -> None:
 
 
 def test_it_scores_what_it_sampled() -> None:
-    engine = SlotEngine(family("llama"), use_graphs=False)
+    engine = StaticCacheEngine(family("llama"), use_graphs=False)
     asked = [Request(prompt_ids=(3, 4, 5 + i), seed=i, max_tokens=6) for i in range(5)]
     said = engine.generate(asked)
     scored = engine.score([(a.prompt_ids, g.response_ids) for a, g in zip(asked, said, strict=True)])
@@ -191,29 +191,29 @@ def test_it_scores_what_it_sampled() -> None:
         assert answer.logp == pytest.approx(logp, abs=1e-5)
 
 
-def test_requests_longer_than_a_sliding_window_are_answered_without_slots() -> None:
+def test_requests_longer_than_a_sliding_window_are_answered_without_lanes() -> None:
     model = family("gemma2")
-    engine = SlotEngine(model, use_graphs=False)
+    engine = StaticCacheEngine(model, use_graphs=False)
     long = Request(prompt_ids=tuple(range(3, 3 + WINDOW)), seed=5, max_tokens=8)
     asked = [long, *requests(3)]
     assert_same(engine.generate(asked), TransformersEngine(copy.deepcopy(model)).generate(asked))
-    assert engine.room.width == 128
-    assert SlotEngine(family("gemma"), use_graphs=False)._limit == float("inf")
+    assert engine.capacity.width == 128
+    assert StaticCacheEngine(family("gemma"), use_graphs=False)._limit == float("inf")
 
 
-def test_memory_bounds_the_slots_and_storage_grows_with_what_is_asked() -> None:
+def test_memory_bounds_the_lanes_and_storage_grows_with_what_is_asked() -> None:
     model = family("llama")
     column = 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, their width, bytes
-    engine = SlotEngine(model, use_graphs=False, memory=10 * 128 * column)
+    engine = StaticCacheEngine(model, use_graphs=False, memory=10 * 128 * column)
     assert_same(engine.generate(requests()), TransformersEngine(model).generate(requests()))
-    assert engine.room == Room(slots=10, width=128, tokens=64, stops=8)
+    assert engine.capacity == Capacity(lanes=10, width=128, tokens=64, stops=8)
     long = [Request(prompt_ids=tuple(range(3, 103)), seed=i, max_tokens=30) for i in range(7)]
     assert_same(engine.generate(long), TransformersEngine(model).generate(long))
-    assert engine.room == Room(slots=5, width=256, tokens=64, stops=8)
+    assert engine.capacity == Capacity(lanes=5, width=256, tokens=64, stops=8)
 
 
 def test_a_response_that_does_not_fit_in_memory_is_refused() -> None:
-    engine = SlotEngine(family("llama"), use_graphs=False, memory=1000)
+    engine = StaticCacheEngine(family("llama"), use_graphs=False, memory=1000)
     with pytest.raises(EngineFault) as caught:
         engine.generate([Request(prompt_ids=(3,) * 10, seed=0, max_tokens=5)])
     assert str(caught.value) == (
@@ -223,14 +223,14 @@ def test_a_response_that_does_not_fit_in_memory_is_refused() -> None:
 
 
 def test_a_device_that_is_full_is_told_with_what_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: SlotCache, **room: int) -> SlotCache:
+    def full(self: LaneCache, **capacity: int) -> LaneCache:
         raise torch.OutOfMemoryError("out of memory")
 
-    engine = SlotEngine(family("llama"), use_graphs=False)
+    engine = StaticCacheEngine(family("llama"), use_graphs=False)
     asked = requests(20, session=True)
     first = engine.generate(asked)
     following_steps = [*following(asked, first), Request(prompt_ids=(3,) * 200, seed=0, max_tokens=5)]
-    monkeypatch.setattr(SlotCache, "resized", full)
+    monkeypatch.setattr(LaneCache, "resize", full)
     with pytest.raises(EngineFault) as caught:
         engine.generate(following_steps)
     assert str(caught.value) == (
@@ -243,17 +243,17 @@ def test_a_device_that_is_full_is_told_with_what_to_lower(monkeypatch: pytest.Mo
 
 def test_an_empty_prompt_is_refused() -> None:
     with pytest.raises(EngineFault) as caught:
-        SlotEngine(LLAMA, use_graphs=False).generate([Request(prompt_ids=(), seed=0, max_tokens=1)])
+        StaticCacheEngine(LLAMA, use_graphs=False).generate([Request(prompt_ids=(), seed=0, max_tokens=1)])
     assert str(caught.value) == "a request has an empty prompt; begin prompts with a start token"
 
 
 def test_nothing_asked_is_nothing_answered() -> None:
-    assert SlotEngine(LLAMA, use_graphs=False).generate([]) == []
+    assert StaticCacheEngine(LLAMA, use_graphs=False).generate([]) == []
 
 
 def test_a_model_attends_as_configured_once_it_has_decoded() -> None:
     model = family("llama")
-    SlotEngine(model, use_graphs=False).generate(requests(3))
+    StaticCacheEngine(model, use_graphs=False).generate(requests(3))
     assert {module.config._attn_implementation for module in model.modules() if hasattr(module, "config")} == {"sdpa"}
 
 
@@ -265,7 +265,7 @@ def test_an_adapter_is_sampled_with() -> None:
         for name, value in model.named_parameters()
         if "lora" in name
     }
-    engine, plain = SlotEngine(copy.deepcopy(model), use_graphs=False), TransformersEngine(copy.deepcopy(model))
+    engine, plain = StaticCacheEngine(copy.deepcopy(model), use_graphs=False), TransformersEngine(copy.deepcopy(model))
     bare = engine.generate(requests())
     engine.load(weights, version=1)
     plain.load(weights, version=1)
@@ -274,7 +274,7 @@ def test_an_adapter_is_sampled_with() -> None:
 
 
 def test_two_requests_of_one_session_are_both_answered() -> None:
-    engine = SlotEngine(LLAMA, use_graphs=False)
+    engine = StaticCacheEngine(LLAMA, use_graphs=False)
     first = [Request(prompt_ids=(3, 4, 5, 6), seed=0, max_tokens=4, session="one")]
     [asked] = following(first, engine.generate(first))
     both = [asked, replace(asked, seed=9)]
@@ -282,12 +282,12 @@ def test_two_requests_of_one_session_are_both_answered() -> None:
 
 
 def test_a_call_that_failed_does_not_stand_in_the_way_of_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: SlotEngine, step: object, most_steps: int) -> None:
+    def fail(self: StaticCacheEngine, step: object, max_steps: int) -> None:
         raise RuntimeError("out of order")
 
-    engine = SlotEngine(LLAMA, use_graphs=False)
+    engine = StaticCacheEngine(LLAMA, use_graphs=False)
     with monkeypatch.context() as broken:
-        broken.setattr(SlotEngine, "_decode", fail)
+        broken.setattr(StaticCacheEngine, "_decode", fail)
         with pytest.raises(RuntimeError, match="out of order"):
             engine.generate(requests(3))
     long = [Request(prompt_ids=(3,) * 140, seed=1, max_tokens=3)]
@@ -298,11 +298,11 @@ def test_layers_that_see_a_part_of_the_sequence_in_a_way_of_their_own_are_refuse
     model = family("llama")
     model.config.layer_types = ["full_attention", "chunked_attention"]
     with pytest.raises(EngineFault, match=r"layers of kind chunked_attention, .*set engine\.decoding = 'eager'"):
-        SlotEngine(model, use_graphs=False)
+        StaticCacheEngine(model, use_graphs=False)
 
 
 def test_the_host_looks_more_often_once_most_responses_have_ended() -> None:
-    engine = SlotEngine(family("llama"), use_graphs=False, rows=16)
+    engine = StaticCacheEngine(family("llama"), use_graphs=False, rows=16)
     asked = [Request(prompt_ids=(3, 4, i + 5), seed=i, max_tokens=20 if i < 3 else 8) for i in range(12)]
     engine.generate(asked)  # storage grows here
     assert engine._step is not None

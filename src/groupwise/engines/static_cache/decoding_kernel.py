@@ -2,7 +2,7 @@
 
 A program takes a row and a head of keys, with all the queries that share the head, and goes through the row's columns
 in blocks, with a running softmax in float32. Where there are few programs, several share the columns of a row, and a
-second kernel weighs what they found. How far a row reaches is read from the device, so that a step can be captured.
+second kernel adds up their outputs. How far a row reaches is read from the device, so that a step can be captured.
 
 Only whoever uses the kernel imports this: it needs Triton, which comes with torch for CUDA.
 
@@ -19,19 +19,19 @@ import triton.language as tl
 
 ENOUGH = 256
 """Programs that keep a large chip busy; with fewer, the columns of a row are split."""
-MOST_SPLITS = 16
+MAX_SPLITS = 16
 """Parts of a row at most."""
 TILE = 16
 """The smallest side of a matrix product; fewer queries, or narrower heads, are filled up."""
 BLOCK_BYTES = 16384
 """Bytes of keys that a program holds at a time, and of values: small enough for several programs a multiprocessor."""
-MOST_COLUMNS = 64
+MAX_COLUMNS = 64
 """Columns of a block at most."""
 WARPS, STAGES = 4, 3
 """Threads of a program by 32, and blocks it has under way: six programs of narrow heads fit on a multiprocessor."""
 
 
-def attend(
+def attend_by_kernel(
     query_BHD: torch.Tensor,
     key_BKWD: torch.Tensor,
     value_BKWD: torch.Tensor,
@@ -41,12 +41,12 @@ def attend(
     softcap: float | None = None,
     splits: int | None = None,
 ) -> torch.Tensor:
-    """What each query finds in its row's columns up to the last, that one included (B, H, D)."""
+    """Attention of each query to its row's columns up to the last, that one included (B, H, D)."""
     (rows, heads, size), (_, num, width, _), out = query_BHD.shape, key_BKWD.shape, value_BKWD.shape[3]
-    parts = splits or num_splits(rows * num, width)
-    query, key, value = (_packed(tensor) for tensor in (query_BHD, key_BKWD, value_BKWD))
-    found = torch.empty(rows, heads, out, dtype=query.dtype, device=query.device)
-    partial, weight = found, found  # one part is the whole
+    parts = splits or choose_num_splits(rows * num, width)
+    query, key, value = (_make_contiguous(tensor) for tensor in (query_BHD, key_BKWD, value_BKWD))
+    attended = torch.empty(rows, heads, out, dtype=query.dtype, device=query.device)
+    partial, weight = attended, attended  # one part is the whole
     if parts > 1:
         partial = torch.empty(rows, heads, parts, out, dtype=torch.float32, device=query.device)
         weight = torch.empty(rows, heads, parts, dtype=torch.float32, device=query.device)
@@ -58,29 +58,29 @@ def attend(
             query.stride(0), query.stride(1), *key.stride()[:3], *value.stride()[:3],
             scaling, softcap or 1.0, HAS_CAP=softcap is not None,
             R=heads // num, D=size, E=out, WIDE_R=max(TILE, triton.next_power_of_2(heads // num)), WIDE_D=wide_key,
-            WIDE_E=wide_value, BLOCK=max(TILE, min(MOST_COLUMNS, block)), SPLITS=parts,
+            WIDE_E=wide_value, BLOCK=max(TILE, min(MAX_COLUMNS, block)), SPLITS=parts,
             num_warps=WARPS, num_stages=STAGES,
         )  # fmt: skip
         if parts > 1:
-            _COMBINE[(rows * heads,)](partial, weight, found, E=out, WIDE_E=wide_value, SPLITS=parts, num_warps=1)
-    return found
+            _COMBINE[(rows * heads,)](partial, weight, attended, E=out, WIDE_E=wide_value, SPLITS=parts, num_warps=1)
+    return attended
 
 
-def num_splits(programs: int, width: int) -> int:
+def choose_num_splits(programs: int, width: int) -> int:
     """How many parts a row's columns are split into, a power of two; none is smaller than a block."""
     parts = 1
-    while parts * programs < ENOUGH and parts < MOST_SPLITS and 2 * parts * MOST_COLUMNS <= width:
+    while parts * programs < ENOUGH and parts < MAX_SPLITS and 2 * parts * MAX_COLUMNS <= width:
         parts *= 2
     return parts
 
 
-def _packed(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers of a head must lie side by side; they do, unless a model does something unusual."""
+def _make_contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """Have the numbers of a head lie side by side; they do, unless a model does something unusual."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _attend(  # noqa: PLR0913, PLR0917
-    query: tl.tensor, key: tl.tensor, value: tl.tensor, found: tl.tensor, weight: tl.tensor,
+def _attend_part(  # noqa: PLR0913, PLR0917
+    query: tl.tensor, key: tl.tensor, value: tl.tensor, attended: tl.tensor, weight: tl.tensor,
     last: tl.tensor, width: tl.tensor,
     query_row: tl.tensor, query_head: tl.tensor, key_row: tl.tensor, key_head: tl.tensor, key_column: tl.tensor,
     value_row: tl.tensor, value_head: tl.tensor, value_column: tl.tensor, scaling: tl.tensor, softcap: tl.tensor,
@@ -115,25 +115,26 @@ def _attend(  # noqa: PLR0913, PLR0917
         out = tl.dot(p.to(v.dtype), v, out * decay[:, None], input_precision="ieee")
         total = total * decay + tl.sum(p, 1)
         highest = higher
-    # A part without columns weighs nothing; what it found is zeros.
+    # A part without columns weighs nothing; its output is zeros.
     out = out / tl.where(total > 0.0, total, 1.0)[:, None]
     at = (row * (tl.num_programs(1) * R) + heads) * SPLITS + part
-    tl.store(found + at[:, None] * E + e[None, :], out, mask=(r < R)[:, None] & (e < E)[None, :])
+    tl.store(attended + at[:, None] * E + e[None, :], out, mask=(r < R)[:, None] & (e < E)[None, :])
     if SPLITS > 1:
         tl.store(weight + at, highest + tl.log2(total), mask=r < R)
 
 
 def _combine(
-    partial: tl.tensor, weight: tl.tensor, found: tl.tensor, E: tl.constexpr, WIDE_E: tl.constexpr, SPLITS: tl.constexpr
-) -> None:
-    """The parts of one query, each by its share of the softmax."""
-    one = tl.program_id(0).to(tl.int64)
+    partial: tl.tensor, weight: tl.tensor, attended: tl.tensor,
+    E: tl.constexpr, WIDE_E: tl.constexpr, SPLITS: tl.constexpr,
+) -> None:  # fmt: skip
+    """Add the parts of one query up, each by its share of the softmax."""
+    query = tl.program_id(0).to(tl.int64)
     s, e = tl.arange(0, SPLITS), tl.arange(0, WIDE_E)
-    power = tl.load(weight + one * SPLITS + s)
+    power = tl.load(weight + query * SPLITS + s)
     share = tl.exp2(power - tl.max(power, 0))
-    part = tl.load(partial + (one * SPLITS + s)[:, None] * E + e[None, :], mask=(e < E)[None, :], other=0.0)
-    tl.store(found + one * E + e, tl.sum(part * share[:, None], 0) / tl.sum(share, 0), mask=e < E)
+    part = tl.load(partial + (query * SPLITS + s)[:, None] * E + e[None, :], mask=(e < E)[None, :], other=0.0)
+    tl.store(attended + query * E + e, tl.sum(part * share[:, None], 0) / tl.sum(share, 0), mask=e < E)
 
 
-_ATTEND: Any = triton.jit(_attend)
+_ATTEND: Any = triton.jit(_attend_part)
 _COMBINE: Any = triton.jit(_combine)
