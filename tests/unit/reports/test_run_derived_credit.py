@@ -10,7 +10,7 @@ import pytest
 
 from groupwise import Algorithm, Step, StepTable, Task, Trajectory, recipes
 from groupwise.core.trajectory_rows import trajectory_rows
-from groupwise.reports.explain.step import explain
+from groupwise.reports.explain.step import explain_step
 from groupwise.reports.run.derived_credit import (
     Company,
     DerivedCredit,
@@ -92,7 +92,7 @@ def test_what_the_filters_drop_counts_no_more_than_it_did_in_training(filters: t
     again = derive_credit(found, algorithm)
     assert isinstance(again, DerivedCredit)
     assert again.credit.values.tolist() == trained.values.tolist()
-    explained = [explain(again.table, again.credit, task="t", attempt=attempt, index=0) for attempt in range(4)]
+    explained = [explain_step(again.table, again.credit, task="t", attempt=attempt, index=0) for attempt in range(4)]
     assert max(each.largest_gap() for each in explained) <= 1e-12
 
 

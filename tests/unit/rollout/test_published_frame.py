@@ -6,7 +6,7 @@ import pytest
 
 from groupwise.core.errors import ConfigError
 from groupwise.envs.environment import Observation
-from groupwise.envs.kit.words import words
+from groupwise.envs.kit.words import split_words
 from groupwise.models.tiny import word_tokenizer
 from groupwise.rollout import Window
 from groupwise.rollout.prompts.prompter import Prompter
@@ -48,14 +48,14 @@ def test_without_thoughts_or_a_list_there_is_the_present_alone() -> None:
 
 def test_its_words_are_all_it_says() -> None:
     frame = PublishedFrame()
-    known = {word for text in frame.words() for word in words(text)}
+    known = {word for text in frame.words() for word in split_words(text)}
     said = frame.opening("", "") + frame.step([("", "")] * 3, Observation(text="", admissible=("",)), num_past=12)
-    assert set(words(said)) <= known
+    assert set(split_words(said)) <= known
 
 
 def test_a_prompt_is_one_message_that_tells_the_steps_in_the_window() -> None:
     frame = PublishedFrame(thoughts=False)
-    known = sorted({word for text in (*frame.words(), "fog mud look walk put") for word in words(text)})
+    known = sorted({word for text in (*frame.words(), "fog mud look walk put") for word in split_words(text)})
     made = Prompter(word_tokenizer(known), template=frame, memory=Window(steps=1), instruction="")
     past = [
         made.past(Observation(text="fog"), made.encode("look"), "look"),

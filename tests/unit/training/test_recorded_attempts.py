@@ -87,7 +87,7 @@ def test_an_outcome_decides_where_there_is_one(tmp_path: Path) -> None:
     [
         (
             [row(0, 0, 0.0, observation="x", action="y")],
-            "none of 1 recorded attempts earned more than 0; lower the bound with --least",
+            "none of 1 recorded attempts earned more than 0; lower the bound with --min-earned",
         ),
         (
             [row(0, 0, 1.0, action="go")],

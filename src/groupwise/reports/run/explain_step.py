@@ -10,7 +10,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import RecordError
 from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.stateful import check_journaled
-from groupwise.reports.explain.step import Explanation, explain, explain_channels, find_step
+from groupwise.reports.explain.step import Explanation, explain_channels, explain_step, find_step
 from groupwise.reports.explain.token import TokenExplanation
 from groupwise.reports.run.attempt_origins import read_recalled_attempts
 from groupwise.reports.run.derived_credit import AGREEMENT, DerivedCredit, choose_compared
@@ -103,7 +103,7 @@ def explain_run_step(
     if len(recorded) != 1:
         raise RecordError(f"{folder.path}: update {number} holds {len(recorded)} rows of that step; there must be one")
     return RunStepExplanation(
-        explanation=explain(derived.table, derived.credit, task=task, attempt=attempt, index=step),
+        explanation=explain_step(derived.table, derived.credit, task=task, attempt=attempt, index=step),
         recorded=recorded[0],
         derived=derived,
         position=position,

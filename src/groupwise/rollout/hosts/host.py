@@ -18,7 +18,7 @@ from groupwise.core.records import StopReason, Task
 from groupwise.core.text.safe_text import MAX_SEARCHED_CHARACTERS, quote_error, quote_line
 from groupwise.core.text.secrets import redact
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Observation, Outcome
-from groupwise.envs.plain_records import plain_advice, plain_observation, plain_outcome
+from groupwise.envs.plain_records import to_plain_advice, to_plain_observation, to_plain_outcome
 
 Answer = TypeVar("Answer")
 Given = TypeVarTuple("Given")
@@ -119,7 +119,7 @@ class InProcess:
         # As `guarded` does, but here: every step of every environment passes, and each further call is felt.
         for number, text in actions.items():
             try:
-                answers[number] = plain_outcome(environments[number].act(text))
+                answers[number] = to_plain_outcome(environments[number].act(text))
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
@@ -149,7 +149,7 @@ class InProcess:
 
     def _start(self, number: int, task: Task) -> Observation:
         environment = self._environments[number] = self._env.open(task)
-        return plain_observation(environment.observe())
+        return to_plain_observation(environment.observe())
 
     def _let_go(self, answers: dict[int, Answer]) -> dict[int, Answer]:
         """Drop the environments whose answer is a fault."""
@@ -158,7 +158,7 @@ class InProcess:
 
 
 def _advise(environment: Environment) -> str | NoExpert | None:
-    return plain_advice(environment.expert()) if isinstance(environment, Expert) else NoExpert()
+    return to_plain_advice(environment.expert()) if isinstance(environment, Expert) else NoExpert()
 
 
 def guarded(call: Callable[[*Given], Answer], *given: *Given) -> Answer | Fault:

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.records import StopReason, Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.plain_records import plain_advice, plain_observation, plain_outcome, show_value
+from groupwise.envs.plain_records import show_value, to_plain_advice, to_plain_observation, to_plain_outcome
 from groupwise.rollout.hosts.host import Advice, Fault, NoExpert, guarded
 
 MAX_ANSWER_BYTES = 2**23
@@ -157,7 +157,7 @@ def _observation_words(seen: Observation) -> tuple[Any, ...]:
 
 def _read_observation(text: Any, key: Any, admissible: Any, goal: Any) -> Observation:
     listed = tuple(admissible) if type(admissible) is list else admissible
-    return plain_observation(Observation(text=text, state_key=_tuples(key), admissible=listed, goal=goal))
+    return to_plain_observation(Observation(text=text, state_key=_tuples(key), admissible=listed, goal=goal))
 
 
 def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any, facts: Any) -> Outcome:
@@ -172,7 +172,7 @@ def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any, facts: Any) ->
         note=note,
         facts=facts,
     )
-    return plain_outcome(outcome)
+    return to_plain_outcome(outcome)
 
 
 def _read_fault(reason: Any, message: Any) -> Fault:
@@ -191,7 +191,7 @@ def _tuples(key: Any) -> Any:
 _READ: Mapping[str, Callable[..., Answer]] = {
     "observation": _read_observation,
     "outcome": _read_outcome,
-    "advice": plain_advice,
+    "advice": to_plain_advice,
     "no expert": NoExpert,
     "fault": _read_fault,
     "ready": _read_ready,

@@ -40,7 +40,9 @@ def make_recorded_samples(
     good = [steps for steps in attempts.values() if _has_earned_enough(steps, min_earned)]
     if not good:
         bound = "more than 0" if min_earned is None else f"{min_earned:g} or more"
-        raise RecordError(f"none of {len(attempts)} recorded attempts earned {bound}; lower the bound with --least")
+        raise RecordError(
+            f"none of {len(attempts)} recorded attempts earned {bound}; lower the bound with --min-earned"
+        )
     goals = _ask_goals(run, {str(steps[0]["task"]) for steps in good if not _has_tokens(steps)})
     samples: list[Sample] = []
     causes: Counter[str] = Counter()
