@@ -38,8 +38,8 @@ def train(
     config = _load_config(file, set_ or (), tracker or ())
     from groupwise.cli.terminal.live import show_live
     from groupwise.training.loop import train as run_loop
-    from groupwise.training.notices import notices
-    from groupwise.training.run import open_run
+    from groupwise.training.notices import list_notices
+    from groupwise.training.open_run import open_run
     from groupwise.training.trackers import check_trackers
 
     check_trackers(config.trackers)
@@ -47,7 +47,7 @@ def train(
         _print_changes(load_run_config(folder), config)
     if resume and _is_finished(folder, config):
         return
-    for line in notices(config):
+    for line in list_notices(config):
         errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
     try:
         with ExitStack() as stack:

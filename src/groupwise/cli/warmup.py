@@ -42,7 +42,7 @@ def warmup(
 
     config = load_run(file, overrides=set_ or ())
     from groupwise.training.evaluate_run import evaluate_run
-    from groupwise.training.run import open_run
+    from groupwise.training.open_run import open_run
 
     console, lock = output(), RunLock(out.with_name(f".{out.name}.tmp"), is_draft=True)
     lock.acquire()  # the model is written there, and by one process alone

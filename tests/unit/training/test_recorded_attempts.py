@@ -15,7 +15,7 @@ from groupwise.envs import Household
 from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.imitation.recorded_attempts import make_recorded_samples
 from groupwise.training.imitation.warm_start import make_expert_samples
-from groupwise.training.run import open_run
+from groupwise.training.open_run import open_run
 from groupwise.training.run_config import WarmStartConfig
 from tests.unit.training.runs import small_config, small_run
 
