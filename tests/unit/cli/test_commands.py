@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from groupwise import recipes
-from groupwise.cli.arguments.algorithms import algorithm_named
+from groupwise.cli.arguments.algorithms import build_algorithm
 from groupwise.cli.main import app
 from groupwise.cli.terminal.screen import share, shorten
 from tests.unit.cli.conftest import Run
@@ -350,7 +350,7 @@ def test_the_shipped_example_breaks_no_credit() -> None:
     ],
 )
 def test_a_recipe_is_named_with_its_options(text: str, name: str, options: dict[str, Any]) -> None:
-    assert algorithm_named(text) == recipes.build(name, **options)
+    assert build_algorithm(text) == recipes.build(name, **options)
 
 
 def test_shares_and_short_texts() -> None:

@@ -14,12 +14,13 @@ import pytest
 pytest.importorskip("torch")
 jsonschema = pytest.importorskip("jsonschema")
 
+from groupwise.training.load_run_config import RunConfig  # noqa: E402
+
 from groupwise import recipes  # noqa: E402
 from groupwise.config.run_file import decode_run, load_run  # noqa: E402
 from groupwise.config.schema import field_sentences, run_schema  # noqa: E402
 from groupwise.core.errors import ConfigError  # noqa: E402
 from groupwise.core.parts.part import CATALOGUES, catalogue  # noqa: E402
-from groupwise.training.run_config import RunConfig  # noqa: E402
 from tests.unit.cli.conftest import Run  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
