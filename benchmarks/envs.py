@@ -279,7 +279,7 @@ def measure_subject(name: str, make: Callable[[], Subject], seconds: float) -> d
 def openenv(seconds: float) -> dict[str, Any]:
     """OpenEnv's client against a server on this machine: what the way there and back costs."""
     try:
-        from tests.unit.envs.openenv_servers import server
+        from tests.unit.envs.worlds.openenv_servers import server
 
         up: AbstractContextManager[Any] = server(sessions=40)
         import openenv.core  # noqa: F401  # the server needs it
