@@ -12,12 +12,13 @@ from rich.markup import escape
 
 from groupwise.cli.arguments.trust import Trust, set_rights
 from groupwise.cli.terminal.screen import output, print_json, print_line
+from groupwise.config.overrides import parse_settings
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Part, Slot, check_may_open, name_of, part_class
 from groupwise.core.records import Task
 from groupwise.core.run_folder import CONFIG, JOURNAL
-from groupwise.core.text.files import parse_toml, parse_value, read_text_file
+from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.envs.kit.panel import SPLITS, choose_split, panel_hash
 from groupwise.envs.kit.panel_file import PanelFile, check_evaluated, panels_of
 
@@ -116,13 +117,8 @@ def _read_run_env(path: Path, settings: Sequence[str]) -> Part:
 
 def _read_fields(settings: Sequence[str]) -> dict[str, Any]:
     """Read `field=value` settings, or `env.field=value` as `groupwise train` takes them."""
-    fields: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting}: found no '='; write FIELD=VALUE")
-        fields[name.strip().removeprefix("env.")] = parse_value(value.strip())
-    return fields
+    fields = parse_settings(settings, option="--set ")
+    return {name.removeprefix("env."): value for name, value in fields.items()}
 
 
 def _check_journal(folder: Path, part: Part) -> int:

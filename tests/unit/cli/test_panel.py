@@ -123,7 +123,7 @@ def evaluated(task: str) -> Evaluated:
     ("arguments", "said"),
     [
         (("idntity",), "there is no env 'idntity'; did you mean 'identity'?"),
-        (("identity", "--set", "length"), "--set length: found no '='; write FIELD=VALUE"),
+        (("identity", "--set", "length"), "'length' has no value; write --set length=VALUE"),
         (("identity", "--set", "lenght=2"), "lenght"),
         (
             ("identity", "--list", "tests"),
