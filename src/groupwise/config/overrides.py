@@ -26,9 +26,10 @@ def parse_setting(text: str, *, option: str = "") -> tuple[str, Any]:
     return key.strip(), parse_value(value.strip())
 
 
-def parse_settings(texts: Iterable[str], *, option: str = "") -> dict[str, Any]:
-    """Read settings by key; of one key the last counts."""
-    return dict(parse_setting(text, option=option) for text in texts)
+def parse_settings(texts: Iterable[str], *, option: str = "", prefix: str = "") -> dict[str, Any]:
+    """Read settings by key, less a prefix such as `env.` that a key may begin with; of one key the last counts."""
+    settings = [parse_setting(text, option=option) for text in texts]
+    return {key.removeprefix(prefix): value for key, value in settings}
 
 
 def override_setting(content: dict[str, Any], text: str) -> None:
