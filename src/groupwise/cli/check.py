@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from groupwise.config.overrides import parse_settings
 from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.arguments.trust import set_rights
 from groupwise.cli.terminal.screen import file_progress, output, print_json
+from groupwise.config.overrides import parse_settings
 from groupwise.core.parts.part import name_of, part_class
 from groupwise.core.rules import RuleResult
 from groupwise.envs.checker.suite import NUM_TASKS, check_environment

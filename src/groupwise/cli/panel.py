@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from groupwise.config.overrides import parse_settings
 from groupwise.cli.arguments.trust import Trust, set_rights
 from groupwise.cli.terminal.screen import output, print_json, print_line
+from groupwise.config.overrides import parse_settings
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Part, Slot, check_may_open, name_of, part_class
