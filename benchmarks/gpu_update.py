@@ -27,7 +27,8 @@ from groupwise import train
 from groupwise.config.run_file import decode_run
 from groupwise.core.journal.journal import Update
 from groupwise.models.forward import Forward
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from groupwise.training.run_config import RunConfig
 
 WARM = 2

@@ -23,7 +23,7 @@ from benchmarks.result_file import write_result
 from groupwise import RunObserver, train
 from groupwise.config.run_file import load_run
 from groupwise.core.journal.journal import Update
-from groupwise.training.run import open_run
+from groupwise.training.open_run import open_run
 
 RUN = Path(__file__).parents[1] / "examples" / "household.toml"
 CHANGES = ("algorithm.loss.penalties=[]", "warm_start.sloppiness=0.7", "evaluation.tasks=0", "threads=1")

@@ -63,7 +63,7 @@ def jobs_of(options: Any, games: Path, arm: Arm) -> list[dict[str, Any]]:
 def go_on(job: Mapping[str, Any]) -> None:
     """Train with a method until its time is up, then evaluate it at the last mark that all methods have reached."""
     from groupwise.config.run_file import decode_run
-    from groupwise.training.run import open_run
+    from groupwise.training.open_run import open_run
 
     folder, arm, method = Path(job["folder"]), job["arm"], job["method"]
     path = method_record(folder, method)

@@ -172,7 +172,7 @@ def teach(run: Any, tasks: Sequence[Task], *, noise: float) -> list[Sample]:
 def _samples(run: Any, task: Task, number: int, said: Sequence[Said]) -> Iterator[Sample]:
     environment, prompter = run.config.env.open(task), run.prompter
     seen, past = environment.observe(), []
-    opening = prompter.opening_ids(seen.goal)
+    opening = prompter.encode_opening(seen.goal)
     for index, (command, is_learnt) in enumerate(said):
         in_words = run.config.rollout.action_rule.say(command, admissible=seen.admissible)
         response = (*prompter.encode(in_words), prompter.frame.end_id)
@@ -186,5 +186,5 @@ def _samples(run: Any, task: Task, number: int, said: Sequence[Said]) -> Iterato
             trains=is_learnt,
         )
         outcome = environment.act(command)
-        past.append(prompter.past(seen, response, command))
+        past.append(prompter.make_exchange(seen, response, command))
         seen = outcome.observation

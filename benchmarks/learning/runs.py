@@ -21,7 +21,7 @@ def make_start(job: Mapping[str, Any]) -> float:
     from groupwise.config.run_file import decode_run
     from groupwise.training.evaluate_run import evaluate_run
     from groupwise.training.loop import train
-    from groupwise.training.run import open_run
+    from groupwise.training.open_run import open_run
 
     torch.set_num_threads(1)
     settings = _settings(job) | {"training": {"updates": 0}}
@@ -72,7 +72,7 @@ def _open_job(job: Mapping[str, Any]) -> Any:
     """The run of a job: the run file's, but for the algorithm, the plan, and where the model comes from."""
     from groupwise.config.run_file import decode_run
     from groupwise.core.run_folder import RunPaths
-    from groupwise.training.run import open_run
+    from groupwise.training.open_run import open_run
 
     content = _settings(job)
     content.pop("warm_start", None)

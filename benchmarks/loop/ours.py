@@ -26,7 +26,8 @@ from groupwise.core.journal.journal import Update
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Trajectory
 from groupwise.models.forward import Forward
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from groupwise.training.run_config import RunConfig
 
 

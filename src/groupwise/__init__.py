@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from groupwise.config.run_file import load_run
     from groupwise.training.loop import train
     from groupwise.training.observer import RunObserver
-    from groupwise.training.run import open_run
+    from groupwise.training.open_run import open_run
     from groupwise.training.run_config import RunConfig
 
 __version__ = "0.1.0"
@@ -42,7 +42,7 @@ __getattr__ = import_when_asked(
         "RunObserver": "groupwise.training.observer:RunObserver",
         "RunConfig": "groupwise.training.run_config:RunConfig",
         "load_run": "groupwise.config.run_file:load_run",
-        "open_run": "groupwise.training.run:open_run",
+        "open_run": "groupwise.training.open_run:open_run",
         "train": "groupwise.training.loop:train",
     },
 )

@@ -17,7 +17,7 @@ from typing import Any
 from groupwise.config.run_file import load_run
 from groupwise.envs.webshop.storefront import draw_catalogue
 from groupwise.training.loop import train
-from groupwise.training.run import open_run
+from groupwise.training.open_run import open_run
 from tests.unit.envs.alfworld_data import few_games
 from tests.unit.envs.math_sets import gsm8k, write_lines
 from tests.unit.envs.openenv_servers import server

@@ -16,7 +16,8 @@ from groupwise.core.errors import FileError  # noqa: E402
 from groupwise.core.journal.journal import Journal, Update  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.observer import RunObserver  # noqa: E402
-from groupwise.training.run import Run, open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
+from groupwise.training.run import Run  # noqa: E402
 from tests.faults.damaged_runs import copy_run, follow, go_on, make_run, refusal, weights_of  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402
 from tests.unit.cli.conftest import groupwise  # noqa: E402, F401

@@ -24,7 +24,8 @@ from groupwise.training.imitation.recorded_attempts import make_recorded_samples
 from groupwise.training.imitation.warm_start import make_expert_samples
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from groupwise.training.run_config import RolloutConfig, RunConfig, TrainingConfig, WarmStartConfig
 from tests.faults.bad_teachers import BadTeacher, UnrulyPanel, Unteachable
 

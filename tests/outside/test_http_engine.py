@@ -17,7 +17,7 @@ from groupwise.engines.engine import Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.loop import train
-from groupwise.training.run import open_run
+from groupwise.training.open_run import open_run
 from tests.outside.recorded_runs import rows_of, weights_of
 from tests.outside.running import OFTEN_RIGHT, groupwise, train_from_file
 from tests.unit.engines.small_models import VOCABULARY, family

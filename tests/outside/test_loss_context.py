@@ -35,7 +35,7 @@ from groupwise.training.learner.first_pass import merge_summaries  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
 from groupwise.training.learner.micro_batches import micro_batches  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
 from tests.outside.running import train_from_file  # noqa: E402
 from tests.run_file_sections import TINY_WORD_WORLD  # noqa: E402
 from tests.unit.training.learners import attempts, tiny  # noqa: E402

@@ -12,7 +12,8 @@ pytest.importorskip("torch")
 
 from groupwise.config.run_file import load_run
 from groupwise.training.loop import train
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from tests.outside.recorded_runs import rows_of, weights_of
 from tests.outside.running import OFTEN_RIGHT, PACKAGES
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.cli.main import main
-from groupwise.cli.terminal.live import shown_live
+from groupwise.cli.terminal.live import show_live
 from groupwise.cli.terminal.screen import SafeConsole
 from groupwise.cli.terminal.streams import prepare_streams, show_traceback
 from groupwise.core.journal.journal import Update
@@ -143,7 +143,7 @@ def test_the_live_view_shows_faults_and_sends_none(capture: Callable[[Callable[[
     update = Update(number=1, version=1, metrics={"seconds/learn": 1.0}, faults=[fault])
 
     def watch() -> None:
-        with shown_live(hostile("title"), 3, plain=False) as screen:
+        with show_live(hostile("title"), 3, plain=False) as screen:
             screen.on_update(update)
             screen.on_stage(hostile("stage"), 2)
 

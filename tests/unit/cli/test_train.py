@@ -164,7 +164,7 @@ def test_a_finished_run_says_so_and_does_nothing(
     def never(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a finished run was opened")
 
-    monkeypatch.setattr("groupwise.training.run.open_run", never)
+    monkeypatch.setattr("groupwise.training.open_run.open_run", never)
     said = "run is finished: it has made 2 updates of {}; to go on, give it more with --set training.updates=N\n"
     assert groupwise("train", "--resume", "run").out == said.format(2)
     # Of the evaluation before the updates were fewer nothing is missing either.
@@ -267,9 +267,9 @@ def test_the_panel_of_a_run_that_has_not_begun_is_drawn_and_fits_a_narrow_termin
 
 
 def test_a_long_curve_is_averaged_and_a_flat_one_is_drawn_at_the_bottom() -> None:
-    assert live.sparkline([0.0] * 50 + [1.0] * 50, 0.0, 1.0, width=4) == "▁▁██"
-    assert live.sparkline([0.0, 1.0] * 50, 0.0, 1.0, width=2) == "▅▅"
-    assert live.sparkline([2.0, 2.0], 2.0, 2.0) == "▁▁"
+    assert live.draw_sparkline([0.0] * 50 + [1.0] * 50, 0.0, 1.0, width=4) == "▁▁██"
+    assert live.draw_sparkline([0.0, 1.0] * 50, 0.0, 1.0, width=2) == "▅▅"
+    assert live.draw_sparkline([2.0, 2.0], 2.0, 2.0) == "▁▁"
 
 
 def on_a_terminal(folder: Path, code: str) -> tuple[int, str]:
@@ -295,10 +295,10 @@ SCREEN = """
 import sys
 sys.path.insert(0, {root!r})
 from tests.unit.cli.test_train import update
-from groupwise.cli.terminal.live import shown_live
+from groupwise.cli.terminal.live import show_live
 from tests.unit.evaluations import evaluated
 from tests.unit.evaluations import evaluated
-with shown_live("runs/x", 4, plain={plain}) as screen:
+with show_live("runs/x", 4, plain={plain}) as screen:
     for number in (1, 2):
         screen.on_stage("learn", number)
         screen.on_update(update(number, 0.5))

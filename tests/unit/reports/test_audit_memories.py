@@ -235,10 +235,10 @@ def test_the_loops_own_prompts_are_put_together_to_the_token(chat: str | None) -
         past, found = [], []
         for step, noun in enumerate(("mug", "cup", "mug", "it", "cup")):
             seen, response = Observation(text=f"see {noun}"), (*made.encode(f"take {noun}"), made.frame.end_id)
-            given = made.prompt(made.opening_ids("take cup"), past, seen)
+            given = made.prompt(made.encode_opening("take cup"), past, seen)
             ids = {"prompt_ids": list(given), "response_ids": list(response)}
             found.append({"task": "t", "attempt": 0, "index": step, "reward": 0.0, **ids})
-            past.append(made.past(seen, response, f"take {noun}"))
+            past.append(made.make_exchange(seen, response, f"take {noun}"))
         return found
 
     for other in (Window(steps=1), AnchoredWindow(low=1, high=3), Full()):

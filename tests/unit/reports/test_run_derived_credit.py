@@ -19,7 +19,7 @@ from groupwise.reports.run.derived_credit import (
     describe_company,
     make_step_table,
 )
-from groupwise.training.samples import credited
+from groupwise.training.samples import credit_batch
 from tests.unit.reports.run_folders import credit_of, played
 
 HOUSEHOLD = played(1, tasks=3, attempts=4, skill=0.4)
@@ -85,7 +85,7 @@ def test_what_the_filters_drop_counts_no_more_than_it_did_in_training(filters: t
         cut_off(3, 0.0, 100, cut=True, version=3),
     ]
     algorithm = Algorithm(advantage=recipes.reinforce_pp().advantage, filters=filters)
-    trained = credited(algorithm, trajectories, version=4)
+    trained = credit_batch(algorithm, trajectories, version=4)
     assert trained.values.tolist() == pytest.approx([0.57735, 0.57735, -1.1547, -1.1547], abs=1e-4)
     assert trained.keep.tolist() == [True, True, True, False]
     found = [one | {"number": 5} for one in journalled(trajectories, [[value] for value in trained.values.tolist()])]

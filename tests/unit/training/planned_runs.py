@@ -11,7 +11,8 @@ from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
 from groupwise.rollout.plans.plan import Group, Played, Prior
 from groupwise.rollout.plans.requests import AttemptRequest
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from tests.unit.training.runs import small_config
 
 Asked = Callable[[Played, Prior], list[AttemptRequest]]

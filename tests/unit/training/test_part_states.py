@@ -22,8 +22,9 @@ from groupwise.reports.run.attempt_origins import read_recalled_attempts
 from groupwise.reports.run.derived_credit import DerivedCredit, derive_credit
 from groupwise.rollout import Flat, TopUp
 from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
 from groupwise.training.part_states import PartStates
-from groupwise.training.run import Run, open_run
+from groupwise.training.run import Run
 from groupwise.training.run_config import RolloutConfig, RunConfig
 from tests.unit.core.remembering import Count, CountState
 from tests.unit.training.runs import small_config

@@ -15,7 +15,7 @@ from groupwise.envs import Household
 from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.imitation.recorded_attempts import make_recorded_samples
 from groupwise.training.imitation.warm_start import make_expert_samples
-from groupwise.training.run import open_run
+from groupwise.training.open_run import open_run
 from groupwise.training.run_config import WarmStartConfig
 from tests.unit.training.runs import small_config, small_run
 
@@ -87,7 +87,7 @@ def test_an_outcome_decides_where_there_is_one(tmp_path: Path) -> None:
     [
         (
             [row(0, 0, 0.0, observation="x", action="y")],
-            "none of 1 recorded attempts earned more than 0; lower the bound with --least",
+            "none of 1 recorded attempts earned more than 0; lower the bound with --min-earned",
         ),
         (
             [row(0, 0, 1.0, action="go")],

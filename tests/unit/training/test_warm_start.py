@@ -17,7 +17,8 @@ from groupwise.rollout import Choice, Full, Tagged, Window  # noqa: E402
 from groupwise.rollout.prompts.prompter import PromptTemplate  # noqa: E402
 from groupwise.training.imitation.warm_start import make_expert_samples, warm_start  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.run import Run, open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
+from groupwise.training.run import Run  # noqa: E402
 from groupwise.training.run_config import RolloutConfig, RunConfig, WarmStartConfig  # noqa: E402
 
 HOME = Household(rooms=("bedroom",), families=("pick",), num_receptacles=3, num_objects=2)

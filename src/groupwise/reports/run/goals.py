@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from groupwise.core.records import Task
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.kit.panel import SPLITS
-from groupwise.rollout.hosts.host import Fault, guarded
+from groupwise.rollout.hosts.host import Fault, call_guarded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class GoalLookup:
 
     def find(self, task_id: str) -> TaskGoal:
         """What a task asks for."""
-        goal = guarded(lambda: self._look_up(task_id))
+        goal = call_guarded(lambda: self._look_up(task_id))
         return TaskGoal(text="", tags=()) if isinstance(goal, Fault) else goal
 
     def _look_up(self, task_id: str) -> TaskGoal:

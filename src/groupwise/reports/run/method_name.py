@@ -56,6 +56,12 @@ def find_method_name(folder: RunFolder) -> tuple[str, str]:
     return _name_by_parts(section), OWN
 
 
+def describe_method(folder: RunFolder) -> str:
+    """What a run's algorithm is called, with what there is to add."""
+    name, own = find_method_name(folder)
+    return f"{name} ({own})" if own else name
+
+
 def _name_by_parts(section: Mapping[str, Any]) -> str:
     """What is nobody's published method, by its parts; a loss is named where it comes from elsewhere."""
     loss = str(_find_loss_kind(section))

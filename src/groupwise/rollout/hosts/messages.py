@@ -18,7 +18,7 @@ from groupwise.core.errors import EnvironmentFault
 from groupwise.core.records import StopReason, Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.plain_records import show_value, to_plain_advice, to_plain_observation, to_plain_outcome
-from groupwise.rollout.hosts.host import Advice, Fault, NoExpert, guarded
+from groupwise.rollout.hosts.host import Advice, Fault, NoExpert, call_guarded
 
 MAX_ANSWER_BYTES = 2**23
 """Of one answer: above what an observation, its key and a step's facts can take, however they are written."""
@@ -101,7 +101,7 @@ def read_answer(line: bytes) -> tuple[int, Answer]:
     if type(number) is not int:
         raise ValueError("no answer")
     # Checked here too: a worker is where somebody else's code runs.
-    return number, guarded(read, *said)
+    return number, call_guarded(read, *said)
 
 
 def write_payload(value: object) -> Any:

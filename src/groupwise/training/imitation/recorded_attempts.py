@@ -40,7 +40,9 @@ def make_recorded_samples(
     good = [steps for steps in attempts.values() if _has_earned_enough(steps, min_earned)]
     if not good:
         bound = "more than 0" if min_earned is None else f"{min_earned:g} or more"
-        raise RecordError(f"none of {len(attempts)} recorded attempts earned {bound}; lower the bound with --least")
+        raise RecordError(
+            f"none of {len(attempts)} recorded attempts earned {bound}; lower the bound with --min-earned"
+        )
     goals = _ask_goals(run, {str(steps[0]["task"]) for steps in good if not _has_tokens(steps)})
     samples: list[Sample] = []
     causes: Counter[str] = Counter()
@@ -93,7 +95,7 @@ def _make_from_text(run: Run, steps: Sequence[Row], number: int, goal: str) -> l
             f"{_place_of(steps[0])}: recorded text has no list of possible actions, which this run's prompts show; "
             'record prompt_ids and response_ids, or take the prompt_template with show_admissible = "no"'
         )
-    opening, past, samples = prompter.opening_ids(goal), list[Exchange](), list[Sample]()
+    opening, past, samples = prompter.encode_opening(goal), list[Exchange](), list[Sample]()
     for row in steps:
         observation, action = row.get("observation"), row.get("action")
         if observation is None or not action:
@@ -104,7 +106,7 @@ def _make_from_text(run: Run, steps: Sequence[Row], number: int, goal: str) -> l
         seen = Observation(text=observation)
         response = (*prompter.encode(run.config.rollout.action_rule.say(action)), prompter.frame.end_id)
         samples.append(_make_sample(prompter.prompt(opening, past, seen), response, number, row))
-        past.append(prompter.past(seen, response, action))
+        past.append(prompter.make_exchange(seen, response, action))
     return samples
 
 

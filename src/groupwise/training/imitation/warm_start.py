@@ -19,7 +19,8 @@ from groupwise.envs.part_queries import ask_max_steps
 from groupwise.rollout.hosts.host import Advice, Fault, NoExpert
 from groupwise.rollout.prompts.prompter import Exchange
 from groupwise.training.learner.protocol import ReportEpoch
-from groupwise.training.run import NO_EXPERT, Run
+from groupwise.training.run import Run
+from groupwise.training.run_checks import NO_EXPERT
 from groupwise.training.run_config import WarmStartConfig
 
 ReportFaults = Callable[[Mapping[str, int], int], None]
@@ -76,7 +77,7 @@ def make_expert_samples(
     for first in range(0, len(lessons), MAX_AT_ONCE):
         _play_lessons(run, lessons[first : first + MAX_AT_ONCE])
     causes = Counter(lesson.fault.message for lesson in lessons if lesson.fault is not None)
-    _check_enough(len(lessons), causes, run.config.training.least_survivors)
+    _check_enough(len(lessons), causes, run.config.training.min_survivors)
     if causes and report_faults is not None:
         report_faults(causes, len(lessons))
     samples = [sample for lesson in lessons if lesson.fault is None for sample in lesson.samples]
@@ -123,7 +124,7 @@ class _Lesson:
             self._fail(shown)
             return
         self._seen = shown
-        self._opening = self._run.prompter.opening_ids(shown.goal)
+        self._opening = self._run.prompter.encode_opening(shown.goal)
 
     def teach(self, advice: Advice) -> str | None:
         """Make a sample of what the teacher does next, and say what that is; None where the attempt is over."""
@@ -135,7 +136,7 @@ class _Lesson:
             return None
         seen, config, prompter = self._seen, self._config, self._run.prompter
         action, strays = self._choose(advice)
-        observation_ids = prompter.observation_ids(seen)
+        observation_ids = prompter.encode_observation(seen)
         response_text = self._run.config.rollout.action_rule.say(action, admissible=seen.admissible)
         self._response = (*prompter.encode(response_text), prompter.frame.end_id)
         self._action = action
@@ -155,7 +156,7 @@ class _Lesson:
         elif outcome.ended:
             self.has_ended = True
         else:
-            self._past.append(self._run.prompter.past(self._seen, self._response, self._action))
+            self._past.append(self._run.prompter.make_exchange(self._seen, self._response, self._action))
             self._seen = outcome.observation
 
     def _choose(self, advice: str) -> tuple[str, bool]:

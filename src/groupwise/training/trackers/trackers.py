@@ -1,4 +1,4 @@
-"""A run's trackers, together: told by the loop, they are told everything once, and none of them can stop the run."""
+"""A run's trackers as one observer: they are told everything once, and none of them can stop the run."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def check_trackers(trackers: Sequence[Tracker]) -> None:
 
 
 @contextmanager
-def tracked(trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path) -> Iterator[Trackers]:
+def track_run(trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path) -> Iterator[Trackers]:
     """Track a run as long as the context lasts."""
-    found = Trackers(trackers, config, folder)
+    live = Trackers(trackers, config, folder)
     try:
-        yield found
+        yield live
     finally:
-        found.finish()
+        live.finish()
 
 
 class Trackers(RunObserver):
@@ -82,17 +82,17 @@ class Trackers(RunObserver):
     def finish(self) -> None:
         """Finish them all."""
         for kind, tracker in list(self._live.items()):
-            self._guarded(kind, tracker.finish)
+            self._call_tracker(kind, tracker.finish)
         self._live.clear()
 
     def _tell(self, what: str, number: int, metrics: Mapping[str, float]) -> None:
         for kind, tracker in list(self._live.items()):
             if number > self._marks[kind].get(what, -1):
-                self._guarded(kind, lambda tracker=tracker: tracker.log(number, metrics))
+                self._call_tracker(kind, lambda tracker=tracker: tracker.log(number, metrics))
                 self._marks[kind][what] = number
         self._bookmark()
 
-    def _guarded(self, kind: str, call: Any) -> None:
+    def _call_tracker(self, kind: str, call: Any) -> None:
         """Call a tracker. The one place where whatever it raises is caught: a dashboard out of reach ends no run."""
         try:
             call()

@@ -21,27 +21,27 @@ from groupwise.reports.run.rescue import (
 from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup
 
 
-def mark(group: PlayedGroup, rescue: Rescue | None) -> str:
+def mark_group(group: PlayedGroup, rescue: Rescue | None) -> str:
     """A group in a word, where there is one to say."""
     if not group.teaches:
         return "[dark_orange]teaches nothing[/]"
     return "rescued" if rescue and rescue.is_rescued else ""
 
 
-def rescues(found: Sequence[Rescue]) -> Table:
+def make_rescues_table(rescues: Sequence[Rescue]) -> Table:
     """What was done for each group, one a line, with the mean size of its credit without and with it."""
     table = Table(box=None, pad_edge=False)
     for name in ("task", "recalled", "shaped", "guidance"):
         table.add_column(name)
     for name in ("|credit| without", "with"):
         table.add_column(name, justify="right")
-    for rescue in found:
+    for rescue in rescues:
         done = (describe_recalled(rescue), describe_shaping(rescue), describe_guidance(rescue))
         table.add_row(escape(rescue.task), *done, *format_sizes(rescue))
     return table
 
 
-def about(group: PlayedGroup) -> list[str]:
+def describe_rescue(group: PlayedGroup) -> list[str]:
     """Lines on what was done for a group."""
     rescue = rescue_of(group)
     if rescue is None:
@@ -59,14 +59,14 @@ def about(group: PlayedGroup) -> list[str]:
     return lines
 
 
-def origin(attempt: PlayedAttempt) -> str:
+def describe_joined_attempt(attempt: PlayedAttempt) -> str:
     """Where an attempt that joined a group comes from, with its credit."""
     credit = ", ".join(format_signed(step.credit) for step in attempt.steps[:4])
     more = ", …" if len(attempt.steps) > 4 else ""
     return f"{describe_origin(attempt)}, credit {credit}{more}"
 
 
-def joined(group: PlayedGroup) -> list[dict[str, Any]]:
+def list_joined(group: PlayedGroup) -> list[dict[str, Any]]:
     """The attempts that joined a group, as plain data without their steps."""
     return [
         {
