@@ -9,7 +9,7 @@ import pytest
 
 from groupwise.core.journal.journal import Evaluated, Journal
 from groupwise.envs import SPLITS, Identity, panel_hash
-from tests.architecture.test_start_up import HELP, fresh, without
+from tests.fresh_interpreter import HELP, fresh, without
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
 
