@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from groupwise.batching import totals as count
+from groupwise.batching import count_totals
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Update
 from groupwise.core.parts.results import describe
@@ -79,7 +79,7 @@ def make_update(run: Run, number: int, observer: Observer) -> Update:
     states = run.part_states.before(remembered, gathered.taking_part)
     credit = credited(config.algorithm, gathered.chosen, gathered.recalled, version=number - 1, states=states)
     samples = make_samples(credit)
-    totals = count(samples, max_tokens=config.rollout.max_tokens, pairs=credit.context.pairs)
+    totals = count_totals(samples, max_tokens=config.rollout.max_tokens, pairs=credit.context.pairs)
     clock.stage("learn")
     learned = run.learner.learn(samples, totals) if totals.tokens else None
     if totals.tokens:

@@ -7,7 +7,7 @@ import pytest
 from groupwise.core.errors import ConfigError
 from groupwise.envs.environment import Observation
 from groupwise.envs.kit.words import words
-from groupwise.models.tiny import word_tokenizer
+from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Window
 from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.rollout.prompts.published_template import PublishedFrame
@@ -56,7 +56,7 @@ def test_its_words_are_all_it_says() -> None:
 def test_a_prompt_is_one_message_that_tells_the_steps_in_the_window() -> None:
     frame = PublishedFrame(thoughts=False)
     known = sorted({word for text in (*frame.words(), "fog mud look walk put") for word in words(text)})
-    made = Prompter(word_tokenizer(known), template=frame, memory=Window(steps=1), instruction="")
+    made = Prompter(make_word_tokenizer(known), template=frame, memory=Window(steps=1), instruction="")
     past = [
         made.past(Observation(text="fog"), made.encode("look"), "look"),
         made.past(Observation(text="mud"), made.encode("walk"), "walk"),
