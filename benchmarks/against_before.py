@@ -45,7 +45,7 @@ def time_credit() -> Numbers:
     """Seconds of table and credit of 100,000 steps, and from trajectories to samples of an update of 10,000."""
     from benchmarks.credit import RECIPES, columns, ours
     from groupwise import Step, StopReason, Task, Trajectory
-    from groupwise.training.samples import credited, make_samples
+    from groupwise.training.samples import credit_batch, make_samples
 
     recorded = columns(100_000)
     works: dict[str, Callable[[], object]] = {
@@ -74,7 +74,7 @@ def time_credit() -> Numbers:
         )
         for number in range(400)
     ]
-    works["update's samples, hgpo"] = lambda: make_samples(credited(RECIPES["hgpo"], played, version=0))
+    works["update's samples, hgpo"] = lambda: make_samples(credit_batch(RECIPES["hgpo"], played, version=0))
     return {name: _best_of(work) for name, work in works.items()}
 
 
@@ -84,11 +84,11 @@ def time_prefix() -> Numbers:
 
     from benchmarks.prefix.layouts import LAYOUTS
     from benchmarks.prefix.measure import clear, train, updates
-    from benchmarks.prefix.on_cpu import ATTEMPTS, llama, made_up
+    from benchmarks.prefix.on_cpu import ATTEMPTS, llama, make_up
 
     torch.set_num_threads(1)
     net = llama(hidden=128, layers=4, heads=4, kv_heads=2, vocabulary=2_000)
-    samples = made_up("small", "full", num_tasks=1, attempts=ATTEMPTS).samples
+    samples = make_up("small", "full", num_tasks=1, attempts=ATTEMPTS).samples
 
     def learn(update: Any) -> None:
         train(net, update)
@@ -141,13 +141,13 @@ def time_run() -> Numbers:
     """An update of the household example, the first two left out."""
     import torch
 
-    from groupwise import Observer, load_run, open_run, train
+    from groupwise import RunObserver, load_run, open_run, train
 
-    class Clock(Observer):
+    class Clock(RunObserver):
         def __init__(self) -> None:
             self.marks: list[tuple[float, float]] = []
 
-        def updated(self, update: Any) -> None:
+        def on_update(self, update: Any) -> None:
             self.marks.append((time.perf_counter(), time.process_time()))
 
     torch.set_num_threads(1)

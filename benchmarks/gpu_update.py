@@ -27,7 +27,8 @@ from groupwise import train
 from groupwise.config.run_file import decode_run
 from groupwise.core.journal.journal import Update
 from groupwise.models.forward import Forward
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from groupwise.training.run_config import RunConfig
 
 WARM = 2
@@ -42,13 +43,13 @@ class Stages(Clock):
         super().__init__(warm=-1)
         self.updates: list[dict[str, float]] = []
 
-    def stage(self, name: str, number: int) -> None:
+    def on_stage(self, name: str, number: int) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # the optimiser's step, which nobody has waited for, is the learner's
-        super().stage(name, number)
+        super().on_stage(name, number)
 
-    def updated(self, update: Update) -> None:
-        super().updated(update)
+    def on_update(self, update: Update) -> None:
+        super().on_update(update)
         self.updates.append({**self.whole, **self.inside, "tokens": update.metrics["learner/tokens"]})
         self.updates[-1] |= {name: update.metrics[name] for name in ("learner/token_ratio", "rollout/total_steps")}
         self.whole, self.inside = {}, {}

@@ -16,9 +16,9 @@ from typing import Any
 
 from groupwise.core.records import Task
 from groupwise.envs import Alfworld, Openenv, Scienceworld, TextworldExpress
-from groupwise.envs.alfworld.game_folder import FILE, games_folder
+from groupwise.envs.alfworld.game_folder import FILE, find_games_folder
 from groupwise.envs.bfcl.environment import END_OF_TURN
-from groupwise.envs.bfcl.files import conversations
+from groupwise.envs.bfcl.files import read_conversations
 from groupwise.envs.textworld.environment import SHOWN, Textworld
 
 Step = Callable[[str], tuple[tuple[str, ...], bool]]
@@ -35,7 +35,7 @@ def alfworld(part: Alfworld) -> Attempts:
     wanted = textworld.EnvInfos(won=True, admissible_commands=True, extras=["gamefile"])
     for task in part.panel("train"):
         begin = time.perf_counter()
-        file = games_folder(part.path) / str(task.payload["game"]) / FILE
+        file = find_games_folder(part.path) / str(task.payload["game"]) / FILE
         game = textworld.start(str(file), wanted, wrappers=[AlfredDemangler(shuffle=False), AlfredInfos])
         state = game.reset()
         took = time.perf_counter() - begin
@@ -113,7 +113,7 @@ def bfcl(tasks: Sequence[Task], actions: tuple[str, ...]) -> Attempts:
     from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call as execute
 
     for number, task in enumerate(cycle(tasks)):
-        talk = conversations(task.payload["category"])[task.payload["task"]]
+        talk = read_conversations(task.payload["category"])[task.payload["task"]]
         where = (talk.scenario, list(talk.classes), f"model_{number}", talk.id, talk.is_long)
         start = time.perf_counter()
         execute([], *where)

@@ -20,25 +20,25 @@ from typing import Any
 import torch
 
 from benchmarks.result_file import write_result
-from groupwise import Observer, train
+from groupwise import RunObserver, train
 from groupwise.config.run_file import load_run
 from groupwise.core.journal.journal import Update
-from groupwise.training.run import open_run
+from groupwise.training.open_run import open_run
 
 RUN = Path(__file__).parents[1] / "examples" / "household.toml"
 CHANGES = ("algorithm.loss.penalties=[]", "warm_start.sloppiness=0.7", "evaluation.tasks=0", "threads=1")
 
 
-class Turns(Observer):
+class Turns(RunObserver):
     """Lets the learner hear all samples in every other update, and keeps what each update took."""
 
     def __init__(self, learner: Any) -> None:
         self.learner, self.hear, self.found = learner, learner._heard, list[dict[str, float]]()
 
-    def stage(self, name: str, number: int) -> None:
+    def on_stage(self, name: str, number: int) -> None:
         self.learner._heard = (lambda samples: samples) if number % 2 else self.hear
 
-    def updated(self, update: Update) -> None:
+    def on_update(self, update: Update) -> None:
         names = {"seconds": "seconds/learn", "computed": "learner/computed", "success": "rollout/success"}
         self.found.append({name: update.metrics[metric] for name, metric in names.items()})
 

@@ -7,12 +7,12 @@ import tempfile
 from pathlib import Path
 
 from groupwise.core.errors import ConfigError
-from groupwise.envs.alfworld.game_folder import FILE, FOLDERS, games_folder
+from groupwise.envs.alfworld.game_folder import FILE, FOLDERS, find_games_folder
 
 
 def pack_games(source: Path, archive: Path) -> int:
     """Write the game files of the three panels, and nothing else, into a .tar.xz; how many there are."""
-    folder, num_games = games_folder(str(source)), 0
+    folder, num_games = find_games_folder(str(source)), 0
     with tarfile.open(archive, "w:xz") as packed:
         for split in FOLDERS.values():
             for file in sorted((folder / split).glob(f"*/*/{FILE}")):

@@ -63,7 +63,7 @@ def jobs_of(options: Any, games: Path, arm: Arm) -> list[dict[str, Any]]:
 def go_on(job: Mapping[str, Any]) -> None:
     """Train with a method until its time is up, then evaluate it at the last mark that all methods have reached."""
     from groupwise.config.run_file import decode_run
-    from groupwise.training.run import open_run
+    from groupwise.training.open_run import open_run
 
     folder, arm, method = Path(job["folder"]), job["arm"], job["method"]
     path = method_record(folder, method)
@@ -112,7 +112,7 @@ def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, A
 def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
     from groupwise.training.checkpoints.resume import resume
     from groupwise.training.loop import make_update
-    from groupwise.training.observer import Observers
+    from groupwise.training.observer import ObserverList
 
     curve, marks, sizes = record["curve"], record["marks"], job["arm"].sizes
     done = resume(run) or 0
@@ -120,7 +120,7 @@ def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path)
     marks[:] = [mark for mark in marks if mark["update"] <= done]
     last = time.time()
     while not _is_done(curve, job) and time.time() < job["train_until"]:
-        update = make_update(run, len(curve) + 1, Observers([]))
+        update = make_update(run, len(curve) + 1, ObserverList([]))
         curve.append(_point(update.metrics, curve[-1]["total_steps"] if curve else 0))
         if _mark_of(curve[-1], sizes) > (marks[-1]["mark"] if marks else 0):
             _keep_mark(run, curve, marks, sizes)

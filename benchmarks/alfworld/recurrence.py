@@ -42,10 +42,10 @@ def _rows(journal: Journal, numbers: list[int]) -> Iterator[dict[str, Any]]:
 def audit_rollouts(file: Path) -> dict[str, Any]:
     """The audit of a rollouts file, as `groupwise audit --json` prints it."""
     from groupwise import recipes
-    from groupwise.reports.audit import audit
+    from groupwise.reports.audit import audit_tables
 
     algorithms = {name: recipes.build(name, **CREDIT.get(name, {})) for name in METHODS}
-    return audit((part.table() for part in open_rollouts(file).parts()), algorithms, depth=DEPTH).as_json()
+    return audit_tables((part.table() for part in open_rollouts(file).parts()), algorithms, depth=DEPTH).as_json()
 
 
 SEE = """\

@@ -27,7 +27,7 @@ def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bo
     from groupwise.config.run_file import decode_run
     from groupwise.training.checkpoints.checkpoint import save_checkpoint
     from groupwise.training.learner.local_files import read_weights
-    from groupwise.training.run import open_run
+    from groupwise.training.open_run import open_run
 
     path = start_record(folder)
     record = read_record(path) or {"seconds": {}}
@@ -66,7 +66,7 @@ def has_gpu() -> bool:
 
 
 def _warm_start(run: Any, sizes: Sizes, clock: Clock) -> dict[str, Any]:
-    from groupwise.training.imitation.warm_start import imitate
+    from groupwise.training.imitation.warm_start import imitate_samples
     from groupwise.training.run_config import WarmStartConfig
 
     samples = teach(run, run.tasks[: sizes.warm_games], noise=sizes.noise)
@@ -74,7 +74,7 @@ def _warm_start(run: Any, sizes: Sizes, clock: Clock) -> dict[str, Any]:
     config = WarmStartConfig(
         epochs=sizes.warm_epochs, learning_rate=sizes.warm_rate, batch_tokens=sizes.warm_tokens, tasks=sizes.warm_games
     )
-    losses = imitate(run, samples, config)
+    losses = imitate_samples(run, samples, config)
     clock.lap("imitate")
     games = len({sample.trajectory for sample in samples})
     print(f"imitated {len(samples)} steps of {games} games; loss by epoch {losses}", file=sys.stderr, flush=True)

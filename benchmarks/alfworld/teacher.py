@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from groupwise.core.records import Task
 from groupwise.core.sample import Sample
 from groupwise.core.seeds import seed_of
-from groupwise.envs.alfworld.expert import shortest_plan
+from groupwise.envs.alfworld.expert import find_shortest_plan
 from groupwise.envs.alfworld.game_file import Game
-from groupwise.envs.alfworld.game_folder import games_folder, open_game
-from groupwise.envs.alfworld.game_state import Situation
+from groupwise.envs.alfworld.game_folder import find_games_folder, open_game
+from groupwise.envs.alfworld.game_state import GameState
 
 UNHEARD_OF = 0.02
 """Weight of a place where no walkthrough finds things of the kind, beside the shares of the others."""
@@ -60,12 +60,12 @@ def habits_of(games: Iterable[Game]) -> Habits:
 
 def search(game: Game, habits: Habits, draws: Random, *, noise: float, max_steps: int) -> list[Said]:
     """The commands of a teacher that searches; `noise` is the share of steps at which it strays."""
-    walk = _Walk(Situation(game), habits, draws, noise)
+    walk = _Walk(GameState(game), habits, draws, noise)
     plan = list(game.walkthrough)
     while plan and len(walk.said) < max_steps and not walk.now.is_won():  # a stray may win
         errand = _errand(plan)
         if walk.strays() or (errand is not None and walk.looks_around_for(errand)):
-            plan = shortest_plan(walk.now)
+            plan = find_shortest_plan(walk.now)
             settled = _errand(plan)
             if settled is not None:
                 walk.looked_into.add(settled.place)
@@ -77,7 +77,7 @@ def search(game: Game, habits: Habits, draws: Random, *, noise: float, max_steps
 class _Walk:
     """A search under way: what was said, what was looked into."""
 
-    def __init__(self, now: Situation, habits: Habits, draws: Random, noise: float) -> None:
+    def __init__(self, now: GameState, habits: Habits, draws: Random, noise: float) -> None:
         self.now, self._habits, self._draws, self._noise = now, habits, draws, noise
         self.said: list[Said] = []
         self.looked_into: set[str] = set()
@@ -85,7 +85,7 @@ class _Walk:
 
     def do(self, command: str, *, is_learnt: bool = True) -> bool:
         """Say a command and carry it out; whether it changed anything."""
-        possible = self.now.commands()
+        possible = self.now.list_commands()
         self._offered |= dict.fromkeys(possible)
         self.said.append(Said(command, is_learnt))
         meant = possible.get(command)
@@ -110,7 +110,7 @@ class _Walk:
         detours = self._detours(errand)
         for place in detours:
             for command in (f"go to {place}", f"open {place}"):  # a drawer of the desk here needs no going to
-                if command in self.now.commands():
+                if command in self.now.list_commands():
                     self.do(command)
             if self._sees(_kind(errand.thing)):
                 break
@@ -131,7 +131,7 @@ class _Walk:
     def _sees(self, kind: str) -> bool:
         now = self.now
         here = (place for place in now.game.places_at.get(now.spot, ()) if now.is_open(place))
-        return any(_kind(now.game.things[thing]) == kind for place in here for thing in now.things_in(place))
+        return any(_kind(now.game.things[thing]) == kind for place in here for thing in now.list_things_in(place))
 
 
 def _errand(plan: Sequence[str]) -> _Errand | None:
@@ -158,7 +158,7 @@ def _kind(name: str) -> str:
 
 def teach(run: Any, tasks: Sequence[Task], *, noise: float) -> list[Sample]:
     """What the teacher says at every step of one attempt at each task, put exactly as a rollout would put it."""
-    folder = games_folder(run.config.env.path)
+    folder = find_games_folder(run.config.env.path)
     games = {task.id: open_game(folder, str(task.payload["game"]), str(task.payload["sha256"])) for task in tasks}
     habits = habits_of(games.values())
     found: list[Sample] = []
@@ -172,7 +172,7 @@ def teach(run: Any, tasks: Sequence[Task], *, noise: float) -> list[Sample]:
 def _samples(run: Any, task: Task, number: int, said: Sequence[Said]) -> Iterator[Sample]:
     environment, prompter = run.config.env.open(task), run.prompter
     seen, past = environment.observe(), []
-    opening = prompter.opening_ids(seen.goal)
+    opening = prompter.encode_opening(seen.goal)
     for index, (command, is_learnt) in enumerate(said):
         in_words = run.config.rollout.action_rule.say(command, admissible=seen.admissible)
         response = (*prompter.encode(in_words), prompter.frame.end_id)
@@ -186,5 +186,5 @@ def _samples(run: Any, task: Task, number: int, said: Sequence[Said]) -> Iterato
             trains=is_learnt,
         )
         outcome = environment.act(command)
-        past.append(prompter.past(seen, response, command))
+        past.append(prompter.make_exchange(seen, response, command))
         seen = outcome.observation

@@ -16,7 +16,7 @@ from benchmarks.faults.payloads import PAYLOADS, fill
 from benchmarks.faults.section import Section
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Slot
-from groupwise.rollout.hosts.host import Fault, guarded
+from groupwise.rollout.hosts.host import Fault, call_guarded
 
 EXAMPLES = ("bfcl", "textarena_frozen_lake", "gem_minesweeper", "search_qa", "storefront", "countdown")
 """Run files of the other environments that read what a model says."""
@@ -113,7 +113,7 @@ class Subject:
 
     def score(self, action: str) -> float | str:
         """What an action earns; a text where it was a fault of its attempt."""
-        earned = guarded(lambda: float(self.part.open(self.task).act(action).reward))
+        earned = call_guarded(lambda: float(self.part.open(self.task).act(action).reward))
         return earned.message if isinstance(earned, Fault) else earned
 
     def honest(self) -> list[float | str]:
@@ -130,7 +130,7 @@ class Subject:
                     break
             return float(earned)
 
-        earned = guarded(play)
+        earned = call_guarded(play)
         return earned.message if isinstance(earned, Fault) else earned
 
 

@@ -48,7 +48,7 @@ plan = {{ kind = "flat", attempts = 6 }}
 [training]
 updates = 2
 tasks = 2
-least_survivors = 0.1
+min_survivors = 0.1
 
 [evaluation]
 tasks = {evaluated}

@@ -27,7 +27,7 @@ def find_lost_updates(whole: Path, other: Path, *, since: int = 0) -> list[str]:
         for number in later:
             if list(found.trajectories(number)) != list(sound.trajectories(number)):
                 lost.append(f"update {number}: other attempts or credit")
-            if found.past_attempts.recalled(number) != sound.past_attempts.recalled(number):
+            if found.past_attempts.list_recalled(number) != sound.past_attempts.list_recalled(number):
                 lost.append(f"update {number}: other attempts recalled")
         if _evaluations(found, since) != _evaluations(sound, since):
             lost.append("evaluations: not the same")

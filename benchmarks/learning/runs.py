@@ -21,7 +21,7 @@ def make_start(job: Mapping[str, Any]) -> float:
     from groupwise.config.run_file import decode_run
     from groupwise.training.evaluate_run import evaluate_run
     from groupwise.training.loop import train
-    from groupwise.training.run import open_run
+    from groupwise.training.open_run import open_run
 
     torch.set_num_threads(1)
     settings = _settings(job) | {"training": {"updates": 0}}
@@ -48,14 +48,14 @@ def go_on(job: Mapping[str, Any]) -> dict[str, Any]:
 
     from groupwise.training.evaluate_run import evaluate_run
     from groupwise.training.loop import make_update
-    from groupwise.training.observer import Observers
+    from groupwise.training.observer import ObserverList
 
     torch.set_num_threads(1)
     run = _open_job(job)
     began, curve, steps, tokens = time.process_time(), list[list[float]](), 0.0, 0.0
     spent = 0.0
     while spent < job["budget"] if job["budget"] else len(curve) < run.config.training.updates:
-        update = make_update(run, len(curve) + 1, Observers([]))
+        update = make_update(run, len(curve) + 1, ObserverList([]))
         steps += update.metrics["rollout/total_steps"]
         tokens += update.metrics["rollout/total_tokens"]
         spent = steps if job["unit"] == "steps" else tokens
@@ -72,7 +72,7 @@ def _open_job(job: Mapping[str, Any]) -> Any:
     """The run of a job: the run file's, but for the algorithm, the plan, and where the model comes from."""
     from groupwise.config.run_file import decode_run
     from groupwise.core.run_folder import RunPaths
-    from groupwise.training.run import open_run
+    from groupwise.training.open_run import open_run
 
     content = _settings(job)
     content.pop("warm_start", None)

@@ -65,7 +65,7 @@ def write_tasks(folder: Path, examples: int) -> int:
     lengths = set()
     for task in env.panel("train")[:512]:
         seen = env.open(task).observe()
-        ids = prompter.prompt(prompter.opening_ids(seen.goal), [], seen)
+        ids = prompter.prompt(prompter.encode_opening(seen.goal), [], seen)
         text = tokenizer.decode(ids)
         assert tuple(tokenizer(text).input_ids) == ids, f"TRL would read other tokens than ours: {text}"
         asked["prompt"].append(text)

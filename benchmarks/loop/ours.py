@@ -20,13 +20,14 @@ import torch
 import groupwise.models.logps
 from benchmarks.loop.job import ATTEMPTS, KL, LEARNING_RATE, Job
 from benchmarks.loop.reward import score_mentions
-from groupwise import Observer, train
+from groupwise import RunObserver, train
 from groupwise.config.run_file import decode_run
 from groupwise.core.journal.journal import Update
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Trajectory
 from groupwise.models.forward import Forward
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from groupwise.training.run_config import RunConfig
 
 
@@ -39,7 +40,7 @@ class Mentioned(Part, slot="reward"):
         return tuple(score_mentions(step.action or "", step.observation or "") for step in trajectory.steps)
 
 
-class Clock(Observer):
+class Clock(RunObserver):
     """Seconds by stage, from what the loop tells and from timers around calls inside a stage."""
 
     def __init__(self, warm: int) -> None:
@@ -49,13 +50,13 @@ class Clock(Observer):
         self.inside: dict[str, float] = {}
         self.marks: list[tuple[float, float]] = []
 
-    def stage(self, name: str, number: int) -> None:
+    def on_stage(self, name: str, number: int) -> None:
         now = time.perf_counter()
         if self.stage_name and self.number > self.warm:
             self.whole[self.stage_name] = self.whole.get(self.stage_name, 0.0) + now - self.since
         self.stage_name, self.since, self.number = name, now, number
 
-    def updated(self, update: Update) -> None:
+    def on_update(self, update: Update) -> None:
         self.stage("", update.number + 1)
         self.marks.append((time.perf_counter(), time.process_time()))
 

@@ -26,7 +26,7 @@ from groupwise.core.sample import Sample
 from groupwise.core.seeds import seed_of
 from groupwise.envs import Alfworld, Household
 from groupwise.envs.environment import EnvironmentPart, Observation
-from groupwise.rollout import PromptTemplate, PublishedFrame
+from groupwise.rollout import PromptTemplate, PublishedTemplate
 from groupwise.rollout.prompts.memory import Memory
 from groupwise.rollout.prompts.prompter import Exchange, Prompter, Template
 
@@ -44,7 +44,7 @@ DEMO = Household(rooms=("bedroom",), families=("pick", "examine"), num_receptacl
 TEMPLATES: dict[str, Template] = {
     "alfworld": PromptTemplate(show_admissible="yes", tell_past=True),
     "dialogue": PromptTemplate(),
-    "published": PublishedFrame(),
+    "published": PublishedTemplate(),
 }
 """By source, for the official games."""
 
@@ -76,11 +76,11 @@ def play(part: EnvironmentPart, task: Task, attempt: int, *, strays: float) -> l
 
 def prompts(prompter: Prompter, turns: Sequence[Turn], said: Sequence[str]) -> Iterator[tuple[tuple[int, ...], ...]]:
     """Prompt and response of each step of an attempt, as a rollout puts them."""
-    opening, past = prompter.opening_ids(turns[0].seen.goal), list[Exchange]()
+    opening, past = prompter.encode_opening(turns[0].seen.goal), list[Exchange]()
     for turn, words in zip(turns, said, strict=True):
         response = (*prompter.encode(words), prompter.frame.end_id)
         yield prompter.prompt(opening, past, turn.seen), response
-        past.append(prompter.past(turn.seen, response, turn.action))
+        past.append(prompter.make_exchange(turn.seen, response, turn.action))
 
 
 def thought(task: str, attempt: int, step: int) -> str:

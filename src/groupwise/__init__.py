@@ -30,8 +30,8 @@ from groupwise.core.step_table import StepTable
 if TYPE_CHECKING:
     from groupwise.config.run_file import load_run
     from groupwise.training.loop import train
-    from groupwise.training.observer import Observer
-    from groupwise.training.run import open_run
+    from groupwise.training.observer import RunObserver
+    from groupwise.training.open_run import open_run
     from groupwise.training.run_config import RunConfig
 
 __version__ = "0.1.0"
@@ -39,10 +39,10 @@ __version__ = "0.1.0"
 __getattr__ = import_when_asked(
     __name__,
     {
-        "Observer": "groupwise.training.observer:Observer",
+        "RunObserver": "groupwise.training.observer:RunObserver",
         "RunConfig": "groupwise.training.run_config:RunConfig",
         "load_run": "groupwise.config.run_file:load_run",
-        "open_run": "groupwise.training.run:open_run",
+        "open_run": "groupwise.training.open_run:open_run",
         "train": "groupwise.training.loop:train",
     },
 )
@@ -53,11 +53,11 @@ __all__ = [
     "Credit",
     "FileError",
     "GroupwiseError",
-    "Observer",
     "Origin",
     "Part",
     "RecordError",
     "RunConfig",
+    "RunObserver",
     "Step",
     "StepTable",
     "StopReason",

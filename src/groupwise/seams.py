@@ -21,12 +21,13 @@ if TYPE_CHECKING:
         RecordError,
         TrainingError,
     )
+    from groupwise.core.journal.attempt_index import PastAttempts
     from groupwise.core.pairs import Pair
     from groupwise.core.parts.engine_slot import EngineSlot
     from groupwise.core.parts.part import Part, Slot
     from groupwise.core.parts.slots import Draw, Loss
     from groupwise.core.parts.stateful import Observed, PartState
-    from groupwise.core.past_attempts import PastAttempt, PastAttempts, Recalled
+    from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
     from groupwise.core.policy_questions import PromptAndResponse, Whose
     from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
     from groupwise.core.sample import Sample
@@ -76,10 +77,10 @@ PLACES = {
         "RecordError",
         "TrainingError",
     ),
+    "groupwise.core.journal.attempt_index": ("PastAttempts",),
     "groupwise.core.past_attempts": (
-        "PastAttempts",
         "PastAttempt",
-        "Recalled",
+        "RecalledAttempt",
     ),
     "groupwise.core.pairs": ("Pair",),
     "groupwise.core.parts.part": (
@@ -223,7 +224,7 @@ __all__ = [
     "Progress",
     "PromptAndResponse",
     "Question",
-    "Recalled",
+    "RecalledAttempt",
     "RecordError",
     "Request",
     "Sample",

@@ -121,7 +121,7 @@ def test_the_public_names_are_these() -> None:
         "Credit",
         "FileError",
         "GroupwiseError",
-        "Observer",
+        "RunObserver",
         "Origin",
         "Part",
         "RecordError",
@@ -144,7 +144,7 @@ def test_training_is_loaded_when_it_is_asked_for() -> None:
     code = (
         "import sys, groupwise\n"
         "before = 'torch' in sys.modules\n"
-        "groupwise.RunConfig, groupwise.load_run, groupwise.Observer\n"
+        "groupwise.RunConfig, groupwise.load_run, groupwise.RunObserver\n"
         "between = 'torch' in sys.modules\n"
         "from groupwise import open_run, train\n"
         "print(before, between, open_run.__module__, train.__module__)\n"

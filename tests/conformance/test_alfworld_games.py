@@ -15,8 +15,8 @@ import pytest
 
 from groupwise.core.records import Task
 from groupwise.envs import SPLITS, Alfworld, check_environment, panel_hash
-from groupwise.envs.alfworld.game_folder import FILE, games_folder
-from groupwise.envs.kit.words import words
+from groupwise.envs.alfworld.game_folder import FILE, find_games_folder
+from groupwise.envs.kit.words import split_words
 from groupwise.rollout.hosts.host import InProcess
 from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.envs.alfworld_data import all_games, few_games, games
@@ -50,7 +50,7 @@ def test_walkthroughs_win_the_games_that_come_with_the_tests(tmp_path: Path) -> 
 def _wins(part: Alfworld, task: Task) -> bool:
     """Whether every command of a game's walkthrough is accepted and the last one wins."""
     environment = part.open(task)
-    outcomes = [environment.act(command) for command in environment._situation.game.walkthrough]
+    outcomes = [environment.act(command) for command in environment._state.game.walkthrough]
     assert all(outcome.accepted for outcome in outcomes)
     return (outcomes[-1].success, outcomes[-1].reward) == (True, 10.0)
 
@@ -64,7 +64,10 @@ def test_all_games_load_and_are_those_that_results_are_known_for(whole: Alfworld
     for task in panel:
         seen = whole.open(task).observe()
         assert seen.text.startswith("You are in the middle of a room. Looking quickly around you, you see a ")
-        assert not {word for text in (seen.text, seen.goal, *(seen.admissible or ())) for word in words(text)} - known
+        assert (
+            not {word for text in (seen.text, seen.goal, *(seen.admissible or ())) for word in split_words(text)}
+            - known
+        )
 
 
 def test_walkthroughs_win_sixty_games_over_the_six_types(whole: Alfworld) -> None:
@@ -141,7 +144,7 @@ def stock(part: Alfworld, name: str) -> Any:
     from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
 
     wanted = textworld.EnvInfos(won=True, admissible_commands=True, extras=["gamefile"])
-    file = games_folder(part.path) / name / FILE
+    file = find_games_folder(part.path) / name / FILE
     return textworld.start(str(file), wanted, wrappers=[AlfredDemangler(shuffle=False), AlfredInfos])
 
 

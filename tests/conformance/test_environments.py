@@ -121,7 +121,7 @@ def test_every_rule_is_broken_by_some_environment() -> None:
 
 
 def test_a_slow_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checker_rules, "FEWEST_STEPS_PER_SECOND", 1e12)
+    monkeypatch.setattr(checker_rules, "MIN_STEPS_PER_SECOND", 1e12)
     results = check_environment(CorridorPart())
     assert [result.rule for result in results if result.status == "broken"] == ["acts_fast_enough"]
 

@@ -110,18 +110,18 @@ def _fork(file: Path, folder: Path) -> tuple[int, int]:
 
 def _train(file: Path, folder: Path, pipe: int) -> NoReturn:
     from groupwise.cli.main import main
-    from groupwise.training.observer import Observers
+    from groupwise.training.observer import ObserverList
 
     log = os.open(folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    tell = Observers.stage
+    tell = ObserverList.on_stage
 
-    def told(self: Observers, name: str, number: int) -> None:
+    def told(self: ObserverList, name: str, number: int) -> None:
         os.write(pipe, f"{name}\t{number}\n".encode())
         tell(self, name, number)
 
-    Observers.stage = told  # type: ignore[method-assign]
+    ObserverList.on_stage = told  # type: ignore[method-assign]
     sys.argv = ["groupwise", "train", str(file), "--out", str(folder), "--resume"]
     try:
         main()

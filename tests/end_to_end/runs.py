@@ -12,7 +12,8 @@ from groupwise.models import TinyModel
 from groupwise.rollout import Flat
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.loop import train
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from groupwise.training.run_config import RolloutConfig, RunConfig, TrainingConfig
 
 

@@ -13,10 +13,11 @@ from groupwise.core.records import Trajectory
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.rewards import EnvironmentReward
 from groupwise.rollout import Flat
-from groupwise.training.attempts import collect as gather
+from groupwise.training.attempts import collect
 from groupwise.training.learner.weights import hash_weights
 from groupwise.training.loop import train
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from groupwise.training.run_config import RolloutConfig
 from tests.end_to_end.runs import config
 from tests.end_to_end.unruly import TROUBLE_AT, Unruly
@@ -50,12 +51,12 @@ def test_an_environment_that_fails_now_and_then_costs_its_attempts_only(
 ) -> None:
     played: list[list[Trajectory]] = []
 
-    def watched(*arguments: object, **options: object) -> list[Trajectory]:
+    def play_and_keep(*arguments: object, **options: object) -> list[Trajectory]:
         played.append(real_play(*arguments, **options))  # type: ignore[arg-type]
         return played[-1]
 
-    real_play = gather.play
-    monkeypatch.setattr(gather, "play", watched)
+    real_play = collect.play_for_update
+    monkeypatch.setattr(collect, "play_for_update", play_and_keep)
     run = run_with(tmp_path, trouble, workers=workers)
     with run.host:
         train(run)

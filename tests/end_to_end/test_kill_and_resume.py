@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from groupwise.config.run_file import load_run
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.journal.journal import Journal
-from groupwise.reports.run.derived_credit import Recredit
+from groupwise.reports.run.derived_credit import DerivedCredit
 from groupwise.training.checkpoints.state import latest_checkpoint
 from groupwise.training.learner.weights import hash_weights
 
@@ -95,8 +95,8 @@ def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
         num_recalled = 0
         for number in whole.numbers():
             assert list(resumed.trajectories(number)) == list(whole.trajectories(number))
-            assert resumed.past_attempts.recalled(number) == whole.past_attempts.recalled(number)
-            num_recalled += len(whole.past_attempts.recalled(number))
+            assert resumed.past_attempts.list_recalled(number) == whole.past_attempts.list_recalled(number)
+            num_recalled += len(whole.past_attempts.list_recalled(number))
         resumed.past_attempts.check(tasks)
         assert num_recalled > 2
         assert {row["origin"] for row in whole.attempts()} == {"fresh", "reflected"}
@@ -149,6 +149,6 @@ def check_attempts(whole: Journal, resumed: Journal, algorithm: Algorithm) -> No
     for number in whole.numbers():
         found = list(resumed.trajectories(number))
         assert found == list(whole.trajectories(number))
-        replayed = Recredit.of(found, algorithm)
+        replayed = DerivedCredit.compute(found, algorithm)
         assert replayed.credit.values.tolist() == list(replayed.recorded)
         assert any(replayed.recorded)

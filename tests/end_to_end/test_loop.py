@@ -12,7 +12,7 @@ from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.evaluation.summary import Evaluation  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
 from tests.end_to_end.runs import config, finished  # noqa: E402
 
 

@@ -18,7 +18,8 @@ from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E
 from groupwise.training.checkpoints.state import latest_checkpoint  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import Run, open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
+from groupwise.training.run import Run  # noqa: E402
 from tests.end_to_end.runs import config, finished  # noqa: E402
 
 

@@ -40,7 +40,7 @@ UNKNOWN = [
     (
         "training.updtes=3",
         "RunConfig: training: TrainingConfig: unknown field 'updtes'; did you mean 'updates'? "
-        "Valid: checkpoint_every, curriculum, learner, least_survivors, tasks, updates, weight_transfer",
+        "Valid: checkpoint_every, curriculum, learner, min_survivors, tasks, updates, weight_transfer",
     ),
     (
         "training.learner.schedule={kind='cosine', steps=9, flor=0.1}",

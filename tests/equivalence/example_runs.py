@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config.run_file import load_run
-from groupwise.envs.webshop.storefront import catalogue
+from groupwise.envs.webshop.storefront import draw_catalogue
 from groupwise.training.loop import train
-from groupwise.training.run import open_run
+from groupwise.training.open_run import open_run
 from tests.unit.envs.alfworld_data import few_games
 from tests.unit.envs.math_sets import gsm8k, write_lines
 from tests.unit.envs.openenv_servers import server
@@ -162,7 +162,7 @@ def _own_files(path: Path, folder: Path) -> tuple[str, ...]:
         write_lines(folder / "test.jsonl", gsm8k(100, 4))
         return (f"env.path={folder}",)
     if kind == "webshop":
-        products = catalogue(0, 20, 4).products
+        products = draw_catalogue(0, 20, 4).products
         publish(folder, [item(each) for each in products], {each.asin: told_of(each) for each in products})
         return (f"env.path={folder}",)
     return ()

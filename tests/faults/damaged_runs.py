@@ -11,7 +11,8 @@ import pytest
 from groupwise.core.errors import GroupwiseError
 from groupwise.training.learner.weights import hash_weights
 from groupwise.training.loop import train
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from tests.unit.training.runs import small_config
 
 

@@ -18,7 +18,8 @@ from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_chec
 from groupwise.training.learner.local_files import read_weights  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import Run, open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
+from groupwise.training.run import Run  # noqa: E402
 from tests.faults.damaged_runs import copy_run, flip_bit, follow, go_on, make_run, refusal, weights_of  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402
 from tests.unit.cli.conftest import groupwise  # noqa: E402, F401

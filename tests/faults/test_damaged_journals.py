@@ -15,8 +15,9 @@ torch = pytest.importorskip("torch")
 from groupwise.core.errors import FileError  # noqa: E402
 from groupwise.core.journal.journal import Journal, Update  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.observer import Observer  # noqa: E402
-from groupwise.training.run import Run, open_run  # noqa: E402
+from groupwise.training.observer import RunObserver  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
+from groupwise.training.run import Run  # noqa: E402
 from tests.faults.damaged_runs import copy_run, follow, go_on, make_run, refusal, weights_of  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402
 from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
@@ -166,10 +167,10 @@ def test_a_journal_whose_head_is_gone_is_a_sentence_and_the_advice_works(folder:
     check_goes_on(said, folder, whole, "0000")
 
 
-class Killed(Observer):
+class Killed(RunObserver):
     """Ends a run after its sixth update, once its checkpoint is written."""
 
-    def updated(self, update: Update) -> None:
+    def on_update(self, update: Update) -> None:
         if update.number == 6:
             raise KeyboardInterrupt
 

@@ -21,7 +21,7 @@ from groupwise.core.journal.journal import Evaluated, Journal  # noqa: E402
 from groupwise.core.run_folder import RunPaths  # noqa: E402
 from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
 from tests.faults.damaged_runs import go_on, make_run, weights_of  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402
 from tests.unit.cli.conftest import groupwise  # noqa: E402, F401

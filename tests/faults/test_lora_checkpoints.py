@@ -17,7 +17,8 @@ from groupwise.core.seeds import seed_of  # noqa: E402
 from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import Run, open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
+from groupwise.training.run import Run  # noqa: E402
 from tests.faults.damaged_runs import flip_bit  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 

@@ -15,7 +15,7 @@ from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.training.learner import Learned
 from groupwise.training.learner.answers import check_opened
 from groupwise.training.loop import train
-from groupwise.training.metrics.table import checked
+from groupwise.training.metrics.table import check_metrics
 from groupwise.training.weight_transfer.canary import Canary
 from tests.unit.training.runs import small_run
 
@@ -45,11 +45,11 @@ def test_what_learn_gives_is_checked_before_the_hand_over(tmp_path: Path, learne
 @pytest.mark.parametrize("wrong", ["high", None, True, [1.0], float("-inf")], ids=str)
 def test_a_metric_that_is_no_number_is_refused_by_name(wrong: Any) -> None:
     with pytest.raises(TrainingError, match=r"^metric 'extra/x' is .*; give a finite number, or leave it out$"):
-        checked({"extra/x": wrong})
+        check_metrics({"extra/x": wrong})
 
 
 def test_numbers_of_numpy_become_plain_and_nan_says_that_nothing_was_measured() -> None:
-    found = checked({"extra/x": np.float32(1.5), "extra/y": float("nan"), "extra/z": np.int64(3)})
+    found = check_metrics({"extra/x": np.float32(1.5), "extra/y": float("nan"), "extra/z": np.int64(3)})
     assert found == pytest.approx({"extra/x": 1.5, "extra/y": float("nan"), "extra/z": 3}, nan_ok=True)
     assert [type(value) for value in found.values()] == [float, float, int]
 

@@ -10,7 +10,7 @@ import pytest
 
 from groupwise import ConfigError, Part, StepTable
 from groupwise.core.errors import TrainingError
-from groupwise.core.parts.members import LIVING, MEMBERS, check_living
+from groupwise.core.parts.members import MEMBERS, OPENED, check_methods
 from groupwise.core.parts.part import CATALOGUES, Slot, catalogue
 from groupwise.core.token_credit import TokenCredit
 from groupwise.core.token_table import TokenTable
@@ -121,20 +121,20 @@ def test_the_parts_that_come_with_groupwise_have_what_a_part_from_elsewhere_must
 
 def test_what_is_opened_is_looked_at_too() -> None:
     with pytest.raises(ConfigError) as raised:
-        check_living(SimpleNamespace(hand_over=lambda weights, engine: None), "weight_transfer", "training.x (Mine)")
+        check_methods(SimpleNamespace(hand_over=lambda weights, engine: None), "weight_transfer", "training.x (Mine)")
     assert str(raised.value) == (
         "training.x (Mine): SimpleNamespace: 'hand_over' cannot be called with (weights, engine, *, version); write "
         "`def hand_over(self, weights, engine, *, version)`"
     )
     state = SimpleNamespace(
-        **dict.fromkeys(LIVING["state"], lambda *given: None),
+        **dict.fromkeys(OPENED["state"], lambda *given: None),
     )
-    check_living(state, "state", "here")
+    check_methods(state, "state", "here")
     state.columns = lambda: None
     with pytest.raises(
         ConfigError, match=r"'columns' cannot be called with \(tasks\); write `def columns\(self, tasks\)`"
     ):
-        check_living(state, "state", "here")
+        check_methods(state, "state", "here")
 
 
 def test_what_a_part_raises_is_one_line_that_names_it_and_its_line_and_keeps_the_cause() -> None:

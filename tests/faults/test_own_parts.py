@@ -12,9 +12,11 @@ import pytest
 from groupwise import Algorithm, ConfigError, Credit, Part, Step, StepTable, StopReason, Task, Trajectory
 from groupwise.advantages import EpisodeReturn, Relative
 from groupwise.core.pairs import Pair
+from groupwise.core.parts.attempt_results import check_tasks
 from groupwise.core.parts.part import CATALOGUES, Slot
-from groupwise.core.parts.results import NEEDED, check_tasks, describe
+from groupwise.core.parts.results import REQUIRED_RESULTS
 from groupwise.core.segments import Segments
+from groupwise.core.text.value_words import describe_value
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByTask
 
@@ -73,7 +75,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("reward", "__call__", ("1",), "gave a tuple of 1, but"),
     ("shaper", "__call__", [0.5], "gave a list of 1, but a list of one tuple of numbers"),
     ("shaper", "__call__", [(0.5,), (0.5,)], "gave a list of 2, but"),
-    ("replay", "__call__", [TRAJECTORY], "gave a list of 1, but a list of Recalled is needed"),
+    ("replay", "__call__", [TRAJECTORY], "gave a list of 1, but a list of RecalledAttempt is needed"),
     ("guidance", "choose", "t", "choose gave a str, but a list of PastAttempt is needed"),
     ("guidance", "text", None, "text gave nothing, but text is needed"),
     ("guidance", "words", "hello", "words gave a str, but a tuple of words is needed"),
@@ -141,9 +143,9 @@ def test_a_wrong_result_names_the_part_what_came_and_what_is_needed(
 
 
 def test_every_slot_but_the_environment_is_checked() -> None:
-    assert set(NEEDED) == set(CATALOGUES) - {"env"}
+    assert set(REQUIRED_RESULTS) == set(CATALOGUES) - {"env"}
     assert {(slot, method) for slot, method, _, _ in WRONG} == {
-        (slot, method) for slot, methods in NEEDED.items() for method in methods
+        (slot, method) for slot, methods in REQUIRED_RESULTS.items() for method in methods
     }
 
 
@@ -232,8 +234,8 @@ def test_numpy_numbers_in_fields_become_plain() -> None:
 
 
 def test_what_came_is_said_in_few_words() -> None:
-    assert describe("x" * 10**6) == "a str"
-    assert describe(np.float64(1.0)) == "the float64 1.0"
+    assert describe_value("x" * 10**6) == "a str"
+    assert describe_value(np.float64(1.0)) == "the float64 1.0"
 
 
 def test_a_part_of_another_slot_is_refused_by_name() -> None:

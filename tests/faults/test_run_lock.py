@@ -24,7 +24,7 @@ from groupwise.core.run_folder import LOCK  # noqa: E402
 from groupwise.core.run_lock import RunLock  # noqa: E402
 from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
 from tests.unit.cli.conftest import Run, groupwise  # noqa: E402, F401
 from tests.unit.cli.run_files import small  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402

@@ -20,11 +20,12 @@ from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.models import TinyModel
 from groupwise.rollout.hosts.host import InProcess
 from groupwise.rollout.hosts.worker_pool import Workers
-from groupwise.training.imitation.recorded import recorded_samples
-from groupwise.training.imitation.warm_start import expert_samples
+from groupwise.training.imitation.recorded_attempts import make_recorded_samples
+from groupwise.training.imitation.warm_start import make_expert_samples
 from groupwise.training.loop import train
-from groupwise.training.observer import Observer
-from groupwise.training.run import Run, open_run
+from groupwise.training.observer import RunObserver
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from groupwise.training.run_config import RolloutConfig, RunConfig, TrainingConfig, WarmStartConfig
 from tests.faults.bad_teachers import BadTeacher, UnrulyPanel, Unteachable
 
@@ -54,7 +55,7 @@ def taught(env: Any, workers: int, folder: Path) -> tuple[list[Any], dict[str, i
 
     run = run_of(folder, env, workers)
     with run.host:
-        return expert_samples(run, run.tasks[:TASKS], WarmStartConfig(), report=report), causes
+        return make_expert_samples(run, run.tasks[:TASKS], WarmStartConfig(), report_faults=report), causes
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ def test_a_fault_costs_its_own_attempt(
 def test_too_many_faults_stop_the_run_with_the_cause(tmp_path: Path, workers: int) -> None:
     run = run_of(tmp_path, BadTeacher(trouble="raise", every=1), workers)
     with run.host, pytest.raises(TrainingError) as caught:
-        expert_samples(run, run.tasks[:TASKS], WarmStartConfig())
+        make_expert_samples(run, run.tasks[:TASKS], WarmStartConfig())
     assert str(caught.value) == (
         f"warm start: only 0 of {TASKS} expert attempts survived ({TASKS} x RuntimeError: the roof fell in); mend the "
         "environment"
@@ -110,10 +111,10 @@ def test_too_many_faults_stop_the_run_with_the_cause(tmp_path: Path, workers: in
 
 
 def test_observers_hear_of_the_faults(tmp_path: Path) -> None:
-    class Listener(Observer):
+    class Listener(RunObserver):
         heard: tuple[Mapping[str, int], int] | None = None
 
-        def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+        def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
             self.heard = (causes, attempts)
 
     listener, run = Listener(), run_of(tmp_path, BadTeacher(trouble="raise"), 0)
@@ -137,8 +138,8 @@ def test_a_goal_that_cannot_be_had_costs_its_recorded_attempt(tmp_path: Path, tr
         for task in run.tasks[:TASKS]
     ]
     with run.host:
-        found = recorded_samples(run, rows, report=lambda told, _: causes.update(told))
-    assert [sample.trajectory for sample in found] == [number for number in range(TASKS) if number % 4 != 3]
+        samples = make_recorded_samples(run, rows, report_faults=lambda counts, _: causes.update(counts))
+    assert [sample.trajectory for sample in samples] == [number for number in range(TASKS) if number % 4 != 3]
     assert sum(causes.values()) == TASKS // 4
 
 

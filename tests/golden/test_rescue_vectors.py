@@ -14,7 +14,7 @@ from groupwise.core.journal.journal import Journal, Update
 from groupwise.groups import SelectiveBuffer
 from groupwise.rewards import EntropyRanking, Unlikeliness, shape_group
 from groupwise.rewards.entropy_ranking import ranking_rewards
-from groupwise.training.samples import credited
+from groupwise.training.samples import credit_batch
 from tests.golden.tables import attempts, credit
 
 FOUR_DECIMALS = 5.1e-5
@@ -101,7 +101,7 @@ def test_ranking_and_replay_together(alpha: float, recalled: bool, expected: lis
     chosen = shape_group(group, algorithm.shapers)
     assert [one.steps[0].shaped for one in chosen] == near([0.5, 0.0, 0.0, 0.25])
     joined = [replace(answer(4, 1.0), off_policy=True)] if recalled else []
-    found = credited(algorithm, [*chosen, *joined], version=0).values.tolist()
+    found = credit_batch(algorithm, [*chosen, *joined], version=0).values.tolist()
     assert found == pytest.approx(expected, abs=1e-4, rel=0)
 
 
@@ -115,9 +115,9 @@ def test_unlikely_right_answers_are_worth_more() -> None:
     ]
     found = shape_group(group, [Unlikeliness()])
     assert [one.steps[0].reward + one.steps[0].shaped for one in found] == [0.8125, 1.0, 0.0, 0.875]
-    values = credited(recipes.grpo(), found, version=0).values.tolist()
+    values = credit_batch(recipes.grpo(), found, version=0).values.tolist()
     assert values == pytest.approx([0.309304, 0.721709, -1.477785, 0.446772], abs=1e-6)
-    assert credited(recipes.grpo(), group, version=0).values[2] == pytest.approx(-1.499997, abs=1e-6)
+    assert credit_batch(recipes.grpo(), group, version=0).values[2] == pytest.approx(-1.499997, abs=1e-6)
 
 
 def test_the_buffer_draws_in_proportion_to_the_size_of_the_credit(tmp_path: Path) -> None:

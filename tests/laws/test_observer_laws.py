@@ -14,37 +14,38 @@ torch = pytest.importorskip("torch")
 
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.observer import Observer  # noqa: E402
-from groupwise.training.run import Run, open_run  # noqa: E402
+from groupwise.training.observer import RunObserver  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
+from groupwise.training.run import Run  # noqa: E402
 from groupwise.training.run_config import WarmStartConfig  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
-CALLS = {"stage", "warming", "warm_started", "evaluated", "updated"}
+CALLS = {"stage", "warm start epoch", "warm start", "evaluation", "update"}
 
 
-class Meddling(Observer):
+class Meddling(RunObserver):
     """Draws from and seeds every generator that is not the run's own, and empties whatever it is handed."""
 
     def __init__(self) -> None:
         self.heard: set[str] = set()
 
-    def stage(self, name: str, number: int) -> None:
+    def on_stage(self, name: str, number: int) -> None:
         self.meddle("stage")
 
-    def warming(self, losses: Sequence[float], epochs: int) -> None:
-        self.meddle("warming", losses)
+    def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
+        self.meddle("warm start epoch", losses)
 
-    def warm_started(self, losses: Sequence[float]) -> None:
-        self.meddle("warm_started", losses)
+    def on_warm_start(self, losses: Sequence[float]) -> None:
+        self.meddle("warm start", losses)
 
-    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
-        self.meddle("warn_of_faults", causes)
+    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+        self.meddle("expert faults", causes)
 
-    def evaluated(self, evaluation: Any) -> None:
-        self.meddle("evaluated", evaluation.rows, evaluation.trajectories)
+    def on_evaluation(self, evaluation: Any) -> None:
+        self.meddle("evaluation", evaluation.rows, evaluation.trajectories)
 
-    def updated(self, update: Any) -> None:
-        self.meddle("updated", update.metrics, update.trajectories, update.credit, update.faults)
+    def on_update(self, update: Any) -> None:
+        self.meddle("update", update.metrics, update.trajectories, update.credit, update.faults)
 
     def meddle(self, call: str, *given: Any) -> None:
         self.heard.add(call)
@@ -62,7 +63,7 @@ def settings(updates: int, recipe: str = "hgpo") -> Any:
     return small_config(updates=updates, recipe=recipe).model_copy(update={"warm_start": start})
 
 
-def ended(folder: Path, observers: Sequence[Observer] = (), *, resume: bool = False, recipe: str = "hgpo") -> Run:
+def ended(folder: Path, observers: Sequence[RunObserver] = (), *, resume: bool = False, recipe: str = "hgpo") -> Run:
     run = open_run(settings(2, recipe), folder)
     train(run, observers=observers, resume=resume)
     return run
@@ -78,45 +79,45 @@ def outcome(run: Run) -> tuple[Any, ...]:
 @pytest.mark.parametrize("recipe", ["hgpo", "r3"])
 def test_a_run_with_observers_is_the_run_without(tmp_path: Path, recipe: str) -> None:
     alone = ended(tmp_path / "alone", recipe=recipe)
-    observers = [Meddling(), Observer(), Meddling()]
+    observers = [Meddling(), RunObserver(), Meddling()]
     observed = ended(tmp_path / "observed", observers, recipe=recipe)
     assert outcome(observed) == outcome(alone)
     assert all(observer.heard == CALLS for observer in observers if isinstance(observer, Meddling))
 
 
-class Raising(Observer):
+class Raising(RunObserver):
     """Raises at one call about one update."""
 
     def __init__(self, call: str, number: int, error: BaseException) -> None:
         self.at, self.error = (call, number), error
 
-    def stage(self, name: str, number: int) -> None:
+    def on_stage(self, name: str, number: int) -> None:
         self.reach(name, number)
 
-    def evaluated(self, evaluation: Any) -> None:
-        self.reach("evaluated", evaluation.number)
+    def on_evaluation(self, evaluation: Any) -> None:
+        self.reach("evaluation", evaluation.number)
 
-    def updated(self, update: Any) -> None:
-        self.reach("updated", update.number)
+    def on_update(self, update: Any) -> None:
+        self.reach("update", update.number)
 
     def reach(self, call: str, number: int) -> None:
         if (call, number) == self.at:
             raise self.error
 
 
-class Heard(Observer):
+class Heard(RunObserver):
     """Keeps the numbers of the updates that it was told of."""
 
     def __init__(self) -> None:
         self.updates: list[int] = []
 
-    def updated(self, update: Any) -> None:
+    def on_update(self, update: Any) -> None:
         self.updates.append(update.number)
 
 
 @pytest.mark.parametrize(
     ("call", "number", "written", "told"),
-    [("updated", 1, [1], [1]), ("learn", 2, [1], [1]), ("checkpoint", 1, [1], []), ("evaluated", 0, [], [])],
+    [("update", 1, [1], [1]), ("learn", 2, [1], [1]), ("checkpoint", 1, [1], []), ("evaluation", 0, [], [])],
 )
 def test_an_observer_that_raises_ends_the_run_and_nothing_is_lost(
     tmp_path: Path, call: str, number: int, written: list[int], told: list[int]
@@ -133,10 +134,10 @@ def test_an_observer_that_raises_ends_the_run_and_nothing_is_lost(
 
 def test_of_several_errors_the_first_is_raised_and_an_interruption_does_not_wait(tmp_path: Path) -> None:
     heard = Heard()
-    errors = [Raising("updated", 1, KeyError("first")), Raising("updated", 1, KeyError("second"))]
+    errors = [Raising("update", 1, KeyError("first")), Raising("update", 1, KeyError("second"))]
     with pytest.raises(KeyError, match="first"):
         ended(tmp_path / "errors", [*errors, heard])
     assert heard.updates == [1]
     with pytest.raises(KeyboardInterrupt):
-        ended(tmp_path / "interrupted", [Raising("updated", 2, KeyboardInterrupt()), heard])
+        ended(tmp_path / "interrupted", [Raising("update", 2, KeyboardInterrupt()), heard])
     assert heard.updates == [1, 1], "the second update was not told"

@@ -12,7 +12,7 @@ from groupwise import Trajectory
 from groupwise.envs import Gridworld
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse, Window
-from groupwise.rollout.episodes import Attempt, Sampling, collect
+from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.hosts.host import InProcess
 from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
@@ -32,7 +32,7 @@ def play(
     engine = gambling if order is None else Answering(gambling, by_lot(order))
     waiting = Waiting()
     try:
-        played = collect(
+        played = play_attempts(
             [
                 Attempt(task=task, number=number, seed=seed + 100 * place + number)
                 for place, task in enumerate(ENV.panel("train")[:num_tasks])

@@ -22,7 +22,7 @@ from groupwise.core.step_fields.table import STEP_FIELDS
 from groupwise.core.trajectory_rows import read_step, trajectory_rows
 from groupwise.recordings import KEYS, RolloutsFile, Row, write_rollouts
 from groupwise.recordings.row import REQUIRED, row_fault
-from groupwise.reports.run.derived_credit import step_table
+from groupwise.reports.run.derived_credit import make_step_table
 from tests.laws.recorded_steps import HELD, attempts
 
 VERSION = 9
@@ -111,14 +111,14 @@ def test_the_journal_gives_back_its_rows_and_its_steps(trajectories: list[Trajec
 @given(attempts())
 def test_credit_done_again_reads_the_columns_that_it_read_before(trajectories: list[Trajectory]) -> None:
     before = columns_of(StepTable.from_trajectories(trajectories, version=VERSION))
-    assert columns_of(step_table(rows_of(trajectories), version=VERSION)) == before
+    assert columns_of(make_step_table(rows_of(trajectories), version=VERSION)) == before
 
 
 def test_credit_done_again_reads_the_state_that_a_step_led_to() -> None:
     rows = [
         {"task": "t", "attempt": 0, "index": i, "reward": 0.0, "next_state": ["b", i] if i else None} for i in (0, 1)
     ]
-    assert step_table(rows).column("next_state").tolist() == [None, '["b",1]']
+    assert make_step_table(rows).column("next_state").tolist() == [None, '["b",1]']
 
 
 def test_a_guided_prompt_comes_back_with_the_one_that_has_no_guidance() -> None:

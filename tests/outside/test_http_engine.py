@@ -21,7 +21,7 @@ from groupwise.engines.engine import Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.loop import train
-from groupwise.training.run import open_run
+from groupwise.training.open_run import open_run
 from tests.outside.running import SMALL_RUN, groupwise, train_from_file
 from tests.unit.engines.small_models import VOCABULARY, family
 

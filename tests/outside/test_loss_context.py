@@ -32,13 +32,13 @@ from groupwise.core.sample import Sample  # noqa: E402
 from groupwise.core.totals import Totals  # noqa: E402
 from groupwise.losses import TokenColumns  # noqa: E402
 from groupwise.reports.explain.step import explain_channels  # noqa: E402
-from groupwise.reports.run.derived_credit import Recredit  # noqa: E402
+from groupwise.reports.run.derived_credit import DerivedCredit  # noqa: E402
 from groupwise.training.learner.config import LearnerConfig  # noqa: E402
 from groupwise.training.learner.first_pass import merge_summaries  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
 from groupwise.training.learner.micro_batches import micro_batches  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
 from tests.outside.running import train_from_file  # noqa: E402
 from tests.unit.training.learners import attempts, tiny  # noqa: E402
 
@@ -351,7 +351,7 @@ def test_channels_train_and_are_explained_one_by_one(tmp_path: Path) -> None:
     with Journal(tmp_path / "run" / JOURNAL, read_only=True) as journal:
         played = list(journal.trajectories(1))
     tokens = [len(row["response_ids"]) for attempt in played for row in attempt["steps"]]
-    again = Recredit.of(played, config.algorithm)
+    again = DerivedCredit.compute(played, config.algorithm)
     told = explain_channels(
         again.table, config.algorithm, task=played[0]["task"], attempt=played[0]["attempt"], index=0
     )

@@ -15,7 +15,7 @@ from groupwise.config.run_file import load_run
 from groupwise.core.journal.journal import Journal
 from groupwise.recordings import RolloutsFile, write_rollouts
 from groupwise.training.loop import train
-from groupwise.training.run import open_run
+from groupwise.training.open_run import open_run
 from tests.outside.running import SMALL_RUN, train_from_file
 
 PROBED = SMALL_RUN + (

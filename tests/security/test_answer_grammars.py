@@ -11,7 +11,7 @@ import pytest
 from groupwise.core.records import Task
 from groupwise.envs import Math
 from groupwise.envs.kit.answers import say_answer
-from groupwise.envs.verifier.answer_grammars import MAX_CHARACTERS, GrammarError, read_literal, read_tree
+from groupwise.envs.verifier.answer_grammars import MAX_PARSED_CHARACTERS, GrammarError, read_literal, read_tree
 from groupwise.envs.verifier.verifier import Verifier
 
 sympy: Any = pytest.importorskip("sympy", reason="the extras `math` and `reasoning` are not installed")
@@ -38,7 +38,7 @@ class TestLiterals:
         [
             *("[__import__('os')]", "x", "[1].append(2)", "[0] * 3", "f'{1}'", "(lambda: 1)()", "[x for x in ()]"),
             *("1 if 1 else 2", "[" * 300 + "]" * 300, "-" * 5000 + "1", "[1\0]", "\ud800", "9" * 5000, ""),
-            " " * (MAX_CHARACTERS + 1),
+            " " * (MAX_PARSED_CHARACTERS + 1),
         ],
     )
     def test_nothing_else_is_read(self, text: str) -> None:
@@ -166,10 +166,10 @@ class TestExpressions:
 def test_a_symbol_with_code_for_a_name_is_not_compiled(tmp_path: Path) -> None:
     summing = Verifier("tests.security.hostile_judges:summing")
     for code in (f"open('{tmp_path / 'X'}', 'w')", f"__import__('os').system('touch {tmp_path / 'X'}')", "a.b", "a[b]"):
-        verdict = summing.verdict({"answer": code}, seconds=10.0)
+        verdict = summing.judge({"answer": code}, seconds=10.0)
         assert verdict.reason.startswith("the verifier raised GrammarError: "), verdict
     assert list(tmp_path.iterdir()) == []
-    plain = summing.verdict({"answer": "c"}, seconds=10.0)
+    plain = summing.judge({"answer": "c"}, seconds=10.0)
     assert plain.reason == "the verifier raised TypeError: Cannot convert symbols to int", "sympy's own, as before"
     summing.close()
 

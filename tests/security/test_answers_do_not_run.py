@@ -23,7 +23,7 @@ from groupwise.envs.environment import Outcome
 from groupwise.envs.reasoning_gym import clearance as reasoning_gym_clearance
 from groupwise.envs.reasoning_gym.clearance import COMPARING, EVALUATORS, GRAMMARS, READ_VERSIONS, WRITING, is_cleared
 from groupwise.envs.reasoning_gym.environment import JUDGE
-from groupwise.envs.verifier.verifier import verifier
+from groupwise.envs.verifier.verifier import find_verifier
 
 package = pytest.importorskip("reasoning_gym", reason="the extra `reasoning` is not installed")
 from reasoning_gym.factory import DATASETS  # noqa: E402
@@ -36,8 +36,8 @@ UNREADABLE = {"countdown": 0.01, "puzzle24": 0.01}
 @cache
 def task_of(family: str) -> Task:
     """The family's first question, without the panels around it."""
-    kind, told = verifier(JUDGE).ask({"family": family, "options": "{}", "seeds": [0]}, seconds=60.0)
-    assert kind == "told"
+    kind, told = find_verifier(JUDGE).ask({"family": family, "options": "{}", "seeds": [0]}, seconds=60.0)
+    assert kind == "answered"
     payload = {"family": family, "question": told[0][0], "answer": told[0][1]}
     return Task.create(env="reasoning_gym", split="train", seed=0, payload=payload)
 
@@ -47,7 +47,7 @@ def answer(family: str, said: str) -> Outcome:
 
 
 def process() -> int | None:
-    popen = verifier(JUDGE)._popen
+    popen = find_verifier(JUDGE)._popen
     return None if popen is None else popen.pid
 
 
@@ -210,10 +210,10 @@ def same_scores(family: str, seed: int) -> int:
     for said in tried:
         expected: tuple[str, Any]
         try:
-            expected = "told", float(dataset.score_answer(said, entry))
+            expected = "answered", float(dataset.score_answer(said, entry))
         except Exception as error:
             expected = "failed", f"raised {type(error).__name__}"
-        kind, told = verifier(JUDGE).ask({**request, "answer": said}, seconds=20.0)
+        kind, told = find_verifier(JUDGE).ask({**request, "answer": said}, seconds=20.0)
         assert (kind, told.partition(":")[0] if kind == "failed" else told) == expected, said
     return len(tried)
 
@@ -250,7 +250,7 @@ class TestAnotherVersion:
         task = part.panel("train")[0]
         assert part.open(task).act(f"<answer>{task.payload['answer']}</answer>").success
         assert not part.open(task).act("<answer>nothing</answer>").success
-        apart = verifier(JUDGE, apart=True)
+        apart = find_verifier(JUDGE, apart=True)
         assert apart._popen is not None
         apart.close()
 

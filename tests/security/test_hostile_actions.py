@@ -21,7 +21,7 @@ from groupwise.envs import Bfcl, Countdown, Gem, Openenv, SearchQa, Storefront, 
 from groupwise.envs.bfcl.calls import MAX_CALLS, read_calls
 from groupwise.envs.kit.answers import Form, last_boxed, read_answer
 from groupwise.envs.kit.evaluation_scan import find_evaluation, refuse_evaluation
-from groupwise.envs.kit.tags import tagged_parts
+from groupwise.envs.kit.tags import find_tagged_parts
 from groupwise.envs.search_qa.score import exact_match, f1
 
 MEGABYTES = 10_000_000
@@ -241,7 +241,7 @@ class TestLinear:
     @given(st.lists(PIECES, max_size=14).map("".join))
     def test_parts_between_tags_are_those_of_the_pattern(self, text: str) -> None:
         found = [(match[1].lower(), match[2]) for match in OLD_TAGS.finditer(text)]
-        assert list(tagged_parts(text, "search", "answer")) == found
+        assert list(find_tagged_parts(text, "search", "answer")) == found
 
     @pytest.mark.parametrize("form", ["tags", "boxed", "last_number", "last_line", "whole"])
     @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ class TestLinear:
     def test_a_search_for_tags_is_one_pass(self) -> None:
         started = time.monotonic()
         for unit in ("<search>", "<search><answer>", "< search", "<search></answer>"):
-            list(tagged_parts(unit * (1_000_000 // len(unit)), "search", "answer"))
+            list(find_tagged_parts(unit * (1_000_000 // len(unit)), "search", "answer"))
         assert time.monotonic() - started < AT_MOST_SECONDS
 
     def test_boxes_are_read_as_before(self) -> None:

@@ -15,8 +15,8 @@ from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.records import StopReason
 from groupwise.core.run_folder import LOCK
 from groupwise.core.run_lock import RunLock
-from groupwise.core.text.safe_text import quote_error
-from groupwise.reports.run.responses import response_decoder
+from groupwise.core.text.exceptions import quote_error
+from groupwise.reports.run.read_groups import make_response_decoder
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.rollout.hosts.host import Fault
 
@@ -50,7 +50,7 @@ def test_settings_that_nobody_could_mean_are_one_sentence(tmp_path: Path, text: 
 def test_a_spoilt_pointer_costs_the_words_of_the_model_alone(tmp_path: Path, latest: bytes) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "latest").write_bytes(latest)
-    assert response_decoder(tmp_path) is None
+    assert make_response_decoder(tmp_path) is None
 
 
 @pytest.mark.parametrize(

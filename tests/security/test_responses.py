@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from groupwise.envs.kit.tags import tagged_parts
+from groupwise.envs.kit.tags import find_tagged_parts
 from groupwise.envs.math.files import READERS
 from groupwise.rollout.actions import Choice, Tagged
 
@@ -33,7 +33,7 @@ CHAT = ("Solve the following math problem", "\n", "\n\n", "Remember to put your 
 
 def first_part(text: str) -> tuple[str, str] | None:
     """The search or the answer that a response says."""
-    return next(tagged_parts(text, "search", "answer"), None)
+    return next(find_tagged_parts(text, "search", "answer"), None)
 
 
 def text_of(pieces: tuple[str, ...]) -> st.SearchStrategy[str]:

@@ -19,11 +19,11 @@ from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.parts.part import Part
 from groupwise.core.records import StopReason, Task, Trajectory
 from groupwise.core.run_folder import RunPaths
-from groupwise.core.text.secrets import check_no_secret, redact, redact_all, resolve
+from groupwise.core.text.secrets import check_no_secret, redact, redact_all, resolve_references
 from groupwise.envs import Openenv
-from groupwise.reports.run.page import render
+from groupwise.reports.run.page import render_page
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.training.trackers import tracked
+from groupwise.training.trackers import track_run
 from tests.unit.cli.conftest import Run, groupwise
 from tests.unit.cli.run_files import SMALL
 from tests.unit.reports.run_folders import write_run
@@ -150,12 +150,12 @@ def test_a_reference_is_looked_up_where_it_is_used_and_kept_as_it_is(monkeypatch
     assert part.config()["url"] == "http://${PLACE}"
     task = part.panel("train")[0]
     assert SECRET not in json.dumps(dict(task.payload))
-    assert resolve(part.reset_rest) == {"api_key": SECRET}
+    assert resolve_references(part.reset_rest) == {"api_key": SECRET}
     pytest.importorskip("websockets")
     with pytest.raises(Exception, match=r"openenv http://\$\{PLACE\}: there is no session to be had"):
         part.open(task)
     with pytest.raises(ConfigError, match="the environment variable MISSING is not set"):
-        resolve({"a": ["${MISSING}"]})
+        resolve_references({"a": ["${MISSING}"]})
 
 
 def test_what_is_sent_to_a_server_holds_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,12 +182,12 @@ def test_what_is_sent_to_a_server_holds_the_value(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_error_of_an_attempt_goes_into_the_journal_without_it(tmp_path: Path) -> None:
-    from groupwise.rollout import episodes as collect
+    from groupwise.rollout import episodes
 
-    live = collect._Live(
-        collect.Attempt(task=Task(id="t"), number=0, seed=0), None, (), stop=StopReason.ERROR, error=f"at {URL}"
+    live = episodes._Live(
+        episodes.Attempt(task=Task(id="t"), number=0, seed=0), None, (), stop=StopReason.ERROR, error=f"at {URL}"
     )  # type: ignore[arg-type]
-    fault = collect._trajectory(live)
+    fault = episodes._trajectory(live)
     with Journal(tmp_path / "journal.sqlite") as journal:
         journal.write(Update(number=1, version=1, metrics={}, faults=[fault]))
         assert [each["error"] for each in journal.faults(1)] == [f"at {HIDDEN}"]
@@ -200,7 +200,7 @@ def test_a_report_and_a_screen_hide_what_an_older_journal_holds(tmp_path: Path, 
     with Journal(folder / "journal.sqlite") as journal:
         journal.write(Update(number=2, version=2, metrics={}, faults=[fault]))
     with RunFolder(folder) as run:
-        page = render(run, method="m")
+        page = render_page(run, method="m")
     assert SECRET not in page
     assert "https://***@example.org" in page
     for more in ((), ("--json",)):
@@ -237,7 +237,7 @@ heard: list[Mapping[str, Any]] = []
 
 
 def test_a_tracker_is_told_settings_without_secrets(tmp_path: Path) -> None:
-    with tracked([Listener()], {"env": {"url": URL}, "list": [URL, 3]}, tmp_path):
+    with track_run([Listener()], {"env": {"url": URL}, "list": [URL, 3]}, tmp_path):
         pass
     assert heard == [{"env": {"url": HIDDEN}, "list": [HIDDEN, 3]}]
     assert redact_all(("a", {"b": URL})) == ["a", {"b": HIDDEN}]

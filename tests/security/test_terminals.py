@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.cli.main import main
-from groupwise.cli.terminal.live import shown_live
+from groupwise.cli.terminal.live import show_live
 from groupwise.cli.terminal.screen import SafeConsole
 from groupwise.cli.terminal.streams import prepare_streams, show_traceback
 from groupwise.core.journal.journal import Update
@@ -143,9 +143,9 @@ def test_the_live_view_shows_faults_and_sends_none(capture: Callable[[Callable[[
     update = Update(number=1, version=1, metrics={"seconds/learn": 1.0}, faults=[fault])
 
     def watch() -> None:
-        with shown_live(hostile("title"), 3, plain=False) as screen:
-            screen.updated(update)
-            screen.stage(hostile("stage"), 2)
+        with show_live(hostile("title"), 3, plain=False) as screen:
+            screen.on_update(update)
+            screen.on_stage(hostile("stage"), 2)
 
     text = MOVES.sub("", capture(watch))
     assert [character for character in SENT if character in text] == []
@@ -207,14 +207,14 @@ class _Page(HTMLParser):
 
 
 def test_nothing_recorded_becomes_a_tag_an_attribute_or_a_mark_of_direction_on_the_page(tmp_path: Path) -> None:
-    from groupwise.reports.run.page import render
+    from groupwise.reports.run.page import render_page
     from groupwise.reports.run.run_folder import RunFolder
 
     with RunFolder(write_hostile_run(tmp_path / "run")) as run:
-        plain = render(run, method="m")
+        plain = render_page(run, method="m")
     attack = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x"
     with RunFolder(write_hostile_run(tmp_path / "other", note=attack)) as run:
-        page = render(run, method=attack, note=attack)
+        page = render_page(run, method=attack, note=attack)
     assert [character for character in SENT if character in plain] == []
     assert "\\x1b]52" in plain
     parsed = _Page()

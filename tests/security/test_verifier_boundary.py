@@ -19,7 +19,7 @@ import pytest
 
 from groupwise.core.confinement.process import boundaries_here
 from groupwise.core.errors import EnvironmentFault
-from groupwise.envs.verifier.framed_pipe import MAX_BYTES, Frames, ProtocolError, read_answer_to, write_request
+from groupwise.envs.verifier.framed_pipe import MAX_BYTES, FramedPipe, ProtocolError, read_answer_to, write_request
 from groupwise.envs.verifier.verifier import Verdict, Verifier
 
 PLACE = "tests.security.hostile_judges"
@@ -43,7 +43,7 @@ def together() -> Iterator[Verifier]:
 
 
 def ask(judged: Verifier, answer: str, seconds: float = 5.0) -> Verdict:
-    return judged.verdict({"answer": answer}, seconds=seconds)
+    return judged.judge({"answer": answer}, seconds=seconds)
 
 
 @needs_linux
@@ -104,7 +104,7 @@ class TestRights:
 
     @pytest.mark.parametrize("place", ["{secret}", "/etc/passwd", "/proc/self/environ", "/proc/1/environ", "{home}"])
     def test_what_is_not_pythons_own_cannot_be_read(self, apart: Verifier, tmp_path: Path, place: str) -> None:
-        if "files" not in apart.boundaries():
+        if "files" not in apart.ask_boundaries():
             pytest.skip("this kernel has no Landlock")
         (tmp_path / "secret").write_text("key")
         path = place.format(secret=tmp_path / "secret", home=Path.home() / ".profile")
@@ -120,7 +120,7 @@ class TestRights:
         assert ask(apart, thread) == Verdict(score=0.5)
 
     def test_it_says_which_boundaries_hold(self, together: Verifier) -> None:
-        assert together.boundaries() == boundaries_here()
+        assert together.ask_boundaries() == boundaries_here()
         assert "system calls" in boundaries_here()
 
 
@@ -188,9 +188,9 @@ class TestWire:
     @pytest.mark.parametrize(
         ("frame", "said"),
         [
-            (frame_of(b'[999, "told", 1.0, false]'), "an answer to another call"),
+            (frame_of(b'[999, "answered", 1.0, false]'), "an answer to another call"),
             (frame_of(b"cos\nsystem\n(S'true'\ntR."), "an answer that is not JSON"),
-            (frame_of(b'[1, "told", NaN, false]'), "an answer that is not JSON"),
+            (frame_of(b'[1, "answered", NaN, false]'), "an answer that is not JSON"),
             (frame_of(b"[" * 100_000), "an answer that is not JSON"),
             (frame_of(b'[1, "owned", 1.0, false]'), "an answer of another form"),
             (struct.pack("!I", MAX_BYTES + 1), "a message of 16777221 bytes; at most 16777216 are read"),
@@ -212,7 +212,7 @@ class TestWire:
 
     def test_an_answer_left_behind_is_not_taken_for_the_next(self, together: Verifier) -> None:
         ask(together, "score = 0.0")
-        own, next_one = (json.dumps([together._calls + more, "told", 1.0, False]).encode() for more in (1, 2))
+        own, next_one = (json.dumps([together._calls + more, "answered", 1.0, False]).encode() for more in (1, 2))
         ask(together, FORGED.format(frame=frame_of(own), then="import time; time.sleep(0.5)"))
         assert ask(together, "score = 0.25") == Verdict(score=0.25), "nor is the late one of the answer before"
         ask(together, FORGED.format(frame=frame_of(own) + frame_of(next_one), then=""))
@@ -234,7 +234,7 @@ class TestWire:
 
     def test_half_characters_and_ten_megabytes_reach_the_judge(self, together: Verifier) -> None:
         half = {"answer": "score = float(request['more'] == chr(0xD800) + chr(0))", "more": "\ud800\0"}
-        assert together.verdict(half, seconds=5.0) == Verdict(score=1.0)
+        assert together.judge(half, seconds=5.0) == Verdict(score=1.0)
         assert ask(together, f"score = 1.0 #{'x' * 10_000_000}") == Verdict(score=1.0)
         assert ask(together, f"#{'x' * MAX_BYTES}").reason.startswith(
             "the verifier broke its protocol with a message of"
@@ -254,8 +254,8 @@ class TestWire:
             b"\x80\x04.",
             b"\xff\xfe",
             b'{"call": 1}',
-            b'[true, "told", 1.0, false]',
-            b'[1, "told", 1.0, 0]',
+            b'[true, "answered", 1.0, false]',
+            b'[1, "answered", 1.0, 0]',
             b"",
         ):
             with pytest.raises(ProtocolError):
@@ -264,7 +264,7 @@ class TestWire:
 
     def test_one_who_does_not_read_is_not_waited_for(self) -> None:
         ours, theirs = socket.socketpair()
-        frames = Frames(ours.detach(), blocks=False)
+        frames = FramedPipe(ours.detach(), blocks=False)
         with pytest.raises(TimeoutError):
             frames.send(b"x" * 5_000_000, within=0.2)
         frames.close()
@@ -277,14 +277,14 @@ sys.path[:] = {path!r}
 from groupwise.envs.verifier.verifier import Verifier
 judged = Verifier("tests.security.hostile_judges:executing", apart={apart})
 def start():
-    judged.verdict({{"answer": "score = 1.0"}}, seconds=5.0)
+    judged.judge({{"answer": "score = 1.0"}}, seconds=5.0)
     print(judged._popen.pid, flush=True)
 thread = threading.Thread(target=start)
 thread.start(); thread.join()
 time.sleep(1.0)
-assert judged.verdict({{"answer": "score = 1.0"}}, seconds=5.0).score == 1.0
+assert judged.judge({{"answer": "score = 1.0"}}, seconds=5.0).score == 1.0
 print(judged._popen.pid, flush=True)
-judged.verdict({{"answer": "import time; time.sleep(600)"}}, seconds=600.0)
+judged.judge({{"answer": "import time; time.sleep(600)"}}, seconds=600.0)
 """
 
 

@@ -24,7 +24,7 @@ from benchmarks.alfworld.teacher import habits_of, search
 from groupwise.core.errors import ConfigError
 from groupwise.envs import SPLITS, Alfworld
 from groupwise.envs.alfworld.game_file import Game
-from groupwise.envs.alfworld.game_folder import games_folder, open_game
+from groupwise.envs.alfworld.game_folder import find_games_folder, open_game
 from tests.unit.envs.alfworld_data import games
 
 NUM_GAMES = 48
@@ -37,7 +37,7 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> Alfworld:
 
 
 def _games(part: Alfworld) -> list[Game]:
-    folder = games_folder(part.path)
+    folder = find_games_folder(part.path)
     tasks = part.panel("train")[:NUM_GAMES]
     return [open_game(folder, str(task.payload["game"]), str(task.payload["sha256"])) for task in tasks]
 
@@ -65,7 +65,7 @@ def test_a_teacher_that_has_no_step_left_stops_there(part: Alfworld) -> None:
 
 def test_the_teacher_opens_what_it_looks_into_and_leaves_when_it_has_seen_the_thing(part: Alfworld) -> None:
     task = next(task for task in part.panel("train") if task.tags == ("pick_and_place_simple",))
-    game = open_game(games_folder(part.path), str(task.payload["game"]), str(task.payload["sha256"]))
+    game = open_game(find_games_folder(part.path), str(task.payload["game"]), str(task.payload["sha256"]))
     for seed in range(20):
         environment = part.open(task)
         texts = [
@@ -85,7 +85,7 @@ def test_habits_are_shares_of_the_walkthroughs(part: Alfworld) -> None:
 def test_packed_games_are_the_same_tasks_where_they_are_unpacked(
     part: Alfworld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, folder = tmp_path / "some", games_folder(part.path)
+    source, folder = tmp_path / "some", find_games_folder(part.path)
     for split in SPLITS:
         game = Path(str(part.panel(split)[0].payload["game"]))
         shutil.copytree(folder / game, source / game)

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from groupwise.cli.arguments.run_folders import need_trainer
-from groupwise.cli.arguments.trust import start
+from groupwise.cli.arguments.trust import set_rights
 from groupwise.cli.terminal.screen import file_progress, output, print_json
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import name_of, part_class
@@ -29,7 +29,29 @@ RULE_WORDS = {"kept": ("ok", "green"), "broken": ("broken", "red"), "not tested"
 @app.callback()
 def check(context: typer.Context) -> None:
     """Check what you hand in, with explanations."""
-    start(context, runs=context.invoked_subcommand in ("env", "engine"))
+    set_rights(context, may_run=context.invoked_subcommand in ("env", "engine"))
+
+
+@app.command("engine")
+def engine(
+    file: Annotated[Path, typer.Argument(help="A run file (TOML); its sections model and engine say what is opened.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Check the engine of a run file against the rules the loop relies on; exit with status 1 if one is broken."""
+    need_trainer()
+    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
+
+    config = load_run(file, overrides=set_ or ())
+    from groupwise.training.engine.check import check_run_engine
+
+    results = check_run_engine(config)
+    if as_json:
+        print_json({"engine": config.config()["engine"], "rules": [asdict(result) for result in results]})
+    else:
+        _print_rules(name_of(config.engine), results)
+    if any(result.status == "broken" for result in results):
+        raise typer.Exit(1)
 
 
 @app.command("rollouts")
@@ -48,14 +70,14 @@ def rollouts(
             tally.add(part)
             rows += len(part)
     if as_json:
-        print_json(_as_json(tally, rows))
+        print_json(_faults_as_json(tally, rows))
     else:
-        _print(tally, rows, file)
+        _print_faults(tally, rows, file)
     if tally.has_errors:
         raise typer.Exit(1)
 
 
-def _as_json(tally: FaultTally, rows: int) -> dict[str, object]:
+def _faults_as_json(tally: FaultTally, rows: int) -> dict[str, object]:
     return {
         "rows": rows,
         "faults": {
@@ -70,7 +92,7 @@ def _as_json(tally: FaultTally, rows: int) -> dict[str, object]:
     }
 
 
-def _print(tally: FaultTally, rows: int, file: Path) -> None:
+def _print_faults(tally: FaultTally, rows: int, file: Path) -> None:
     console = output()
     console.print(f"[bold]{escape(str(file))}[/]: {rows} rows, {len(CHECKS)} checks", highlight=False)
     for check in CHECKS:
@@ -103,7 +125,7 @@ def env(
 
     Where the environment cannot be had, because its package or its data is missing, one line says so, with status 2.
     """
-    part: Any = part_class("env", kind)(**_fields(settings or []))
+    part: Any = part_class("env", kind)(**_read_fields(settings or []))
     results = check_environment(part, tasks=tasks, seed=seed)
     if as_json:
         print_json({"env": part.config(), "rules": [asdict(result) for result in results]})
@@ -113,29 +135,7 @@ def env(
         raise typer.Exit(1)
 
 
-@app.command("engine")
-def engine(
-    file: Annotated[Path, typer.Argument(help="A run file (TOML); its sections model and engine say what is opened.")],
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
-) -> None:
-    """Check the engine of a run file against the rules the loop relies on; exit with status 1 if one is broken."""
-    need_trainer()
-    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
-
-    config = load_run(file, overrides=set_ or ())
-    from groupwise.training.engine.check import check_run_engine
-
-    results = check_run_engine(config)
-    if as_json:
-        print_json({"engine": config.config()["engine"], "rules": [asdict(result) for result in results]})
-    else:
-        _print_rules(name_of(config.engine), results)
-    if any(result.status == "broken" for result in results):
-        raise typer.Exit(1)
-
-
-def _fields(settings: Sequence[str]) -> dict[str, Any]:
+def _read_fields(settings: Sequence[str]) -> dict[str, Any]:
     """Read `field=value` settings; a value is TOML, or else plain text."""
     fields: dict[str, Any] = {}
     for setting in settings:

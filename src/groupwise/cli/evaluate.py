@@ -14,13 +14,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.arguments.run_folders import need_trainer, run_config
+from groupwise.cli.arguments.run_folders import load_run_config, need_trainer
 from groupwise.cli.arguments.trust import Trust
-from groupwise.cli.terminal.screen import errors, output, per_cent, print_json
+from groupwise.cli.terminal.evaluation_line import format_success
+from groupwise.cli.terminal.screen import errors, format_plain_percent, output, print_json
 
 if TYPE_CHECKING:
     from groupwise.evaluation.settings import EvaluationConfig
-    from groupwise.evaluation.summary import Evaluation, PassAt, TasksSummary
+    from groupwise.evaluation.summary import Evaluation, TasksSummary
     from groupwise.training.run_config import RunConfig
 
 
@@ -39,81 +40,74 @@ def evaluate(
 ) -> None:
     """Evaluate a run: success over several seeds with its 95 % interval, pass@k, by family and by task."""
     need_trainer()
-    config = run_config(run)
-    given = {"split": split, "tasks": tasks, "attempts": attempts, "temperature": temperature}
-    settings = _settings(config, {name: value for name, value in given.items() if value is not None})
+    config = load_run_config(run)
+    overrides = {"split": split, "tasks": tasks, "attempts": attempts, "temperature": temperature}
+    settings = _merge_settings(config, {name: value for name, value in overrides.items() if value is not None})
     from groupwise.training.checkpoints.resume import open_run_at
     from groupwise.training.evaluate_run import evaluate_run
 
-    with _status(f"playing {settings.tasks} tasks of split {settings.split} with {seeds} seeds"):
+    with _show_status(f"playing {settings.tasks} tasks of split {settings.split} with {seeds} seeds"):
         # Of an update and a split the journal keeps one evaluation; one with other settings would pass for it.
         keeps = not dry and settings == config.evaluation.model_copy(update={"split": settings.split})
         opened = open_run_at(config, run, checkpoint, read_only=not keeps)
         with opened.journal:
-            found = evaluate_run(opened, seeds=range(seeds), settings=settings, write=keeps)
+            evaluation = evaluate_run(opened, seeds=range(seeds), settings=settings, write=keeps)
     if not keeps and not dry:
         errors().print("not kept in the journal: the settings are not those of the run", highlight=False)
     if as_json:
-        print_json(_as_json(found, per_task=per_task))
+        print_json(_evaluation_as_json(evaluation, per_task=per_task))
     else:
-        _print(output(), run, found, settings, per_task=per_task)
+        _print_evaluation(output(), run, evaluation, settings, per_task=per_task)
 
 
-def in_words(found: Evaluation) -> str:
-    """An evaluation in a line."""
-    each = "" if found.attempts == found.tasks else f" x {found.attempts / found.tasks:g} attempts"
-    return f"success {_share(found)} over {found.tasks} tasks{each} of split {found.split}"
-
-
-def _settings(config: RunConfig, given: dict[str, Any]) -> EvaluationConfig:
+def _merge_settings(config: RunConfig, overrides: dict[str, Any]) -> EvaluationConfig:
     """The run's own settings of an evaluation, with what the command line says on top; both are checked alike."""
-    return type(config.evaluation)(**{**config.evaluation.config(), **given})
+    return type(config.evaluation)(**{**config.evaluation.config(), **overrides})
 
 
-def _status(text: str) -> Any:
+def _show_status(text: str) -> Any:
     return errors().status(text) if sys.stderr.isatty() else nullcontext()
 
 
-def _share(line: Evaluation | TasksSummary | PassAt) -> str:
-    low, high = line.interval
-    return f"{per_cent(line.success)} [{100 * low:.1f}, {100 * high:.1f}]"
-
-
-def _print(console: Console, folder: Path, found: Evaluation, settings: EvaluationConfig, *, per_task: bool) -> None:
+def _print_evaluation(
+    console: Console, folder: Path, evaluation: Evaluation, settings: EvaluationConfig, *, per_task: bool
+) -> None:
     console.print(
-        f"[bold]{escape(str(folder))}[/] after update {found.number}: {found.tasks} tasks of split "
-        f"{escape(found.split)}, seeds {', '.join(map(str, found.by_seed))}, {settings.attempts} "
+        f"[bold]{escape(str(folder))}[/] after update {evaluation.number}: {evaluation.tasks} tasks of split "
+        f"{escape(evaluation.split)}, seeds {', '.join(map(str, evaluation.by_seed))}, {settings.attempts} "
         f"attempt{'s' if settings.attempts > 1 else ''} each, "
         f"temperature {settings.temperature:g}",
         highlight=False,
     )
-    console.print(f"\nsuccess  [bold]{_share(found)}[/]  (95 % interval for tasks of this kind)", highlight=False)
-    by_seed = "  ".join(f"seed {seed}: {per_cent(share)}" for seed, share in found.by_seed.items())
+    console.print(
+        f"\nsuccess  [bold]{format_success(evaluation)}[/]  (95 % interval for tasks of this kind)", highlight=False
+    )
+    by_seed = "  ".join(f"seed {seed}: {format_plain_percent(share)}" for seed, share in evaluation.by_seed.items())
     console.print(f"         {by_seed}", highlight=False)
-    if found.attempts_per_task > 1:
-        _print_pass_at(console, found)
-    console.print(f"return   {found.outcome:.3f}\nsteps    {found.steps:.2f}", highlight=False)
-    if found.tokens is not None:
-        console.print(f"tokens   {found.tokens:.1f}", highlight=False)
-    console.print(f"panel    {found.panel[:12]}", highlight=False)
-    if found.faults:
+    if evaluation.attempts_per_task > 1:
+        _print_pass_at(console, evaluation)
+    console.print(f"return   {evaluation.outcome:.3f}\nsteps    {evaluation.steps:.2f}", highlight=False)
+    if evaluation.tokens is not None:
+        console.print(f"tokens   {evaluation.tokens:.1f}", highlight=False)
+    console.print(f"panel    {evaluation.panel[:12]}", highlight=False)
+    if evaluation.faults:
         console.print(
-            f"[yellow]faults   {found.faults} attempts ended with an error and are not counted[/]", highlight=False
+            f"[yellow]faults   {evaluation.faults} attempts ended with an error and are not counted[/]", highlight=False
         )
-    for title, lines in (("family", found.by_tag()), ("task", found.by_task() if per_task else [])):
+    for title, lines in (("family", evaluation.by_tag()), ("task", evaluation.by_task() if per_task else [])):
         if lines:
             console.print()
-            console.print(_table(title, lines))
+            console.print(_make_table(title, lines))
 
 
-def _print_pass_at(console: Console, found: Evaluation) -> None:
-    console.print(f"{f'mean@{found.attempts_per_task}':<9}{_share(found)}", highlight=False)
-    for line in found.pass_at():
-        fewer = f"  (of {line.tasks} tasks with so many attempts)" if line.tasks < found.tasks else ""
-        console.print(f"{f'pass@{line.k}':<9}{_share(line)}{fewer}", highlight=False)
+def _print_pass_at(console: Console, evaluation: Evaluation) -> None:
+    console.print(f"{f'mean@{evaluation.attempts_per_task}':<9}{format_success(evaluation)}", highlight=False)
+    for line in evaluation.pass_at():
+        fewer = f"  (of {line.tasks} tasks with so many attempts)" if line.tasks < evaluation.tasks else ""
+        console.print(f"{f'pass@{line.k}':<9}{format_success(line)}{fewer}", highlight=False)
 
 
-def _table(title: str, lines: Sequence[TasksSummary]) -> Table:
+def _make_table(title: str, lines: Sequence[TasksSummary]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column(title, style="bold")
     for name in ("tasks", "attempts", "success", "95 % interval", "steps"):
@@ -125,23 +119,27 @@ def _table(title: str, lines: Sequence[TasksSummary]) -> Table:
             escape(line.name),
             str(line.tasks),
             str(line.attempts),
-            per_cent(line.success),
+            format_plain_percent(line.success),
             interval,
             f"{line.steps:.1f}",
         )
     return table
 
 
-def _as_json(found: Evaluation, *, per_task: bool) -> dict[str, Any]:
+def _evaluation_as_json(evaluation: Evaluation, *, per_task: bool) -> dict[str, Any]:
     names = ("number", "split", "panel", "tasks", "attempts", "faults", "success", "interval", "outcome", "steps")
-    content = {name: getattr(found, name) for name in (*names, "tokens")} | {"by_seed": dict(found.by_seed)}
-    content["mean_at"] = {"n": found.attempts_per_task, "success": found.success, "interval": found.interval}
-    content["pass_at"] = [asdict(line) for line in found.pass_at()]
-    content["families"] = [_line_as_json(line) for line in found.by_tag()]
+    content = {name: getattr(evaluation, name) for name in (*names, "tokens")} | {"by_seed": dict(evaluation.by_seed)}
+    content["mean_at"] = {
+        "n": evaluation.attempts_per_task,
+        "success": evaluation.success,
+        "interval": evaluation.interval,
+    }
+    content["pass_at"] = [asdict(line) for line in evaluation.pass_at()]
+    content["families"] = [_summary_as_json(line) for line in evaluation.by_tag()]
     if per_task:
-        content["per_task"] = [_line_as_json(line) for line in found.by_task()]
+        content["per_task"] = [_summary_as_json(line) for line in evaluation.by_task()]
     return content
 
 
-def _line_as_json(line: TasksSummary) -> dict[str, Any]:
+def _summary_as_json(line: TasksSummary) -> dict[str, Any]:
     return {name: getattr(line, name) for name in ("name", "tasks", "attempts", "success", "interval", "steps")}

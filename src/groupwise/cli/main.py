@@ -9,7 +9,7 @@ import typer
 
 from groupwise import __version__
 from groupwise.cli import check, evaluate, panel, recipes, report, schema, train, warmup
-from groupwise.cli.arguments.trust import RUNNING, move_current_folder_back, start
+from groupwise.cli.arguments.trust import COMMANDS_THAT_RUN, move_current_folder_back, set_rights
 from groupwise.cli.audit import command as audit
 from groupwise.cli.doctor import command as doctor
 from groupwise.cli.explain import command as explain
@@ -53,7 +53,7 @@ def groupwise(
     ] = False,
 ) -> None:
     """Group-based reinforcement learning of language-model agents: credit you can trust and inspect."""
-    start(context, runs=context.invoked_subcommand in RUNNING)
+    set_rights(context, may_run=context.invoked_subcommand in COMMANDS_THAT_RUN)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from groupwise.cli.arguments.trust import Trust, start
+from groupwise.cli.arguments.trust import Trust, set_rights
 from groupwise.cli.terminal.screen import output, print_json, print_line
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Journal
@@ -21,7 +21,7 @@ from groupwise.core.text.files import parse_toml, parse_value, read_text_file
 from groupwise.envs.kit.panel import SPLITS, choose_split, panel_hash
 from groupwise.envs.kit.panel_file import PanelFile, check_evaluated, panels_of
 
-SHOWN = 16
+SHOWN_DIGITS = 16
 """Digits of a hash that are shown; files and JSON have all 64."""
 
 
@@ -44,52 +44,54 @@ def panel(
 ) -> None:
     """Show an environment's panels and their hashes; make a file of them, or check that nothing changed since."""
     if not _is_file(what):  # the user's own words, and not what a file says
-        start(context, runs=True)
-    part, given = _open(what, settings or [])
+        set_rights(context, may_run=True)
+    part, panel_file = _open_env(what, settings or [])
     panels = panels_of(part)
-    if given is not None:
-        given.check(part, name=what)
+    if panel_file is not None:
+        panel_file.check(part, name=what)
     if check is not None:
         PanelFile.read(check).check(part, name=str(check))
     evaluated = _check_journal(Path(what), part) if Path(what).is_dir() else 0
     if out is not None:
         PanelFile.of(part).write(out)
     if split is not None:
-        _list(choose_split(panels, split), as_json=as_json)
+        _list_tasks(choose_split(panels, split), as_json=as_json)
     elif as_json:
-        print_json({"env": part.config(), "panels": {name: _facts(panels[name]) for name in SPLITS}})
+        print_json({"env": part.config(), "panels": {name: _summarise_panel(panels[name]) for name in SPLITS}})
     else:
-        _print(name_of(part), panels, [str(each) for each in (given and what, check) if each], out, evaluated)
+        _print_panels(
+            name_of(part), panels, [str(file) for file in (panel_file and what, check) if file], out, evaluated
+        )
 
 
-def _open(what: str, settings: Sequence[str]) -> tuple[Part, PanelFile | None]:
+def _open_env(what: str, settings: Sequence[str]) -> tuple[Part, PanelFile | None]:
     """The environment that is meant, and the panel file if that is what was given."""
     path = Path(what)
     if path.suffix == ".json":
         if settings:
             raise ConfigError(f"{what}: a panel file says its environment's fields itself; leave --set out")
-        given = PanelFile.read(path)
-        return _may_open(given.part()), given
+        panel_file = PanelFile.read(path)
+        return _check_trusted(panel_file.part()), panel_file
     if _is_file(what):
-        return _may_open(_of_run(path / CONFIG if path.is_dir() else path, settings)), None
+        return _check_trusted(_read_run_env(path / CONFIG if path.is_dir() else path, settings)), None
     if "/" in what:
         raise ConfigError(
             f"{what}: there is no such run or file; give one that is there, or the kind of an environment"
         )
-    return part_class("env", what)(**_fields(settings)), None
+    return part_class("env", what)(**_read_fields(settings)), None
 
 
 def _is_file(what: str) -> bool:
     return Path(what).suffix in (".json", ".toml") or Path(what).is_dir()
 
 
-def _may_open(part: Part) -> Part:
+def _check_trusted(part: Part) -> Part:
     """The environment of a file, which somebody else may have written; one that is named here is the user's own."""
     check_may_open(part)
     return part
 
 
-def _of_run(path: Path, settings: Sequence[str]) -> Part:
+def _read_run_env(path: Path, settings: Sequence[str]) -> Part:
     """The environment of a run file. Its other sections are not looked at: they would need the trainer."""
     try:
         section = parse_toml(read_text_file(path)).get("env")
@@ -106,13 +108,13 @@ def _of_run(path: Path, settings: Sequence[str]) -> Part:
     if not isinstance(section, str | dict):
         raise ConfigError(f"{path}: `env` is a {type(section).__name__}; give the section [env] a `kind`")
     try:
-        given = {"kind": section} if isinstance(section, str) else section
-        return Slot("env").fill({**given, **_fields(settings)})
+        fields = {"kind": section} if isinstance(section, str) else section
+        return Slot("env").fill({**fields, **_read_fields(settings)})
     except ConfigError as error:
         raise ConfigError(f"{path}: env: {error}") from None
 
 
-def _fields(settings: Sequence[str]) -> dict[str, Any]:
+def _read_fields(settings: Sequence[str]) -> dict[str, Any]:
     """Read `field=value` settings, or `env.field=value` as `groupwise train` takes them."""
     fields: dict[str, Any] = {}
     for setting in settings:
@@ -136,15 +138,15 @@ def _check_journal(folder: Path, part: Part) -> int:
     return len(tasks)
 
 
-def _facts(tasks: Sequence[Task]) -> dict[str, Any]:
-    return {"tasks": len(tasks), "hash": panel_hash(tasks), "families": _families(tasks)}
+def _summarise_panel(tasks: Sequence[Task]) -> dict[str, Any]:
+    return {"tasks": len(tasks), "hash": panel_hash(tasks), "families": _count_families(tasks)}
 
 
-def _families(tasks: Sequence[Task]) -> dict[str, int]:
+def _count_families(tasks: Sequence[Task]) -> dict[str, int]:
     return dict(sorted(Counter(tag for task in tasks for tag in task.tags).items()))
 
 
-def _list(tasks: Sequence[Task], *, as_json: bool) -> None:
+def _list_tasks(tasks: Sequence[Task], *, as_json: bool) -> None:
     if as_json:
         print_json([{"id": task.id, "tags": task.tags, "payload": task.payload} for task in tasks])
         return
@@ -152,7 +154,7 @@ def _list(tasks: Sequence[Task], *, as_json: bool) -> None:
         print_line(" ".join((task.id, *task.tags)))
 
 
-def _print(
+def _print_panels(
     name: str, panels: dict[str, tuple[Task, ...]], checked: Sequence[str], out: Path | None, evaluated: int
 ) -> None:
     console = output()
@@ -160,8 +162,8 @@ def _print(
         f"[bold]{escape(name)}[/]: {len(panels)} panels, no task in two of them", highlight=False, soft_wrap=True
     )
     for split, tasks in panels.items():
-        families = ", ".join(f"{tag} {count:,}" for tag, count in _families(tasks).items())
-        shown = f" {split:<10} {len(tasks):>7,} tasks  {panel_hash(tasks)[:SHOWN]}"
+        families = ", ".join(f"{tag} {count:,}" for tag, count in _count_families(tasks).items())
+        shown = f" {split:<10} {len(tasks):>7,} tasks  {panel_hash(tasks)[:SHOWN_DIGITS]}"
         console.print(f"{shown}  [dim]{escape(families)}[/]" if families else shown, highlight=False)
     for file in checked:
         console.print(f" [green]ok[/] the same as {escape(file)} says", highlight=False)

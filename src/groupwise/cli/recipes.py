@@ -18,12 +18,12 @@ def recipes(
 ) -> None:
     """List the recipes with a sentence and a citation each, or show one with its parts."""
     if show is None:
-        _list()
+        _print_list()
     else:
-        _show(show)
+        _print_recipe(show)
 
 
-def _list() -> None:
+def _print_list() -> None:
     table = Table(title="Recipes", title_justify="left", box=None, pad_edge=False)
     table.add_column("name", style="bold")
     table.add_column("what it does")
@@ -34,7 +34,7 @@ def _list() -> None:
     output().print(table)
 
 
-def _show(name: str) -> None:
+def _print_recipe(name: str) -> None:
     summary = catalogue.summary(name)
     console = output()
     console.print(f"[bold]{name}[/]")
@@ -42,20 +42,22 @@ def _show(name: str) -> None:
     options = ", ".join(f"{key}={value!r}" for key, value in summary.options.items())
     console.print(f"\n[bold]options[/] {escape(options)}\n", highlight=False)
     tree = Tree("[bold]parts[/] (as a run file names them)")
-    _branch(tree, catalogue.build(name).config())
+    _add_branch(tree, catalogue.build(name).config())
     console.print(tree)
 
 
-def _branch(tree: Tree, config: dict[str, Any]) -> None:
+def _add_branch(tree: Tree, config: dict[str, Any]) -> None:
     for key, value in config.items():
         if isinstance(value, dict):
-            _branch(tree.add(_label(key, value)), {k: v for k, v in value.items() if k != "kind"})
+            _add_branch(tree.add(_format_label(key, value)), {k: v for k, v in value.items() if k != "kind"})
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             for number, entry in enumerate(value):
-                _branch(tree.add(_label(f"{key}[{number}]", entry)), {k: v for k, v in entry.items() if k != "kind"})
+                _add_branch(
+                    tree.add(_format_label(f"{key}[{number}]", entry)), {k: v for k, v in entry.items() if k != "kind"}
+                )
         else:
             tree.add(escape(f"{key} = {value!r}"))
 
 
-def _label(key: str, value: dict[str, Any]) -> str:
+def _format_label(key: str, value: dict[str, Any]) -> str:
     return f"{escape(key)}: [bold cyan]{value['kind']}[/]" if "kind" in value else escape(key)

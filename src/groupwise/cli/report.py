@@ -11,7 +11,7 @@ from rich.markup import escape
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal.screen import output
 from groupwise.core.run_folder import RunPaths
-from groupwise.reports.run.method_name import method_name
+from groupwise.reports.run.method_name import find_method_name
 from groupwise.reports.run.run_folder import RunFolder
 
 
@@ -21,10 +21,10 @@ def report(
     trust: Trust = False,
 ) -> None:
     """Write a run as one HTML page that opens offline: verdict, curves, groups, and attempts with their credit."""
-    from groupwise.reports.run.page import render, write_page
+    from groupwise.reports.run.page import render_page, write_page
 
     path = out or RunPaths(run).report
     with RunFolder(run) as folder:
-        method, note = method_name(folder)
-        size = write_page(path, render(folder, method=method, note=note))
+        method, note = find_method_name(folder)
+        size = write_page(path, render_page(folder, method=method, note=note))
     output().print(f"wrote [bold]{escape(str(path))}[/] ({size / 1000:,.0f} kB)", highlight=False, soft_wrap=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groupwise.cli.arguments.run_folders import differences, need_trainer, run_config
+from groupwise.cli.arguments.run_folders import load_run_config, need_trainer
 from groupwise.cli.terminal.screen import errors, output
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal.journal import Journal
@@ -34,31 +34,31 @@ def train(
     need_trainer()
     folder = out or (file if file.is_dir() else Path("runs") / file.stem)
     if RunPaths(folder).holds_run() and not resume:
-        raise ConfigError(_holds_run(folder))
-    config = _config(file, set_ or (), tracker or ())
-    from groupwise.cli.terminal.live import shown_live
+        raise ConfigError(_describe_used_folder(folder))
+    config = _load_config(file, set_ or (), tracker or ())
+    from groupwise.cli.terminal.live import show_live
     from groupwise.training.loop import train as run_loop
-    from groupwise.training.notices import notices
-    from groupwise.training.run import open_run
+    from groupwise.training.notices import list_notices
+    from groupwise.training.open_run import open_run
     from groupwise.training.trackers import check_trackers
 
     check_trackers(config.trackers)
     if resume and RunPaths(folder).config.is_file():
-        _print_changes(run_config(folder), config)
+        _print_changes(load_run_config(folder), config)
     if resume and _is_finished(folder, config):
         return
-    for line in notices(config):
+    for line in list_notices(config):
         errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
     try:
         with ExitStack() as stack:
-            screen = stack.enter_context(shown_live(str(folder), config.training.updates, plain=plain))
+            screen = stack.enter_context(show_live(str(folder), config.training.updates, plain=plain))
             run = stack.enter_context(open_run(config, folder))
             if not resume:
                 _check_unused(run)
             _print_other_panels(run.journal.panels(), run.panels)
             run_loop(run, resume=resume, observers=[screen])
     except KeyboardInterrupt:
-        errors().print(f"stopped; go on with: groupwise train --resume {_quoted(folder)}", highlight=False)
+        errors().print(f"stopped; go on with: groupwise train --resume {_quote(folder)}", highlight=False)
         raise typer.Exit(130) from None
     _print_next(folder)
 
@@ -66,10 +66,10 @@ def train(
 def _check_unused(run: Run) -> None:
     """Refuse a folder in which somebody began a run while this one was waiting for the lock."""
     if run.journal.last() >= 0 or run.checkpoints.exists():
-        raise ConfigError(_holds_run(run.folder))
+        raise ConfigError(_describe_used_folder(run.folder))
 
 
-def _holds_run(folder: Path) -> str:
+def _describe_used_folder(folder: Path) -> str:
     return f"{folder} holds a run already; go on with --resume, or choose another folder with --out"
 
 
@@ -83,7 +83,7 @@ def _is_finished(folder: Path, config: RunConfig) -> bool:
         return False
     try:
         with Journal(paths.journal, read_only=True) as journal:
-            played = {(each.number, each.split) for each in journal.evaluations()}
+            played = {(row.number, row.split) for row in journal.evaluations()}
     except FileError:  # a damaged journal: going on says what can be done about it
         return False
     if wanted.tasks and (updates, wanted.split) not in played and int(last.name) == updates:
@@ -98,22 +98,35 @@ def _is_finished(folder: Path, config: RunConfig) -> bool:
     return True
 
 
-def _config(file: Path, overrides: Sequence[str], trackers: Sequence[str]) -> RunConfig:
+def _load_config(file: Path, overrides: Sequence[str], trackers: Sequence[str]) -> RunConfig:
     from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
 
     config = load_run(file, overrides=overrides)
-    given = config.config()["trackers"]
-    new = [name for name in trackers if name not in {each["kind"] for each in given}]
-    named = {**config.config(), "trackers": [*given, *new]}
-    return type(config)(**named) if trackers else config
+    configured = config.config()["trackers"]
+    new = [name for name in trackers if name not in {tracker["kind"] for tracker in configured}]
+    extended = {**config.config(), "trackers": [*configured, *new]}
+    return type(config)(**extended) if trackers else config
 
 
 def _print_changes(old: RunConfig, new: RunConfig) -> None:
     """Say what a resumed run does differently: only the same settings give the same run."""
-    for path, before, after in differences(old.config(), new.config()):
+    for path, before, after in _find_changes(old.config(), new.config()):
         errors().print(
             f"changed since the run began: {path} was {before!r}, is {after!r}", highlight=False, markup=False
         )
+
+
+def _find_changes(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Settings in which two resolved run files differ, by path; None where one has no such setting.
+
+    >>> list(_find_changes({"training": {"updates": 3}}, {"training": {"updates": 5}}))
+    [('training.updates', 3, 5)]
+    """
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in {**old, **new}:
+            yield from _find_changes(old.get(name), new.get(name), f"{path}.{name}" if path else name)
+    elif old != new:
+        yield path, old, new
 
 
 def _print_other_panels(named: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -131,18 +144,18 @@ def _print_next(folder: Path) -> None:
     console.print(f"\nThe run is in {folder}. Look at it:", highlight=False, markup=False)
     more = " --trust" if _needs_trust(folder) else ""
     for command in ("inspect", "report", "evaluate"):
-        console.print(f"  groupwise {command} {_quoted(folder)}{more}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  groupwise {command} {_quote(folder)}{more}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _needs_trust(folder: Path) -> bool:
     """Whether commands that read the run need to be told that they may load what it names from outside."""
     try:
         with only_reading():
-            run_config(folder)
+            load_run_config(folder)
     except ConfigError as error:
         return WITHOUT_TRUST in str(error)
     return False
 
 
-def _quoted(folder: Path) -> str:
+def _quote(folder: Path) -> str:
     return shlex.quote(str(folder))

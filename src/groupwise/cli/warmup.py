@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from groupwise.cli.arguments.run_folders import need_trainer
-from groupwise.cli.evaluate import in_words
-from groupwise.cli.terminal.live import Pace, warm_fault_lines
+from groupwise.cli.terminal.evaluation_line import describe_evaluation
+from groupwise.cli.terminal.live import Pace, describe_expert_faults
 from groupwise.cli.terminal.screen import output
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.run_lock import RunLock
@@ -27,7 +27,7 @@ def warmup(
     source: Annotated[
         Path | None, typer.Option("--from", metavar="ROLLOUTS", help="Recorded attempts instead of the expert's.")
     ] = None,
-    least: Annotated[
+    min_earned: Annotated[
         float | None, typer.Option(help="What a recorded attempt must have earned; more than 0 otherwise.")
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
@@ -36,50 +36,50 @@ def warmup(
     need_trainer()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} is there already; choose another folder with --out")
-    if least is not None and source is None:
-        raise ConfigError("--least is about recorded attempts; give them with --from")
+    if min_earned is not None and source is None:
+        raise ConfigError("--min-earned is about recorded attempts; give them with --from")
     from groupwise.config.run_file import load_run
 
     config = load_run(file, overrides=set_ or ())
     from groupwise.training.evaluate_run import evaluate_run
-    from groupwise.training.run import open_run
+    from groupwise.training.open_run import open_run
 
     console, lock = output(), RunLock(out.with_name(f".{out.name}.tmp"), is_draft=True)
     lock.acquire()  # the model is written there, and by one process alone
     with lock.released_if_refused(), TemporaryDirectory(prefix="groupwise-") as scratch:
         run = open_run(config, Path(scratch))
-        losses = _taught(run, source, least, console)
+        losses = _teach(run, source, min_earned, console)
         console.print(f"loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs", highlight=False)
         if config.evaluation.tasks:
-            console.print(in_words(evaluate_run(run, write=False)), highlight=False, markup=False)
+            console.print(describe_evaluation(evaluate_run(run, write=False)), highlight=False, markup=False)
         _save(run, out, lock)
     console.print(f'\nA run begins with it by\n\n[model]\nkind = "pretrained"\npath = "{out}"', markup=False)
 
 
-def _taught(run: Run, source: Path | None, least: float | None, console: Console) -> list[float]:
+def _teach(run: Run, source: Path | None, min_earned: float | None, console: Console) -> list[float]:
     from groupwise.recordings.formats import open_rollouts
-    from groupwise.training.imitation.recorded import recorded_samples
-    from groupwise.training.imitation.warm_start import expert_samples, imitate
+    from groupwise.training.imitation.recorded_attempts import make_recorded_samples
+    from groupwise.training.imitation.warm_start import imitate_samples, make_expert_samples
     from groupwise.training.run_config import WarmStartConfig
 
     def warn(causes: Mapping[str, int], attempts: int) -> None:
-        for line in warm_fault_lines(causes, attempts):
+        for line in describe_expert_faults(causes, attempts):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     settings = run.config.warm_start or WarmStartConfig()
     if source is None:
-        samples = expert_samples(run, run.tasks[: settings.tasks], settings, report=warn)
+        samples = make_expert_samples(run, run.tasks[: settings.tasks], settings, report_faults=warn)
     else:
-        samples = recorded_samples(run, open_rollouts(source).rows(), least=least, report=warn)
+        samples = make_recorded_samples(run, open_rollouts(source).rows(), min_earned=min_earned, report_faults=warn)
     attempts = len({sample.trajectory for sample in samples})
     console.print(f"{len(samples)} steps of {attempts} {'recorded' if source else 'expert'} attempts", highlight=False)
     pace = Pace()
 
-    def told(losses: Sequence[float], epochs: int) -> None:
+    def report_epoch(losses: Sequence[float], epochs: int) -> None:
         if pace.is_due():
             console.print(f"epoch {len(losses)} of {epochs}: loss {losses[-1]:.3f}", highlight=False)
 
-    return imitate(run, samples, settings, told=told)
+    return imitate_samples(run, samples, settings, report_epoch=report_epoch)
 
 
 def _save(run: Run, out: Path, lock: RunLock) -> None:

@@ -1,27 +1,19 @@
-"""What a run remembers of each task: its past attempts, found by task in well under a millisecond, and read back whole.
+"""Past attempts: what is known of an attempt of an earlier update, and what joins a group of the present.
 
-The index is a table of the journal, written with the attempts in one transaction: it goes back with the journal when a
-run is resumed, and never holds an attempt that the journal does not. Replayed attempts are not written again.
+`journal.past_attempts` finds them by task, and reads them back whole.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Any
 
 import numpy as np
 
-from groupwise.core.errors import FileError
-from groupwise.core.journal.blobs import pack, unpack
-from groupwise.core.journal.file import JournalDatabase, decoding
-from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
+from groupwise.core.records import Trajectory
 from groupwise.core.segments import FloatArray, IntArray
-from groupwise.core.trajectory_rows import read_step
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,7 +45,7 @@ class PastAttempt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recalled:
+class RecalledAttempt:
     """A past attempt that joins a group of the present."""
 
     past: PastAttempt
@@ -72,171 +64,7 @@ class Recalled:
     """Credit of its steps in this update."""
 
 
-class PastAttempts:
-    """Past attempts by task, over the database of a journal."""
-
-    def __init__(self, database: JournalDatabase) -> None:
-        self._database, self._name = database, str(database.path)
-
-    def recent(self, task: str, *, max_attempts: int, since: int = 0) -> list[PastAttempt]:
-        """The newest attempts at a task, newest update first, sampled by the weights of version `since` or later.
-
-        Those that were sampled with guidance but are told without it are left out.
-        """
-        rows = self._database.execute(
-            # Weights of version v sample for update v + 1 at the earliest, so that the index bounds the search.
-            "SELECT * FROM history WHERE task = ? AND number > ? AND version >= ? AND origin != ? "
-            "ORDER BY number DESC, attempt LIMIT ?",
-            (task, since, since, Origin.GUIDED.value, max_attempts),
-        )
-        return self._pasts(rows)
-
-    def newest(self, *, max_attempts: int, after: int) -> list[PastAttempt]:
-        """The attempts at any task in the updates after one, newest first; of equal updates, by task and attempt."""
-        rows = self._database.execute(
-            "SELECT * FROM history WHERE number > ? AND origin != ? ORDER BY number DESC, task, attempt LIMIT ?",
-            (after, Origin.GUIDED.value, max_attempts),
-        )
-        return self._pasts(rows)
-
-    def find(self, task: str, *, number: int, attempt: int) -> PastAttempt:
-        """One attempt at a task; an error where the index does not hold it."""
-        return self._pasts([self._one("history", "*", task, number, attempt)])[0]
-
-    def mean_score(self, task: str, *, max_attempts: int) -> float | None:
-        """Mean score of the newest attempts at a task that had no help; None where there are none."""
-        found = self._database.execute(
-            "SELECT AVG(score) FROM (SELECT score FROM history WHERE task = ? AND origin = ? ORDER BY number DESC, "
-            "attempt LIMIT ?)",
-            (task, Origin.FRESH.value, max_attempts),
-        ).fetchone()[0]
-        return None if found is None else float(found)
-
-    def read(self, past: PastAttempt) -> Trajectory:
-        """An attempt as it was sampled, whole: tokens, log-probs, entropies, and the rewards it had by itself."""
-        columns = "stop, success, outcome, origin, steps"
-        stop, success, outcome, origin, blob = self._one("trajectories", columns, past.task, past.number, past.attempt)
-        with decoding(self._database.path):
-            rows = unpack(blob)
-            scores = {"return": float(outcome)} | ({} if success is None else {"success": float(success)})
-            if rows and "accuracy" in rows[0]:
-                scores["accuracy"] = float(rows[0]["accuracy"])
-            return Trajectory(
-                id=f"{past.number}/{past.task}/{past.attempt}",
-                task=Task(id=past.task),
-                attempt=past.attempt,
-                steps=_steps(rows),
-                scores=scores,
-                stop=StopReason(stop),
-                versions=tuple(sorted({past.version, *_versions_of(rows)})),
-                origin=Origin(origin),
-            )
-
-    def credit_of(self, past: PastAttempt) -> tuple[float, ...]:
-        """The credit that an attempt's steps had in their own update."""
-        blob = self._one("trajectories", "credit", past.task, past.number, past.attempt)[0]
-        with decoding(self._database.path):
-            return tuple(unpack(blob))
-
-    def recalled(self, number: int) -> list[dict[str, Any]]:
-        """What an update recalled: into which task's group, from which attempt of which update, why, and its credit."""
-        if not self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'recalled'").fetchone():
-            return []
-        cursor = self._database.execute("SELECT * FROM recalled WHERE number = ? ORDER BY task, attempt", (number,))
-        names = [column[0] for column in cursor.description]
-        found = [dict(zip(names, row, strict=True)) for row in cursor]
-        with decoding(self._database.path):
-            return [row | {"credit": unpack(row["credit"]), "keeps_credit": bool(row["keeps_credit"])} for row in found]
-
-    def check(self, tasks: Collection[str], *, last: int | None = None) -> None:
-        """Refuse an index that does not hold exactly the attempts of the journal, or holds tasks that are no more.
-
-        With `last`, only what the updates up to it have left is looked at.
-        """
-        until = {"last": last}
-        held = "SELECT number, task, attempt FROM {} WHERE number <= coalesce(:last, number)"
-        sides = held.format("trajectories"), held.format("history")
-        apart, beyond = (
-            self._database.execute(f"{one} EXCEPT {other} LIMIT 1", until).fetchone()
-            for one, other in (sides, sides[::-1])
-        )
-        for found in (apart, beyond):
-            if found:
-                raise FileError(self._disagrees(f"attempt {found[2]} at {found[1]!r} in update {found[0]}"))
-        fresh = self._database.execute(
-            "SELECT DISTINCT task FROM history WHERE number <= coalesce(:last, number) AND origin = :fresh",
-            until | {"fresh": Origin.FRESH.value},
-        )
-        for (task,) in fresh:
-            if task not in tasks:
-                raise FileError(
-                    f"{self._name}: it remembers attempts at {task!r}, which is not among the environment's training "
-                    "tasks; give the environment as it was, with ids that are the same in every run, or start a new run"
-                )
-
-    def _pasts(self, rows: Iterable[Sequence[Any]]) -> list[PastAttempt]:
-        with decoding(self._database.path):
-            return [_past(row) for row in rows]
-
-    def _one(self, table: str, columns: str, task: str, number: int, attempt: int) -> tuple[Any, ...]:
-        """Columns of one attempt's row; an error where the table does not hold it."""
-        where = "task = ? AND number = ? AND attempt = ?"
-        found: tuple[Any, ...] | None = self._database.execute(
-            f"SELECT {columns} FROM {table} WHERE {where}", (task, number, attempt)
-        ).fetchone()
-        if found is None:
-            raise FileError(self._disagrees(f"attempt {attempt} at {task!r} in update {number}"))
-        return found
-
-    def _disagrees(self, what: str) -> str:
-        return (
-            f"{self._name}: the index of past attempts and the journal disagree on {what}: one holds it, the "
-            "other does not. The file was changed, or another version wrote it; start a new run, or go on without "
-            "replay"
-        )
-
-
-def write_past_attempts(
-    database: sqlite3.Connection, number: int, trajectories: Sequence[Trajectory], credit: Sequence[Sequence[float]]
-) -> None:
-    """Write the index entries of an update's attempts, within the caller's transaction."""
-    database.executemany(
-        "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                trajectory.task.id,
-                number,
-                trajectory.attempt,
-                min(trajectory.versions, default=number - 1),
-                trajectory.origin.value,
-                score_of(trajectory),
-                max((abs(each) for each in values), default=0.0),
-                states_of(trajectory).tobytes(),
-                np.array([step.reward for step in trajectory.steps], dtype=np.float64).tobytes(),
-            )
-            for trajectory, values in zip(trajectories, credit, strict=True)
-        ],
-    )
-
-
-def write_recalled(database: sqlite3.Connection, number: int, recalled: Sequence[Recalled]) -> None:
-    """Write what an update recalled, within the caller's transaction."""
-    rows = []
-    for one in recalled:
-        assert one.trajectory is not None, "only what was read can have taken part"
-        origin = (one.past.task, one.past.number, one.past.attempt)
-        how = (one.why, one.log_ratio, one.keeps_credit, pack(list(one.credit)))
-        rows.append((number, one.task, one.trajectory.attempt, *origin, *how))
-    database.executemany("INSERT INTO recalled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-
-
-def score_of(trajectory: Trajectory) -> float:
-    """What an attempt is judged by: whether it solved its task, where the environment says so, else what it earned."""
-    earned = sum(step.reward for step in trajectory.steps) if trajectory.outcome is None else trajectory.outcome
-    return float(trajectory.scores.get("success", trajectory.scores.get("accuracy", earned)))
-
-
-def states_of(trajectory: Trajectory) -> IntArray:
+def digest_states(trajectory: Trajectory) -> IntArray:
     """A digest of the state at each step; 0 where it is not comparable."""
     return np.fromiter((_digest(step.state_key) for step in trajectory.steps), dtype=np.int64)
 
@@ -248,41 +76,8 @@ def _digest(state: Hashable | None) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True) or 1
 
 
-def _past(row: Sequence[Any]) -> PastAttempt:
-    task, number, attempt, version, origin, score, credit, states, rewards = row
-    return PastAttempt(
-        task=str(task),
-        number=int(number),
-        attempt=int(attempt),
-        version=int(version),
-        origin=str(origin),
-        score=float(score),
-        credit=float(credit),
-        states=np.frombuffer(states, dtype=np.int64),
-        rewards=np.frombuffer(rewards, dtype=np.float64),
-    )
-
-
-def _steps(rows: Sequence[dict[str, Any]]) -> tuple[Step, ...]:
-    """The steps of an attempt; which weights sampled each, where several sampled the attempt."""
-    if len(_versions_of(rows)) < 2:
-        return tuple(read_step(row, ()) for row in rows)
-    return tuple(read_step(row, _spans(row)) for row in rows)
-
-
-def _versions_of(rows: Sequence[dict[str, Any]]) -> set[int]:
-    return {version for row in rows for version, _ in _spans(row)}
-
-
-def _spans(row: dict[str, Any]) -> tuple[tuple[int, int], ...]:
-    """Which version of the weights sampled which tokens of a step."""
-    if "versions" in row:
-        return tuple((int(version), len(list(tokens))) for version, tokens in groupby(row["versions"]))
-    return ((int(row["version"]), len(row.get("response_ids", ()))),) if "version" in row else ()
-
-
-def contexts(states: IntArray, depth: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """The step and the key of every context of `depth` earlier states, oldest first; steps without one are left out."""
+def find_histories(states: IntArray, depth: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Each step that has `depth` comparable states before it, with its key: these states and its own, oldest first."""
     for step in range(depth, len(states)):
         key = tuple(states[step - depth : step + 1].tolist())
         if 0 not in key:

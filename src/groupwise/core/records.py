@@ -216,3 +216,9 @@ class SetAside:
 def join_validity(well_formed: bool | None, accepted: bool | None, recorded_valid: bool | None) -> bool | None:
     """Whether a step was well formed and accepted, by what a record says of it: both, or only what they come to."""
     return recorded_valid if well_formed is None or accepted is None else well_formed and accepted
+
+
+def score_of(trajectory: Trajectory) -> float:
+    """What an attempt is judged by: whether it solved its task, where the environment says so, else what it earned."""
+    earned = sum(step.reward for step in trajectory.steps) if trajectory.outcome is None else trajectory.outcome
+    return float(trajectory.scores.get("success", trajectory.scores.get("accuracy", earned)))

@@ -12,17 +12,16 @@ from groupwise.core.parts.part import Part
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.panel import check_env, choose_split
+from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks, panel_sizes_of
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import vocabulary_of
+from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 
 if TYPE_CHECKING:
     import gymnasium
 
 ENV = "gymnasium"
-FIRST_SEED = {"train": 0, "validation": 1_000_000, "test": 2_000_000}
-"""The seeds of a split count up from here."""
-MOST_TASKS = 1_000_000
+MAX_TASKS = 1_000_000
 
 
 class Gymnasium(Part, slot="env"):
@@ -48,11 +47,11 @@ class Gymnasium(Part, slot="env"):
     """The instruction: one line that tells the agent what to do."""
     success_return: float | None = None
     """Total reward from which an attempt counts as a success; None = it terminates with a positive reward."""
-    num_train: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 1000
+    num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1000
     """Tasks in the training panel."""
-    num_validation: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 100
+    num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
     """Tasks in the validation panel."""
-    num_test: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 200
+    num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 200
     """Tasks in the test panel."""
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Steps before an attempt is truncated."""
@@ -60,8 +59,8 @@ class Gymnasium(Part, slot="env"):
     @property
     def names_module(self) -> bool:
         """Whether it is of a module that a field names: Gymnasium imports what stands before a colon."""
-        named = (self.id, *(value for value in self.kwargs.values() if isinstance(value, str)))
-        return any(":" in name for name in named)
+        texts = (self.id, *(value for value in self.kwargs.values() if isinstance(value, str)))
+        return any(":" in name for name in texts)
 
     @model_validator(mode="after")
     def _names_no_module_where_only_read(self) -> Gymnasium:
@@ -70,27 +69,25 @@ class Gymnasium(Part, slot="env"):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
-        choose_split(dict.fromkeys(counts, ()), split)
+        check_split(split)
         payload = {"id": self.id, "kwargs": self.kwargs}
-        seeds = range(FIRST_SEED[split], FIRST_SEED[split] + counts[split])
-        return tuple(Task.create(env=ENV, split=split, seed=seed, payload=payload) for seed in seeds)
+        return list_seed_tasks(ENV, split, panel_sizes_of(self), payload=payload)
 
     def open(self, task: Task) -> GymnasiumEnvironment:
         check_env(task, ENV)
         world = _make(str(task.payload["id"]), task.payload["kwargs"])
-        return GymnasiumEnvironment(task, self, world, self._action_names(world))
+        return GymnasiumEnvironment(task, self, world, self._name_actions(world))
 
     def vocabulary(self) -> tuple[str, ...]:
         world = _make(self.id, self.kwargs)
-        numbers = range(_num_observations(world.observation_space))
-        shown = ("state", *(str(number) for number in numbers), *self.words)
-        return vocabulary_of((self.instruction(), "Nothing happens.", *shown, *self._action_names(world)))
+        numbers = range(_count_observations(world.observation_space))
+        always = ("state", *(str(number) for number in numbers), *self.words)
+        return vocabulary_of((self.instruction(), NOTHING_HAPPENS, *always, *self._name_actions(world)))
 
     def instruction(self) -> str:
         return self.about
 
-    def _action_names(self, world: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
+    def _name_actions(self, world: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
         count = getattr(world.action_space, "n", None)
         if count is None or getattr(world.action_space, "start", 0) != 0:
             raise ConfigError(f"gymnasium {self.id!r}: its actions are {world.action_space}; discrete ones are needed")
@@ -116,9 +113,9 @@ class GymnasiumEnvironment:
         self._progress.step()
         if action not in self._names:
             seen = self._observation
-            shown = seen.text.removeprefix("Nothing happens. ")
+            text = seen.text.removeprefix(f"{NOTHING_HAPPENS} ")
             self._observation = Observation(
-                text=f"Nothing happens. {shown}", state_key=seen.state_key, admissible=seen.admissible
+                text=f"{NOTHING_HAPPENS} {text}", state_key=seen.state_key, admissible=seen.admissible
             )
             return self._progress.outcome(self._observation, accepted=False)
         seen, reward, terminated, truncated, about = self._world.step(self._names.index(action))
@@ -126,7 +123,7 @@ class GymnasiumEnvironment:
         self._observation = self._observe(seen, about)
         if terminated:
             return self._progress.outcome(
-                self._observation, success=self._succeeded(float(reward)), reward=float(reward)
+                self._observation, success=self._is_success(float(reward)), reward=float(reward)
             )
         return self._progress.outcome(self._observation, reward=float(reward), cut_off=bool(truncated))
 
@@ -141,12 +138,12 @@ class GymnasiumEnvironment:
         twin._world, twin._progress = copy.deepcopy(self._world), self._progress.fork()
         return twin
 
-    def _succeeded(self, reward: float) -> bool:
+    def _is_success(self, reward: float) -> bool:
         threshold = self._part.success_return
         return reward > 0 if threshold is None else self._total >= threshold
 
     def _observe(self, seen: Any, about: dict[str, Any]) -> Observation:
-        text = _text(seen)
+        text = _describe_observation(seen)
         mask = about.get("action_mask")
         admissible = tuple(name for index, name in enumerate(self._names) if mask is None or mask[index])
         return Observation(text=text, state_key=text, admissible=admissible)
@@ -156,16 +153,14 @@ def _make(id: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     try:
         import gymnasium
     except ImportError:
-        raise ConfigError(
-            "the environment 'gymnasium' needs a package that is not here; pip install 'groupwise[gymnasium]'"
-        ) from None
+        raise report_missing_package(ENV) from None
     try:
         return gymnasium.make(id, disable_env_checker=True, **kwargs)
     except gymnasium.error.Error as error:
         raise ConfigError(f"gymnasium {id!r}: {error}; name a registered environment") from None
 
 
-def _num_observations(space: gymnasium.Space[Any]) -> int:
+def _count_observations(space: gymnasium.Space[Any]) -> int:
     """How many different numbers observations are made of; 0 for text."""
     from gymnasium import spaces
 
@@ -174,11 +169,11 @@ def _num_observations(space: gymnasium.Space[Any]) -> int:
     if isinstance(space, spaces.Discrete) and space.start == 0:
         return int(space.n)
     if isinstance(space, spaces.Tuple):
-        return max(_num_observations(each) for each in space.spaces)
+        return max(_count_observations(part) for part in space.spaces)
     raise ConfigError(f"gymnasium: the observations are {space}; text, or whole numbers from 0, are needed")
 
 
-def _text(seen: Any) -> str:
+def _describe_observation(seen: Any) -> str:
     if isinstance(seen, str):
         return seen
     numbers = seen if isinstance(seen, tuple) else (seen,)

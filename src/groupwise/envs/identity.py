@@ -18,7 +18,7 @@ from groupwise.envs.kit.words import vocabulary_of
 
 ENV = "identity"
 WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel")
-FEWEST_TASKS = 4
+MIN_TASKS = 4
 
 
 class Identity(Part, slot="env", stays_inside=True):
@@ -38,14 +38,14 @@ class Identity(Part, slot="env", stays_inside=True):
 
     @model_validator(mode="after")
     def _wide_enough(self) -> Identity:
-        if self.length > self.num_words or perm(self.num_words, self.length) < FEWEST_TASKS:
+        if self.length > self.num_words or perm(self.num_words, self.length) < MIN_TASKS:
             raise ValueError("so few different tasks cannot fill three panels; raise num_words")
         if self.length > self.max_steps:
             raise ValueError(f"{self.length} words do not fit into max_steps, {self.max_steps}; raise max_steps")
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_panels(self.num_words, self.length), split)
+        return choose_split(_build_panels(self.num_words, self.length), split)
 
     def open(self, task: Task) -> IdentityEnvironment:
         check_env(task, ENV)
@@ -95,6 +95,6 @@ class IdentityEnvironment:
 
 
 @cache
-def _panels(num_words: int, length: int) -> Panels:
+def _build_panels(num_words: int, length: int) -> Panels:
     sequences = permutations(WORDS[:num_words], length)
     return divide_panels(ENV, [Proposal(payload={"words": list(sequence)}) for sequence in sequences])

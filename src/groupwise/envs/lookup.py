@@ -14,7 +14,7 @@ from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import vocabulary_of, with_goal
+from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of, with_goal
 
 ENV = "lookup"
 SIZES = {"train": 2000, "validation": 200, "test": 400}
@@ -60,7 +60,7 @@ class Lookup(Part, slot="env", stays_inside=True):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_panels(self.hops, self.num_people), split)
+        return choose_split(_build_panels(self.hops, self.num_people), split)
 
     def open(self, task: Task) -> LookupEnvironment:
         check_env(task, ENV)
@@ -78,7 +78,7 @@ class Lookup(Part, slot="env", stays_inside=True):
 class LookupEnvironment:
     """One attempt at a question."""
 
-    __slots__ = ("_chain", "_facts", "_found", "_hops", "_observation", "_part", "_progress", "_question")
+    __slots__ = ("_chain", "_facts", "_hops", "_known_facts", "_observation", "_part", "_progress", "_question")
 
     def __init__(self, task: Task, part: Lookup) -> None:
         self._part = part
@@ -86,9 +86,9 @@ class LookupEnvironment:
         self._chain: tuple[str, ...] = tuple(task.payload["chain"])
         self._hops = int(task.payload["hops"])
         self._question = f"what is the {' of the '.join(self._chain[:0:-1])} of {self._chain[0]}?"
-        self._found: tuple[str, ...] = tuple(self._facts) if self._hops == 0 else ()
+        self._known_facts: tuple[str, ...] = tuple(self._facts) if self._hops == 0 else ()
         self._progress = Progress(task, max_steps=part.max_steps)
-        self._observation = self._observe(self._known())
+        self._observation = self._observe(self._tell_known())
 
     def observe(self) -> Observation:
         return self._observation
@@ -99,18 +99,18 @@ class LookupEnvironment:
         if verb == "answer" and rest.strip():
             return self._answer(rest)
         if self._hops == 0:
-            self._observation = self._observe("Nothing happens.")
+            self._observation = self._observe(NOTHING_HAPPENS)
             return self._progress.outcome(self._observation, success=False, accepted=False)
         if verb != "search" or action not in (self._observation.admissible or ()):
-            self._observation = self._observe("Nothing happens.")
+            self._observation = self._observe(NOTHING_HAPPENS)
             return self._progress.outcome(self._observation, accepted=False)
-        if rest not in self._found:
-            self._found = tuple(sorted((*self._found, rest)))
-        self._observation = self._observe(_told(rest, self._facts[rest]))
+        if rest not in self._known_facts:
+            self._known_facts = tuple(sorted((*self._known_facts, rest)))
+        self._observation = self._observe(_tell_fact(rest, self._facts[rest]))
         return self._progress.outcome(self._observation)
 
     def _answer(self, answer: str) -> Outcome:
-        right = verify(answer, facts=self._facts, chain=self._chain)
+        right = is_right_answer(answer, facts=self._facts, chain=self._chain)
         self._observation = self._observe("Right." if right else "Wrong.")
         reward = self._part.success_reward if right else 0.0
         return self._progress.outcome(self._observation, success=right, reward=reward)
@@ -118,62 +118,64 @@ class LookupEnvironment:
     def fork(self) -> LookupEnvironment:
         twin = LookupEnvironment.__new__(LookupEnvironment)
         twin._part, twin._facts, twin._chain, twin._hops = self._part, self._facts, self._chain, self._hops
-        twin._question, twin._found = self._question, self._found
+        twin._question, twin._known_facts = self._question, self._known_facts
         twin._observation, twin._progress = self._observation, self._progress.fork()
         return twin
 
     def expert(self) -> str | None:
         if self._progress.ended:
             return None
-        for fact in _needed(self._facts, self._chain):
-            if fact not in self._found:
+        for fact in _list_needed_facts(self._facts, self._chain):
+            if fact not in self._known_facts:
                 return f"search {fact}"
-        return f"answer {follow(self._facts, self._chain)}"
+        return f"answer {follow_chain(self._facts, self._chain)}"
 
-    def _searches(self) -> list[str]:
+    def _list_searches(self) -> list[str]:
         if self._hops == 0:
             return []
-        heard = {self._chain[0], *(self._facts[fact] for fact in self._found)}
-        return [f"search {ask} of {person}" for person in PEOPLE if person in heard for ask in (*TIES, *TRAITS)]
+        people = {self._chain[0], *(self._facts[fact] for fact in self._known_facts)}
+        return [
+            f"search {relation} of {person}" for person in PEOPLE if person in people for relation in (*TIES, *TRAITS)
+        ]
 
-    def _known(self) -> str:
-        return " ".join(_told(fact, self._facts[fact]) for fact in self._found) or "Nothing is known."
+    def _tell_known(self) -> str:
+        return " ".join(_tell_fact(fact, self._facts[fact]) for fact in self._known_facts) or "Nothing is known."
 
-    def _observe(self, told: str) -> Observation:
+    def _observe(self, text: str) -> Observation:
         answers = [f"answer {value}" for value in TRAITS[self._chain[-1]]]
         shows_question = self._part.goal_in_text or self._hops == 0
         return Observation(
-            text=with_goal(self._question, told) if shows_question else told,
-            state_key=self._known(),
-            admissible=(*self._searches(), *answers),
+            text=with_goal(self._question, text) if shows_question else text,
+            state_key=self._tell_known(),
+            admissible=(*self._list_searches(), *answers),
             goal=self._question,
         )
 
 
-def follow(facts: Mapping[str, str], chain: Sequence[str]) -> str:
+def follow_chain(facts: Mapping[str, str], chain: Sequence[str]) -> str:
     """The answer to a question: from the person that begins the chain, tie by tie to the trait."""
-    person, *asks = chain
-    for ask in asks:
-        person = facts[f"{ask} of {person}"]
+    person, *relations = chain
+    for relation in relations:
+        person = facts[f"{relation} of {person}"]
     return person
 
 
-def verify(answer: str, *, facts: Mapping[str, str], chain: Sequence[str]) -> bool:
+def is_right_answer(answer: str, *, facts: Mapping[str, str], chain: Sequence[str]) -> bool:
     """Whether an answer names what the question asks for, in any case and spacing."""
-    return " ".join(answer.lower().split()) == follow(facts, chain)
+    return " ".join(answer.lower().split()) == follow_chain(facts, chain)
 
 
-def _needed(facts: Mapping[str, str], chain: Sequence[str]) -> list[str]:
+def _list_needed_facts(facts: Mapping[str, str], chain: Sequence[str]) -> list[str]:
     """The facts that lead to the answer, in order."""
-    return [f"{ask} of {follow(facts, chain[: 1 + step])}" for step, ask in enumerate(chain[1:])]
+    return [f"{relation} of {follow_chain(facts, chain[: 1 + step])}" for step, relation in enumerate(chain[1:])]
 
 
-def _told(fact: str, value: str) -> str:
+def _tell_fact(fact: str, value: str) -> str:
     return f"The {fact} is {value}."
 
 
 @cache
-def _panels(hops: int, num_people: int) -> Panels:
+def _build_panels(hops: int, num_people: int) -> Panels:
     return build_panels(ENV, lambda index: _draw(hops, num_people, index), sizes=SIZES)
 
 
@@ -186,11 +188,13 @@ def _draw(hops: int, num_people: int, index: int) -> Proposal | None:
         chain = [draws.pick(people), trait]
     else:
         facts = {
-            f"{ask} of {person}": draws.pick(TRAITS[ask] if ask in TRAITS else [p for p in people if p != person])
+            f"{relation} of {person}": draws.pick(
+                TRAITS[relation] if relation in TRAITS else [p for p in people if p != person]
+            )
             for person in people
-            for ask in (*TIES, *TRAITS)
+            for relation in (*TIES, *TRAITS)
         }
         chain = [draws.pick(people), *(draws.pick(TIES) for _ in range(hops - 1)), trait]
-    if len({follow(facts, chain[: 1 + step]) for step in range(hops)}) < hops:
+    if len({follow_chain(facts, chain[: 1 + step]) for step in range(hops)}) < hops:
         return None  # the chain comes back to a person, and the answer needs fewer searches than it should
     return Proposal(payload={"hops": hops, "facts": facts, "chain": chain})

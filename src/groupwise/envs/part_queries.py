@@ -11,7 +11,7 @@ from typing import Any
 
 from groupwise.core.errors import ConfigError, GroupwiseError
 from groupwise.core.records import Task
-from groupwise.core.text.safe_text import quote_error
+from groupwise.core.text.exceptions import quote_error
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.plain_records import is_whole, show_value
 
@@ -29,41 +29,41 @@ _NEEDED: Mapping[str, tuple[type[Any], str]] = {
 def ask_panel(env: EnvironmentPart, split: str) -> tuple[Task, ...]:
     """The tasks of a split."""
     question = f"panel({split!r})"
-    found = _ask(env, question, lambda: env.panel(split))
-    if not isinstance(found, list | tuple):
-        raise _wrong(env, question, found, "a tuple of Tasks")
-    for task in found:
+    tasks = _ask(env, question, lambda: env.panel(split))
+    if not isinstance(tasks, list | tuple):
+        raise _wrong(env, question, tasks, "a tuple of Tasks")
+    for task in tasks:
         if not isinstance(task, Task):
             raise _wrong(env, question, task, "Tasks alone")
         _check_task(env, question, task)
-    return tuple(found)
+    return tuple(tasks)
 
 
 def ask_vocabulary(env: EnvironmentPart) -> tuple[str, ...]:
     """Every word that the environment may say."""
-    found = _ask(env, "vocabulary()", env.vocabulary)
-    if not isinstance(found, list | tuple):
-        raise _wrong(env, "vocabulary()", found, "a tuple of words")
-    for word in found:
+    words = _ask(env, "vocabulary()", env.vocabulary)
+    if not isinstance(words, list | tuple):
+        raise _wrong(env, "vocabulary()", words, "a tuple of words")
+    for word in words:
         if not _is_text(word):
             raise _wrong(env, "vocabulary()", word, "words that are text")
-    return tuple(found)
+    return tuple(words)
 
 
 def ask_instruction(env: EnvironmentPart) -> str:
     """The line that tells the agent what to do."""
-    found = _ask(env, "instruction()", env.instruction)
-    if not _is_text(found):
-        raise _wrong(env, "instruction()", found, "text")
-    return str(found)
+    instruction = _ask(env, "instruction()", env.instruction)
+    if not _is_text(instruction):
+        raise _wrong(env, "instruction()", instruction, "text")
+    return str(instruction)
 
 
 def ask_max_steps(env: EnvironmentPart) -> int:
     """How many steps an attempt may take."""
-    found = _ask(env, "max_steps", lambda: env.max_steps)
-    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-        raise _wrong(env, "max_steps", found, "an integer of at least 1")
-    return found
+    max_steps = _ask(env, "max_steps", lambda: env.max_steps)
+    if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
+        raise _wrong(env, "max_steps", max_steps, "an integer of at least 1")
+    return max_steps
 
 
 def _ask(env: EnvironmentPart, question: str, call: Callable[[], Any]) -> Any:

@@ -111,7 +111,7 @@ class Evaluation:
             steps=whole.steps,
             tokens=_mean_tokens(counted),
             by_seed={
-                seed: _summarise(str(seed), rows).success for seed, rows in _group_rows(counted, lambda row: [row.seed])
+                seed: _summarise(str(seed), rows).success for seed, rows in group_rows(counted, lambda row: [row.seed])
             },
             rows=tuple(rows),
             trajectories=trajectories,
@@ -119,12 +119,12 @@ class Evaluation:
 
     def by_tag(self) -> list[TasksSummary]:
         """Success of each family, in the order of their names; a task with two tags is in two families."""
-        by_tag = _group_rows(self._counted_rows, lambda row: filter(None, row.tags.split(",")))
+        by_tag = group_rows(self._counted_rows, tags_of)
         return [_summarise(tag, rows) for tag, rows in by_tag]
 
     def by_task(self) -> list[TasksSummary]:
         """Success at each task, in the order of their ids."""
-        return [_summarise(task, rows) for task, rows in _group_rows(self._counted_rows, lambda row: [row.task])]
+        return [_summarise(task, rows) for task, rows in group_rows(self._counted_rows, lambda row: [row.task])]
 
     @property
     def attempts_per_task(self) -> int:
@@ -143,7 +143,7 @@ class Evaluation:
 
     def _count_wins(self) -> list[tuple[int, int]]:
         """Of each task: attempts that solved it, and attempts that count."""
-        by_task = _group_rows(self._counted_rows, lambda row: [row.task])
+        by_task = group_rows(self._counted_rows, lambda row: [row.task])
         return [(sum(row.success == 1.0 for row in rows), len(rows)) for _, rows in by_task]
 
     @property
@@ -152,7 +152,7 @@ class Evaluation:
         return [row for row in self.rows if row.success is not None]
 
 
-def _group_rows(
+def group_rows(
     rows: Iterable[Evaluated], keys_of: Callable[[Evaluated], Iterable[Any]]
 ) -> list[tuple[Any, list[Evaluated]]]:
     """Rows by key, keys in order; a row may have several."""
@@ -163,17 +163,29 @@ def _group_rows(
     return sorted(by_key.items())
 
 
+def tags_of(row: Evaluated) -> list[str]:
+    """The families that a row's task is in."""
+    return [tag for tag in row.tags.split(",") if tag]
+
+
+def scores_by_task(rows: Iterable[Evaluated], score_of: Callable[[Evaluated], float]) -> list[list[float]]:
+    """The scores of the attempts at each task, tasks in the order of their ids: the clusters of an interval."""
+    return [[score_of(row) for row in of_task] for _, of_task in group_rows(rows, lambda row: [row.task])]
+
+
+def _success_of(row: Evaluated) -> float:
+    assert row.success is not None, "only attempts that say how they ended are counted"
+    return row.success
+
+
 def _mean_tokens(rows: Sequence[Evaluated]) -> float | None:
     counted = [row.tokens for row in rows if row.tokens is not None]
     return sum(counted) / len(counted) if counted else None
 
 
 def _summarise(name: str, rows: Sequence[Evaluated]) -> TasksSummary:
-    scores: dict[str, list[float]] = {}
-    for row in rows:
-        assert row.success is not None, "only attempts that say how they ended are counted"
-        scores.setdefault(row.task, []).append(row.success)
-    success, interval = mean_over_clusters(list(scores.values()))
+    scores = scores_by_task(rows, _success_of)
+    success, interval = mean_over_clusters(scores)
     return TasksSummary(
         name=name,
         tasks=len(scores),

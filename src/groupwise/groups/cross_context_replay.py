@@ -7,10 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
-from groupwise.core.past_attempts import PastAttempt, PastAttempts, Recalled, score_of
-from groupwise.core.records import Trajectory
+from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.core.records import Trajectory, score_of
 
 Ring = Annotated[int, Field(ge=1)]
 MaxAge = Annotated[int, Field(ge=1)]
@@ -42,12 +43,12 @@ class CrossContextReplay(Part, slot="replay"):
 
     def __call__(
         self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
-    ) -> list[Recalled]:
+    ) -> list[RecalledAttempt]:
         return [one for group in groups for one in self._recalled(group, past_attempts, version, draw)]
 
     def _recalled(
         self, group: Sequence[Trajectory], past_attempts: PastAttempts, version: int, draw: Draw
-    ) -> list[Recalled]:
+    ) -> list[RecalledAttempt]:
         right = {score_of(trajectory) >= self.solved_at for trajectory in group}
         if len(right) != 1:
             return []
@@ -57,7 +58,7 @@ class CrossContextReplay(Part, slot="replay"):
         other = [one for one in past if (one.score >= self.solved_at) is not is_right]
         why = "every attempt succeeded" if is_right else "every attempt failed"
         wanted = self.k or max(1, len(group) // 4)
-        return [Recalled(past=one, task=task, why=why) for one in _newest_first(other, draw, task)[:wanted]]
+        return [RecalledAttempt(past=one, task=task, why=why) for one in _newest_first(other, draw, task)[:wanted]]
 
 
 def _newest_first(past: Sequence[PastAttempt], draw: Draw, task: str) -> list[PastAttempt]:

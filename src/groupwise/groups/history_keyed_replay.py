@@ -8,9 +8,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
-from groupwise.core.past_attempts import PastAttempt, PastAttempts, Recalled, contexts, states_of
+from groupwise.core.past_attempts import PastAttempt, RecalledAttempt, digest_states, find_histories
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import FloatArray, IntArray
 from groupwise.groups.cross_context_replay import MaxAge, MaxLogRatio, Ring
@@ -47,28 +48,30 @@ class HistoryKeyedReplay(Part, slot="replay"):
 
     def __call__(
         self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
-    ) -> list[Recalled]:
+    ) -> list[RecalledAttempt]:
         return [one for group in groups for one in self._recalled(group, past_attempts, version)]
 
-    def _recalled(self, group: Sequence[Trajectory], past_attempts: PastAttempts, version: int) -> list[Recalled]:
+    def _recalled(
+        self, group: Sequence[Trajectory], past_attempts: PastAttempts, version: int
+    ) -> list[RecalledAttempt]:
         task, since = group[0].task.id, 0 if self.max_age is None else version - self.max_age
         earned: dict[Context, set[float]] = {}
         passed: dict[Context, int] = {}
         for trajectory in group:
             rewards = np.array([step.reward for step in trajectory.steps])
-            for context, gain in self._contexts(states_of(trajectory), rewards):
+            for context, gain in self._contexts(digest_states(trajectory), rewards):
                 earned.setdefault(context, set()).add(gain)
                 passed[context] = passed.get(context, 0) + 1
         lacking = {context for context, gains in earned.items() if len(gains) == 1}
         past = past_attempts.recent(task, max_attempts=self.ring, since=since) if lacking else []
-        found: list[Recalled] = []
+        found: list[RecalledAttempt] = []
         while past and len(found) < self.most:
             filled = [self._filled(one, lacking, earned) for one in past]
             worth = [sum(len(context) * passed[context] for context in contexts) for contexts in filled]
             best = int(np.argmax(worth))  # of equals the newest: `recent` gives the newest first
             if not worth[best]:
                 break
-            found.append(Recalled(past=past[best], task=task, why=_why(filled[best])))
+            found.append(RecalledAttempt(past=past[best], task=task, why=_why(filled[best])))
             lacking -= filled[best]
             del past[best]
         return found
@@ -85,7 +88,7 @@ class HistoryKeyedReplay(Part, slot="replay"):
         """Each context of an attempt at each depth, with what it earned from there on."""
         gains = _returns_to_go(rewards, self.gamma)
         for depth in range(self.depth + 1):
-            for step, context in contexts(states, depth):
+            for step, context in find_histories(states, depth):
                 yield context, gains[step]
 
 

@@ -9,10 +9,11 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
+from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
-from groupwise.core.past_attempts import PastAttempt, PastAttempts, Recalled, score_of
-from groupwise.core.records import Trajectory
+from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.core.records import Trajectory, score_of
 from groupwise.groups.cross_context_replay import MaxAge, MaxLogRatio
 
 Said = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
@@ -45,7 +46,7 @@ class SelectiveBuffer(Part, slot="replay"):
 
     def __call__(
         self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
-    ) -> list[Recalled]:
+    ) -> list[RecalledAttempt]:
         idle = sum(len(group) for group in groups if len({score_of(trajectory) for trajectory in group}) == 1)
         wanted = min(idle, int(self.share * sum(len(group) for group in groups)))
         # Attempts of update n were sampled by version n - 1.
@@ -56,7 +57,7 @@ class SelectiveBuffer(Part, slot="replay"):
         ]
         why = f"{idle} attempts lay in groups without spread"
         return [
-            Recalled(past=past[i], task=past[i].task, why=why, keeps_credit=True)
+            RecalledAttempt(past=past[i], task=past[i].task, why=why, keeps_credit=True)
             for i in sorted(_drawn(past, past_attempts, min(wanted, len(past)), draw))
         ]
 

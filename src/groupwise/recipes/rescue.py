@@ -99,6 +99,6 @@ def r3_hgpo(
         advantage=Blend(terms=terms),
         shapers=(EntropyRanking(best=best, who="failed", per="step"),) if with_ranking else (),
         replay=HistoryKeyedReplay(depth=depth, gamma=gamma) if with_replay else None,
-        guidance=Reflection(tau=tau, prompt="attempt", most=2) if with_reflection else None,
+        guidance=Reflection(tau=tau, prompt="attempt", max_tasks=2) if with_reflection else None,
         loss=hgpo().loss,
     )

@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 from groupwise.recordings import Rollouts
 
-MOST_EXAMPLES = 5
+MAX_EXAMPLES = 5
 CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d:\d\d")
 NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class IdentityFault:
     """Something wrong with what was recorded."""
 
     kind: str
@@ -32,7 +32,7 @@ class Fault:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class IdentityCheck:
     """A kind of fault."""
 
     kind: str
@@ -41,12 +41,12 @@ class Check:
     """An error breaks credit; a warning is legal and likely wrong."""
     meaning: str
     """Why it matters and what to do."""
-    find: Callable[[Attempts], Iterator[Fault]]
+    find: Callable[[AttemptRows], Iterator[IdentityFault]]
     """Looks for it in a part."""
 
 
 @dataclass(frozen=True, eq=False)
-class Attempts:
+class AttemptRows:
     """A part's rows by group and attempt, the rows of an attempt by index."""
 
     rollouts: Rollouts
@@ -67,28 +67,28 @@ class Attempts:
         """A column, or None in every row."""
         return self.rollouts.columns.get(name) or [None] * len(self.rollouts)
 
-    def each(self) -> Iterator[tuple[Any, Any, list[int]]]:
+    def walk(self) -> Iterator[tuple[Any, Any, list[int]]]:
         """Every attempt: its group, its id, its rows."""
         for task, attempts in self.rows.items():
             for attempt, rows in attempts.items():
                 yield task, attempt, rows
 
-    def fault(self, kind: str, rows: Iterable[int], found: str) -> Fault:
+    def make_fault(self, kind: str, rows: Iterable[int], what: str) -> IdentityFault:
         """A fault at some rows."""
-        return Fault(kind=kind, lines=tuple(self.rollouts.lines[row] for row in rows), found=found)
+        return IdentityFault(kind=kind, lines=tuple(self.rollouts.lines[row] for row in rows), found=what)
 
 
-def duplicated_rows(attempts: Attempts) -> Iterator[Fault]:
+def find_duplicated_rows(attempts: AttemptRows) -> Iterator[IdentityFault]:
     """Two rows with one identity."""
     index, segment = attempts.column("index"), attempts.column("segment")
-    for task, attempt, rows in attempts.each():
+    for task, attempt, rows in attempts.walk():
         for before, row in pairwise(rows):
             if (index[before], segment[before]) == (index[row], segment[row]):
-                found = f"group {task!r}, attempt {attempt!r}, index {index[row]} twice"
-                yield attempts.fault("duplicated-row", (before, row), found)
+                what = f"group {task!r}, attempt {attempt!r}, index {index[row]} twice"
+                yield attempts.make_fault("duplicated-row", (before, row), what)
 
 
-def two_first_observations(attempts: Attempts) -> Iterator[Fault]:
+def find_two_first_observations(attempts: AttemptRows) -> Iterator[IdentityFault]:
     """Attempts of one group that did not start from the same observation."""
     shown, state, index = attempts.column("first_observation"), attempts.column("state"), attempts.column("index")
     for task, by_attempt in attempts.rows.items():
@@ -99,64 +99,64 @@ def two_first_observations(attempts: Attempts) -> Iterator[Fault]:
                 if observation is not None:
                     starts.setdefault(observation, rows[0])
         if len(starts) > 1:
-            yield attempts.fault(
+            yield attempts.make_fault(
                 "two-first-observations", starts.values(), f"group {task!r} starts from {len(starts)} observations"
             )
 
 
-def gaps_in_steps(attempts: Attempts) -> Iterator[Fault]:
+def find_gaps_in_steps(attempts: AttemptRows) -> Iterator[IdentityFault]:
     """Attempts whose indices do not run 0, 1, 2, ..."""
     index = attempts.column("index")
-    for task, attempt, rows in attempts.each():
+    for task, attempt, rows in attempts.walk():
         seen = sorted({index[row] for row in rows})
         if seen != list(range(len(seen))):
-            missing = next(i for i, found in enumerate(seen) if found != i)
-            yield attempts.fault(
+            missing = next(i for i, number in enumerate(seen) if number != i)
+            yield attempts.make_fault(
                 "gap-in-steps",
                 rows[:1],
                 f"group {task!r}, attempt {attempt!r} has no step {missing} but has {seen[-1]}",
             )
 
 
-def rows_after_the_end(attempts: Attempts) -> Iterator[Fault]:
+def find_rows_after_the_end(attempts: AttemptRows) -> Iterator[IdentityFault]:
     """Attempts that go on after a row that says why they stopped."""
     stop, index = attempts.column("stop"), attempts.column("index")
-    for task, attempt, rows in attempts.each():
+    for task, attempt, rows in attempts.walk():
         ended = [row for row in rows if stop[row] is not None and index[row] < index[rows[-1]]]
         if ended:
-            yield attempts.fault(
+            yield attempts.make_fault(
                 "row-after-the-end", ended[:1], f"group {task!r}, attempt {attempt!r} goes on after {stop[ended[0]]!r}"
             )
 
 
-def two_outcomes(attempts: Attempts) -> Iterator[Fault]:
+def find_two_outcomes(attempts: AttemptRows) -> Iterator[IdentityFault]:
     """Attempts whose rows carry different outcomes."""
     outcome = attempts.column("outcome")
-    for task, attempt, rows in attempts.each():
+    for task, attempt, rows in attempts.walk():
         values = {outcome[row]: row for row in rows}
         if len(values) > 1:
-            found = f"group {task!r}, attempt {attempt!r} has outcomes {sorted(values, key=str)}"
-            yield attempts.fault("two-outcomes", values.values(), found)
+            what = f"group {task!r}, attempt {attempt!r} has outcomes {sorted(values, key=str)}"
+            yield attempts.make_fault("two-outcomes", values.values(), what)
 
 
-def outcomes_without_rewards(attempts: Attempts) -> Iterator[Fault]:
+def find_outcomes_without_rewards(attempts: AttemptRows) -> Iterator[IdentityFault]:
     """Groups that record outcomes and no reward at all: methods that read returns see nothing but zeros."""
     outcome, reward = attempts.column("outcome"), attempts.column("reward")
     for task, by_attempt in attempts.rows.items():
         rows = [row for listed in by_attempt.values() for row in listed]
         if any(outcome[row] for row in rows) and not any(reward[row] for row in rows):
-            yield attempts.fault("outcome-not-in-rewards", rows[:1], f"group {task!r} has outcomes and no rewards")
+            yield attempts.make_fault("outcome-not-in-rewards", rows[:1], f"group {task!r} has outcomes and no rewards")
 
 
-def lone_attempts(attempts: Attempts) -> Iterator[Fault]:
+def find_lone_attempts(attempts: AttemptRows) -> Iterator[IdentityFault]:
     """Groups with a single attempt."""
     for task, by_attempt in attempts.rows.items():
         if len(by_attempt) == 1:
             rows = next(iter(by_attempt.values()))
-            yield attempts.fault("lone-attempt", rows[:1], f"group {task!r} has one attempt")
+            yield attempts.make_fault("lone-attempt", rows[:1], f"group {task!r} has one attempt")
 
 
-def copied_attempts(attempts: Attempts) -> Iterator[Fault]:
+def find_copied_attempts(attempts: AttemptRows) -> Iterator[IdentityFault]:
     """Attempts of a group that are equal row by row: copies made as padding, or sampling that does not sample."""
     state, action, reward = attempts.column("state"), attempts.column("action"), attempts.column("reward")
     outcome = attempts.column("outcome")
@@ -165,12 +165,12 @@ def copied_attempts(attempts: Attempts) -> Iterator[Fault]:
         for attempt, rows in by_attempt.items():
             content = tuple((state[row], action[row], reward[row], outcome[row]) for row in rows)
             if len(content) > 1 and content in seen:
-                found = f"group {task!r}: attempt {attempt!r} repeats attempt {seen[content]!r} in all {len(rows)} rows"
-                yield attempts.fault("copied-attempt", rows[:1], found)
+                what = f"group {task!r}: attempt {attempt!r} repeats attempt {seen[content]!r} in all {len(rows)} rows"
+                yield attempts.make_fault("copied-attempt", rows[:1], what)
             seen.setdefault(content, attempt)
 
 
-def counters_in_states(attempts: Attempts) -> Iterator[Fault]:
+def find_counters_in_states(attempts: AttemptRows) -> Iterator[IdentityFault]:
     """Text states that would meet if their numbers were left out, and do not meet as they are."""
     state, index = attempts.column("state"), attempts.column("index")
     for task, by_attempt in attempts.rows.items():
@@ -184,94 +184,96 @@ def counters_in_states(attempts: Attempts) -> Iterator[Fault]:
         could_meet = sum(stripped[NUMBER.sub("#", state[row])] > 1 for row in later)
         if met <= 0.1 * len(later) and could_meet >= 0.5 * len(later):
             clock = " (they look like times)" if CLOCK.search(state[later[0]]) else ""
-            found = f"group {task!r}: {met} of {len(later)} states meet, {could_meet} would without numbers{clock}"
-            yield attempts.fault("counter-in-state", later[:1], found)
+            what = f"group {task!r}: {met} of {len(later)} states meet, {could_meet} would without numbers{clock}"
+            yield attempts.make_fault("counter-in-state", later[:1], what)
 
 
-def missing_states(attempts: Attempts) -> Iterator[Fault]:
+def find_missing_states(attempts: AttemptRows) -> Iterator[IdentityFault]:
     """Groups none of whose steps has a state."""
     state = attempts.column("state")
     for task, by_attempt in attempts.rows.items():
         rows = [row for listed in by_attempt.values() for row in listed]
         if all(state[row] is None for row in rows):
-            yield attempts.fault("no-state", rows[:1], f"group {task!r} has no state on any of {len(rows)} rows")
+            yield attempts.make_fault("no-state", rows[:1], f"group {task!r} has no state on any of {len(rows)} rows")
 
 
-def several_versions(attempts: Attempts) -> Iterator[Fault]:
+def find_several_versions(attempts: AttemptRows) -> Iterator[IdentityFault]:
     """Groups whose attempts were sampled by different policy versions."""
     version = attempts.column("version")
     for task, by_attempt in attempts.rows.items():
         seen = {version[row]: row for rows in by_attempt.values() for row in rows if version[row] is not None}
         if len(seen) > 1:
-            yield attempts.fault("several-versions", seen.values(), f"group {task!r} mixes versions {sorted(seen)}")
+            yield attempts.make_fault(
+                "several-versions", seen.values(), f"group {task!r} mixes versions {sorted(seen)}"
+            )
 
 
 CHECKS = (
-    Check(
+    IdentityCheck(
         kind="duplicated-row",
         severity="error",
         meaning="A copied row counts twice in every statistic. Drop it, or number the parts of a step with `segment`.",
-        find=duplicated_rows,
+        find=find_duplicated_rows,
     ),
-    Check(
+    IdentityCheck(
         kind="two-first-observations",
         severity="error",
         meaning="The attempts of a group were not attempts at one task: seed the environment by the task.",
-        find=two_first_observations,
+        find=find_two_first_observations,
     ),
-    Check(
+    IdentityCheck(
         kind="two-outcomes",
         severity="error",
         meaning="An outcome belongs to the attempt; put per-step amounts into `reward`.",
-        find=two_outcomes,
+        find=find_two_outcomes,
     ),
-    Check(
+    IdentityCheck(
         kind="row-after-the-end",
         severity="error",
         meaning="Steps after the end were not played: drop the rows of finished environments.",
-        find=rows_after_the_end,
+        find=find_rows_after_the_end,
     ),
-    Check(
+    IdentityCheck(
         kind="gap-in-steps",
         severity="warning",
         meaning="History cannot be read across a missing step; returns skip it. Record every step.",
-        find=gaps_in_steps,
+        find=find_gaps_in_steps,
     ),
-    Check(
+    IdentityCheck(
         kind="outcome-not-in-rewards",
         severity="warning",
         meaning="Step-level methods (GiGPO, HGPO) read rewards, which are all 0: put the outcome on the last step too.",
-        find=outcomes_without_rewards,
+        find=find_outcomes_without_rewards,
     ),
-    Check(
+    IdentityCheck(
         kind="copied-attempt",
         severity="warning",
         meaning="Padding copies inflate groups; if it is no copy, the sampler may be greedy or share its seed.",
-        find=copied_attempts,
+        find=find_copied_attempts,
     ),
-    Check(
+    IdentityCheck(
         kind="counter-in-state",
         severity="warning",
         meaning="A counter or clock in the state keeps equal states apart: strip it from the state key.",
-        find=counters_in_states,
+        find=find_counters_in_states,
     ),
-    Check(
+    IdentityCheck(
         kind="no-state",
         severity="warning",
         meaning="Methods that compare by state (GiGPO, HGPO) have nothing to work with: record `state`.",
-        find=missing_states,
+        find=find_missing_states,
     ),
-    Check(
+    IdentityCheck(
         kind="lone-attempt",
         severity="warning",
         meaning="One attempt has nobody to be compared with, or group ids were made per attempt.",
-        find=lone_attempts,
+        find=find_lone_attempts,
     ),
-    Check(
+    IdentityCheck(
         kind="several-versions",
         severity="warning",
         meaning="The group's attempts come from several policies; keep log-probs and correct for it.",
-        find=several_versions,
+        find=find_several_versions,
     ),
 )
 
@@ -281,15 +283,15 @@ class FaultTally:
     """Faults by kind, with a few examples each."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
+    examples: dict[str, list[IdentityFault]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, rollouts: Rollouts) -> None:
         """Run every check over one part."""
-        attempts = Attempts(rollouts)
+        attempts = AttemptRows(rollouts)
         for check in CHECKS:
             for fault in check.find(attempts):
                 self.counts[check.kind] += 1
-                if len(self.examples[check.kind]) < MOST_EXAMPLES:
+                if len(self.examples[check.kind]) < MAX_EXAMPLES:
                     self.examples[check.kind].append(fault)
 
     @property

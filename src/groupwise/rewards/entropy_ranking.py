@@ -13,8 +13,7 @@ from pydantic import Field
 
 from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import Part
-from groupwise.core.past_attempts import score_of
-from groupwise.core.records import StopReason, Trajectory
+from groupwise.core.records import StopReason, Trajectory, score_of
 from groupwise.core.segments import FloatArray
 
 TOLERANCE = 1e-9

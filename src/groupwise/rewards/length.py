@@ -7,8 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from groupwise.core.parts.part import Part
-from groupwise.core.past_attempts import score_of
-from groupwise.core.records import Trajectory
+from groupwise.core.records import Trajectory, score_of
 from groupwise.rewards.reward import Amount
 
 

@@ -14,8 +14,7 @@ from pydantic import Field
 
 from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import Part
-from groupwise.core.past_attempts import score_of
-from groupwise.core.records import Trajectory
+from groupwise.core.records import Trajectory, score_of
 
 
 class Unlikeliness(Part, slot="shaper"):

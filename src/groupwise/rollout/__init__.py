@@ -10,7 +10,7 @@ from groupwise.rollout.plans.reflection import Reflection
 from groupwise.rollout.plans.requests import AttemptRequest
 from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Window
 from groupwise.rollout.prompts.prompter import PromptTemplate
-from groupwise.rollout.prompts.published_template import PublishedFrame
+from groupwise.rollout.prompts.published_template import PublishedTemplate
 
 MEMORIES: dict[str, type[Part]] = {"window": Window, "full": Full, "anchored_window": AnchoredWindow}
 
@@ -18,7 +18,7 @@ ACTION_RULES: dict[str, type[Part]] = {"whole_response": WholeResponse, "choice"
 
 PLANS: dict[str, type[Part]] = {"flat": Flat, "guided": Guided, "top_up": TopUp}
 
-TEMPLATES: dict[str, type[Part]] = {"prompt_template": PromptTemplate, "published_frame": PublishedFrame}
+TEMPLATES: dict[str, type[Part]] = {"prompt_template": PromptTemplate, "published_template": PublishedTemplate}
 
 GUIDANCES: dict[str, type[Part]] = {"reflection": Reflection}
 
@@ -40,7 +40,7 @@ __all__ = [
     "PlayedRound",
     "Prior",
     "PromptTemplate",
-    "PublishedFrame",
+    "PublishedTemplate",
     "Reflection",
     "Tagged",
     "TopUp",

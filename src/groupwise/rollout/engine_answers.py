@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from groupwise.core.errors import EngineFault, GroupwiseError
-from groupwise.core.parts.exceptions import tell_exception
-from groupwise.core.parts.results import describe
+from groupwise.core.text.exceptions import quote_error_with_place
+from groupwise.core.text.value_words import describe_value
 from groupwise.engines.engine import Generation
 
 ADVICE = "`groupwise check engine` with the run file says which rules the engine breaks"
@@ -18,7 +18,7 @@ def check_number(engine: object, method: str, answers: Any, num: int) -> None:
     """Refuse answers that are no list, or not one for each request."""
     where = f"the engine {type(engine).__name__}: {method}"
     if not isinstance(answers, Sequence):
-        raise EngineFault(f"{where} gave {describe(answers)} for {num} requests, but a list is needed; {ADVICE}")
+        raise EngineFault(f"{where} gave {describe_value(answers)} for {num} requests, but a list is needed; {ADVICE}")
     if len(answers) != num:
         raise EngineFault(f"{where} was given {num} requests and returned {len(answers)}; {ADVICE}")
 
@@ -29,7 +29,7 @@ def check_futures(engine: object, futures: Any, num: int) -> None:
     for future in futures:
         if not isinstance(future, Future):
             raise EngineFault(
-                f"the engine {type(engine).__name__}: submit gave {describe(future)} among its futures, but a "
+                f"the engine {type(engine).__name__}: submit gave {describe_value(future)} among its futures, but a "
                 f"concurrent.futures.Future for each request is needed; {ADVICE}"
             )
 
@@ -38,7 +38,7 @@ def check_generation(engine: object, answer: Any) -> None:
     """Refuse an answer that is no generation."""
     if not isinstance(answer, Generation):
         raise EngineFault(
-            f"the engine {type(engine).__name__} answered a request with {describe(answer)}, but a Generation is "
+            f"the engine {type(engine).__name__} answered a request with {describe_value(answer)}, but a Generation is "
             f"needed; {ADVICE}"
         )
 
@@ -50,5 +50,5 @@ def read_future(engine: object, future: Future[Generation]) -> Generation:
     except GroupwiseError:
         raise
     except Exception as error:
-        told = tell_exception(error, type(engine).__module__)
+        told = quote_error_with_place(error, type(engine).__module__)
         raise EngineFault(f"the engine {type(engine).__name__}: a future raised {told}; {ADVICE}") from error

@@ -47,7 +47,7 @@ class Attempt:
     parent: str | None = None
     """The trajectory that the guidance was made of."""
 
-    def forced_at(self, step: int) -> tuple[int, ...]:
+    def tokens_to_force(self, step: int) -> tuple[int, ...]:
         """The tokens that the response of a step begins with."""
         return () if step else self.forced
 
@@ -81,7 +81,7 @@ class _Live:
     error: str | None = None
 
 
-def collect(
+def play_attempts(
     attempts: Sequence[Attempt],
     *,
     host: Host,
@@ -193,12 +193,12 @@ def _start(attempt: Attempt, shown: Observation | Fault, prompter: Prompter) -> 
     if isinstance(shown, Fault):
         nothing = Observation(text="")
         return _Live(attempt, nothing, (), stop=shown.reason, error=shown.message)
-    opening = prompter.opening_ids(shown.goal, attempt.guidance_text)
-    return _Live(attempt, shown, opening, unguided_opening=prompter.opening_ids(shown.goal))
+    opening = prompter.encode_opening(shown.goal, attempt.guidance_text)
+    return _Live(attempt, shown, opening, unguided_opening=prompter.encode_opening(shown.goal))
 
 
 def _request(attempt: Attempt, step: int, prompt: tuple[int, ...], prompter: Prompter, sampling: Sampling) -> Request:
-    forced = attempt.forced_at(step)
+    forced = attempt.tokens_to_force(step)
     return Request(
         prompt_ids=prompt + forced,
         seed=seed_of(attempt.seed, "step", step),
@@ -211,7 +211,7 @@ def _request(attempt: Attempt, step: int, prompt: tuple[int, ...], prompter: Pro
 
 def _begin(live: _Live, answer: Generation) -> Generation:
     """A response with the tokens it was made to begin with; nobody drew them, and what they cost is scored later."""
-    forced = live.attempt.forced_at(len(live.steps))
+    forced = live.attempt.tokens_to_force(len(live.steps))
     if not forced:
         return answer
     zeros = (0.0,) * len(forced)
@@ -260,7 +260,7 @@ def _record(
             prompt_ids=prompt,
             unguided_prompt_ids=unguided,
             response_ids=said.response_ids,
-            forced=0 if attempt.trains_forced else len(attempt.forced_at(index)),
+            forced=0 if attempt.trains_forced else len(attempt.tokens_to_force(index)),
             logp_behaviour=said.logp,
             entropy=said.entropy,
             facts=facts,
@@ -274,7 +274,7 @@ def _record(
         live.stop = StopReason.TERMINATED if outcome.terminated else StopReason.TRUNCATED
         live.success, live.error = outcome.success, outcome.note or None
         return
-    live.past.append(prompter.past(live.observation, said.response_ids, action))
+    live.past.append(prompter.make_exchange(live.observation, said.response_ids, action))
     live.observation = outcome.observation
 
 

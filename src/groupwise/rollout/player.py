@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from groupwise.core.records import Trajectory
 from groupwise.engines.engine import Engine
 from groupwise.rollout.actions import ActionRule
-from groupwise.rollout.episodes import Attempt, Sampling, collect
+from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.hosts.host import Host
 from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.rollout.prompts.prompter import Prompter
@@ -33,7 +33,7 @@ class Player:
         self, attempts: Sequence[Attempt], *, temperature: float, waiting: Waiting | None = None
     ) -> list[Trajectory]:
         """Play attempts to their ends; `waiting` is told what environments took."""
-        return collect(
+        return play_attempts(
             attempts,
             host=self.host,
             engine=self.engine,

@@ -1,4 +1,4 @@
-"""What stands in a run's folder before the first update: its settings, and what its trackers have been told."""
+"""The folder of a run before its first update: it must be unused, gets the run's settings, and its trackers start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from groupwise.core.errors import TrainingError
 from groupwise.core.text.secrets import check_no_secret
 from groupwise.training.checkpoints.state import latest_checkpoint
 from groupwise.training.run import Run
-from groupwise.training.trackers import Trackers, check_trackers, tracked
+from groupwise.training.trackers import Trackers, check_trackers, track_run
 
 
 def check_unused(run: Run) -> None:
@@ -22,7 +22,7 @@ def check_unused(run: Run) -> None:
 
 
 @contextmanager
-def settings_written(run: Run) -> Iterator[Trackers]:
+def prepare_folder(run: Run) -> Iterator[Trackers]:
     """Write the run's settings into its folder and start its trackers; they are finished when the context ends.
 
     Where that fails, the lock is given back, and a folder that was made for the run goes.
@@ -33,5 +33,5 @@ def settings_written(run: Run) -> Iterator[Trackers]:
             check_no_secret(settings)
             check_trackers(run.config.trackers)
             run.paths.write_config(settings)
-            trackers = stack.enter_context(tracked(run.config.trackers, settings, run.folder))
+            trackers = stack.enter_context(track_run(run.config.trackers, settings, run.folder))
         yield trackers

@@ -1,4 +1,4 @@
-"""What a run file asks for that goes against what it is made of, and that is no error."""
+"""Warnings about a run file: settings that are no error and still go against the method they are for."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ LONG = 1000
 """Steps of an attempt that is longer than any bounded memory."""
 
 
-def notices(config: RunConfig) -> list[str]:
-    """What is worth a look before the run begins, a line each."""
-    depth, shown = deepest_history(config.algorithm), steps_shown(config.rollout.memory)
+def list_notices(config: RunConfig) -> list[str]:
+    """List what is worth a look before the run begins, a line each."""
+    depth, shown = find_deepest_history(config.algorithm), count_steps_shown(config.rollout.memory)
     if depth is None or shown == (depth, depth):
         return []
     return [
-        f"steps are compared by up to {depth} earlier states, while prompts show {_words(shown)}; the published method "
-        "takes the same number for both (algorithm.depth, rollout.memory)"
+        f"steps are compared by up to {depth} earlier states, while prompts show {_in_words(shown)}; the published "
+        "method takes the same number for both (algorithm.depth, rollout.memory)"
     ]
 
 
-def deepest_history(algorithm: Algorithm) -> int | None:
-    """Most earlier states that steps must share to be compared; None where nothing goes by history."""
+def find_deepest_history(algorithm: Algorithm) -> int | None:
+    """Find how many earlier states steps must share at most to be compared; None where nothing goes by history."""
     return max((part.depth for part in algorithm.parts() if isinstance(part, ByHistory)), default=None)
 
 
-def steps_shown(memory: Memory) -> tuple[int, int | None]:
-    """Fewest and most past steps that the prompts of a long attempt show; most is None where all are shown.
+def count_steps_shown(memory: Memory) -> tuple[int, int | None]:
+    """Count the past steps that prompts of a long attempt show: the smallest and the largest number, None = all.
 
     >>> from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Window
-    >>> steps_shown(Window(steps=2)), steps_shown(AnchoredWindow(low=2, high=6)), steps_shown(Full())
+    >>> count_steps_shown(Window(steps=2)), count_steps_shown(AnchoredWindow(low=2, high=6)), count_steps_shown(Full())
     ((2, 2), (3, 6), (1000, None))
     """
     shown = [past - memory.first_shown(past) for past in range(LONG, 2 * LONG)]
     return min(shown), None if max(shown) >= LONG else max(shown)
 
 
-def _words(shown: tuple[int, int | None]) -> str:
-    fewest, most = shown
-    if most is None:
+def _in_words(shown: tuple[int, int | None]) -> str:
+    smallest, largest = shown
+    if largest is None:
         return "all past steps"
-    return f"{fewest} past steps" if fewest == most else f"{fewest} to {most} past steps"
+    return f"{smallest} past steps" if smallest == largest else f"{smallest} to {largest} past steps"

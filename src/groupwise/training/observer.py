@@ -14,59 +14,59 @@ from groupwise.core.journal.journal import Update
 from groupwise.evaluation.summary import Evaluation
 
 
-class Observer:
-    """Follows a run and does nothing; derive from it to hear some of what the loop tells."""
+class RunObserver:
+    """Follows a run and does nothing: the loop calls its methods; derive from it and override what you want to know."""
 
-    def stage(self, name: str, number: int) -> None:
+    def on_stage(self, name: str, number: int) -> None:
         """A stage of an update begins: warm start, evaluate, rollout, credit, learn, handover, write, checkpoint."""
 
-    def warming(self, losses: Sequence[float], epochs: int) -> None:
+    def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
         """An epoch of the supervised start is over; mean loss of each so far, and how many there will be."""
 
-    def warm_started(self, losses: Sequence[float]) -> None:
+    def on_warm_start(self, losses: Sequence[float]) -> None:
         """The supervised start is over; mean loss of each of its epochs."""
 
-    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
         """Faults ended some of the expert's attempts: how many by cause, and how many attempts there were."""
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def on_evaluation(self, evaluation: Evaluation) -> None:
         """The policy was evaluated, and the evaluation is written down."""
 
-    def updated(self, update: Update) -> None:
+    def on_update(self, update: Update) -> None:
         """An update is complete, and it is written down, with its checkpoint where one was due."""
 
 
-class Observers(Observer):
+class ObserverList(RunObserver):
     """Several observers, told one after the other."""
 
-    def __init__(self, observers: Sequence[Observer]) -> None:
+    def __init__(self, observers: Sequence[RunObserver]) -> None:
         self._observers = observers
 
-    def stage(self, name: str, number: int) -> None:
+    def on_stage(self, name: str, number: int) -> None:
         """A stage begins."""
-        self._tell(lambda observer: observer.stage(name, number))
+        self._tell(lambda observer: observer.on_stage(name, number))
 
-    def warming(self, losses: Sequence[float], epochs: int) -> None:
+    def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
         """An epoch of the supervised start is over."""
-        self._tell(lambda observer: observer.warming(losses, epochs))
+        self._tell(lambda observer: observer.on_warm_start_epoch(losses, epochs))
 
-    def warm_started(self, losses: Sequence[float]) -> None:
+    def on_warm_start(self, losses: Sequence[float]) -> None:
         """The supervised start is over."""
-        self._tell(lambda observer: observer.warm_started(losses))
+        self._tell(lambda observer: observer.on_warm_start(losses))
 
-    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
         """Faults ended some of the expert's attempts."""
-        self._tell(lambda observer: observer.warn_of_faults(causes, attempts))
+        self._tell(lambda observer: observer.on_expert_faults(causes, attempts))
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def on_evaluation(self, evaluation: Evaluation) -> None:
         """The policy was evaluated."""
-        self._tell(lambda observer: observer.evaluated(evaluation))
+        self._tell(lambda observer: observer.on_evaluation(evaluation))
 
-    def updated(self, update: Update) -> None:
+    def on_update(self, update: Update) -> None:
         """An update is complete."""
-        self._tell(lambda observer: observer.updated(update))
+        self._tell(lambda observer: observer.on_update(update))
 
-    def _tell(self, call: Callable[[Observer], None]) -> None:
+    def _tell(self, call: Callable[[RunObserver], None]) -> None:
         """Tell all of them, then raise what the first one raised; an interruption does not wait."""
         first: Exception | None = None
         for observer in self._observers:

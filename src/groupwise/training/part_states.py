@@ -1,4 +1,4 @@
-"""What the parts of a run remember: started, read, told once an update, saved and taken up again, all in one way."""
+"""The states of a run's parts: started, read, told of each update, saved and loaded, all in one way."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.journal.states import StateBefore
-from groupwise.core.parts.members import check_living
+from groupwise.core.parts.members import check_methods
 from groupwise.core.parts.part import Part, kind_of
-from groupwise.core.parts.results import describe
 from groupwise.core.parts.stateful import (
     METHODS,
     Observed,
@@ -24,7 +23,8 @@ from groupwise.core.parts.stateful import (
 from groupwise.core.records import Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.core.text.safe_text import quote_line
-from groupwise.training.samples import Credited
+from groupwise.core.text.value_words import describe_value
+from groupwise.training.samples import CreditedBatch
 
 BEGAN_WITH = (
     "give the settings that the run began with, which its config.toml has, or start a new run in another folder"
@@ -40,7 +40,7 @@ class StartedPart:
     kind: str
     """What a run file calls it."""
     state: PartState
-    """What it remembers."""
+    """What it keeps between updates."""
 
     @property
     def where(self) -> str:
@@ -49,7 +49,7 @@ class StartedPart:
 
 
 class PartStates:
-    """What every stateful part of a run remembers, by the part's path; most runs have none."""
+    """The state of every stateful part of a run, by the part's path; most runs have none."""
 
     def __init__(self, parts: Sequence[StartedPart]) -> None:
         self._parts = parts
@@ -76,46 +76,46 @@ class PartStates:
         }
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """What the parts remember, each with its kind, by path; it does not change when they do."""
+        """The states of the parts, each with its kind, by path: a copy, which does not change when they do."""
         return {part.path: {"kind": part.kind, "state": read_state(part.where, part.state)} for part in self._parts}
 
-    def before(
-        self, remembered: Mapping[str, Mapping[str, Any]], taking_part: Sequence[Trajectory]
+    def describe_before(
+        self, states_then: Mapping[str, Mapping[str, Any]], members: Sequence[Trajectory]
     ) -> list[StateBefore]:
-        """What an update began with: what was remembered then, and what the parts know of the tasks that take part."""
-        tasks = list({trajectory.task.id: trajectory.task for trajectory in taking_part}.values())
+        """What an update began with: the states of then, and what the parts know of the tasks of its attempts."""
+        tasks = list({trajectory.task.id: trajectory.task for trajectory in members}.values())
         return [
             StateBefore(
                 path=part.path,
                 kind=part.kind,
-                state=remembered[part.path]["state"],
+                state=states_then[part.path]["state"],
                 columns=read_columns(part.where, part.state, tasks),
             )
             for part in self._parts
         ]
 
     def observe(
-        self, number: int, survivors: Sequence[Trajectory], credit: Credited, metrics: Mapping[str, float]
+        self, number: int, survivors: Sequence[Trajectory], batch: CreditedBatch, metrics: Mapping[str, float]
     ) -> None:
         """Tell every part what an update brought: its unguided attempts, and the credit of those compared."""
         if not self._parts:
             return
-        earned = {
+        credit = {
             trajectory.id: tuple(values)
-            for trajectory, values in zip(credit.trajectories, credit.by_trajectory(), strict=True)
+            for trajectory, values in zip(batch.trajectories, batch.by_trajectory(), strict=True)
             if not trajectory.off_policy
         }
         update = Observed(
             number=number,
             trajectories=tuple(survivors),
-            credit=tuple(earned.get(trajectory.id) for trajectory in survivors),
+            credit=tuple(credit.get(trajectory.id) for trajectory in survivors),
             metrics=dict(metrics),
         )
         for part in self._parts:
             part.state.observe(update)
 
     def load_state_dict(self, saved: Any, *, checkpoint: Path) -> None:
-        """Take up what a checkpoint remembers of every part, and of no other."""
+        """Load the state that a checkpoint holds of every part, and of no other."""
         known = {part.path: part for part in self._parts}
         if not isinstance(saved, Mapping) or not all(_is_entry(entry) for entry in saved.values()):
             raise TrainingError(f"checkpoint {checkpoint}: its 'parts' are no states by path; {BEGAN_WITH}")
@@ -137,10 +137,10 @@ def _start(path: str, part: Any, seed: int) -> StartedPart:
     missing = next((name for name in METHODS if not callable(getattr(state, name, None))), None)
     if missing is not None:
         raise ConfigError(
-            f"{path} ({kind}): start gave {describe(state)}, which has no {missing}; something with "
+            f"{path} ({kind}): start gave {describe_value(state)}, which has no {missing}; something with "
             f"{', '.join(METHODS[:-1])} and {METHODS[-1]} is needed"
         )
-    check_living(state, "state", f"{path} ({kind})")
+    check_methods(state, "state", f"{path} ({kind})")
     return StartedPart(path=path, kind=kind, state=state)
 
 

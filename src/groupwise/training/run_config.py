@@ -66,8 +66,8 @@ class RolloutConfig(Part):
     def _tags_are_asked_for(self) -> RolloutConfig:
         if isinstance(self.action_rule, Tagged) != self.template.asks_for_tags:
             raise ValueError(
-                "action_rule 'tagged' and a template that asks for tags (template.thoughts, or the published_frame) go "
-                "together: the one reads what the other asks for; set both or neither"
+                "action_rule 'tagged' and a template that asks for tags (template.thoughts, or the published_template) "
+                "go together: the one reads what the other asks for; set both or neither"
             )
         return self
 
@@ -96,7 +96,7 @@ class TrainingConfig(Part):
     """How weights come from the learner to the engine."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 5
     """Updates between checkpoints; the last update always has one."""
-    least_survivors: Annotated[float, Field(ge=0, le=1)] = 0.5
+    min_survivors: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of an update's attempts that must end without a fault; below it the run stops."""
 
 

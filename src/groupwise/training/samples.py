@@ -1,4 +1,4 @@
-"""From trajectories and credit to samples: what the learner trains on."""
+"""The credit of an update's attempts, and the samples that the learner trains on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit
 from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.stateful import join_columns
-from groupwise.core.past_attempts import Recalled
+from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.core.records import Step, Trajectory
 from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
@@ -22,8 +22,8 @@ from groupwise.training.loss_context import LossContext, make_loss_context
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreditOfTokens:
-    """What the sampled tokens of one step deserve, and which of them train."""
+class TokensOfStep:
+    """The credit of one step's sampled tokens, and which of them train."""
 
     values: tuple[float, ...]
     """Credit of each token."""
@@ -32,11 +32,17 @@ class CreditOfTokens:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Credited:
-    """The trajectories of an update with the credit of their steps: first the chosen, then the recalled."""
+class CreditedBatch:
+    """The trajectories of an update with the credit of their steps: first the fresh ones, then the recalled."""
 
     trajectories: Sequence[Trajectory]
     """All that take part."""
+    num_fresh: int
+    """How many of them were sampled in this update; the others were recalled."""
+    version: int
+    """Of the weights that sampled the fresh ones: the learner's when credit was given."""
+    states: Sequence[StateBefore] = ()
+    """What the stateful parts began the update with."""
     values: FloatArray
     """Credit of every step, in the order of the steps."""
     compared: BoolArray
@@ -47,40 +53,43 @@ class Credited:
     """Whether it belongs to a task at which nobody earned anything."""
     context: LossContext = field(default_factory=LossContext)
     """What the loss is handed beside credit."""
-    tokens: Sequence[CreditOfTokens] | None = None
+    tokens: Sequence[TokensOfStep] | None = None
     """Credit of the tokens of every step, in the order of the steps; None = each token has that of its step."""
 
-    def of_first(self, num: int) -> tuple[FloatArray, BoolArray, BoolArray]:
-        """Credit, whether compared and whether it may train, of the steps of the first so many trajectories."""
-        end = sum(len(trajectory.steps) for trajectory in self.trajectories[:num])
+    def for_fresh(self) -> tuple[FloatArray, BoolArray, BoolArray]:
+        """Credit, whether compared and whether it may train, of the steps that were sampled in this update."""
+        end = sum(len(trajectory.steps) for trajectory in self.trajectories[: self.num_fresh])
         return self.values[:end], self.compared[:end], self.keep[:end]
 
     def by_trajectory(self) -> list[list[float]]:
-        """The credit of each trajectory's steps."""
+        """The credit of the steps, a list for each trajectory."""
         ends = np.cumsum([len(trajectory.steps) for trajectory in self.trajectories])
         return [self.values[end - len(t.steps) : end].tolist() for t, end in zip(self.trajectories, ends, strict=True)]
 
 
-def credited(
+def credit_batch(
     algorithm: Algorithm,
     chosen: Sequence[Trajectory],
-    recalled: Sequence[Recalled] = (),
+    recalled: Sequence[RecalledAttempt] = (),
     *,
     version: int,
     states: Sequence[StateBefore] = (),
-) -> Credited:
-    """Credit of every step, and whether it may train. `version` is the learner's, `states` what parts remember.
+) -> CreditedBatch:
+    """Give every step credit, and say whether it may train. `version` is the learner's, `states` those of the parts.
 
     What was recalled is compared with the chosen, unless it keeps the credit that it had.
     """
     # Those that keep their credit come last, whatever order they were recalled in.
-    joined = [one.trajectory for one in recalled if one.trajectory and not one.keeps_credit]
-    kept = [(one.trajectory, one.credit) for one in recalled if one.trajectory and one.keeps_credit]
+    joined = [past.trajectory for past in recalled if past.trajectory and not past.keeps_credit]
+    kept = [(past.trajectory, past.credit) for past in recalled if past.trajectory and past.keeps_credit]
     table = join_columns(StepTable.from_trajectories([*chosen, *joined], version=version), states)
     credit, stored = algorithm.credit(table), [value for _, values in kept for value in values]
-    past, keep = [trajectory for trajectory, _ in kept], algorithm.keep(table, credit)
-    return Credited(
-        trajectories=[*chosen, *joined, *past],
+    keeping_credit, keep = [trajectory for trajectory, _ in kept], algorithm.keep(table, credit)
+    return CreditedBatch(
+        trajectories=[*chosen, *joined, *keeping_credit],
+        num_fresh=len(chosen),
+        version=version,
+        states=states,
         values=np.append(credit.values, stored),
         compared=np.append(credit.compared, np.zeros(len(stored), dtype=np.bool_)),
         keep=np.append(keep, np.ones(len(stored), dtype=np.bool_)),
@@ -89,7 +98,7 @@ def credited(
         if algorithm.token_credit is None
         else [
             *credit_tokens(algorithm, table, credit, [*chosen, *joined]),
-            *_credit_kept_tokens(algorithm, past, stored, version=version, states=states),
+            *_credit_kept_tokens(algorithm, keeping_credit, stored, version=version, states=states),
         ],
         unearned=np.append(find_unearned(table)[table.step_of_row], np.zeros(len(stored), dtype=np.bool_)),
     )
@@ -97,14 +106,14 @@ def credited(
 
 def credit_tokens(
     algorithm: Algorithm, table: StepTable, credit: Credit, trajectories: Sequence[Trajectory]
-) -> list[CreditOfTokens]:
-    """Credit of the sampled tokens of each step, in the order of the trajectories that the table was made of."""
+) -> list[TokensOfStep]:
+    """Give the sampled tokens of each step credit, in the order of the trajectories that the table was made of."""
     assert algorithm.token_credit is not None, "without the part, tokens have the credit of their step"
     tokens = TokenTable.from_trajectories(table, trajectories)
-    found = algorithm.token_credit(algorithm.estimator_table(table), credit.by_step(), tokens)
-    values, trains = found.values.tolist(), found.trains.tolist()
+    token_credit = algorithm.token_credit(algorithm.estimator_table(table), credit.by_step(), tokens)
+    values, trains = token_credit.values.tolist(), token_credit.trains.tolist()
     rows = (tokens.row(number) for number in range(len(table.step_of_row)))
-    return [CreditOfTokens(values=tuple(values[row]), trains=tuple(trains[row])) for row in rows]
+    return [TokensOfStep(values=tuple(values[row]), trains=tuple(trains[row])) for row in rows]
 
 
 def _credit_kept_tokens(
@@ -114,8 +123,8 @@ def _credit_kept_tokens(
     *,
     version: int,
     states: Sequence[StateBefore],
-) -> list[CreditOfTokens]:
-    """Credit of the tokens of recalled attempts that keep the credit they had: they are asked about by themselves."""
+) -> list[TokensOfStep]:
+    """Give credit to the tokens of recalled attempts that keep their steps' credit: a table of these alone."""
     if not past:
         return []
     table = join_columns(StepTable.from_trajectories(past, version=version), states)
@@ -135,19 +144,19 @@ def _credit_kept_tokens(
     return credit_tokens(algorithm, table, Credit.of(table, trace), past)
 
 
-def make_samples(credit: Credited) -> list[Sample]:
-    """One sample a step, with its credit, or that of each token, as the advantage; groups are numbered by task."""
-    groups = {name: number for number, name in enumerate(dict.fromkeys(t.task.id for t in credit.trajectories))}
-    found: list[Sample] = []
-    values, keep, tokens = credit.values.tolist(), credit.keep.tolist(), credit.tokens
-    context, nothing = credit.context, dict[str, float]()  # one for all samples, of which there are thousands
-    for number, trajectory in enumerate(credit.trajectories):
+def make_samples(batch: CreditedBatch) -> list[Sample]:
+    """Make a sample of each step: its credit, or that of each token, is the advantage; groups are numbered by task."""
+    groups = {name: number for number, name in enumerate(dict.fromkeys(t.task.id for t in batch.trajectories))}
+    samples: list[Sample] = []
+    values, keep, tokens = batch.values.tolist(), batch.keep.tolist(), batch.tokens
+    context, nothing = batch.context, dict[str, float]()  # one for all samples, of which there are thousands
+    for number, trajectory in enumerate(batch.trajectories):
         group, off_policy = groups[trajectory.task.id], trajectory.off_policy
         for recorded in trajectory.steps:
-            step, row = read_forced(recorded) if recorded.forced else recorded, len(found)
+            step, row = move_forced_to_prompt(recorded) if recorded.forced else recorded, len(samples)
             response_ids = step.response_ids
             own = None if tokens is None else tokens[row]
-            found.append(
+            samples.append(
                 Sample(
                     prompt_ids=step.prompt_ids,
                     response_ids=response_ids,
@@ -164,11 +173,11 @@ def make_samples(credit: Credited) -> list[Sample]:
                     channels=context.channels_of(row) if context.channels else nothing,
                 )
             )
-    return found
+    return samples
 
 
-def read_forced(step: Step) -> Step:
-    """The step with what was forced on the policy read like the prompt: nobody sampled it, so none of it trains."""
+def move_forced_to_prompt(step: Step) -> Step:
+    """Read what was forced on the policy like the prompt: nobody sampled it, so none of it trains."""
     num = step.forced
     return replace(
         step,

@@ -9,7 +9,7 @@ from groupwise import RecordError, Step, StepTable, Task, Trajectory
 from groupwise.advantages import AbovePrior, Column, NoBaseline, NoScale, Relative, StepReward
 from groupwise.core.parts.stateful import Observed
 from groupwise.groups import ByTask
-from groupwise.reports.explain.step import explain
+from groupwise.reports.explain.step import explain_step
 
 
 def attempt(task: str, number: int, *rewards: float, shaped: float = 0.0) -> Trajectory:
@@ -83,12 +83,12 @@ def test_a_memory_that_was_written_down_goes_on_as_it_was() -> None:
 def test_explain_derives_it_by_hand() -> None:
     table = StepTable.from_columns(task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0], prior=[0.1, 0.1])
     credit = Relative(by=ByTask(), of=AbovePrior(), baseline=NoBaseline(), scale=NoScale())(table)
-    found = explain(table, credit, task="t", attempt=0, index=0)
+    found = explain_step(table, credit, task="t", attempt=0, index=0)
     assert found.value == pytest.approx(0.9)
     ((_, inner),) = found.inner
     assert (inner.value, inner.by_hand) == (0.9, 0.9)
     wrong = StepTable.from_columns(task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0], prior=[0.3, 0.3])
-    assert explain(wrong, credit, task="t", attempt=0, index=0).largest_gap() == pytest.approx(0.2)
+    assert explain_step(wrong, credit, task="t", attempt=0, index=0).largest_gap() == pytest.approx(0.2)
 
 
 def test_a_memory_that_is_none_is_not_taken_up() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from groupwise import Algorithm, recipes
 from groupwise.advantages import NoScale, Relative, StepReward
 from groupwise.groups import ByTask
+from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import read_groups
 from tests.unit.cli.conftest import Run
 from tests.unit.reports.run_folders import write_run
 

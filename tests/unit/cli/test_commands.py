@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from groupwise import recipes
-from groupwise.cli.arguments.algorithms import algorithm_named
+from groupwise.cli.arguments.algorithms import build_algorithm
 from groupwise.cli.main import app
-from groupwise.cli.terminal.screen import share, shorten
+from groupwise.cli.terminal.screen import format_share, shorten
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import EXAMPLE, ROWS, row, write
 from tests.unit.reports.run_folders import write_run
@@ -350,12 +350,12 @@ def test_the_shipped_example_breaks_no_credit() -> None:
     ],
 )
 def test_a_recipe_is_named_with_its_options(text: str, name: str, options: dict[str, Any]) -> None:
-    assert algorithm_named(text) == recipes.build(name, **options)
+    assert build_algorithm(text) == recipes.build(name, **options)
 
 
 def test_shares_and_short_texts() -> None:
-    assert share(1, 8) == "12.5 %"
-    assert share(1, 0) == "-"
+    assert format_share(1, 8) == "12.5 %"
+    assert format_share(1, 0) == "-"
     assert shorten("one  two\nthree", 13) == "one two three"
     assert shorten("one two three", 12) == "one two thr…"
 

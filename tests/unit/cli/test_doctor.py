@@ -23,10 +23,10 @@ from tests.unit.cli.run_files import small  # noqa: E402
 @pytest.fixture(autouse=True)
 def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four free cores, plenty of disk and memory, no GPU: what the tests change, one at a time."""
-    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
-    monkeypatch.setattr(machine, "load", lambda: 0.2)
-    monkeypatch.setattr(machine, "free_disk", lambda folder: (50e9, 100e9))
-    monkeypatch.setattr(machine, "free_memory", lambda: 8e9)
+    monkeypatch.setattr(machine, "count_usable_cores", lambda: 4)
+    monkeypatch.setattr(machine, "read_load", lambda: 0.2)
+    monkeypatch.setattr(machine, "read_free_disk", lambda folder: (50e9, 100e9))
+    monkeypatch.setattr(machine, "read_free_memory", lambda: 8e9)
     monkeypatch.setattr(hardware, "num_threads", lambda: 2)
     monkeypatch.setattr(hardware, "gpus", list)
     monkeypatch.setattr("shutil.which", lambda name: None)
@@ -53,8 +53,8 @@ def test_a_sound_machine_passes_the_self_test(groupwise: Run) -> None:
 
 
 def test_every_optional_package_is_listed_with_its_extra(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, missing = machine.installed, ("pyarrow", "bfcl-eval")
-    monkeypatch.setattr(machine, "installed", lambda name: None if name in missing else known(name))
+    known, missing = machine.find_version, ("pyarrow", "bfcl-eval")
+    monkeypatch.setattr(machine, "find_version", lambda name: None if name in missing else known(name))
     out = groupwise("doctor").out
     assert about(out, "pyarrow") == ["note pyarrow: not installed; pip install 'groupwise[parquet]' brings it"]
     assert about(out, "bfcl-eval") == [
@@ -64,7 +64,7 @@ def test_every_optional_package_is_listed_with_its_extra(groupwise: Run, monkeyp
 
 
 def test_more_threads_than_free_cores_are_warned_of(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "load", lambda: 3.1)
+    monkeypatch.setattr(machine, "read_load", lambda: 3.1)
     ran = groupwise("doctor")
     assert ran.status == 0
     assert about(ran.out, "threads") == [
@@ -74,7 +74,7 @@ def test_more_threads_than_free_cores_are_warned_of(groupwise: Run, monkeypatch:
 
 
 def test_a_disk_that_is_nearly_full_is_warned_of(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "free_disk", lambda folder: (0.5e9, 100e9))
+    monkeypatch.setattr(machine, "read_free_disk", lambda folder: (0.5e9, 100e9))
     assert about(groupwise("doctor", "--out", "elsewhere").out, "disk") == [
         "warning disk: 500.0 MB of 100.0 GB free for elsewhere",
         "Fix: free some space, or write runs elsewhere with --out",
@@ -150,17 +150,17 @@ def test_a_wrong_run_file_is_broken_and_a_run_too_large_is_warned_of(
     ran = groupwise("doctor", "wrong.toml")
     assert ran.status == 1
     assert "there is no recipe 'hgop'; did you mean 'hgpo'?" in ran.out
-    monkeypatch.setattr(machine, "free_memory", lambda: 1e3)
+    monkeypatch.setattr(machine, "read_free_memory", lambda: 1e3)
     out = groupwise("doctor", small(tmp_path)).out
     assert about(out, "memory of the run")[0].endswith(", but 1.0 kB are available")
-    monkeypatch.setattr(machine, "free_disk", lambda folder: (1e3, 1e9))
+    monkeypatch.setattr(machine, "read_free_disk", lambda folder: (1e3, 1e9))
     assert about(groupwise("doctor", "small.toml").out, "checkpoints")[0].endswith(", but 1.0 kB of disk are free")
 
 
 def test_without_the_trainer_a_machine_is_sound_and_a_run_file_is_not(
     groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "installed", lambda name: None)
+    monkeypatch.setattr(machine, "find_version", lambda name: None)
     assert groupwise("doctor").status == 0
     ran = groupwise("doctor", small(tmp_path))
     assert ran.status == 1
@@ -190,14 +190,14 @@ def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:
 
 def test_the_machines_own_facts_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert machine.usable_cores() >= 1
-    assert machine.load() >= 0
-    free, whole = machine.free_disk(Path("does/not/exist"))
+    assert machine.count_usable_cores() >= 1
+    assert machine.read_load() >= 0
+    free, whole = machine.read_free_disk(Path("does/not/exist"))
     assert 0 <= free <= whole
-    memory = machine.free_memory()
+    memory = machine.read_free_memory()
     assert memory is None or memory > 1e6
-    assert machine.installed("numpy") is not None
-    assert machine.installed("no-such-package") is None
+    assert machine.find_version("numpy") is not None
+    assert machine.find_version("no-such-package") is None
 
 
 def test_the_extras_are_those_of_the_package() -> None:

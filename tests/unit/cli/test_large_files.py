@@ -95,13 +95,13 @@ def test_a_recipe_across_tasks_refuses_a_file_in_parts(
 def test_an_explanation_that_does_not_agree_says_so_with_status_1(
     groupwise: Run, rollouts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = explain_command.run_explain
+    honest = explain_command.explain_step
 
     def off_by_a_little(*arguments: Any, **options: Any) -> Explanation:
         found = honest(*arguments, **options)
         return replace(found, by_hand=found.by_hand + 2e-9)
 
-    monkeypatch.setattr(explain_command, "run_explain", off_by_a_little)
+    monkeypatch.setattr(explain_command, "explain_step", off_by_a_little)
     ran = groupwise("explain", rollouts, "--attempt", "c", "--step", "0", "--recipe", "dr_grpo")
     assert ran.status == 1
     assert "derived again by hand from the members, it does not agree (gap" in ran.out

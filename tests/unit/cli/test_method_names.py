@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from groupwise import recipes
 from groupwise.cli.main import app
-from groupwise.reports.run.method_name import method_name
+from groupwise.reports.run.method_name import find_method_name
 from groupwise.reports.run.run_folder import RunFolder
 from tests.unit.reports.run_folders import write_run
 
@@ -41,13 +41,13 @@ def test_a_recipe_with_other_settings_is_called_by_its_name_and_by_them(
     tmp_path: Path, algorithm: Any, expected: tuple[str, str]
 ) -> None:
     with RunFolder(write_run(tmp_path / "run", updates=0, algorithm=algorithm)) as run:
-        assert method_name(run) == expected
+        assert find_method_name(run) == expected
 
 
 @pytest.mark.parametrize("name", recipes.names())
 def test_every_recipe_is_known_by_its_settings(tmp_path: Path, name: str) -> None:
     with RunFolder(write_run(tmp_path / "run", updates=0, algorithm=recipes.build(name))) as run:
-        found, note = method_name(run)
+        found, note = find_method_name(run)
     assert note == ""
     assert recipes.build(found).config() == recipes.build(name).config()
 
@@ -70,14 +70,14 @@ def test_a_recipe_whose_parts_were_changed_says_which(
     found = recipes.hgpo().config()
     loss = found["loss"] | changes.pop("loss", {})
     with RunFolder(write_settings(tmp_path / "run", found | changes | {"loss": loss})) as run:
-        assert method_name(run) == expected
+        assert find_method_name(run) == expected
 
 
 def test_a_part_that_is_left_out_of_several_is_told(tmp_path: Path) -> None:
     found = recipes.gigpo().config()
     found["loss"]["penalties"] = found["loss"]["penalties"][:1]
     with RunFolder(write_settings(tmp_path / "run", found)) as run:
-        assert method_name(run) == ("gigpo", "penalties[1] none")
+        assert find_method_name(run) == ("gigpo", "penalties[1] none")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_method_of_ones_own_is_never_called_by_a_recipes_name(
     """It was called `reinforce_pp`, the recipe with the fewest settings, or whatever else has few that differ."""
     section = {"advantage": advantage, "loss": recipes.grpo().config()["loss"] | {"kind": loss}}
     with RunFolder(write_settings(tmp_path / "run", section)) as run:
-        assert method_name(run) == (expected, "a method of its own")
+        assert find_method_name(run) == (expected, "a method of its own")
     assert invoked("inspect", tmp_path / "run").splitlines()[0] == f"run: {expected} (a method of its own) on household"
     invoked("report", tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
@@ -117,4 +117,4 @@ def test_an_algorithm_without_settings_has_no_name(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
     (folder / "config.toml").write_text("")
     with RunFolder(folder) as run:
-        assert method_name(run) == ("a run", "")
+        assert find_method_name(run) == ("a run", "")

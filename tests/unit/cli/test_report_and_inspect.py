@@ -14,8 +14,9 @@ from groupwise import recipes
 from groupwise.cli.main import app
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.envs import panel_hash
+from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedGroup, read_groups
+from groupwise.reports.run.update_groups import PlayedGroup
 from tests.architecture.test_start_up import HELP, fresh, without
 from tests.unit.cli.conftest import Run
 from tests.unit.reports.run_folders import ENV, credit_of, played, settings, write_run

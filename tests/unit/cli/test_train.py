@@ -164,7 +164,7 @@ def test_a_finished_run_says_so_and_does_nothing(
     def never(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a finished run was opened")
 
-    monkeypatch.setattr("groupwise.training.run.open_run", never)
+    monkeypatch.setattr("groupwise.training.open_run.open_run", never)
     said = "run is finished: it has made 2 updates of {}; to go on, give it more with --set training.updates=N\n"
     assert groupwise("train", "--resume", "run").out == said.format(2)
     # Of the evaluation before the updates were fewer nothing is missing either.
@@ -226,14 +226,14 @@ def drawn(panel: live.LivePanel, width: int = 100) -> str:
 
 def test_the_panel_shows_progress_stage_curves_and_the_last_lines() -> None:
     panel = live.LivePanel("runs/[x]", updates=40)
-    panel.stage("warm start", 0)
-    panel.warming([3.0], 2)
+    panel.on_stage("warm start", 0)
+    panel.on_warm_start_epoch([3.0], 2)
     assert "warm start, epoch 1 of 2 done, loss 3.000" in drawn(panel)
-    panel.warm_started([3.0, 0.5])
-    panel.evaluated(evaluation(0))
+    panel.on_warm_start([3.0, 0.5])
+    panel.on_evaluation(evaluation(0))
     for number in range(1, 11):
-        panel.updated(update(number, number / 10))
-    panel.stage("learn", 11)
+        panel.on_update(update(number, number / 10))
+    panel.on_stage("learn", 11)
     shown = drawn(panel)
     assert "runs/[x]" in shown
     assert "update 10 of 40" in shown
@@ -254,7 +254,7 @@ def test_plain_lines_tell_epochs_that_take_long(monkeypatch: pytest.MonkeyPatch)
     console = Console(file=io.StringIO(), width=99, force_terminal=False)
     lines = live.PlainLines(console)
     for losses in ([3.0], [3.0, 2.0], [3.0, 2.0, 1.5]):  # after 4, 11 and 12 seconds
-        lines.warming(losses, 5)
+        lines.on_warm_start_epoch(losses, 5)
     assert console.file.getvalue() == "warm start: epoch 2 of 5, loss 2.000\n"  # type: ignore[attr-defined]
 
 
@@ -262,14 +262,14 @@ def test_the_panel_of_a_run_that_has_not_begun_is_drawn_and_fits_a_narrow_termin
     panel = live.LivePanel("runs/x", updates=0)
     assert "update 0 of 0" in drawn(panel)
     for number in range(1, 300):
-        panel.updated(update(number, 0.5))
+        panel.on_update(update(number, 0.5))
     assert max(len(line) for line in drawn(panel, width=60).splitlines()) <= 60
 
 
 def test_a_long_curve_is_averaged_and_a_flat_one_is_drawn_at_the_bottom() -> None:
-    assert live.sparkline([0.0] * 50 + [1.0] * 50, 0.0, 1.0, width=4) == "▁▁██"
-    assert live.sparkline([0.0, 1.0] * 50, 0.0, 1.0, width=2) == "▅▅"
-    assert live.sparkline([2.0, 2.0], 2.0, 2.0) == "▁▁"
+    assert live.draw_sparkline([0.0] * 50 + [1.0] * 50, 0.0, 1.0, width=4) == "▁▁██"
+    assert live.draw_sparkline([0.0, 1.0] * 50, 0.0, 1.0, width=2) == "▅▅"
+    assert live.draw_sparkline([2.0, 2.0], 2.0, 2.0) == "▁▁"
 
 
 def on_a_terminal(folder: Path, code: str) -> tuple[int, str]:
@@ -295,13 +295,13 @@ SCREEN = """
 import sys
 sys.path.insert(0, {root!r})
 from tests.unit.cli.test_train import update
-from groupwise.cli.terminal.live import shown_live
+from groupwise.cli.terminal.live import show_live
 from tests.unit.evaluations import evaluated
 from tests.unit.evaluations import evaluated
-with shown_live("runs/x", 4, plain={plain}) as screen:
+with show_live("runs/x", 4, plain={plain}) as screen:
     for number in (1, 2):
-        screen.stage("learn", number)
-        screen.updated(update(number, 0.5))
+        screen.on_stage("learn", number)
+        screen.on_update(update(number, 0.5))
     {end}
 """
 

@@ -10,8 +10,8 @@ import pytest
 
 from groupwise.core.journal.blobs import pack, unpack
 from groupwise.reports.run.derived_credit import Underived
+from groupwise.reports.run.read_groups import find_underived, read_groups
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import find_underived, read_groups
 from tests.unit.cli.conftest import Run
 from tests.unit.reports.rescue_runs import write_rescue_run
 from tests.unit.reports.run_folders import write_run

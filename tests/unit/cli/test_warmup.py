@@ -46,7 +46,7 @@ def test_recorded_attempts_teach_instead_of_the_expert(groupwise: Run, tmp_path:
     ran = groupwise("warmup", small(tmp_path), "--out", "warm", "--from", "seen.jsonl", *EPOCHS)
     assert ran.status == 0, ran.err
     assert ran.out.splitlines()[0] == "3 steps of 3 recorded attempts"  # the one that earned nothing is left out
-    ran = groupwise("warmup", "small.toml", "--out", "all", "--from", "seen.jsonl", "--least", "0", *EPOCHS)
+    ran = groupwise("warmup", "small.toml", "--out", "all", "--from", "seen.jsonl", "--min-earned", "0", *EPOCHS)
     assert ran.out.splitlines()[0] == "4 steps of 4 recorded attempts"
 
 
@@ -70,6 +70,6 @@ def test_what_cannot_be_is_told_before_anything_is_loaded(groupwise: Run, tmp_pa
     assert groupwise("warmup", "missing.toml", "--out", "full").err == (
         "error: full is there already; choose another folder with --out\n"
     )
-    assert groupwise("warmup", "missing.toml", "--out", "new", "--least", "1").err == (
-        "error: --least is about recorded attempts; give them with --from\n"
+    assert groupwise("warmup", "missing.toml", "--out", "new", "--min-earned", "1").err == (
+        "error: --min-earned is about recorded attempts; give them with --from\n"
     )

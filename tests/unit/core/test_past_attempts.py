@@ -11,7 +11,8 @@ import pytest
 from groupwise import FileError, Origin, StopReason
 from groupwise.core.journal import journal as journals
 from groupwise.core.journal.journal import Journal
-from groupwise.core.past_attempts import Recalled, contexts, score_of, states_of
+from groupwise.core.past_attempts import RecalledAttempt, digest_states, find_histories
+from groupwise.core.records import score_of
 from tests.unit.pasts import attempt, journal, update
 
 
@@ -62,7 +63,7 @@ def test_the_index_says_what_replay_chooses_by(tmp_path: Path) -> None:
     (past,) = made.past_attempts.recent("t", max_attempts=1)
     assert (past.task, past.number, past.attempt, past.version, past.origin) == ("t", 3, 5, 2, "fresh")
     assert (past.score, past.credit, past.rewards.tolist()) == (1.0, 2.0, [0.25, 1.0])
-    assert past.states.tolist() == [states_of(attempt(states=("a",)))[0], 0]
+    assert past.states.tolist() == [digest_states(attempt(states=("a",)))[0], 0]
     assert made.past_attempts.credit_of(past) == (0.5, -2.0)
 
 
@@ -74,11 +75,13 @@ def test_an_attempt_is_judged_by_success_then_by_what_the_judges_paid_then_by_wh
 
 
 def test_states_are_told_apart_by_their_content() -> None:
-    first = states_of(attempt(states=("a", ("a", 1), None, "a", ("a", 2))))
+    first = digest_states(attempt(states=("a", ("a", 1), None, "a", ("a", 2))))
     assert first[0] == first[3]
     assert first[2] == 0
     assert len({*first.tolist()}) == 4
-    assert list(contexts(first, 1)) == [(1, (first[0], first[1])), (4, (first[3], first[4]))], "None breaks a context"
+    assert list(find_histories(first, 1)) == [(1, (first[0], first[1])), (4, (first[3], first[4]))], (
+        "None breaks a context"
+    )
 
 
 def test_what_was_shaped_is_not_remembered_as_earned(tmp_path: Path) -> None:
@@ -92,16 +95,18 @@ def test_what_was_shaped_is_not_remembered_as_earned(tmp_path: Path) -> None:
     assert made.past_attempts.read(past).steps == paid.steps
 
 
-def recall(made: Journal, number: int) -> Recalled:
+def recall(made: Journal, number: int) -> RecalledAttempt:
     (past,) = made.past_attempts.recent("t", max_attempts=1)
     member = replace(made.past_attempts.read(past), attempt=number, origin=Origin.REPLAYED, off_policy=True)
-    return Recalled(past=past, task="t", why="every attempt failed", trajectory=member, log_ratio=0.125, credit=(1.5,))
+    return RecalledAttempt(
+        past=past, task="t", why="every attempt failed", trajectory=member, log_ratio=0.125, credit=(1.5,)
+    )
 
 
 def test_what_was_recalled_is_told_with_its_source_and_is_not_written_again(tmp_path: Path) -> None:
     made = journal(tmp_path, update(1, attempt(0, solved=True)))
     made.write(replace(update(2, attempt(0), attempt(1)), recalled=[recall(made, 2)]))
-    assert made.past_attempts.recalled(2) == [
+    assert made.past_attempts.list_recalled(2) == [
         {
             "number": 2,
             "task": "t",
@@ -115,7 +120,7 @@ def test_what_was_recalled_is_told_with_its_source_and_is_not_written_again(tmp_
             "credit": [1.5],
         }
     ]
-    assert made.past_attempts.recalled(1) == []
+    assert made.past_attempts.list_recalled(1) == []
     assert found(made.past_attempts.recent("t", max_attempts=9)) == [(2, 0), (2, 1), (1, 0)]
     made.past_attempts.check({"t"})
 
@@ -125,7 +130,7 @@ def test_forgotten_updates_leave_the_index_and_what_they_recalled(tmp_path: Path
     made.write(replace(update(2, attempt(0)), recalled=[recall(made, 1)]))
     made.forget_after(1)
     assert found(made.past_attempts.recent("t", max_attempts=9)) == [(1, 0)]
-    assert made.past_attempts.recalled(2) == []
+    assert made.past_attempts.list_recalled(2) == []
     made.past_attempts.check({"t"})
 
 
@@ -144,7 +149,7 @@ def test_an_update_that_breaks_off_leaves_neither_index_nor_recalled_rows(
         made.write(replace(update(2, attempt(0)), recalled=[recall(made, 1)]))
     made.close()
     with Journal(tmp_path / "journal.sqlite") as again:
-        assert (again.last(), again.past_attempts.recalled(2), list(again.trajectories(2))) == (1, [], [])
+        assert (again.last(), again.past_attempts.list_recalled(2), list(again.trajectories(2))) == (1, [], [])
         assert found(again.past_attempts.recent("t", max_attempts=9)) == [(1, 0)]
 
 
@@ -176,7 +181,7 @@ def test_a_journal_from_before_there_was_an_index_is_refused_for_replay_and_read
     with sqlite3.connect(path) as database:
         database.executescript("DROP TABLE history; DROP TABLE recalled")
     with Journal(path, read_only=True) as old:
-        assert old.past_attempts.recalled(1) == []
+        assert old.past_attempts.list_recalled(1) == []
         assert len(list(old.trajectories(1))) == 1
     with Journal(path) as again, pytest.raises(FileError, match="disagree on attempt 0 at 't' in update 1"):
         again.past_attempts.check({"t"})

@@ -121,9 +121,9 @@ def content(task_type: str, home: str = HOME) -> bytes:
 
 def admit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let games with the stand-ins pass for ALFWorld's."""
-    monkeypatch.setattr(alfworld_game, "RULES_DIGEST", alfworld_game._digest(RULES))
+    monkeypatch.setattr(alfworld_game, "RULES_DIGEST", alfworld_game._digest_text(RULES))
     without_task = alfworld_game.TASK.sub("", SENTENCES)
-    monkeypatch.setattr(alfworld_game, "SENTENCES_DIGEST", alfworld_game._digest(without_task))
+    monkeypatch.setattr(alfworld_game, "SENTENCES_DIGEST", alfworld_game._digest_text(without_task))
 
 
 def game(task_type: str = "pick_and_place_simple") -> Game:

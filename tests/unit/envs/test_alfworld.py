@@ -10,10 +10,10 @@ import pytest
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Alfworld, AttemptEnded, Household, panel_hash
 from groupwise.envs.alfworld.environment import AlfworldEnvironment
-from groupwise.envs.alfworld.expert import shortest_plan
-from groupwise.envs.alfworld.game_file import Goal, read_game
+from groupwise.envs.alfworld.expert import find_shortest_plan
+from groupwise.envs.alfworld.game_file import WinCondition, read_game
 from groupwise.envs.alfworld.game_folder import open_game
-from groupwise.envs.alfworld.game_state import HELP, Situation
+from groupwise.envs.alfworld.game_state import HELP, GameState
 from tests.unit.envs import alfworld_homes as homes
 
 
@@ -37,9 +37,9 @@ def ids(panel: tuple[Task, ...]) -> set[str]:
     return {task.id for task in panel}
 
 
-def said(situation: Situation, *commands: str) -> list[str]:
+def said(situation: GameState, *commands: str) -> list[str]:
     """What the game says to commands, each of which must be possible."""
-    return [situation.carry_out(situation.commands()[command]) for command in commands]
+    return [situation.carry_out(situation.list_commands()[command]) for command in commands]
 
 
 class TestSentences:
@@ -58,7 +58,7 @@ class TestSentences:
         assert text.endswith(" and a sinkbasin 1.\n\nYour task is to: put a mug in desk.")
 
     def test_doors_and_things(self) -> None:
-        now = Situation(homes.game())
+        now = GameState(homes.game())
         assert said(
             now, "go to drawer 1", "open drawer 1", "examine drawer 1", "take mug 2 from drawer 1", "close drawer 1"
         ) == [
@@ -78,7 +78,7 @@ class TestSentences:
         ]
 
     def test_treatments_show_when_a_thing_is_examined(self) -> None:
-        now = Situation(homes.game("pick_heat_then_place_in_recep"))
+        now = GameState(homes.game("pick_heat_then_place_in_recep"))
         said(now, "go to desk 1", "take apple 1 from desk 1", "go to fridge 1")
         assert said(now, "examine apple 1", "cool apple 1 with fridge 1", "examine apple 1") == [
             "There's nothing special about apple 1.",
@@ -97,16 +97,16 @@ class TestSentences:
         ]
 
     def test_slicing_needs_a_knife_in_hand(self) -> None:
-        now = Situation(homes.game())
+        now = GameState(homes.game())
         said(now, "go to desk 1")
-        assert "slice apple 1 with knife 1" not in now.commands()
+        assert "slice apple 1 with knife 1" not in now.list_commands()
         said(now, "take knife 1 from desk 1")
         assert said(now, "slice apple 1 with knife 1") == ["You sliced the apple 1 with the knife 1."]
         said(now, "move knife 1 to desk 1", "take apple 1 from desk 1")
         assert said(now, "examine apple 1") == ["This is a sliced apple 1."]
 
     def test_look_sees_what_lies_beside_where_it_was_taken_from(self) -> None:
-        now = Situation(homes.game())
+        now = GameState(homes.game())
         assert said(now, "look") == ["You are in the middle of a room. Looking quickly around you, you see nothing."]
         said(now, "go to shelf 1")
         assert said(now, "look") == ["You are facing the shelf 2, and shelf 1. Next to it, you see nothing."]
@@ -116,9 +116,9 @@ class TestSentences:
         assert said(now, "look") == ["You are facing the shelf 2, and shelf 1. Next to it, you see a mug 1."]
 
     def test_commands_are_those_that_are_possible_in_alphabetical_order(self) -> None:
-        now = Situation(homes.game())
+        now = GameState(homes.game())
         said(now, "go to shelf 1")
-        assert list(now.commands()) == [
+        assert list(now.list_commands()) == [
             "examine shelf 1",
             "examine shelf 2",
             *(f"go to {place}" for place in ("desk 1", "drawer 1", "fridge 1", "microwave 1", "sinkbasin 1")),
@@ -134,15 +134,15 @@ class TestGoals:
     @pytest.mark.parametrize(
         ("task_type", "goal"),
         [
-            ("pick_and_place_simple", Goal(thing="mug", target="desk")),
-            ("pick_clean_then_place_in_recep", Goal(thing="mug", target="desk", treatment="clean")),
-            ("pick_heat_then_place_in_recep", Goal(thing="apple", target="fridge", treatment="heat")),
-            ("pick_cool_then_place_in_recep", Goal(thing="apple", target="desk", treatment="cool")),
-            ("pick_two_obj_and_place", Goal(thing="mug", target="drawer", num_needed=2)),
-            ("look_at_obj_in_light", Goal(thing="mug", target="desklamp", is_seen_by_lamp=True)),
+            ("pick_and_place_simple", WinCondition(thing="mug", target="desk")),
+            ("pick_clean_then_place_in_recep", WinCondition(thing="mug", target="desk", treatment="clean")),
+            ("pick_heat_then_place_in_recep", WinCondition(thing="apple", target="fridge", treatment="heat")),
+            ("pick_cool_then_place_in_recep", WinCondition(thing="apple", target="desk", treatment="cool")),
+            ("pick_two_obj_and_place", WinCondition(thing="mug", target="drawer", num_needed=2)),
+            ("look_at_obj_in_light", WinCondition(thing="mug", target="desklamp", is_seen_by_lamp=True)),
         ],
     )
-    def test_the_six_are_read(self, task_type: str, goal: Goal) -> None:
+    def test_the_six_are_read(self, task_type: str, goal: WinCondition) -> None:
         assert homes.game(task_type).goal == goal
 
     @pytest.mark.parametrize("task_type", homes.GOALS)
@@ -157,7 +157,7 @@ class TestGoals:
             environment.act("look")
 
     def test_two_things_must_lie_in_one_receptacle(self) -> None:
-        now = Situation(homes.game("pick_two_obj_and_place"))
+        now = GameState(homes.game("pick_two_obj_and_place"))
         said(now, "go to drawer 1", "open drawer 1", "take mug 2 from drawer 1", "go to desk 1", "move mug 2 to desk 1")
         said(now, "go to shelf 2", "take mug 1 from shelf 2", "go to drawer 1", "move mug 1 to drawer 1")
         assert not now.is_won()
@@ -165,7 +165,7 @@ class TestGoals:
         assert now.is_won()
 
     def test_a_lamp_lights_what_is_held_beside_it(self) -> None:
-        now = Situation(homes.game("look_at_obj_in_light"))
+        now = GameState(homes.game("look_at_obj_in_light"))
         said(now, "go to desk 1", "use desklamp 1")
         assert not now.is_won()
         said(now, "go to shelf 1", "take mug 1 from shelf 2")
@@ -262,10 +262,10 @@ class TestExpert:
         assert outcome.success is True
 
     def test_plans_are_shortest(self) -> None:
-        now = Situation(homes.game())
-        assert len(shortest_plan(now)) == 4
+        now = GameState(homes.game())
+        assert len(find_shortest_plan(now)) == 4
         said(now, "go to drawer 1", "open drawer 1")
-        assert shortest_plan(now) == ["take mug 2 from drawer 1", "go to desk 1", "move mug 2 to desk 1"]
+        assert find_shortest_plan(now) == ["take mug 2 from drawer 1", "go to desk 1", "move mug 2 to desk 1"]
 
     def test_it_has_nothing_to_say_in_a_dead_end(self, part: Alfworld) -> None:
         environment = opened(part, "pick_and_place_simple")

@@ -12,8 +12,8 @@ import pytest
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Babyai, Household
 from groupwise.envs.babyai import environment as babyai
-from groupwise.envs.babyai.view import UNSEEN, away, fingerprint, named, view
-from groupwise.envs.kit.words import words
+from groupwise.envs.babyai.view import UNSEEN, describe_distance, describe_thing, digest_world, find_visible_cells
+from groupwise.envs.kit.words import split_words
 
 SMALL = {"num_train": 12, "num_validation": 2, "num_test": 4}
 
@@ -26,8 +26,8 @@ class Thing:
 
 
 def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    babyai._registry.cache_clear()
-    babyai._panels.cache_clear()
+    babyai._load_registry.cache_clear()
+    babyai._build_panels.cache_clear()
     monkeypatch.setitem(sys.modules, "minigrid", None)
     with pytest.raises(ConfigError) as raised:
         Babyai().panel("train")
@@ -51,7 +51,7 @@ def test_a_task_of_another_environment() -> None:
     ],
 )
 def test_distances_in_words(forward: int, side: int, told: str) -> None:
-    assert away(forward, side) == told
+    assert describe_distance(forward, side) == told
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_distances_in_words(forward: int, side: int, told: str) -> None:
     ],
 )
 def test_things_in_words(thing: Thing, told: str) -> None:
-    assert named(thing) == told
+    assert describe_thing(thing) == told
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -73,7 +73,7 @@ class TestWithMinigrid:
     @pytest.fixture(autouse=True)
     def _minigrid(self) -> None:
         pytest.importorskip("minigrid", reason="pip install 'groupwise[babyai]' to play BabyAI's levels")
-        babyai._registry.cache_clear()
+        babyai._load_registry.cache_clear()
 
     def at(self, level: str, **fields: Any) -> tuple[Babyai, Any]:
         part = Babyai(level=level, **SMALL, **fields)
@@ -109,11 +109,11 @@ class TestWithMinigrid:
         """Cell by cell as `gen_obs_grid` and `encode` give them, wherever an agent walks and whatever it opens."""
         draw, kinds = Random(0), set()
         for task in Babyai(level=f"BabyAI-{level}-v0", **SMALL).panel("train")[:4]:
-            world = babyai.begun(f"BabyAI-{level}-v0", task.seed)
+            world = babyai.start_world(f"BabyAI-{level}-v0", task.seed)
             for _ in range(60):
                 world.step(draw.choice((0, 1, 2, 2, 2, 3, 4, 5)))
                 grid, in_view = world.gen_obs_grid()
-                ours, middle = view(world), world.agent_view_size // 2
+                ours, middle = find_visible_cells(world), world.agent_view_size // 2
                 for forward, line in enumerate(ours):
                     for column, cell in enumerate(line):
                         row = world.agent_view_size - 1 - forward
@@ -123,9 +123,11 @@ class TestWithMinigrid:
                             assert getattr(cell, "type", None) == getattr(theirs, "type", None)
                             kinds.add(getattr(cell, "type", None))
                             assert theirs is cell or theirs.type == "wall"
-                hidden = repr([named(cell.contains) for cell in world.grid.grid if getattr(cell, "contains", None)])
+                hidden = repr(
+                    [describe_thing(cell.contains) for cell in world.grid.grid if getattr(cell, "contains", None)]
+                )
                 theirs = sha256(world.grid.encode().tobytes() + hidden.encode()).hexdigest()[:16]
-                assert fingerprint(world) == theirs
+                assert digest_world(world) == theirs
         assert {None, "wall"} < kinds
 
     def test_what_does_nothing_is_valid_and_said_to_be_nothing(self) -> None:
@@ -152,7 +154,7 @@ class TestWithMinigrid:
                 assert environment.expert() == action, "asking twice changes nothing"
                 outcome = environment.act(action)
                 shown = outcome.observation
-                assert {*words(shown.text), *words(shown.goal)} <= known
+                assert {*split_words(shown.text), *split_words(shown.goal)} <= known
             assert outcome is not None
             assert outcome.success is True
 

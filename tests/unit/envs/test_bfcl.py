@@ -17,9 +17,9 @@ from groupwise.envs import SPLITS, Bfcl, Household, panel_hash
 from groupwise.envs.bfcl import environment as bfcl
 from groupwise.envs.bfcl import files as bfcl_files
 from groupwise.envs.bfcl.calls import Call
-from groupwise.envs.bfcl.environment import NO_CALL, shown_functions
-from groupwise.envs.bfcl.files import Category, conversations
-from groupwise.envs.bfcl.services import Services, answered
+from groupwise.envs.bfcl.environment import NO_CALL, describe_functions
+from groupwise.envs.bfcl.files import Category, read_conversations
+from groupwise.envs.bfcl.services import Services, play_answers
 
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 CHECKER = "bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker"
@@ -33,9 +33,9 @@ GOLDEN = {
 
 
 def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    bfcl_files.package_folder.cache_clear()
-    bfcl_files.conversations.cache_clear()
-    bfcl._panels.cache_clear()
+    bfcl_files.find_package_folder.cache_clear()
+    bfcl_files.read_conversations.cache_clear()
+    bfcl._build_panels.cache_clear()
     monkeypatch.setattr(bfcl_files, "find_spec", lambda name: None)
     with pytest.raises(ConfigError) as raised:
         Bfcl().panel("train")
@@ -58,9 +58,9 @@ def test_functions_in_words() -> None:
             "required": ["a"],
         },
     }
-    assert shown_functions([document, document], "names") == "find, find"
-    assert shown_functions([document], "signatures") == "find(path=., name=None, a)"
-    assert json.loads(shown_functions([document], "documents")) == document
+    assert describe_functions([document, document], "names") == "find, find"
+    assert describe_functions([document], "signatures") == "find(path=., name=None, a)"
+    assert json.loads(describe_functions([document], "documents")) == document
 
 
 class TestWithBfcl:
@@ -68,7 +68,7 @@ class TestWithBfcl:
     def _bfcl(self) -> None:
         pytest.importorskip("bfcl_eval", reason="pip install 'groupwise[bfcl]' and bfcl-eval to call its functions")
         pytest.importorskip("mpmath", reason="pip install 'groupwise[bfcl]'")
-        bfcl_files.package_folder.cache_clear()
+        bfcl_files.find_package_folder.cache_clear()
 
     def opened(self, id: str, **fields: Any) -> Any:
         category = id.removeprefix("multi_turn_").rpartition("_")[0]
@@ -152,7 +152,7 @@ class TestWithBfcl:
         assert environment.act("ls(a=True)").observation.text == 'Result: {"current_ (cut off)'
 
     def test_functions_that_come_late(self) -> None:
-        late = next(each for each in conversations("miss_func").values() if each.late)
+        late = next(each for each in read_conversations("miss_func").values() if each.late)
         turn, documents = next(iter(late.late.items()))
         name = documents[0]["name"]
         environment = self.opened(late.id, functions="names", max_steps=100)
@@ -185,7 +185,7 @@ class TestWithBfcl:
     def test_verdicts_and_results_are_the_package_s(self, id: str) -> None:
         """Attempts that leave a call out, do one twice, or do everything: ours against the package's own."""
         checker, executor = (pytest.importorskip(name) for name in (CHECKER, EXECUTOR))
-        conversation = conversations("base")[id]
+        conversation = read_conversations("base")[id]
         for number, turns in enumerate(variations([list(turn) for turn in conversation.answers])):
             environment = self.opened(id, max_steps=500)
             for turn in turns:
@@ -207,7 +207,7 @@ class TestWithBfcl:
 
     def test_the_precision_of_the_process_stays(self) -> None:
         mpmath = pytest.importorskip("mpmath")
-        services = Services(next(each for each in conversations("base").values() if "MathAPI" in each.classes))
+        services = Services(next(each for each in read_conversations("base").values() if "MathAPI" in each.classes))
         before = decimal.getcontext().prec, mpmath.mp.dps
         assert services.call(Call(name="square_root", values=(2, 5))).text == "{'result': Decimal('1.4142')}"
         services.call(Call(name="logarithm", values=(10.0, 2.0, 3)))
@@ -222,23 +222,23 @@ class TestWithBfcl:
         ],
     )
     def test_numbers_that_would_never_be_done_are_refused(self, call: Call) -> None:
-        services = Services(next(each for each in conversations("base").values() if "MathAPI" in each.classes))
+        services = Services(next(each for each in read_conversations("base").values() if "MathAPI" in each.classes))
         started = time.perf_counter()
         assert services.call(call).text == "Error during execution: the number is too large"
         assert time.perf_counter() - started < 1
 
     def test_a_copy_goes_its_own_way(self) -> None:
-        services = Services(conversations("base")["multi_turn_base_0"])
+        services = Services(read_conversations("base")["multi_turn_base_0"])
         before, twin = services.digest(), services.fork()
         twin.call(Call(name="touch", values=("new.txt",)))
-        assert services.digest() == before == Services(conversations("base")["multi_turn_base_0"]).digest()
+        assert services.digest() == before == Services(read_conversations("base")["multi_turn_base_0"]).digest()
         assert twin.digest() != before
         twin.call(Call(name="rm", values=("new.txt",)))
         assert twin.digest() == before, "a state that comes again is the same state"
 
     def test_chances_are_part_of_the_state(self) -> None:
         services = Services(
-            next(each for each in conversations("base").values() if "GorillaFileSystem" in each.classes)
+            next(each for each in read_conversations("base").values() if "GorillaFileSystem" in each.classes)
         )
         chances = Random(3)
         services.instances["GorillaFileSystem"].chances = chances
@@ -251,7 +251,7 @@ class TestWithBfcl:
         part = Bfcl(categories=CATEGORIES)
         splits: dict[int, set[str]] = {}
         for task in all_tasks(part):
-            number = conversations(task.payload["category"])[task.payload["task"]].number
+            number = read_conversations(task.payload["category"])[task.payload["task"]].number
             splits.setdefault(number, set()).add(task.split)
         assert len(splits) == 200
         assert all(len(found) == 1 for found in splits.values())
@@ -271,13 +271,13 @@ class TestWithBfcl:
             part.open(changed)
 
     def test_a_file_that_the_package_lacks_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        bfcl_files.conversations.cache_clear()
+        bfcl_files.read_conversations.cache_clear()
         monkeypatch.setattr(bfcl_files, "FILES", "BFCL_v9_multi_turn_{}.json")
         with pytest.raises(ConfigError, match=r"has no file BFCL_v9_multi_turn_base\.json; pip install"):
-            conversations("base")
+            read_conversations("base")
 
     def test_the_answers_of_a_task_are_played_once(self) -> None:
-        assert answered("base", "multi_turn_base_3") is answered("base", "multi_turn_base_3")
+        assert play_answers("base", "multi_turn_base_3") is play_answers("base", "multi_turn_base_3")
 
 
 def all_tasks(part: Bfcl) -> list[Task]:

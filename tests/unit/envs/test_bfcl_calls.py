@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.envs.bfcl.calls import LONGEST, Call, read_calls
+from groupwise.envs.bfcl.calls import MAX_RESPONSE_CHARACTERS, Call, read_calls
 
 NAMES = st.from_regex(r"[a-z][a-z_0-9]{0,8}x", fullmatch=True)  # ends in x: no word of Python's does
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -78,7 +78,7 @@ def test_any_text_can_be_read(text: str) -> None:
         "ls(" + "-" * 5000 + "1)",
         "ls(" + "9" * 6000 + ")",
         "\x00",
-        f"echo(content='{'a' * LONGEST}')",
+        f"echo(content='{'a' * MAX_RESPONSE_CHARACTERS}')",
     ],
 )
 def test_everything_else_is_no_call(text: str) -> None:

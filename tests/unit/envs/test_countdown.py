@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from groupwise import ConfigError
 from groupwise.envs import Countdown
-from groupwise.envs.countdown.environment import verify
-from groupwise.envs.countdown.expression import ExpressionError, evaluate, solve
+from groupwise.envs.countdown.environment import check_expression
+from groupwise.envs.countdown.expression import ExpressionError, evaluate, find_expression
 
 Tree = int | tuple[str, "Tree", "Tree"]
 trees: st.SearchStrategy[Tree] = st.recursive(
@@ -76,17 +76,17 @@ def test_what_is_no_expression_is_refused(text: str, message: str) -> None:
 
 @given(text=st.text(max_size=60) | st.text(alphabet="0123456789+-*/() ", max_size=199))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    assert verify(text, numbers=[1, 2], target=3) in (True, False, None)
+    assert check_expression(text, numbers=[1, 2], target=3) in (True, False, None)
 
 
 def test_an_answer_uses_each_number_once() -> None:
-    assert verify("(8 - 2) * 4", numbers=[2, 4, 8], target=24) is True
-    assert verify("8 * 4 - 2", numbers=[2, 4, 8], target=24) is False
-    assert verify("8 * 3", numbers=[2, 4, 8], target=24) is None, "other numbers"
-    assert verify("8 * 4 - 8", numbers=[2, 4, 8], target=24) is None, "one twice, one not at all"
-    assert verify("8 + 8", numbers=[8, 2], target=16) is None
-    assert verify("2 * 8 * 8 / 8", numbers=[2, 8], target=16) is None, "each is there, but more than once"
-    assert verify("8 + 8", numbers=[8, 8], target=16) is True
+    assert check_expression("(8 - 2) * 4", numbers=[2, 4, 8], target=24) is True
+    assert check_expression("8 * 4 - 2", numbers=[2, 4, 8], target=24) is False
+    assert check_expression("8 * 3", numbers=[2, 4, 8], target=24) is None, "other numbers"
+    assert check_expression("8 * 4 - 8", numbers=[2, 4, 8], target=24) is None, "one twice, one not at all"
+    assert check_expression("8 + 8", numbers=[8, 2], target=16) is None
+    assert check_expression("2 * 8 * 8 / 8", numbers=[2, 8], target=16) is None, "each is there, but more than once"
+    assert check_expression("8 + 8", numbers=[8, 8], target=16) is True
 
 
 def test_one_answer_ends_the_attempt() -> None:
@@ -102,9 +102,9 @@ def test_one_answer_ends_the_attempt() -> None:
 
 
 def test_the_solver_finds_a_solution_wherever_there_is_one() -> None:
-    assert solve([1, 1], 5) is None
+    assert find_expression([1, 1], 5) is None
     for numbers, target in (([3, 3, 8, 8], 24), ([2, 7], 14), ([1, 5, 6, 7], 21)):
-        assert verify(solve(numbers, target) or "", numbers=numbers, target=target)
+        assert check_expression(find_expression(numbers, target) or "", numbers=numbers, target=target)
 
 
 def test_too_few_tasks_are_refused() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 
-from groupwise.envs.kit.keyed_draws import Draws, uniform
-from groupwise.envs.kit.words import vocabulary_of, words
+from groupwise.envs.kit.keyed_draws import Draws, draw_uniform
+from groupwise.envs.kit.words import split_words, vocabulary_of
 
 
 def test_draws_of_a_key_are_pinned() -> None:
     # Computed once with CPython 3.11.7 and again with 3.13.0; Python promises to keep Random.random().
     draws = Draws("household", 7)
     assert [draws.below(100) for _ in range(6)] == [58, 9, 98, 30, 32, 79]
-    assert uniform("gridworld", 3, 0) == 0.9841121639610543
+    assert draw_uniform("gridworld", 3, 0) == 0.9841121639610543
 
 
 def test_keys_are_independent_and_the_shared_generator_is_left_alone() -> None:
@@ -38,12 +38,12 @@ def test_a_sample_has_no_repeats_and_everything_is_drawn_about_equally_often() -
 
 
 def test_uniform_covers_the_unit_interval() -> None:
-    drawn = [uniform("u", step) for step in range(4000)]
+    drawn = [draw_uniform("u", step) for step in range(4000)]
     assert 0 <= min(drawn) < 0.01
     assert 0.99 < max(drawn) < 1
     assert abs(sum(drawn) / 4000 - 0.5) < 0.025
 
 
 def test_words_are_runs_and_punctuation() -> None:
-    assert words("You see a Mug 12, (hot).") == ["you", "see", "a", "mug", "12", ",", "(", "hot", ")", "."]
+    assert split_words("You see a Mug 12, (hot).") == ["you", "see", "a", "mug", "12", ",", "(", "hot", ")", "."]
     assert vocabulary_of(["b a", "a!"]) == ("!", "a", "b")

@@ -9,7 +9,7 @@ import pytest
 from groupwise import Task
 from groupwise.envs import Gridworld
 from groupwise.envs.grids.cells import MOVES
-from groupwise.envs.grids.gridworld import GridworldEnvironment, best_moves, slipped
+from groupwise.envs.grids.gridworld import GridworldEnvironment, find_best_moves, slip_move
 
 PLAIN = Gridworld()
 
@@ -47,7 +47,7 @@ def test_a_hole_ends_the_attempt_without_reward() -> None:
     ("drawn", "way"), [(0.0, "left"), (0.0999, "left"), (0.1, "right"), (0.1999, "right"), (0.2, "up"), (0.9, "up")]
 )
 def test_a_slip_goes_to_either_side(drawn: float, way: str) -> None:
-    assert slipped("up", 0.2, drawn) == way
+    assert slip_move("up", 0.2, drawn) == way
 
 
 def test_slips_come_as_often_as_they_should_and_belong_to_seed_and_step() -> None:
@@ -105,9 +105,9 @@ def test_without_slips_the_expert_takes_a_shortest_way() -> None:
 def test_on_slippery_ice_the_expert_keeps_away_from_holes() -> None:
     # The straight way passes between two holes; with slips, the way around is safer.
     rows = ("HHH..", "S...G", "HHH..", ".....", ".....")
-    assert best_moves(rows, 0.0)[1, 0] == "right"
+    assert find_best_moves(rows, 0.0)[1, 0] == "right"
     rows = (".....", "HSH.G", ".....", ".....", "HHHHH")
-    straight, careful = best_moves(rows, 0.0), best_moves(rows, 0.5)
+    straight, careful = find_best_moves(rows, 0.0), find_best_moves(rows, 0.5)
     assert straight[0, 1] == "right"
     assert careful[0, 1] == "up", "along the edge it can slip sideways only, never into the holes"
 

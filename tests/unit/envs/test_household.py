@@ -9,10 +9,10 @@ import pytest
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import AttemptEnded, Household
 from groupwise.envs.household.environment import HouseholdEnvironment
-from groupwise.envs.household.expert import shortest_plan
+from groupwise.envs.household.expert import find_shortest_plan
 from groupwise.envs.household.tasks import FAMILIES
 from groupwise.envs.kit.keyed_draws import Draws
-from groupwise.envs.kit.words import words
+from groupwise.envs.kit.words import split_words
 
 PLAIN = Household(show_carried=False)
 KITCHEN = ["cabinet 1", "countertop 1", "fridge 1", "microwave 1", "sinkbasin 1"]
@@ -207,7 +207,7 @@ def test_a_lamp_left_behind_lights_nothing() -> None:
     assert environment.observe().state_key == "desk 1 in the light: nothing; carrying nothing"
     told(environment, "go to bed 1")
     assert environment.act("take cd 1 from bed 1").success is None
-    assert shortest_plan(environment._home, environment._situation) == ["go to desk 1"], "the lamp is on already"
+    assert find_shortest_plan(environment._home, environment._state) == ["go to desk 1"], "the lamp is on already"
     assert environment.act("go to desk 1").success is True
 
 
@@ -223,7 +223,7 @@ def test_a_thing_put_away_untreated_is_fetched_again() -> None:
     environment = PLAIN.open(home("clean", "mug", "countertop", {"mug 1": "fridge 1"}))
     told(environment, "go to fridge 1", "open fridge 1", "take mug 1 from fridge 1", "go to countertop 1")
     assert environment.act("move mug 1 to countertop 1").success is None
-    assert shortest_plan(environment._home, environment._situation) == [
+    assert find_shortest_plan(environment._home, environment._state) == [
         "take mug 1 from countertop 1",
         "go to sinkbasin 1",
         "clean mug 1 with sinkbasin 1",
@@ -259,7 +259,7 @@ def test_the_key_is_the_visible_situation_however_one_came_to_it() -> None:
 
 
 def _hidden(environment: HouseholdEnvironment) -> tuple[object, ...]:
-    state = environment._situation
+    state = environment._state
     return (state.location, *state.where, *state._opened, *state._conditions, state.lamp_on)
 
 
@@ -303,7 +303,7 @@ def test_the_expert_takes_a_shortest_way_from_anywhere(family: str) -> None:
                 fork = environment.fork()
                 if not fork.act(draws.pick(environment.observe().admissible or ())).ended:
                     environment = fork
-            assert len(shortest_plan(environment._home, environment._situation)) == fewest_steps(environment)
+            assert len(find_shortest_plan(environment._home, environment._state)) == fewest_steps(environment)
 
 
 def test_a_fork_goes_its_own_way() -> None:
@@ -322,7 +322,7 @@ def test_observations_are_short(size: tuple[int, int]) -> None:
     for task in part.panel("validation"):
         environment = part.open(task)
         while not (outcome := environment.act(environment.expert() or "")).ended:
-            lengths.append(len([word for word in words(outcome.observation.text) if word.isalnum()]))
+            lengths.append(len([word for word in split_words(outcome.observation.text) if word.isalnum()]))
     assert sum(lengths) / len(lengths) < 16
     assert sum(length > 25 for length in lengths) <= 0.05 * len(lengths)
 

@@ -14,7 +14,7 @@ from groupwise import ConfigError, RecordError
 from groupwise.envs import Household, Scienceworld, TextworldExpress
 from groupwise.envs.java_worlds import simulator as java_worlds
 from groupwise.envs.java_worlds import textworld_express
-from groupwise.envs.java_worlds.simulator import Simulator, words_in
+from groupwise.envs.java_worlds.simulator import Simulator, collect_words
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ class TestWithoutThePackage:
     def test_without_java_there_is_one_sentence_too(
         self, part: Any, kind: str, package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        monkeypatch.setattr(java_worlds, "jar_file", lambda *_: tmp_path / "some.jar")
+        monkeypatch.setattr(java_worlds, "find_jar", lambda *_: tmp_path / "some.jar")
         monkeypatch.setattr(shutil, "which", lambda _: None)
         with pytest.raises(ConfigError) as raised:
-            java_worlds.virtual_machine(kind, f"{package} of a test", "some.jar")
+            java_worlds.connect_machine(kind, f"{package} of a test", "some.jar")
         assert str(raised.value) == (
             f"the environment {kind!r} runs on Java, and there is no `java` here; install a Java runtime"
         )
@@ -83,16 +83,16 @@ def test_a_plan_goes_on_only_while_it_is_followed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(java_worlds, "import_module", lambda _: Protocol)
     simulator = Simulator(list, list.append)
     plan = ("open door", "go east", "take coin")
-    assert simulator.next_of(plan) == "open door"
-    assert simulator.next_of(()) is None
+    assert simulator.next_action_of(plan) == "open door"
+    assert simulator.next_action_of(()) is None
     simulator.act("open door")
-    assert simulator.next_of(plan) == "go east"
+    assert simulator.next_action_of(plan) == "go east"
     strayed = simulator.fork()
     strayed.act("look around")
-    assert strayed.next_of(plan) is None
+    assert strayed.next_action_of(plan) is None
     for action in plan[1:]:
         simulator.act(action)
-    assert simulator.next_of(plan) is None, "it is at its end"
+    assert simulator.next_action_of(plan) is None, "it is at its end"
 
 
 def test_words_come_from_classes_and_data_files(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_words_come_from_classes_and_data_files(tmp_path: Path) -> None:
         archive.writestr("world/Door.class", b"\xca\xfe\xba\xbe\x00\x00\x00\x34\x00\x05" + texts + b"unread")
         archive.writestr("other/Thing.class", b"unseen")
     (tmp_path / "foods.json").write_text('{"apple": 1}')
-    assert words_in(tmp_path / "some.jar", "world/") == ("1", "apple", "doors", "gather", "the", "wait1")
+    assert collect_words(tmp_path / "some.jar", "world/") == ("1", "apple", "doors", "gather", "the", "wait1")
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -6,7 +6,7 @@ import pytest
 
 from groupwise import ConfigError, Task
 from groupwise.envs import Lookup
-from groupwise.envs.lookup import follow, verify
+from groupwise.envs.lookup import follow_chain, is_right_answer
 
 FACTS = {"boss of anna": "ben", "friend of anna": "clara", "city of ben": "oslo", "city of anna": "rome"}
 FACTS |= {f"{ask} of ben": "anna" for ask in ("boss", "friend", "neighbour", "teacher")}
@@ -71,9 +71,9 @@ def test_the_expert_needs_a_search_for_each_hop_and_an_answer(hops: int) -> None
 
 
 def test_following_and_verifying() -> None:
-    assert follow(FACTS, ["anna", "boss", "boss", "city"]) == "rome"
-    assert verify("ROME", facts=FACTS, chain=["anna", "city"])
-    assert not verify("rome oslo", facts=FACTS, chain=["anna", "city"])
+    assert follow_chain(FACTS, ["anna", "boss", "boss", "city"]) == "rome"
+    assert is_right_answer("ROME", facts=FACTS, chain=["anna", "city"])
+    assert not is_right_answer("rome oslo", facts=FACTS, chain=["anna", "city"])
 
 
 def test_too_few_steps_for_the_hops_are_refused() -> None:

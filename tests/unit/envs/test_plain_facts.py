@@ -11,13 +11,13 @@ import pytest
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.step_fields.table import STEP_FIELDS
 from groupwise.envs import Observation, Outcome
-from groupwise.envs.plain_records import MAX_CHARACTERS, MAX_FACTS, plain_outcome
+from groupwise.envs.plain_records import MAX_FACTS, MAX_RECORD_CHARACTERS, to_plain_outcome
 
 SEEN = Observation(text="a hall")
 
 
 def plain(facts: Any) -> Any:
-    return plain_outcome(Outcome(observation=SEEN, facts=facts)).facts
+    return to_plain_outcome(Outcome(observation=SEEN, facts=facts)).facts
 
 
 def nested(depth: int) -> Any:
@@ -35,10 +35,10 @@ def test_facts_become_json_values_that_are_the_environments_no_more() -> None:
 
 def test_an_outcome_without_facts_is_the_same_object() -> None:
     outcome = Outcome(observation=SEEN)
-    assert plain_outcome(outcome) is outcome
+    assert to_plain_outcome(outcome) is outcome
 
 
-LONG = "x" * (MAX_CHARACTERS + 1)
+LONG = "x" * (MAX_RECORD_CHARACTERS + 1)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ LONG = "x" * (MAX_CHARACTERS + 1)
         ({"d": nested(40)}, "Outcome.facts['d'] is "),
         ({"d": 10**301}, "Outcome.facts['d'] is "),
         ({"d": "\udc00"}, "Outcome.facts['d'] is '\\udc00' (str); give text without halves of characters"),
-        ({"d": LONG}, f"Outcome.facts has 1 names, and {MAX_CHARACTERS + 3:,} characters and entries; give"),
+        ({"d": LONG}, f"Outcome.facts has 1 names, and {MAX_RECORD_CHARACTERS + 3:,} characters and entries; give"),
         ({f"f{i}": i for i in range(MAX_FACTS + 1)}, f"Outcome.facts has {MAX_FACTS + 1} names, and "),
     ],
 )

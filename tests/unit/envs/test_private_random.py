@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from groupwise import ConfigError
 from groupwise.envs.kit import private_random
-from groupwise.envs.kit.private_random import PrivateRandom, draws_undone
+from groupwise.envs.kit.private_random import PrivateRandom, undo_draws
 
 
 @pytest.fixture(params=[True, False], ids=["memory", "numpy"], autouse=True)
 def read_from_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """numpy's numbers are read from memory, or by numpy itself, where they lie otherwise than expected."""
-    assert private_random._lies_open(), "with this version of numpy, games would be slow"
-    monkeypatch.setattr(private_random, "_lies_open", lambda: request.param)
+    assert private_random._is_memory_readable(), "with this version of numpy, games would be slow"
+    monkeypatch.setattr(private_random, "_is_memory_readable", lambda: request.param)
 
 
 def draw(private: PrivateRandom) -> tuple[float, float, float]:
@@ -70,7 +70,7 @@ def test_whatever_was_drawn_before_the_process_draws_on_as_if_nothing_had_been(k
         if kind == "private":
             with private.in_place():
                 assert np.random.normal() == other.normal()
-            with draws_undone():
+            with undo_draws():
                 np.random.normal(size=3)
         elif kind == "normal":
             assert np.random.normal() == alone.normal()
@@ -82,7 +82,7 @@ def test_whatever_was_drawn_before_the_process_draws_on_as_if_nothing_had_been(k
 
 
 def test_another_generator_of_numpys_is_refused() -> None:
-    if not private_random._lies_open():
+    if not private_random._is_memory_readable():
         pytest.skip("numpy's own functions refuse it in their own words")
     usual, private = np.random.get_bit_generator(), PrivateRandom(3)
     np.random.set_bit_generator(np.random.PCG64(1))

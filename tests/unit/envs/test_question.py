@@ -8,7 +8,8 @@ import pytest
 
 from groupwise.core.records import Task
 from groupwise.envs.environment import AttemptEnded, Expert
-from groupwise.envs.kit.question import MOST_WORDS, Question, QuestionEnvironment, collected_vocabulary, open_question
+from groupwise.envs.kit.question import Question, QuestionEnvironment, open_question
+from groupwise.envs.kit.words import MAX_COLLECTED_WORDS, collect_vocabulary
 from groupwise.envs.verifier.verifier import Verdict
 
 TASK = Task.create(env="q")
@@ -88,8 +89,8 @@ def test_a_fork_goes_its_own_way() -> None:
 
 
 def test_a_vocabulary_keeps_the_most_frequent_words_and_those_it_must() -> None:
-    assert collected_vocabulary(["b a", "b c."], "Right. z") == (".", "a", "b", "c", "right", "z")
-    many = [f"w{number}" for number in range(MOST_WORDS + 5)]
-    found = collected_vocabulary([*many, "w9", "zz zz"], "q")
-    assert len(found) == MOST_WORDS + 1
+    assert collect_vocabulary(["b a", "b c."], "Right. z") == (".", "a", "b", "c", "right", "z")
+    many = [f"w{number}" for number in range(MAX_COLLECTED_WORDS + 5)]
+    found = collect_vocabulary([*many, "w9", "zz zz"], "q")
+    assert len(found) == MAX_COLLECTED_WORDS + 1
     assert {"w9", "zz", "q"} <= set(found)

@@ -16,7 +16,7 @@ from groupwise.envs import SPLITS, SearchQa, check_environment
 from groupwise.envs.kit.bm25 import Bm25
 from groupwise.envs.search_qa import environment as search_qa
 from groupwise.envs.search_qa.corpus import read_corpus, read_questions
-from groupwise.envs.search_qa.score import exact_match, f1, normalised
+from groupwise.envs.search_qa.score import exact_match, f1, normalise
 
 DOCUMENTS = [
     {"title": "Salt Road", "text": "Salt Road is a novel by Edith Flint."},
@@ -54,7 +54,7 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    search_qa._corpus.cache_clear()  # an index that another test built would need no package
+    search_qa._load_corpus.cache_clear()  # an index that another test built would need no package
     part = SearchQa()
     with pytest.raises(ConfigError) as raised:
         part.open(part.panel("test")[0]).act("<search>x y z</search>")
@@ -196,7 +196,7 @@ def test_scores_by_hand(answer: str, right: list[str], exact: bool, overlap: flo
 @given(st.text(max_size=30), st.lists(st.text(max_size=30), min_size=1, max_size=3))
 def test_what_matches_exactly_overlaps_wholly(answer: str, right: list[str]) -> None:
     assert 0.0 <= f1(answer, right) <= 1.0
-    assert normalised(normalised(answer)) == normalised(answer)
+    assert normalise(normalise(answer)) == normalise(answer)
     if exact_match(answer, right):
         assert f1(answer, right) == 1.0
     assert exact_match(answer, [*right, answer])

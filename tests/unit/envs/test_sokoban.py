@@ -14,7 +14,7 @@ from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Household, Sokoban
 from groupwise.envs.grids import sokoban
 from groupwise.envs.grids.boxes import Level, Position
-from groupwise.envs.grids.sokoban import read_room, written_room
+from groupwise.envs.grids.sokoban import read_room, write_room
 
 SMALL = {"num_train": 6, "num_validation": 1, "num_test": 2}
 ROOM = (
@@ -36,7 +36,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name)
 
-    sokoban._package.cache_clear()
+    sokoban._import_module.cache_clear()
     monkeypatch.setattr(sokoban, "import_module", missing)
     with pytest.raises(ConfigError) as raised:
         Sokoban(num_train=3).panel("train")
@@ -71,7 +71,7 @@ def test_signs_say_all_of_a_room(data: st.DataObject) -> None:
     targets = frozenset(data.draw(st.permutations(free))[:number])
     edge = {(row, column) for row in range(size) for column in range(size)} - set(free)
     level, position = Level(size, frozenset(edge), targets), Position(rest[0], boxes)
-    assert read_room(written_room(level, position)) == (level, position)
+    assert read_room(write_room(level, position)) == (level, position)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -79,7 +79,7 @@ class TestWithThePackage:
     @pytest.fixture(autouse=True)
     def _gym_sokoban(self) -> None:
         pytest.importorskip("gym_sokoban", reason="pip install 'groupwise[sokoban]' to push its boxes")
-        sokoban._package.cache_clear()
+        sokoban._import_module.cache_clear()
 
     def test_pushing_a_box_home(self) -> None:
         environment = opened(*ROOM)
@@ -117,7 +117,7 @@ class TestWithThePackage:
             assert outcome.success is True
 
     def test_drawing_rooms_leaves_the_process_wide_generators_alone(self) -> None:
-        sokoban._panels.cache_clear()
+        sokoban._build_panels.cache_clear()
         random.seed(3)
         np.random.seed(3)
         expected = random.random(), np.random.random()

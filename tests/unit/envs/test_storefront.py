@@ -12,9 +12,9 @@ pytest.importorskip("rapidfuzz")
 from groupwise import ConfigError, RecordError
 from groupwise.envs import SPLITS, Storefront, check_environment, panel_hash
 from groupwise.envs.webshop.catalogue import Goal
-from groupwise.envs.webshop.reward import alike, colour_of
-from groupwise.envs.webshop.storefront import NUM_KINDS, catalogue
-from groupwise.envs.webshop.storefront import _stock as stock
+from groupwise.envs.webshop.reward import are_alike, colour_of
+from groupwise.envs.webshop.storefront import NUM_KINDS, draw_catalogue
+from groupwise.envs.webshop.storefront import _read_stock as stock
 from groupwise.rollout.hosts.worker_pool import Workers
 
 GOLDEN = {
@@ -51,15 +51,15 @@ def test_the_expert_buys_what_is_asked_for_in_nine_steps_at_most() -> None:
 
 
 def test_a_shop_follows_from_its_number() -> None:
-    assert catalogue(0, 50, 26).digest == catalogue.__wrapped__(0, 50, 26).digest
-    assert len({catalogue(shop, 50, 26).digest for shop in range(4)}) == 4
-    products = catalogue(0, 200, 26).products
+    assert draw_catalogue(0, 50, 26).digest == draw_catalogue.__wrapped__(0, 50, 26).digest
+    assert len({draw_catalogue(shop, 50, 26).digest for shop in range(4)}) == 4
+    products = draw_catalogue(0, 200, 26).products
     assert len(products) == len({product.asin for product in products}) == 200
     assert len({product.query for product in products}) == NUM_KINDS == len(stock()["kinds"])
 
 
 def test_everything_that_is_asked_for_stands_on_some_page() -> None:
-    for product in catalogue(0, 100, 26).products:
+    for product in draw_catalogue(0, 100, 26).products:
         shown = " ".join((product.title, product.description, *product.features))
         assert all(attribute in shown for attribute in product.attributes)
 
@@ -69,7 +69,7 @@ def test_two_values_of_a_kind_are_never_taken_for_each_other() -> None:
     for kind in stock()["kinds"]:
         values = [value for values in kind["options"].values() for value in values]
         for one, other in combinations(values, 2):
-            assert not alike(colour_of(one), colour_of(other)), (kind["noun"], one, other)
+            assert not are_alike(colour_of(one), colour_of(other)), (kind["noun"], one, other)
 
 
 def test_an_instruction_says_all_that_counts() -> None:
@@ -78,7 +78,7 @@ def test_an_instruction_says_all_that_counts() -> None:
         assert all(attribute in goal.instruction for attribute in goal.attributes)
         assert all(f"{name}: {value}" in goal.instruction for name, value in goal.options.items())
         assert goal.instruction.endswith(f"price lower than {goal.price_upper:.2f} dollars")
-        assert task.tags == (catalogue(0, 200, 26).by_asin[goal.asin].category,)
+        assert task.tags == (draw_catalogue(0, 200, 26).by_asin[goal.asin].category,)
 
 
 @pytest.mark.parametrize("part", [Storefront(), Storefront(num_products=8, num_kinds=4)], ids=["default", "small"])

@@ -158,7 +158,7 @@ class TestGames:
         assert other.act("down") == LAKE.open(task).act("down")
         for each in LAKE.panel("train"):
             LAKE.open(each)
-        assert len(package_games._beginnings) <= package_games.MOST_KEPT
+        assert len(package_games._beginnings) <= package_games.MAX_KEPT_BEGINNINGS
 
     def test_other_settings_have_other_beginnings(self) -> None:
         task = LAKE.panel("test")[0]

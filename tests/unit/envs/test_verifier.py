@@ -14,8 +14,8 @@ import pytest
 
 from groupwise.core.errors import EnvironmentFault
 from groupwise.envs.verifier import verifier as module
-from groupwise.envs.verifier.framed_pipe import Frames
-from groupwise.envs.verifier.verifier import Verdict, Verifier, verifier
+from groupwise.envs.verifier.framed_pipe import FramedPipe
+from groupwise.envs.verifier.verifier import Verdict, Verifier, find_verifier
 
 PLACE = "tests.unit.envs.judges"
 
@@ -28,12 +28,12 @@ def judged() -> Iterator[Verifier]:
 
 
 def ask(judged: Verifier, behaviour: str, seconds: float = 5.0) -> Verdict:
-    return judged.verdict({"answer": behaviour}, seconds=seconds)
+    return judged.judge({"answer": behaviour}, seconds=seconds)
 
 
 def process_of(judged: Verifier) -> float:
     kind, told = judged.ask({"answer": "pid"}, seconds=5.0)
-    assert kind == "told"
+    assert kind == "answered"
     return float(told)
 
 
@@ -111,11 +111,11 @@ def test_a_verdict_that_nobody_waited_for_is_not_taken_for_the_next(
 ) -> None:
     ask(judged, "right")
 
-    def interrupted(self: Frames, *, within: float) -> bytes:
+    def interrupted(self: FramedPipe, *, within: float) -> bytes:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Frames, "receive", interrupted)
+        patched.setattr(FramedPipe, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ask(judged, "half")
     assert ask(judged, "right") == Verdict(score=1.0)
@@ -147,8 +147,8 @@ def test_after_a_fork_the_child_starts_its_own(judged: Verifier) -> None:
 
 
 def test_there_is_one_verifier_for_a_judge() -> None:
-    assert verifier("a:b") is verifier("a:b")
-    assert verifier("a:b") is not verifier("a:c")
+    assert find_verifier("a:b") is find_verifier("a:b")
+    assert find_verifier("a:b") is not find_verifier("a:c")
 
 
 def test_a_large_process_keeps_its_verifier() -> None:

@@ -15,8 +15,8 @@ from groupwise.envs import SPLITS, Webshop, check_environment
 from groupwise.envs.kit.bm25 import Bm25
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.webshop.attempt import ShopEnvironment
-from groupwise.envs.webshop.files import NO_LIMIT, price_limit, read_goals, read_products
-from groupwise.envs.webshop.storefront import catalogue
+from groupwise.envs.webshop.files import NO_LIMIT, draw_price_limit, read_goals, read_products
+from groupwise.envs.webshop.storefront import draw_catalogue
 from tests.unit.envs.shops import GOAL, LAMP, SCRUB, SCRUB_2, SOAP, item, publish, shop, task, told_of
 
 
@@ -125,7 +125,7 @@ class TestAnAttempt:
         assert environment.observe().text.endswith("Buy Now [SEP] Chosen: titanium")
 
     def test_results_are_paged_by_ten(self) -> None:
-        stock = catalogue(0, 60, 2)
+        stock = draw_catalogue(0, 60, 2)
         wanted = stock.products[0]
         goal = task(GOAL.__class__(**{**GOAL.payload(), "asin": wanted.asin, "attributes": (), "options": {}}), stock)
         environment = ShopEnvironment(goal, Webshop(path="unused"), stock)
@@ -164,7 +164,7 @@ class TestThePublishersFiles:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
         """Forty products with every combination of their options as goals."""
-        products = catalogue(1, 40, 26).products
+        products = draw_catalogue(1, 40, 26).products
         return publish(
             tmp_path / "shop", [item(each) for each in products], {each.asin: told_of(each) for each in products}
         )
@@ -265,10 +265,10 @@ def _unshuffled(goals: list[Any]) -> list[Any]:
 
 
 def test_price_limits_are_one_of_the_next_but_the_first() -> None:
-    found = {price_limit(12.5, Draws(number)) for number in range(200)}
+    found = {draw_price_limit(12.5, Draws(number)) for number in range(200)}
     assert found == {30.0, 40.0, 50.0}
-    assert {price_limit(20.0, Draws(number)) for number in range(200)} == {40.0, 50.0, 60.0}, "above, not at"
-    assert price_limit(985.0, Draws(0)) == NO_LIMIT
+    assert {draw_price_limit(20.0, Draws(number)) for number in range(200)} == {40.0, 50.0, 60.0}, "above, not at"
+    assert draw_price_limit(985.0, Draws(0)) == NO_LIMIT
 
 
 class TestBadFiles:

@@ -13,14 +13,14 @@ pytest.importorskip("rapidfuzz")
 
 from groupwise import ConfigError
 from groupwise.envs.webshop.catalogue import Goal, Product
-from groupwise.envs.webshop.reward import COLOURS, Score, alike, colour_of, score_of, type_score
+from groupwise.envs.webshop.reward import COLOURS, PurchaseScore, are_alike, colour_of, score_purchase, score_type
 from tests.unit.envs.shops import GOAL, LAMP, SCRUB, SCRUB_2, SOAP
 
 RIGHT = {"scent": "mint", "size": "8 ounce"}
 
 
-def score(bought: Product, chosen: dict[str, str], goal: Goal = GOAL, *, reference: bool = False) -> Score:
-    return score_of(bought, chosen, goal, SCRUB, reference=reference, tagger="")
+def score(bought: Product, chosen: dict[str, str], goal: Goal = GOAL, *, reference: bool = False) -> PurchaseScore:
+    return score_purchase(bought, chosen, goal, SCRUB, reference=reference, tagger="")
 
 
 @pytest.mark.parametrize(
@@ -65,23 +65,23 @@ def test_an_attribute_counts_where_the_product_lists_or_tells_it() -> None:
 def test_the_type(title: str, query: str, category: str, expected: float) -> None:
     bought = replace(LAMP, title=title, query=query, product_category=category)
     wanted = replace(SCRUB, title="Acme body scrub tea")
-    assert type_score(bought, wanted) == expected
+    assert score_type(bought, wanted) == expected
 
 
 def test_few_shared_nouns_count_half_unless_query_or_categories_agree() -> None:
     wanted = replace(SCRUB, title="acme body scrub tea tree mint")  # six nouns: one of them is less than a fifth
     bought = replace(LAMP, title="acme lamp", query="lamps", product_category="Home \u203a Lighting")
-    assert type_score(bought, wanted) == 0.5
-    assert type_score(replace(bought, query=wanted.query), wanted) == 1.0
-    assert type_score(replace(bought, product_category=wanted.product_category), wanted) == 1.0
-    assert type_score(replace(bought, product_category="Beauty \u203a Lamps"), wanted) == 0.5, "one level is not two"
+    assert score_type(bought, wanted) == 0.5
+    assert score_type(replace(bought, query=wanted.query), wanted) == 1.0
+    assert score_type(replace(bought, product_category=wanted.product_category), wanted) == 1.0
+    assert score_type(replace(bought, product_category="Beauty \u203a Lamps"), wanted) == 0.5, "one level is not two"
     many = replace(wanted, title=" ".join(f"noun{letter}" for letter in "abcdefghijkl") + " acme")
-    assert type_score(bought, many) == 0.1
+    assert score_type(bought, many) == 0.1
 
 
 def test_a_title_without_nouns_is_of_unknown_type() -> None:
-    assert type_score(replace(LAMP, query="scrubs"), replace(SCRUB, title="2 x 4")) == 1.0
-    assert type_score(LAMP, replace(SCRUB, title="2 x 4")) == 0.5
+    assert score_type(replace(LAMP, query="scrubs"), replace(SCRUB, title="2 x 4")) == 1.0
+    assert score_type(LAMP, replace(SCRUB, title="2 x 4")) == 0.5
 
 
 def test_the_published_score_misses_a_colour_that_a_word_contains_by_chance() -> None:
@@ -120,7 +120,7 @@ def test_the_first_colour_of_the_list_stands_for_an_option() -> None:
     ],
 )
 def test_phrases_that_mean_the_same(one: str, other: str, expected: bool) -> None:
-    assert alike(one, other) == alike(other, one) == expected
+    assert are_alike(one, other) == are_alike(other, one) == expected
 
 
 values = st.text(st.characters(codec="ascii", categories=("Ll", "Nd", "Zs")), min_size=1, max_size=12)
@@ -139,4 +139,4 @@ def test_a_score_lies_between_0_and_1(bought: Product, chosen: dict[str, str], r
 
 def test_a_tagger_that_is_not_here_is_named() -> None:
     with pytest.raises(ConfigError, match="tagger 'no_such_model'"):
-        type_score(SCRUB, LAMP, tagger="no_such_model")
+        score_type(SCRUB, LAMP, tagger="no_such_model")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from groupwise import Trajectory
-from groupwise.core.past_attempts import Recalled
+from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.groups import CrossContextReplay, HistoryKeyedReplay, SelectiveBuffer
 from tests.unit.pasts import attempt, drawing, journal, update
 
 
-def sources(recalled: list[Recalled]) -> list[tuple[str, int, int]]:
+def sources(recalled: list[RecalledAttempt]) -> list[tuple[str, int, int]]:
     return [(one.task, one.past.number, one.past.attempt) for one in recalled]
 
 

@@ -10,7 +10,7 @@ import pytest
 from groupwise import Algorithm, ConfigError, Credit, Part, StepTable, recipes
 from groupwise.advantages import EpisodeReturn, NoScale, Relative, Whitened
 from groupwise.groups import ByTask, OverlongMask, SmallCredit
-from groupwise.reports.explain.dropped_steps import DroppedStep, filters_that_drop, steps_dropped_by_credit
+from groupwise.reports.explain.dropped_steps import DroppedStep, find_filters_that_drop, find_steps_dropped_by_credit
 from tests.unit.tables import single_steps, table
 
 DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
@@ -97,14 +97,14 @@ def test_an_algorithm_without_such_filters_asks_for_no_credit() -> None:
 def test_reports_name_the_dropped_steps_and_the_filters() -> None:
     algorithm = Algorithm(advantage=DR_GRPO, filters=(SmallCredit(min_size=1.5),))
     credit = algorithm.credit(RETURNS)
-    assert steps_dropped_by_credit(algorithm, RETURNS, credit) == [
+    assert find_steps_dropped_by_credit(algorithm, RETURNS, credit) == [
         DroppedStep(filter="SmallCredit(min_size=1.5)", task="t0", attempt=1, index=0, credit=-1.0)
     ]
-    assert filters_that_drop(algorithm, RETURNS, credit, 1) == ["SmallCredit(min_size=1.5)"]
-    assert filters_that_drop(algorithm, RETURNS, credit, 0) == []
+    assert find_filters_that_drop(algorithm, RETURNS, credit, 1) == ["SmallCredit(min_size=1.5)"]
+    assert find_filters_that_drop(algorithm, RETURNS, credit, 0) == []
     dapo = recipes.dapo()
     solved = single_steps([1, 1])
-    assert filters_that_drop(dapo, solved, dapo.credit(solved), 0) == ["ZeroSpread"]
+    assert find_filters_that_drop(dapo, solved, dapo.credit(solved), 0) == ["ZeroSpread"]
 
 
 def test_by_step_hands_credit_over_in_the_order_of_the_table() -> None:

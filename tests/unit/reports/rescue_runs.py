@@ -16,7 +16,7 @@ import tomli_w
 
 from groupwise import Algorithm, Step, StepTable, StopReason, Task, Trajectory, recipes
 from groupwise.core.journal.journal import Journal, Update
-from groupwise.core.past_attempts import Recalled
+from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.core.records import Origin
 from groupwise.groups import SelectiveBuffer
 from tests.unit.reports.run_folders import settings
@@ -72,13 +72,13 @@ def first_update(algorithm: Algorithm) -> Update:
     return Update(number=1, version=1, metrics=metrics, trajectories=found, credit=credit)
 
 
-def recalled(journal: Journal, task: str, *, number: int, keeps_credit: bool = False) -> Recalled:
+def recalled(journal: Journal, task: str, *, number: int, keeps_credit: bool = False) -> RecalledAttempt:
     """The success of update 1, as a member of a group."""
     past = journal.past_attempts.find("t", number=1, attempt=2)
     read = journal.past_attempts.read(past)
     member = replace(read, task=Task(id=task), attempt=number, origin=Origin.REPLAYED, off_policy=True, parent=read.id)
     why = "every attempt failed"
-    return Recalled(past=past, task=task, why=why, trajectory=member, log_ratio=0.125, keeps_credit=keeps_credit)
+    return RecalledAttempt(past=past, task=task, why=why, trajectory=member, log_ratio=0.125, keeps_credit=keeps_credit)
 
 
 def second_update(journal: Journal, algorithm: Algorithm) -> Update:

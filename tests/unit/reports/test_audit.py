@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from groupwise import Algorithm, ConfigError, StepTable, recipes
-from groupwise.reports.audit import Audit, audit
+from groupwise.reports.audit import Audit, audit_tables
 from groupwise.reports.audit.movers import Mover
 from tests.strategies import Row, columns_of, random_rows
 from tests.unit.tables import single_steps, table, walks
@@ -21,7 +21,7 @@ def algorithms(*names: str) -> dict[str, Algorithm]:
 
 
 def audited(rows: StepTable, *names: str, **options: Any) -> Audit:
-    return audit([rows], algorithms(*(names or ("dr_grpo",))), **options)
+    return audit_tables([rows], algorithms(*(names or ("dr_grpo",))), **options)
 
 
 MIXED = table(
@@ -95,7 +95,7 @@ BY_STATE = Algorithm(
 
 
 def test_recipes_are_compared_step_by_step() -> None:
-    first, second = audit([OPPOSED], {"episode": EPISODE, "state": BY_STATE}).recipes
+    first, second = audit_tables([OPPOSED], {"episode": EPISODE, "state": BY_STATE}).recipes
     # Credit -1, -1, 1, 1 against 2, -3, -2, 3: two signs of four differ.
     assert (first.name, second.name) == ("episode", "state")
     assert (first.compared_steps, first.silent_steps) == (4, 0)
@@ -110,7 +110,7 @@ def test_recipes_are_compared_step_by_step() -> None:
 
 def test_steps_of_exactly_0_are_silent_if_they_were_compared() -> None:
     rows = walks(["s", "x"], ["s", None], ["s", "y"], rewards=[[1, 5], [2, 5], [3, 5]])
-    column = audit([rows], {"state": BY_STATE}).recipes[0]
+    column = audit_tables([rows], {"state": BY_STATE}).recipes[0]
     # s: -1, 0, 1; x and y are alone, and one step has no state.
     assert (column.compared_steps, column.silent_steps) == (3, 1)
     assert column.mean_size == 2 / 6
@@ -119,17 +119,17 @@ def test_steps_of_exactly_0_are_silent_if_they_were_compared() -> None:
 def test_a_step_counts_for_flips_only_if_both_recipes_give_it_a_sign() -> None:
     rows = walks(["s"], ["s"], ["x"], rewards=[[1], [3], [5]])
     # Episode: -2, 0, 2. By state: -1, 1, 0.
-    first, _ = audit([rows], {"episode": EPISODE, "state": BY_STATE}).recipes
+    first, _ = audit_tables([rows], {"episode": EPISODE, "state": BY_STATE}).recipes
     assert (first.flips, first.both_signed) == ({"state": 0}, {"state": 1})
 
 
 def test_the_correlation_with_constant_credit_is_none() -> None:
-    first, _ = audit([single_steps([1, 0])], {"episode": EPISODE, "state": BY_STATE}).recipes
+    first, _ = audit_tables([single_steps([1, 0])], {"episode": EPISODE, "state": BY_STATE}).recipes
     assert first.correlation == {"state": None}
 
 
 def test_movers_are_the_steps_that_change_most_from_the_first_recipe_to_the_last() -> None:
-    found = audit([OPPOSED], {"episode": EPISODE, "grpo": recipes.grpo(), "state": BY_STATE})
+    found = audit_tables([OPPOSED], {"episode": EPISODE, "grpo": recipes.grpo(), "state": BY_STATE})
     # Changes 2 + 1 = 3; -3 + 1 = -2; -2 - 1 = -3; 3 - 1 = 2.
     where = {"task": "q", "action": ""}
     assert found.gains == [
@@ -150,7 +150,7 @@ def test_movers_tell_the_state_and_the_action_in_words() -> None:
         ("q", 1, 0, ("room", 1), None, 0.0),
         ("q", 1, 1, None, "look", 6.0),
     )
-    found = audit([rows], {"episode": EPISODE, "state": BY_STATE})
+    found = audit_tables([rows], {"episode": EPISODE, "state": BY_STATE})
     told = {(mover.attempt, mover.index): (mover.state, mover.action) for mover in found.gains + found.losses}
     # Changes: 2 + 1; -2 - 1; 0 - 1.
     assert told == {(0, 0): ("('room', 1)", "go"), (1, 0): ("('room', 1)", ""), (1, 1): ("", "look")}
@@ -159,7 +159,7 @@ def test_movers_tell_the_state_and_the_action_in_words() -> None:
 def test_at_most_five_movers_are_kept_each_way_largest_first() -> None:
     rows = walks(*[["s"]] * 16, rewards=[[float(i)] for i in range(16)])
     # dr_grpo gives i - 7.5; leave-one-out 16/15 of it: the change is (i - 7.5) / 15.
-    found = audit([rows], algorithms("dr_grpo", "rloo"))
+    found = audit_tables([rows], algorithms("dr_grpo", "rloo"))
     assert [mover.attempt for mover in found.gains] == [15, 14, 13, 12, 11]
     assert [mover.attempt for mover in found.losses] == [0, 1, 2, 3, 4]
 
@@ -227,7 +227,7 @@ def test_findings_about_states_of_one_return() -> None:
 
 
 def test_findings_about_recipes_go_from_each_to_the_next() -> None:
-    found = audit([OPPOSED], {"episode": EPISODE, "state": BY_STATE, "again": EPISODE}, depth=0)
+    found = audit_tables([OPPOSED], {"episode": EPISODE, "state": BY_STATE, "again": EPISODE}, depth=0)
     assert found.findings == [
         "From episode to state, 50.0 % of the credited steps change sign.",
         "From state to again, 50.0 % of the credited steps change sign.",
@@ -243,7 +243,9 @@ def test_credit_where_nobody_earned_anything_is_told() -> None:
         ("won", 1, 0, "s", 0.0, True),
     )
     # Each group has one better and one worse step, one deviation from the mean; in the first it is the penalty's doing.
-    penalised, plain = audit([rows], {"with": recipes.hgpo(), "without": recipes.hgpo(invalid_penalty=0.0)}).recipes
+    penalised, plain = audit_tables(
+        [rows], {"with": recipes.hgpo(), "without": recipes.hgpo(invalid_penalty=0.0)}
+    ).recipes
     assert penalised.unrewarded_share == pytest.approx(0.5, rel=1e-4)
     assert plain.unrewarded_share == 0.0
     (told,) = [each for each in audited(rows, "hgpo").findings if "nobody earned" in each]
@@ -276,7 +278,7 @@ def test_the_audit_of_the_parts_is_the_audit_of_the_whole(seed: int) -> None:
             for row in drawn
         ]
     compared = algorithms("dr_grpo", "gigpo", "hgpo")
-    whole, parts = (audit(split_by_task(rows, num), compared).as_json() for num in (1, 3))
+    whole, parts = (audit_tables(split_by_task(rows, num), compared).as_json() for num in (1, 3))
     for movers in ("gains", "losses"):
         # Steps that move by the same amount are equally good examples.
         found, expected = ([mover["after"] - mover["before"] for mover in told.pop(movers)] for told in (parts, whole))
@@ -305,9 +307,9 @@ def _assert_near(found: object, expected: object) -> None:
 @pytest.mark.parametrize("name", ["reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae"])
 def test_a_recipe_that_compares_across_tasks_needs_the_file_in_one_part(name: str) -> None:
     parts = [single_steps([1, 0]), single_steps([1, 0])]
-    assert audit(parts[:1], algorithms("grpo", name)).census.tasks == 1
+    assert audit_tables(parts[:1], algorithms("grpo", name)).census.tasks == 1
     with pytest.raises(ConfigError) as caught:
-        audit(parts, algorithms("grpo", name))
+        audit_tables(parts, algorithms("grpo", name))
     assert str(caught.value) == (
         f"recipe {name!r} compares across tasks and needs the whole file in memory, which is too large for that; "
         "leave it out, or audit a smaller file"
@@ -319,7 +321,7 @@ def test_an_empty_part_adds_nothing() -> None:
         **{name: np.zeros(0, dtype=np.int64) for name in ("task", "attempt", "index", "state", "reward")}
     )
     compared = algorithms("dr_grpo", "rloo")
-    assert audit([OPPOSED, empty], compared) == audit([OPPOSED], compared)
+    assert audit_tables([OPPOSED, empty], compared) == audit_tables([OPPOSED], compared)
 
 
 def test_one_part_is_held_at_a_time() -> None:
@@ -330,7 +332,7 @@ def test_one_part_is_held_at_a_time() -> None:
             log.append(f"read {number}")
             yield single_steps([number, 0])
 
-    audit(parts(), {"grpo": recipes.grpo()})
+    audit_tables(parts(), {"grpo": recipes.grpo()})
     assert log == ["read 0", "read 1", "read 2"]
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from groupwise import StepTable, recipes
-from groupwise.reports.audit import audit
-from groupwise.reports.audit.levels import Level
+from groupwise.reports.audit import audit_tables
+from groupwise.reports.audit.levels import HistoryLevel
 from tests.strategies import Row, columns_of, random_rows
 from tests.unit.tables import walks
 
@@ -53,7 +53,7 @@ def mean(values: list[Fraction]) -> Fraction:
     return sum(values, Fraction()) / len(values)
 
 
-def counted(rows: list[Row], depth: int) -> Level:
+def counted(rows: list[Row], depth: int) -> HistoryLevel:
     value = returns_to_go(rows)
     shallow, deep = windows(rows, 0), windows(rows, depth)
     peers = {step: [other for other in deep if deep[other] == deep[step]] for step in deep if deep[step] is not None}
@@ -76,7 +76,7 @@ def counted(rows: list[Row], depth: int) -> Level:
             in_deviations.append(float(abs(level - base)) / math.sqrt(variance))
         flips += (value[step] - level) * (value[step] - base) < 0
     num_groups = len({deep[step] for step in compared})
-    return Level(
+    return HistoryLevel(
         depth=depth,
         groups=num_groups,
         compared_steps=len(compared),
@@ -96,11 +96,11 @@ def counted(rows: list[Row], depth: int) -> Level:
 def test_every_level_is_what_plain_loops_count(seed: int) -> None:
     rows = random_rows(random.Random(f"levels {seed}"), regimes=EXACT)
     table = StepTable.from_columns(**columns_of(rows))
-    levels = audit([table], GRPO, depth=DEPTH, gamma=GAMMA).levels
+    levels = audit_tables([table], GRPO, depth=DEPTH, gamma=GAMMA).levels
     assert len(levels) == DEPTH + 1
     for depth, level in enumerate(levels):
         expected = counted(rows, depth)
-        for name in Level.__dataclass_fields__:
+        for name in HistoryLevel.__dataclass_fields__:
             assert getattr(level, name) == pytest.approx(getattr(expected, name), rel=1e-9, abs=1e-12), name
 
 
@@ -115,8 +115,8 @@ def test_the_random_tables_do_flip_signs_and_split_states() -> None:
 def test_a_state_reached_by_two_histories_worked_by_hand() -> None:
     # Four attempts end in m; two come from a with returns 0 and 1, two from b with returns 3 and 4. gamma = 1.
     rows = walks(["a", "m"], ["a", "m"], ["b", "m"], ["b", "m"], rewards=[[0, 0], [0, 1], [0, 3], [0, 4]])
-    shallow, deep = audit([rows], GRPO, depth=1, gamma=1).levels
-    assert shallow == Level(
+    shallow, deep = audit_tables([rows], GRPO, depth=1, gamma=1).levels
+    assert shallow == HistoryLevel(
         depth=0,
         groups=3,
         compared_steps=8,
@@ -132,7 +132,7 @@ def test_a_state_reached_by_two_histories_worked_by_hand() -> None:
     )
     # m: mean 2; from a 0.5, from b 3.5: the baseline moves by 1.5 for each. Deviation of 0, 1, 3, 4: sqrt(10/4).
     # 1 is above 0.5 and below 2, 3 is below 3.5 and above 2: two flips of four.
-    assert deep == Level(
+    assert deep == HistoryLevel(
         depth=1,
         groups=2,
         compared_steps=4,
@@ -150,7 +150,7 @@ def test_a_state_reached_by_two_histories_worked_by_hand() -> None:
 
 def test_groups_of_one_return_are_counted_as_equal_and_have_no_relative_shift() -> None:
     rows = walks(["a", "m"], ["a", "m"], ["b", "m"], rewards=[[0, 2], [0, 2], [0, 2]])
-    shallow, deep = audit([rows], GRPO, depth=1, gamma=1).levels
+    shallow, deep = audit_tables([rows], GRPO, depth=1, gamma=1).levels
     assert (shallow.equal_steps, shallow.alone_steps) == (5, 1)
     assert (deep.equal_steps, deep.alone_steps, deep.relative_shift) == (2, 1, 0.0)
 
@@ -158,9 +158,9 @@ def test_groups_of_one_return_are_counted_as_equal_and_have_no_relative_shift() 
 def test_a_step_too_early_for_the_depth_is_one_more_history() -> None:
     # The state a is met at the start of two attempts and after b in the third: split at depth 1, two too early.
     rows = walks(["a"], ["a"], ["b", "a"])
-    deep = audit([rows], GRPO, depth=1, gamma=1).levels[1]
+    deep = audit_tables([rows], GRPO, depth=1, gamma=1).levels[1]
     assert (deep.split_steps, deep.too_early_steps, deep.alone_steps) == (3, 3, 1)
 
 
 def test_depth_0_has_one_level() -> None:
-    assert [level.depth for level in audit([walks(["a"])], GRPO, depth=0).levels] == [0]
+    assert [level.depth for level in audit_tables([walks(["a"])], GRPO, depth=0).levels] == [0]

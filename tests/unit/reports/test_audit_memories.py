@@ -17,7 +17,7 @@ from groupwise.reports.audit.memories import (
     SAME_STEPS,
     MemoryCosts,
     MemoryLine,
-    memory_costs,
+    count_memory_costs,
 )
 from groupwise.reports.audit.recorded_tokens import RecordedTokens
 from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Memory, Window
@@ -58,11 +58,11 @@ def rows(memory: Memory, attempts: Sequence[Sequence[tuple[list[int], list[int]]
     return found
 
 
-def counted(recorded: Sequence[Any], *memories: Memory, most_tokens: int = 10**6) -> MemoryCosts:
-    tokens = RecordedTokens(most_tokens)
+def counted(recorded: Sequence[Any], *memories: Memory, max_tokens: int = 10**6) -> MemoryCosts:
+    tokens = RecordedTokens(max_tokens)
     for row in recorded:
         tokens.add(row)
-    return memory_costs(tokens, {str(number): memory for number, memory in enumerate(memories)})
+    return count_memory_costs(tokens, {str(number): memory for number, memory in enumerate(memories)})
 
 
 def by_hand(name: str, recorded: Sequence[Any], *, is_exact: bool = True) -> MemoryLine:
@@ -197,7 +197,7 @@ def test_an_attempt_that_misses_a_step_is_left_out() -> None:
 def test_groups_share_nothing_and_only_the_first_are_counted() -> None:
     recorded = rows(Full(), LONG) + rows(Full(), LONG, task="u")
     both = counted(recorded, Full())
-    one = counted(recorded, Full(), most_tokens=1)
+    one = counted(recorded, Full(), max_tokens=1)
     assert (both.groups, one.groups) == (2, 1)
     assert both.lines[1].computed_tokens == 2 * one.lines[1].computed_tokens
     assert one.lines == [by_hand("as recorded", rows(Full(), LONG)), by_hand("0", rows(Full(), LONG))]
@@ -235,10 +235,10 @@ def test_the_loops_own_prompts_are_put_together_to_the_token(chat: str | None) -
         past, found = [], []
         for step, noun in enumerate(("mug", "cup", "mug", "it", "cup")):
             seen, response = Observation(text=f"see {noun}"), (*made.encode(f"take {noun}"), made.frame.end_id)
-            given = made.prompt(made.opening_ids("take cup"), past, seen)
+            given = made.prompt(made.encode_opening("take cup"), past, seen)
             ids = {"prompt_ids": list(given), "response_ids": list(response)}
             found.append({"task": "t", "attempt": 0, "index": step, "reward": 0.0, **ids})
-            past.append(made.past(seen, response, f"take {noun}"))
+            past.append(made.make_exchange(seen, response, f"take {noun}"))
         return found
 
     for other in (Window(steps=1), AnchoredWindow(low=1, high=3), Full()):

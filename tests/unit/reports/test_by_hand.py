@@ -40,20 +40,20 @@ def test_mean_and_deviations_are_those_of_the_statistics_module(values: list[flo
 
 def test_a_discounted_sum_weighs_each_later_reward_once_more() -> None:
     # 8 + 4/2 + 2/4 + 1/8.
-    assert by_hand.discounted([8, 4, 2, 1], 0.5) == 10.625
-    assert by_hand.discounted([8, 4], 0.0) == 8
-    assert by_hand.discounted([8, 4], 1.0) == 12
+    assert by_hand.discount([8, 4, 2, 1], 0.5) == 10.625
+    assert by_hand.discount([8, 4], 0.0) == 8
+    assert by_hand.discount([8, 4], 1.0) == 12
 
 
 @pytest.mark.parametrize("values", GROUPS)
 def test_every_baseline_is_the_level_that_its_part_takes_off(values: list[float]) -> None:
-    assert by_hand.baseline(Mean(), values, 0) == pytest.approx(statistics.fmean(values), rel=1e-15)
-    assert by_hand.baseline(LeaveOneOut(), values, 1) == pytest.approx(
+    assert by_hand.derive_baseline(Mean(), values, 0) == pytest.approx(statistics.fmean(values), rel=1e-15)
+    assert by_hand.derive_baseline(LeaveOneOut(), values, 1) == pytest.approx(
         statistics.fmean([values[0], *values[2:]]), rel=1e-15
     )
-    assert by_hand.baseline(Median(), values, 0) == statistics.median_low(values)
-    assert by_hand.baseline(DistinctMean(), values, 0) == pytest.approx(statistics.fmean(set(values)), rel=1e-12)
-    assert by_hand.baseline(NoBaseline(), values, 0) == 0
+    assert by_hand.derive_baseline(Median(), values, 0) == statistics.median_low(values)
+    assert by_hand.derive_baseline(DistinctMean(), values, 0) == pytest.approx(statistics.fmean(set(values)), rel=1e-12)
+    assert by_hand.derive_baseline(NoBaseline(), values, 0) == 0
 
 
 @pytest.mark.parametrize("values", GROUPS)
@@ -70,26 +70,26 @@ def test_every_scale_is_the_spread_that_its_part_divides_by(values: list[float])
         (NoScale(), 1.0),
     ]
     for part, spread in expected:
-        assert by_hand.scale(part, values) == pytest.approx(spread, rel=1e-12), part
+        assert by_hand.derive_scale(part, values) == pytest.approx(spread, rel=1e-12), part
 
 
 def test_the_median_distance_falls_back_below_the_share_of_the_range_only() -> None:
     # Median distance 1 in a range of 4: a quarter of it.
     values = [0.0, 1.0, 2.0, 4.0]
-    assert by_hand.scale(MedianAbsoluteDeviation(eps=0.5, fallback=0.25), values) == 1.5
-    assert by_hand.scale(MedianAbsoluteDeviation(eps=0.5, fallback=0.26), values) == pytest.approx(
+    assert by_hand.derive_scale(MedianAbsoluteDeviation(eps=0.5, fallback=0.25), values) == 1.5
+    assert by_hand.derive_scale(MedianAbsoluteDeviation(eps=0.5, fallback=0.26), values) == pytest.approx(
         math.sqrt(8.75 / 3) + 1e-9, rel=1e-15
     )
 
 
 def test_distinct_values_go_by_the_parts_decimals() -> None:
-    assert by_hand.baseline(DistinctMean(decimals=0), [0.1, 0.2, 3.9], 0) == 2
-    assert by_hand.scale(DistinctDeviation(decimals=0, eps=0), [0.1, 0.2, 3.9]) == pytest.approx(math.sqrt(8))
+    assert by_hand.derive_baseline(DistinctMean(decimals=0), [0.1, 0.2, 3.9], 0) == 2
+    assert by_hand.derive_scale(DistinctDeviation(decimals=0, eps=0), [0.1, 0.2, 3.9]) == pytest.approx(math.sqrt(8))
 
 
 def test_a_part_that_is_not_known_here_is_left_to_the_trace() -> None:
     class Other(Part, slot="scale"):
         """A scale from elsewhere."""
 
-    assert by_hand.baseline(Other(), [1.0], 0) is None
-    assert by_hand.scale(Other(), [1.0]) is None
+    assert by_hand.derive_baseline(Other(), [1.0], 0) is None
+    assert by_hand.derive_scale(Other(), [1.0]) is None

@@ -11,7 +11,7 @@ from groupwise import Credit, Part, RecordError, StepTable, recipes
 from groupwise.advantages import Merged, NoScale, Relative, ReturnToGo
 from groupwise.core.credit import Comparison
 from groupwise.groups import ByEdge, ByState
-from groupwise.reports.explain.step import Explanation, Member, explain, find_step
+from groupwise.reports.explain.step import Explanation, Member, explain_step, find_step
 from tests.unit.tables import single_steps, table, walks
 
 # State s is met three times, with returns (gamma 1) 3, 2 and 4; attempt 0 meets it twice.
@@ -20,7 +20,7 @@ ROWS = walks(["s", "s"], ["s", "x"], rewards=[[1, 2], [0, 4]])
 
 def explained(rows: StepTable, name: str, attempt: int, index: int, **options: object) -> Explanation:
     credit = recipes.build(name, **options).advantage(rows)
-    return explain(rows, credit, task=rows.task_ids[0], attempt=attempt, index=index)
+    return explain_step(rows, credit, task=rows.task_ids[0], attempt=attempt, index=index)
 
 
 def member(attempt: int, index: int | None, value: float, *, is_self: bool = False, num_steps: int = 1) -> Member:
@@ -45,12 +45,12 @@ def test_a_comparison_shows_its_members_and_its_arithmetic() -> None:
 def test_attempts_that_count_once_are_listed_with_the_mean_of_their_steps() -> None:
     """At state s, attempt 0 has returns 3 and 2, attempt 1 has 4: means 2.5 and 4, their mean 3.25, and 2 - 3.25."""
     part = Relative(by=ByState(), of=ReturnToGo(gamma=1.0), scale=NoScale(), average="attempt")
-    found = explain(ROWS, part(ROWS), task="q", attempt=0, index=1)
+    found = explain_step(ROWS, part(ROWS), task="q", attempt=0, index=1)
     assert found.members == (member(0, None, 2.5, is_self=True, num_steps=2), member(1, 0, 4))
     assert (found.formula, found.value, found.by_hand) == ("(2 - 3.25) / 1 = -1.25", -1.25, -1.25)
     assert found.value == 2 - sum(each.value for each in found.members) / len(found.members)
     by_step = part.model_copy(update={"average": "step"})
-    found = explain(ROWS, by_step(ROWS), task="q", attempt=0, index=1)
+    found = explain_step(ROWS, by_step(ROWS), task="q", attempt=0, index=1)
     assert found.members == (member(0, 0, 3), member(0, 1, 2, is_self=True), member(1, 0, 4))
 
 
@@ -63,7 +63,7 @@ def test_credit_shared_by_attempts_lists_attempts() -> None:
         ("q", 1, 0, "s", "go", 0.0),
     )
     part = Merged(of=recipes.dr_grpo().advantage, by=ByEdge(history=0, next_state=False))
-    found = explain(rows, part(rows), task="q", attempt=1, index=0)
+    found = explain_step(rows, part(rows), task="q", attempt=1, index=0)
     assert found.formula == "mean of 2 attempts = 0"
     assert found.members == (member(0, None, 1.0, num_steps=2), member(1, 0, -1.0, is_self=True))
 
@@ -166,7 +166,7 @@ class Fixed(Part, slot="estimator"):
 
 
 def test_an_estimator_that_is_not_known_is_explained_by_what_it_left_in_its_trace() -> None:
-    found = explain(ROWS, Fixed()(ROWS), task="q", attempt=1, index=1)
+    found = explain_step(ROWS, Fixed()(ROWS), task="q", attempt=1, index=1)
     assert (found.what, found.formula, found.largest_gap()) == ("Fixed", "(4 - 1) / 2 = 1.5", 0)
     assert len(found.members) == 4
 

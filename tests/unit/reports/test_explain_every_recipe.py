@@ -14,7 +14,7 @@ import pytest
 from groupwise import Part, StepTable, recipes
 from groupwise.advantages import Blend, Merged, Relative, Sum, Whitened
 from groupwise.groups import ByEdge, ByHistory, ByPlayer, ByRole, ByState, ByTask
-from groupwise.reports.explain.step import Explanation, explain
+from groupwise.reports.explain.step import Explanation, explain_step
 from tests.strategies import UNIT, Row, columns_of, random_rows
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -140,7 +140,7 @@ def test_every_number_is_derived_again_from_exactly_its_group(name: str, options
         credit, groups = algorithm.advantage(table), Groups(rows)
         for position, row in enumerate(rows):
             task, attempt, index = identity(row)
-            found = explain(table, credit, task=task, attempt=attempt, index=index)
+            found = explain_step(table, credit, task=task, attempt=attempt, index=index)
             assert found.value == credit.values[position]
             assert found.compared == credit.compared[position]
             assert found.largest_gap() <= 1e-9, found

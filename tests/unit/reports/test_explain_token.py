@@ -15,7 +15,7 @@ from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.token_credit import TokenCredit, TokenTrace
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByTask
-from groupwise.reports.explain.step import explain
+from groupwise.reports.explain.step import explain_step
 from groupwise.reports.explain.token import TokenExplanation, explain_token
 from tests.unit.tables import single_steps, table
 
@@ -115,17 +115,17 @@ def half(part: object) -> Credit:
 
 
 def test_a_trace_from_elsewhere_explains_itself_and_what_it_was_made_of() -> None:
-    found = explain(TABLE, half("Half"), task="t0", attempt=1, index=0)
+    found = explain_step(TABLE, half("Half"), task="t0", attempt=1, index=0)
     assert (found.what, found.value, found.by_hand, found.formula) == ("Half", -0.5, -0.5, "-1 / 2")
     assert [(member.attempt, member.value, member.is_self) for member in found.members] == [(1, -1.0, True)]
     ((weight, inner),) = found.inner
     assert (weight, inner.formula) == (0.5, "(1 - 2) / 1 = -1")
-    assert found.taken_on_trust() == ()
+    assert found.list_not_derived() == ()
 
 
 def test_a_trace_that_derives_something_else_is_refused() -> None:
     with pytest.raises(RecordError) as raised:
-        explain(TABLE, half("wrong"), task="t0", attempt=1, index=0)
+        explain_step(TABLE, half("wrong"), task="t0", attempt=1, index=0)
     assert str(raised.value) == ("the trace HalfTrace of wrong: derive gave the float 0.5, but a Derivation is needed")
 
 
@@ -138,18 +138,18 @@ class SilentTrace:
 def test_a_trace_that_derives_nothing_is_said_to() -> None:
     trace = SilentTrace(values=np.array([0.25, 0.5]), compared=np.ones(2, dtype=np.bool_))
     credit = Credit(trace=trace, step_of_row=TABLE.step_of_row)  # type: ignore[arg-type]
-    found = explain(TABLE, credit, task="t0", attempt=1, index=0)
+    found = explain_step(TABLE, credit, task="t0", attempt=1, index=0)
     assert (found.value, found.by_hand) == (0.5, 0.5)
-    (words,) = found.taken_on_trust()
+    (words,) = found.list_not_derived()
     assert words.endswith("whose trace SilentTrace has no part and derive")
 
 
 def test_a_signal_that_is_a_column_is_read_again() -> None:
     rows = table("task attempt index reward probe", ("q", 0, 0, 0.0, 0.5), ("q", 1, 0, 0.0, 1.0))
     estimator = Relative(by=ByTask(), of=Column(name="probe"), scale=NoScale())
-    found = explain(rows, estimator(rows), task="q", attempt=0, index=0)
+    found = explain_step(rows, estimator(rows), task="q", attempt=0, index=0)
     assert (found.formula, found.inner[0][1].formula) == ("(0.5 - 0.75) / 1 = -0.25", "0.5")
-    assert found.taken_on_trust() == ()
+    assert found.list_not_derived() == ()
 
 
 def test_a_signal_that_is_not_known_here_is_taken_and_said_to_be() -> None:
@@ -158,9 +158,9 @@ def test_a_signal_that_is_not_known_here_is_taken_and_said_to_be() -> None:
             return 2 * table.reward
 
     estimator = Relative(by=ByTask(), of=Doubled(), scale=NoScale())
-    found = explain(TABLE, estimator(TABLE), task="t0", attempt=0, index=0)
+    found = explain_step(TABLE, estimator(TABLE), task="t0", attempt=0, index=0)
     assert found.value == 2
-    assert found.taken_on_trust() == ("what Doubled says",)
+    assert found.list_not_derived() == ("what Doubled says",)
 
 
 def test_a_forced_token_is_told_to_be_forced_and_the_others_keep_their_places() -> None:

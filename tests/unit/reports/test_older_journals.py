@@ -13,9 +13,9 @@ from groupwise.core.journal import journal as journal_module
 from groupwise.core.journal.journal import Journal
 from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.recordings.formats import open_rollouts
-from groupwise.reports.run.derived_credit import Recredit, Underived, recredit
+from groupwise.reports.run.derived_credit import DerivedCredit, Underived, derive_credit
+from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import read_groups
 from tests.unit.reports.run_folders import played, write_run
 
 WITHOUT = recipes.hgpo(invalid_penalty=0.0)
@@ -66,10 +66,10 @@ def test_an_audit_refuses_the_penalty_by_name_and_computes_everything_else(run: 
 def test_credit_is_computed_again_without_a_penalty_and_never_with_another_number(run: Path) -> None:
     with Journal(run / "journal.sqlite", read_only=True) as journal:
         trajectories = list(journal.trajectories(1))
-    again = recredit(trajectories, WITHOUT)
-    assert isinstance(again, Recredit)
+    again = derive_credit(trajectories, WITHOUT)
+    assert isinstance(again, DerivedCredit)
     assert again.credit.values.tolist() == again.recorded
-    other = recredit(trajectories, recipes.hgpo())
+    other = derive_credit(trajectories, recipes.hgpo())
     assert isinstance(other, Underived)
     assert other.reason.startswith("the table has a column 'valid' and none called 'well_formed'")
 

@@ -20,10 +20,23 @@ from groupwise.reports.run.number_format import (
     format_seconds,
     format_signed,
 )
-from groupwise.reports.run.page.axes import round_step, update_axis, value_axis
-from groupwise.reports.run.page.curves import Curve, card, draw, running_mean, running_window, unbroken
-from groupwise.reports.run.page.marks import credit_bar, histogram, scaled, stacked, strip
-from groupwise.reports.run.page.markup import Html, join, tag, text
+from groupwise.reports.run.page.axes import make_update_axis, make_value_axis, round_up_step
+from groupwise.reports.run.page.curves import (
+    Curve,
+    choose_window,
+    draw_curve,
+    draw_curve_card,
+    smooth_points,
+    split_at_gaps,
+)
+from groupwise.reports.run.page.marks import (
+    draw_credit_bar,
+    draw_credit_strip,
+    draw_histogram,
+    draw_stacked_bar,
+    scale_credit,
+)
+from groupwise.reports.run.page.markup import Html, cut_text, join, tag
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12)
 
@@ -95,14 +108,14 @@ def test_no_text_becomes_markup(content: str, attribute: str) -> None:
 
 
 def test_a_long_text_is_cut_and_says_by_how_much() -> None:
-    assert text("short & sweet", 20) == "short &amp; sweet"
-    assert text("<" * 1500, 3) == '&lt;&lt;&lt;<span class="cut"> … 1,497 more characters</span>'
+    assert cut_text("short & sweet", 20) == "short &amp; sweet"
+    assert cut_text("<" * 1500, 3) == '&lt;&lt;&lt;<span class="cut"> … 1,497 more characters</span>'
     assert join("a", None, "<") == "a&lt;"
 
 
 @given(st.lists(FINITE, min_size=1, max_size=20), st.booleans())
 def test_an_axis_holds_all_its_values_in_order(values: list[float], share: bool) -> None:
-    axis = value_axis(values, 100.0, 0.0, share=share)
+    axis = make_value_axis(values, 100.0, 0.0, share=share)
     slack = 1e-6 * max(1.0, *map(abs, values))
     assert axis.low - slack <= min(values) <= max(values) <= axis.high + slack
     assert axis.ticks[0] == axis.low
@@ -125,37 +138,37 @@ def test_an_axis_holds_all_its_values_in_order(values: list[float], share: bool)
     ],
 )
 def test_ticks_are_round_numbers(values: list[float], share: bool, ticks: tuple[float, ...]) -> None:
-    assert value_axis(values, 0.0, 1.0, share=share).ticks == pytest.approx(ticks)
+    assert make_value_axis(values, 0.0, 1.0, share=share).ticks == pytest.approx(ticks)
 
 
 def test_updates_have_whole_ticks() -> None:
-    assert update_axis((1, 40), 0.0, 1.0).ticks == (10.0, 20.0, 30.0, 40.0)
-    assert update_axis((0, 3), 0.0, 1.0).ticks == (0.0, 1.0, 2.0, 3.0)
-    assert update_axis((7, 7), 0.0, 1.0).ticks == (7.0,)
-    assert update_axis((7, 7), 0.0, 1.0).place(7) == 0.5
+    assert make_update_axis((1, 40), 0.0, 1.0).ticks == (10.0, 20.0, 30.0, 40.0)
+    assert make_update_axis((0, 3), 0.0, 1.0).ticks == (0.0, 1.0, 2.0, 3.0)
+    assert make_update_axis((7, 7), 0.0, 1.0).ticks == (7.0,)
+    assert make_update_axis((7, 7), 0.0, 1.0).place(7) == 0.5
 
 
 @given(st.floats(min_value=1e-9, max_value=1e9))
 def test_a_step_is_round_and_just_large_enough(least: float) -> None:
-    step = round_step(least)
+    step = round_up_step(least)
     assert least * (1 - 1e-6) <= step <= 2.5 * least * (1 + 1e-6)
     assert f"{step:.0e}"[0] in "125"
 
 
 def test_a_line_breaks_where_an_update_is_missing() -> None:
     points = [(1, 0.1), (2, 0.2), (4, 0.4), (5, 0.5)]
-    assert list(unbroken(points)) == [points[:2], points[2:]]
+    assert list(split_at_gaps(points)) == [points[:2], points[2:]]
     sparse = [(10, 0.1), (20, 0.2), (30, 0.3)]
-    assert list(unbroken(sparse)) == [sparse]
-    assert list(unbroken([])) == []
-    assert list(unbroken([(1, 0.0)])) == [[(1, 0.0)]]
+    assert list(split_at_gaps(sparse)) == [sparse]
+    assert list(split_at_gaps([])) == []
+    assert list(split_at_gaps([(1, 0.0)])) == [[(1, 0.0)]]
 
 
 def test_a_running_mean_is_taken_about_each_point() -> None:
     points = [(number, float(number**2)) for number in range(1, 6)]
-    assert running_mean(points, 3) == [(1, 1.0), (2, 14 / 3), (3, 29 / 3), (4, 50 / 3), (5, 25.0)]
-    assert running_window(60) == 0
-    assert running_window(500) == 21
+    assert smooth_points(points, 3) == [(1, 1.0), (2, 14 / 3), (3, 29 / 3), (4, 50 / 3), (5, 25.0)]
+    assert choose_window(60) == 0
+    assert choose_window(500) == 21
 
 
 def curve(points: list[tuple[int, float]], **more: object) -> Curve:
@@ -164,7 +177,7 @@ def curve(points: list[tuple[int, float]], **more: object) -> Curve:
 
 
 def test_a_curve_shows_its_points_and_says_their_numbers() -> None:
-    drawn = draw(curve([(1, 0.25), (2, 0.75)], is_share=True))
+    drawn = draw_curve(curve([(1, 0.25), (2, 0.75)], is_share=True))
     # Across from 48 to 328, up from 148 (0) to 10 (1).
     assert 'points="48.0,113.5 328.0,44.5"' in drawn
     assert "<title>update 1: 25.0\u202f%</title>" in drawn
@@ -173,7 +186,7 @@ def test_a_curve_shows_its_points_and_says_their_numbers() -> None:
 
 
 def test_a_long_curve_stays_small_and_has_a_calm_line() -> None:
-    drawn = card(curve([(number, math.sin(number)) for number in range(1, 501)]))
+    drawn = draw_curve_card(curve([(number, math.sin(number)) for number in range(1, 501)]))
     assert drawn.count("<title>") == 60
     assert drawn.count('class="raw"') == 1
     assert drawn.count('class="line"') == 1
@@ -182,35 +195,35 @@ def test_a_long_curve_stays_small_and_has_a_calm_line() -> None:
 
 
 def test_a_curve_without_points_is_an_empty_frame() -> None:
-    assert "no number yet" in draw(curve([]))
-    assert "\u2013" in card(curve([]))
+    assert "no number yet" in draw_curve(curve([]))
+    assert "\u2013" in draw_curve_card(curve([]))
 
 
 @given(st.lists(FINITE | st.sampled_from([math.nan, math.inf, -math.inf, 0.0]), min_size=1, max_size=30))
 def test_any_credit_can_be_drawn(credits: list[float]) -> None:
     reach = max((abs(credit) for credit in credits if math.isfinite(credit)), default=0.0)
     for credit in credits:
-        assert 0.0 <= scaled(credit, reach) <= 1.0
-        assert "nan" not in credit_bar(credit, reach)
-    assert "nan" not in strip(credits, reach)
-    assert "nan" not in histogram(credits)
+        assert 0.0 <= scale_credit(credit, reach) <= 1.0
+        assert "nan" not in draw_credit_bar(credit, reach)
+    assert "nan" not in draw_credit_strip(credits, reach)
+    assert "nan" not in draw_histogram(credits)
 
 
 def test_positive_credit_is_drawn_upwards_and_negative_downwards() -> None:
-    drawn = strip([1.0, -0.5, 0.0], 1.0)
+    drawn = draw_credit_strip([1.0, -0.5, 0.0], 1.0)
     bars = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="4.00" height="([\d.]+)" class="fill (\w+)"', drawn)
     assert bars == [("0.00", "0", "11", "plus"), ("5.00", "11", "5.5", "minus"), ("10.00", "11", "0.6", "none")]
 
 
 def test_a_histogram_counts_every_value_once() -> None:
-    drawn = histogram([-1.0, -1.0, 0.0, 0.9, 1.0, 1.0])
+    drawn = draw_histogram([-1.0, -1.0, 0.0, 0.9, 1.0, 1.0])
     counts = [int(count) for count in re.findall(r": (\d+) steps?<", drawn)]
     assert counts == [2, 1, 1, 2]
     assert re.findall(r'class="fill (\w+)"', drawn) == ["minus", "none", "plus", "plus"]
-    assert "<rect" in histogram([0.0, 0.0])
+    assert "<rect" in draw_histogram([0.0, 0.0])
 
 
 def test_parts_of_the_time_are_as_wide_as_their_shares() -> None:
-    drawn = stacked({"learn": 3.0, "rollout": 1.0, "credit": 0.0})
+    drawn = draw_stacked_bar({"learn": 3.0, "rollout": 1.0, "credit": 0.0})
     assert re.findall(r"flex-grow:([\d.]+)", drawn) == ["0.7500", "0.2500", "0.0020"]
     assert 'title="learn: 3\u202fs, 75.0\u202f%"' in drawn

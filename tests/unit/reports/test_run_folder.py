@@ -24,8 +24,8 @@ NOBODY = 65534
 
 def test_a_folder_has_its_settings_its_metrics_and_its_updates(run: RunFolder) -> None:
     assert run.name == "home"
-    assert run.algorithm() == recipes.hgpo()
-    assert run.env() == ENV
+    assert run.read_algorithm() == recipes.hgpo()
+    assert run.find_env() == ENV
     assert run.setting("evaluation.tasks") == 40
     assert run.setting("model.kind.of.nothing") is None
     assert run.updates == [1, 2, 3, 4, 5, 6]
@@ -77,19 +77,19 @@ def test_settings_that_cannot_be_decoded_cost_only_what_needs_them(tmp_path: Pat
     elsewhere = {"kind": "a_package_that_is_not_there.worlds:World"}
     folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=2, env=elsewhere)
     with RunFolder(folder) as run:
-        assert run.env() is None
-        assert run.algorithm() == recipes.hgpo()
+        assert run.find_env() is None
+        assert run.read_algorithm() == recipes.hgpo()
     (folder / "config.toml").write_text('[algorithm]\nadvantage = { kind = "no_such_estimator" }\n')
     with RunFolder(folder) as run:
-        assert run.known_algorithm() is None
+        assert run.find_algorithm() is None
         with pytest.raises(ConfigError, match="there is no estimator 'no_such_estimator'"):
-            run.algorithm()
+            run.read_algorithm()
     (folder / "config.toml").unlink()
     with RunFolder(folder) as run:
         assert run.settings == {}
-        assert run.known_algorithm() is None
+        assert run.find_algorithm() is None
         with pytest.raises(ConfigError) as caught:
-            run.algorithm()
+            run.read_algorithm()
     assert str(caught.value) == f"{folder / 'config.toml'}: there is no section [algorithm]; {GIVE}"
 
 

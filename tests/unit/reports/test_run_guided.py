@@ -12,10 +12,11 @@ import tomli_w
 from groupwise import Trajectory, recipes
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.records import Origin, SetAside
-from groupwise.reports.run.page.rescued_groups import rescued
-from groupwise.reports.run.rescue import Rescue, guidance_words, has_rescues, rescue_of, source_words
+from groupwise.reports.run.page.rescued_groups import write_rescued_section
+from groupwise.reports.run.read_groups import read_groups
+from groupwise.reports.run.rescue import Rescue, describe_guidance, describe_origin, has_rescues, rescue_of
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedGroup, asked_for_words, read_groups
+from groupwise.reports.run.update_groups import PlayedGroup, describe_requests
 from tests.unit.reports.rescue_runs import credit_of, group
 from tests.unit.reports.run_folders import settings
 
@@ -80,20 +81,20 @@ def test_a_group_of_its_own_holds_its_guided_attempts(groups: dict[str, PlayedGr
     assert own.outcomes == [1.0, 0.0]
     assert own.teaches
     assert own.num_compared == 2
-    assert guidance_words(rescue(own)) == HOTTER
+    assert describe_guidance(rescue(own)) == HOTTER
     assert rescue(own).is_rescued
-    assert asked_for_words(own) == [f"attempts 0, 1 were asked for: {HOTTER}"]
+    assert describe_requests(own) == [f"attempts 0, 1 were asked for: {HOTTER}"]
 
 
 def test_guided_attempts_that_join_are_counted_by_how_they_did(groups: dict[str, PlayedGroup]) -> None:
     joined = groups["u"]
     assert [attempt.attempt for attempt in joined.attempts] == [0, 1]
     assert [attempt.attempt for attempt in joined.joined] == [2, 3]
-    assert guidance_words(rescue(joined)) == "2 attempts with guidance joined, 1 solved"
+    assert describe_guidance(rescue(joined)) == "2 attempts with guidance joined, 1 solved"
     assert rescue(joined).by == ["guidance"]
     assert rescue(joined).size_without == 0.0
     assert rescue(joined).is_rescued
-    assert source_words(joined.joined[0]) == f"guided: {HINT}"
+    assert describe_origin(joined.joined[0]) == f"guided: {HINT}"
 
 
 def test_guided_attempts_that_replaced_a_group_are_the_group(groups: dict[str, PlayedGroup]) -> None:
@@ -101,13 +102,13 @@ def test_guided_attempts_that_replaced_a_group_are_the_group(groups: dict[str, P
     assert [attempt.attempt for attempt in replaced.attempts] == [2, 3]
     assert replaced.joined == ()
     assert [attempt.attempt for attempt in replaced.set_aside] == [0, 1]
-    assert guidance_words(rescue(replaced)) == "with guidance"
+    assert describe_guidance(rescue(replaced)) == "with guidance"
     assert rescue(replaced).is_rescued, "those whose place they took were all alike"
 
 
 def test_the_page_has_a_section_for_them(folder: Path, groups: dict[str, PlayedGroup]) -> None:
     with RunFolder(folder) as run:
         assert has_rescues(run)
-        section = str(rescued(run, None, list(groups.values())))
+        section = str(write_rescued_section(run, None, list(groups.values())))
     assert '<th scope="col">guidance</th>' in section
     assert HOTTER in section

@@ -14,9 +14,9 @@ from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.stateful import join_columns
 from groupwise.groups import ByTask
-from groupwise.reports.run.explain_step import Remembered, why
+from groupwise.reports.run.explain_step import RememberedNumber, explain_run_step
+from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import read_groups
 from tests.unit.reports.run_folders import played, settings
 
 ALGORITHM = Algorithm(advantage=Relative(by=ByTask(), of=AbovePrior(), baseline=NoBaseline(), scale=NoScale()))
@@ -55,17 +55,17 @@ def forget(folder: Path, number: int) -> None:
 @pytest.mark.parametrize("number", PRIORS)
 def test_each_update_is_explained_with_what_it_began_with(folder: Path, number: int) -> None:
     with RunFolder(folder) as run:
-        found = why(run, number=number, task=TASK, attempt=0, step=0)
+        found = explain_run_step(run, number=number, task=TASK, attempt=0, step=0)
     assert found.agrees
     assert found.explanation.value == found.recorded
-    assert found.remembered == (Remembered(path="algorithm.advantage.of", column="prior", value=PRIORS[number]),)
+    assert found.remembered == (RememberedNumber(path="algorithm.advantage.of", column="prior", value=PRIORS[number]),)
 
 
 def test_a_report_that_lacks_the_memory_says_so_and_shows_no_other_number(folder: Path) -> None:
     forget(folder, 2)
     with RunFolder(folder) as run:
         with pytest.raises(RecordError) as error:
-            why(run, number=2, task=TASK, attempt=0, step=0)
+            explain_run_step(run, number=2, task=TASK, attempt=0, step=0)
         assert str(error.value) == (
             f"{folder}: update 2 keeps no state of algorithm.advantage.of, so that its credit cannot be derived "
             "again; what it holds stands as it was written"
@@ -84,7 +84,7 @@ def test_a_memory_that_gives_another_number_does_not_pass_for_the_journals(folde
             "UPDATE part_states SET columns = (SELECT columns FROM part_states WHERE number = 3) WHERE number = 2"
         )
     with RunFolder(folder) as run:
-        found = why(run, number=2, task=TASK, attempt=0, step=0)
+        found = explain_run_step(run, number=2, task=TASK, attempt=0, step=0)
         assert [group.num_compared for group in read_groups(run, 2)] == [None, None]
     assert not found.agrees
     assert found.gap == pytest.approx(0.625)

@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 from groupwise import FileError, Trajectory, recipes
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.reports.run.derived_credit import Company
-from groupwise.reports.run.goals import Goal
+from groupwise.reports.run.goals import TaskGoal
 from groupwise.reports.run.number_format import format_signed
-from groupwise.reports.run.page import render, write_page
-from groupwise.reports.run.page.dialogue import group_block
-from groupwise.reports.run.page.headline_and_verdict import part_words
+from groupwise.reports.run.page import render_page, write_page
+from groupwise.reports.run.page.dialogue import write_group
+from groupwise.reports.run.page.headline_and_verdict import describe_part
 from groupwise.reports.run.page.markup import VOID
-from groupwise.reports.run.page.sections import instructive, usual_reach
+from groupwise.reports.run.page.sections import choose_instructive, find_usual_reach
+from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep, read_groups
+from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep
 from tests.unit.reports.run_folders import credit_of, evaluated, metrics_of, played, write_run
 
 SECTIONS = ["verdict", "families", "learning", "time", "groups", "attempts", "settings"]
@@ -62,7 +63,7 @@ class Outline(HTMLParser):
 
 def page_of(folder: Path, **more: str) -> str:
     with RunFolder(folder) as run:
-        return render(run, method="hgpo", **more)
+        return render_page(run, method="hgpo", **more)
 
 
 def write(folder: Path, number: int, trajectories: Sequence[Trajectory], metrics: dict[str, float]) -> None:
@@ -129,7 +130,7 @@ def test_attempts_of_the_first_and_the_last_update_are_shown_with_their_credit(p
     attempts = page.partition('id="attempts"')[2].partition("</section>")[0]
     assert re.findall(r"<h3>(Update \d)</h3>", attempts) == ["Update 1", "Update 6"]
     assert attempts.count('<article class="group">') == 6
-    best = instructive(read_groups(run, 6))[0].best()
+    best = choose_instructive(read_groups(run, 6))[0].best()
     shown = attempts.partition("<h3>Update 6</h3>")[2].partition("</details>")[0]
     credit = re.findall(r'class="(?:number \w+|alone)"[^>]*>([^<]+)<', shown)
     assert credit == ["alone" if step.compared is False else format_signed(step.credit) for step in best.steps]
@@ -236,7 +237,7 @@ def test_nothing_recorded_becomes_markup(texts: list[tuple[str, str, str]], task
     plain = played_group([("seen", "done", "said")] * len(texts), "t", "e")
     recorded = played_group(texts, task, error or "e")
     tags = [
-        Outline(group_block(group, Goal(text=words, tags=(words,)), reach=1.0)).tags
+        Outline(write_group(group, TaskGoal(text=words, tags=(words,)), reach=1.0)).tags
         for group, words in ((plain, "goal"), (recorded, goal or "goal"))
     ]
     # An empty text has no paragraph of its own; nothing else may change.
@@ -268,7 +269,9 @@ def played_group(texts: Sequence[tuple[str, str, str]], task: str, error: str) -
 
 
 def test_a_step_says_what_was_wrong_with_it_and_whom_it_was_compared_with() -> None:
-    block = group_block(played_group([("a room", "go", "I go.")], "t", "it broke"), Goal(text="", tags=()), reach=1.0)
+    block = write_group(
+        played_group([("a room", "go", "I go.")], "t", "it broke"), TaskGoal(text="", tags=()), reach=1.0
+    )
     shown = "|".join(Outline(block).texts)
     assert "a room|I go.|go|refused|cut off|reward 1|+0.500" in shown
     assert "it broke" in shown
@@ -285,20 +288,20 @@ def test_the_groups_that_differ_most_are_shown_first() -> None:
         )
 
     found = [group("equal", 1.0, 1.0), group("near", 0.5, 1.0), group("far", 0.0, 1.0), group("same", 0.0, 0.0)]
-    assert [each.task for each in instructive(found)] == ["far", "near", "equal"]
+    assert [each.task for each in choose_instructive(found)] == ["far", "near", "equal"]
 
 
 def test_a_full_bar_stands_for_what_credit_usually_reaches() -> None:
-    assert usual_reach([0.1] * 95 + [-1.0] * 4 + [50.0]) == 0.1
-    assert usual_reach([0.0] * 99 + [2.0]) == 2.0
-    assert usual_reach([math.nan]) == 0.0
+    assert find_usual_reach([0.1] * 95 + [-1.0] * 4 + [50.0]) == 0.1
+    assert find_usual_reach([0.0] * 99 + [2.0]) == 2.0
+    assert find_usual_reach([math.nan]) == 0.0
 
 
 def test_a_part_is_named_by_its_kind_and_its_first_fields() -> None:
     part = {"kind": "pkg.mod:Lake", "is_slippery": True, "size": 4, "map": "a b", "seed": 1, "left_out": 2}
-    assert part_words(part) == "Lake (size\xa04, map\xa0a\xa0b, seed\xa01)"
-    assert part_words({"kind": "tiny"}) == "tiny"
-    assert part_words(None) == "\u2013"
+    assert describe_part(part) == "Lake (size\xa04, map\xa0a\xa0b, seed\xa01)"
+    assert describe_part({"kind": "tiny"}) == "tiny"
+    assert describe_part(None) == "\u2013"
 
 
 def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

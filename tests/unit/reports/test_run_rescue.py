@@ -10,23 +10,24 @@ import pytest
 
 from groupwise import FileError, RecordError, recipes
 from groupwise.core.journal.journal import Journal
-from groupwise.reports.run.attempt_origins import Source, recalled_attempts
-from groupwise.reports.run.derived_credit import Recredit, Underived, recredit, sizes_without_rescue
-from groupwise.reports.run.explain_step import why
+from groupwise.reports.run.attempt_origins import ParentAttempt, read_recalled_attempts
+from groupwise.reports.run.derived_credit import DerivedCredit, Underived, derive_credit, measure_without_rescue
+from groupwise.reports.run.explain_step import explain_run_step
 from groupwise.reports.run.number_format import NO_NUMBER
-from groupwise.reports.run.page import render
+from groupwise.reports.run.page import render_page
+from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.rescue import (
     Rescue,
-    guidance_words,
+    describe_guidance,
+    describe_origin,
+    describe_recalled,
+    describe_shaping,
+    find_recent_rescues,
     has_rescues,
-    recalled_words,
-    recent_rescues,
     rescue_of,
-    shaped_words,
-    source_words,
 )
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedGroup, find_attempt, read_groups
+from groupwise.reports.run.update_groups import PlayedGroup, find_attempt
 from tests.unit.reports.rescue_runs import FAILED, RECALLED, write_buffer_run, write_rescue_run
 
 CLOSE = 1e-12
@@ -59,14 +60,14 @@ def rescue(group: PlayedGroup) -> Rescue:
 
 def test_credit_with_recalled_attempts_is_the_journals_and_only_with_them(rescue_run: RunFolder) -> None:
     trajectories = list(rescue_run.journal.trajectories(2))
-    recalled = recalled_attempts(rescue_run.journal, 2)
-    again = recredit(trajectories, recipes.r3(alpha=2.0), recalled)
-    assert isinstance(again, Recredit)
+    recalled = read_recalled_attempts(rescue_run.journal, 2)
+    again = derive_credit(trajectories, recipes.r3(alpha=2.0), recalled)
+    assert isinstance(again, DerivedCredit)
     assert again.credit.values.tolist() == again.recorded
     assert again.credit.values[-1] == pytest.approx(RECALLED, abs=CLOSE)
-    assert isinstance(recredit(trajectories, recipes.r3()), Underived)
+    assert isinstance(derive_credit(trajectories, recipes.r3()), Underived)
     # Without alpha, groups with recalled attempts would be divided by half as much.
-    assert isinstance(recredit(trajectories, recipes.r3(alpha=1.0), recalled), Underived)
+    assert isinstance(derive_credit(trajectories, recipes.r3(alpha=1.0), recalled), Underived)
 
 
 def test_every_step_is_explained_to_the_bit_recalled_ones_included(
@@ -74,20 +75,20 @@ def test_every_step_is_explained_to_the_bit_recalled_ones_included(
 ) -> None:
     for group in groups.values():
         for member in group.members:
-            told = why(rescue_run, number=2, task=group.task, attempt=member.attempt, step=0)
+            told = explain_run_step(rescue_run, number=2, task=group.task, attempt=member.attempt, step=0)
             assert told.recorded == told.explanation.value == member.steps[0].credit
             assert told.agrees
-    told = why(rescue_run, number=2, task="t", attempt=4, step=0)
+    told = explain_run_step(rescue_run, number=2, task="t", attempt=4, step=0)
     assert told.explanation.by_hand == pytest.approx(RECALLED, abs=CLOSE)
     assert [member.attempt for member in told.explanation.members] == [0, 1, 2, 3, 4]
 
 
 def test_sizes_without_rescue_are_those_of_the_attempts_alone(rescue_run: RunFolder) -> None:
-    sizes = sizes_without_rescue(list(rescue_run.journal.trajectories(2)), recipes.r3())
+    sizes = measure_without_rescue(list(rescue_run.journal.trajectories(2)), recipes.r3())
     apart = 0.5 / (0.5 + 1e-6)  # one failure, one success
     assert sizes == pytest.approx({"t": 0.0, "t~beef": apart, "u": 0.0, "v": apart, "w": 0.0, "w~cafe": apart})
-    assert sizes_without_rescue([], recipes.r3()) is None
-    assert sizes_without_rescue(list(rescue_run.journal.trajectories(2)), None) is None
+    assert measure_without_rescue([], recipes.r3()) is None
+    assert measure_without_rescue(list(rescue_run.journal.trajectories(2)), None) is None
 
 
 # groups
@@ -101,7 +102,7 @@ def test_a_group_that_recalled_holds_the_past_attempt_beside_its_own(groups: dic
     assert [step.credit for step in group.steps] == pytest.approx([FAILED] * 4, abs=CLOSE)
     (past,) = group.joined
     assert past.attempt == 4
-    assert past.source == Source(number=1, task="t", attempt=2, why="every attempt failed", log_ratio=0.125)
+    assert past.source == ParentAttempt(number=1, task="t", attempt=2, why="every attempt failed", log_ratio=0.125)
     assert (past.outcome, past.success, past.origin) == (1.0, 1.0, "replayed")
     assert past.steps[0].action == "say 2"
     assert past.steps[0].credit == pytest.approx(RECALLED, abs=CLOSE)
@@ -109,7 +110,7 @@ def test_a_group_that_recalled_holds_the_past_attempt_beside_its_own(groups: dic
     assert find_attempt(group, 4, where="") is past
     with pytest.raises(RecordError, match="there is no attempt 5; there are 0, 1, 2, 3, 4"):
         find_attempt(group, 5, where="x")
-    assert source_words(past) == "recalled from update 1, attempt 2: every attempt failed, log-ratio 0.125"
+    assert describe_origin(past) == "recalled from update 1, attempt 2: every attempt failed, log-ratio 0.125"
 
 
 def test_replay_rescues_what_would_have_had_no_credit(groups: dict[str, PlayedGroup]) -> None:
@@ -117,7 +118,7 @@ def test_replay_rescues_what_would_have_had_no_credit(groups: dict[str, PlayedGr
     assert found.is_rescued
     assert found.by == ["replay"]
     assert (found.size_without, found.size) == (0.0, pytest.approx(-FAILED, abs=CLOSE))
-    assert recalled_words(found) == "1 from update 1"
+    assert describe_recalled(found) == "1 from update 1"
 
 
 def test_ranking_rescues_by_what_it_adds(groups: dict[str, PlayedGroup]) -> None:
@@ -126,18 +127,18 @@ def test_ranking_rescues_by_what_it_adds(groups: dict[str, PlayedGroup]) -> None
     assert groups["u"].outcomes == [0.0] * 4
     assert found.is_rescued
     assert found.by == ["shaping"]
-    assert shaped_words(found) == "2 of 4"
+    assert describe_shaping(found) == "2 of 4"
     assert found.size_without == 0.0
     assert found.size > 0.5
 
 
 def test_a_group_with_help_says_what_its_prompt_showed(groups: dict[str, PlayedGroup]) -> None:
     found = rescue(groups["t~beef"])
-    assert found.guidance == Source(number=1, task="t", attempt=0, why="shown in the prompt")
+    assert found.guidance == ParentAttempt(number=1, task="t", attempt=0, why="shown in the prompt")
     assert found.is_rescued
     assert found.by == ["guidance"]
     assert found.size_without is None
-    assert guidance_words(found) == "shown attempt 0 of update 1"
+    assert describe_guidance(found) == "shown attempt 0 of update 1"
 
 
 def test_a_success_with_help_that_joined_does_not_count_as_the_tasks(groups: dict[str, PlayedGroup]) -> None:
@@ -145,10 +146,12 @@ def test_a_success_with_help_that_joined_does_not_count_as_the_tasks(groups: dic
     assert [attempt.attempt for attempt in group.attempts] == [0, 1]
     assert group.outcomes == [0.0, 0.0]
     found = rescue(group)
-    assert found.told == (Source(number=2, task="w~cafe", attempt=1, why="solved with guidance, told without it"),)
+    assert found.told == (
+        ParentAttempt(number=2, task="w~cafe", attempt=1, why="solved with guidance, told without it"),
+    )
     assert found.is_rescued
-    assert guidance_words(found) == "1 success with guidance joined"
-    assert source_words(group.joined[0]) == "solved with guidance, told without it: attempt 1 at w~cafe"
+    assert describe_guidance(found) == "1 success with guidance joined"
+    assert describe_origin(group.joined[0]) == "solved with guidance, told without it: attempt 1 at w~cafe"
 
 
 def test_a_group_for_which_nothing_was_done_was_not_rescued(
@@ -162,9 +165,9 @@ def test_a_group_for_which_nothing_was_done_was_not_rescued(
 
 def test_the_newest_rescues_come_first(rescue_run: RunFolder) -> None:
     last = read_groups(rescue_run, 2)
-    found = recent_rescues(rescue_run, last, most=9)
+    found = find_recent_rescues(rescue_run, last, max_rescues=9)
     assert [(number, one.task) for number, one in found] == [(2, name) for name in ("t", "t~beef", "u", "w", "w~cafe")]
-    assert recent_rescues(rescue_run, last, most=2) == found[:2]
+    assert find_recent_rescues(rescue_run, last, max_rescues=2) == found[:2]
 
 
 # attempts that keep their credit
@@ -181,21 +184,21 @@ def test_an_attempt_that_keeps_its_credit_is_compared_with_nobody(tmp_path: Path
         assert past.steps[0].credit == read_groups(run, 1)[0].attempts[2].steps[0].credit
         assert past.steps[0].compared is False
         assert groups["v"].num_compared == 2
-        assert why(run, number=2, task="v", attempt=1, step=0).agrees
+        assert explain_run_step(run, number=2, task="v", attempt=1, step=0).agrees
         with pytest.raises(RecordError) as caught:
-            why(run, number=2, task="t", attempt=0, step=0)
+            explain_run_step(run, number=2, task="t", attempt=0, step=0)
         assert str(caught.value) == (
             "task 't', attempt 0 kept the credit that it had in update 1, and was compared with nobody in update 2; "
             "ask there: --update 1 --task t --attempt 2"
         )
-        assert "Rescued groups" in render(run, method="grpo")
+        assert "Rescued groups" in render_page(run, method="grpo")
 
 
 # the page
 
 
 def test_the_page_has_a_section_on_rescued_groups_where_there_are_any(rescue_run: RunFolder, run: RunFolder) -> None:
-    page = render(rescue_run, method="r3")
+    page = render_page(rescue_run, method="r3")
     section = page.partition('id="rescued"')[2].partition("</section>")[0]
     assert "Rescued groups" in section
     rows = section.partition("<tbody>")[2].split("</tr>")[:-1]
@@ -209,7 +212,7 @@ def test_the_page_has_a_section_on_rescued_groups_where_there_are_any(rescue_run
     for title in ("Tasks without spread", "Recalled attempts", "Age of what was recalled", "Success with guidance"):
         assert f"<h3>{title}</h3>" in section
     assert "Distance of what was recalled" not in section
-    assert 'id="rescued"' not in render(run, method="hgpo")
+    assert 'id="rescued"' not in render_page(run, method="hgpo")
 
 
 # journals of other times
@@ -225,7 +228,7 @@ def test_a_journal_from_before_parents_were_kept_is_read_and_written_on(tmp_path
         found = {group.task: rescue_of(group) for group in read_groups(run, 2)}
     helped = found["t~beef"]
     assert helped is not None
-    assert (helped.has_guidance, helped.guidance, guidance_words(helped)) == (True, None, "with guidance")
+    assert (helped.has_guidance, helped.guidance, describe_guidance(helped)) == (True, None, "with guidance")
     with Journal(folder / "journal.sqlite") as journal:
         assert [row["parent"] for row in journal.trajectories(1)] == [None] * 8
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.reports.run.attempt_origins import Source, source_of
+from groupwise.reports.run.attempt_origins import ParentAttempt, find_parent
 
 
 @pytest.mark.parametrize(
     ("origin", "parent", "source"),
     [
-        ("reflected", "3/t/1", Source(number=3, task="t", attempt=1, why="shown in the prompt")),
-        ("reflected", "3/a/b/1", Source(number=3, task="a/b", attempt=1, why="shown in the prompt")),
-        ("reflected", "t/1", Source(number=7, task="t", attempt=1, why="shown in the prompt")),
-        ("guided", "t~5f/1", Source(number=7, task="t~5f", attempt=1, why="solved with guidance, told without it")),
-        ("guided", "3/t/1", Source(number=3, task="t", attempt=1, why="it guided this one")),
-        ("guided", "t/0", Source(number=7, task="t", attempt=0, why="it guided this one")),
+        ("reflected", "3/t/1", ParentAttempt(number=3, task="t", attempt=1, why="shown in the prompt")),
+        ("reflected", "3/a/b/1", ParentAttempt(number=3, task="a/b", attempt=1, why="shown in the prompt")),
+        ("reflected", "t/1", ParentAttempt(number=7, task="t", attempt=1, why="shown in the prompt")),
+        (
+            "guided",
+            "t~5f/1",
+            ParentAttempt(number=7, task="t~5f", attempt=1, why="solved with guidance, told without it"),
+        ),
+        ("guided", "3/t/1", ParentAttempt(number=3, task="t", attempt=1, why="it guided this one")),
+        ("guided", "t/0", ParentAttempt(number=7, task="t", attempt=0, why="it guided this one")),
         ("guided", "a book", None),
         ("guided", None, None),
         ("fresh", "3/t/1", None),
     ],
 )
-def test_the_parent_is_read_for_what_it_is(origin: str, parent: str | None, source: Source | None) -> None:
-    assert source_of({"task": "t", "origin": origin, "parent": parent}, 7) == source
+def test_the_parent_is_read_for_what_it_is(origin: str, parent: str | None, source: ParentAttempt | None) -> None:
+    assert find_parent({"task": "t", "origin": origin, "parent": parent}, 7) == source

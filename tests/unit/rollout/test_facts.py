@@ -13,10 +13,10 @@ pytest.importorskip("torch")
 from groupwise import StepTable, StopReason
 from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.envs.environment import Outcome
-from groupwise.reports.run.derived_credit import step_table
+from groupwise.reports.run.derived_credit import make_step_table
 from groupwise.rollout.hosts.host import Fault, InProcess
 from groupwise.rollout.hosts.worker_pool import Workers
-from tests.unit.rollout import test_collect
+from tests.unit.rollout import test_play_attempts
 from tests.unit.rollout.knowing import Knowing
 
 ENV = Knowing()
@@ -27,8 +27,8 @@ FAR = {"distance": 3, "path": ["here", {"to": "far"}]}
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Plays one attempt that says these words."""
-    monkeypatch.setattr(test_collect, "ENV", ENV)  # whose words the tokenizer knows
-    return lambda *words: test_collect.play(ENV, ENV.panel("train"), {"0": list(words)})
+    monkeypatch.setattr(test_play_attempts, "ENV", ENV)  # whose words the tokenizer knows
+    return lambda *words: test_play_attempts.play(ENV, ENV.panel("train"), {"0": list(words)})
 
 
 def test_workers_hand_facts_over_as_this_process_does() -> None:
@@ -54,7 +54,7 @@ def test_facts_are_columns_for_any_method_now_and_again(play: Callable[..., Any]
     trajectories = play("near", "far")
     rows = json.loads(json.dumps([row for found in trajectories for row in trajectory_rows(found)]))
     assert [row["extra"] for row in rows] == [NEAR, FAR]
-    for table in (StepTable.from_trajectories(trajectories), step_table(rows)):
+    for table in (StepTable.from_trajectories(trajectories), make_step_table(rows)):
         assert table.column("distance").tolist() == [4, 3]
 
 

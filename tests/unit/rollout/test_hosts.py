@@ -6,7 +6,7 @@ import pytest
 
 from groupwise import StopReason
 from groupwise.envs import Identity, Observation
-from groupwise.rollout.hosts.host import Fault, InProcess, guarded, open_host
+from groupwise.rollout.hosts.host import Fault, InProcess, call_guarded, open_host
 from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.rollout.troublesome import Troublesome, task
 
@@ -61,7 +61,7 @@ def test_an_environment_that_waited_in_vain_timed_out() -> None:
     def wait() -> None:
         raise TimeoutError("no answer")
 
-    assert guarded(wait) == Fault(reason=StopReason.TIMEOUT, message="TimeoutError: no answer")
+    assert call_guarded(wait) == Fault(reason=StopReason.TIMEOUT, message="TimeoutError: no answer")
 
 
 def test_the_interrupt_of_a_user_is_nobodys_fault() -> None:
@@ -69,7 +69,7 @@ def test_the_interrupt_of_a_user_is_nobodys_fault() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        guarded(interrupt)
+        call_guarded(interrupt)
 
 
 def test_closed_environments_are_gone_and_closing_them_again_does_nothing() -> None:

@@ -11,7 +11,7 @@ from groupwise import ConfigError
 from groupwise.envs.environment import Observation
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, Window
-from groupwise.rollout.prompts.dialogue_frame import Frame
+from groupwise.rollout.prompts.dialogue_frame import DialogueFrame
 from groupwise.rollout.prompts.prompter import Exchange, Prompter, PromptTemplate
 
 WORDS = ("do", "it", "goal", ":", ">", "see", "mug", "cup", "take", "possible", ",", ".", "user", "bot")
@@ -44,21 +44,21 @@ def exchange(made: Prompter, seen: str, said: str, *, ended: bool = True) -> Exc
 def test_a_plain_prompt_is_instruction_goal_past_and_present() -> None:
     made = prompter(Full())
     past = [exchange(made, "see mug", "take mug")]
-    found = made.prompt(made.opening_ids("take mug"), past, Observation(text="see cup"))
+    found = made.prompt(made.encode_opening("take mug"), past, Observation(text="see cup"))
     assert text(made, found) == "<s> do it goal : take mug see mug > take mug </s> see cup >"
 
 
 def test_a_window_leaves_out_the_earlier_past_but_not_the_opening() -> None:
     made = prompter(Window(steps=1), show_goal=False)
     past = [exchange(made, "see mug", "take mug"), exchange(made, "see cup", "take cup")]
-    found = made.prompt(made.opening_ids("take mug"), past, Observation(text="see it"))
+    found = made.prompt(made.encode_opening("take mug"), past, Observation(text="see it"))
     assert text(made, found) == "<s> do it see cup > take cup </s> see it >"
 
 
 def test_with_a_full_memory_each_prompt_continues_the_one_before_token_by_token() -> None:
     for chat in (None, CHAT):
         made = prompter(Full(), chat=chat)
-        opening = made.opening_ids("take mug")
+        opening = made.encode_opening("take mug")
         before = made.prompt(opening, [], Observation(text="see mug"))
         step = exchange(made, "see mug", "take mug")
         after = made.prompt(opening, [step], Observation(text="see cup"))
@@ -74,17 +74,17 @@ def test_a_response_that_was_cut_off_is_closed_in_later_prompts() -> None:
 def test_a_chat_template_draws_the_frame() -> None:
     made = prompter(Full(), chat=CHAT)
     past = [exchange(made, "see mug", "take mug")]
-    found = made.prompt(made.opening_ids("take mug"), past, Observation(text="see cup"))
+    found = made.prompt(made.encode_opening("take mug"), past, Observation(text="see cup"))
     assert text(made, found) == ("user : do it goal : take mug see mug . bot : take mug </s> user : see cup . bot :")
 
 
 def test_possible_actions_are_listed_where_asked_for() -> None:
     seen = Observation(text="see mug", admissible=("take mug", "take cup"))
-    assert PromptTemplate(show_admissible="yes").observation(seen) == "see mug Possible: take mug, take cup."
+    assert PromptTemplate(show_admissible="yes").write_observation(seen) == "see mug Possible: take mug, take cup."
     numbered = PromptTemplate(show_admissible="numbered")
-    assert numbered.observation(seen) == "see mug Possible: 1 take mug, 2 take cup."
+    assert numbered.write_observation(seen) == "see mug Possible: 1 take mug, 2 take cup."
     assert numbered.words()[:3] == ("1", "2", "3")
-    assert PromptTemplate().observation(seen) == "see mug"
+    assert PromptTemplate().write_observation(seen) == "see mug"
 
 
 def test_the_text_of_a_response_leaves_out_its_end() -> None:
@@ -95,13 +95,13 @@ def test_the_text_of_a_response_leaves_out_its_end() -> None:
 def test_a_template_that_treats_past_and_new_answers_differently_is_refused() -> None:
     uneven = CHAT.replace("{{ 'bot : ' }}{% endif %}", "{{ 'bot > ' }}{% endif %}")
     with pytest.raises(ConfigError) as caught:
-        Frame.of(tokenizer(uneven))
+        DialogueFrame.from_tokenizer(tokenizer(uneven))
     assert "opens a past answer differently from a new one" in str(caught.value)
 
 
 def test_a_template_that_drops_turns_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        Frame.of(tokenizer("{{ messages[-1].content }}"))
+        DialogueFrame.from_tokenizer(tokenizer("{{ messages[-1].content }}"))
     assert str(caught.value) == (
         "the chat template changes or drops what is said in it; use a template that keeps its turns"
     )
@@ -112,11 +112,11 @@ def test_a_told_past_says_the_action_and_leaves_the_list_out() -> None:
     template = PromptTemplate(show_instruction=False, show_goal=False, show_admissible="numbered", tell_past=True)
     prompter = Prompter(tokenizer, template=template, memory=Window(steps=1), instruction="")
     seen = Observation(text="see mug", admissible=("take mug", "see mug"))
-    shown, said = prompter.observation_ids(seen), (*prompter.encode("1"), prompter.frame.end_id)
-    told = prompter.past(seen, said, "take mug")
-    prompt = prompter.prompt(prompter.opening_ids(""), [told], seen)
+    shown, said = prompter.encode_observation(seen), (*prompter.encode("1"), prompter.frame.end_id)
+    told = prompter.make_exchange(seen, said, "take mug")
+    prompt = prompter.prompt(prompter.encode_opening(""), [told], seen)
     assert tokenizer.decode(prompt) == ("<s> see mug > take mug </s> see mug possible : 1 take mug , 2 see mug . >")
     exact = Prompter(
         tokenizer, template=template.model_copy(update={"tell_past": False}), memory=Window(steps=1), instruction=""
-    ).past(seen, said, "take mug")
+    ).make_exchange(seen, said, "take mug")
     assert (exact.observation_ids, exact.response_ids) == (shown, said)

@@ -40,7 +40,7 @@ def test_help_goes_to_the_tasks_below_tau(tmp_path: Path) -> None:
     assert helped() == ["never"], "a quarter is not below a quarter, and what has no past gets no help"
     assert helped(tau=0.26) == ["seldom", "never"], "in the order of the tasks, each once"
     assert helped(tau=0.9) == ["often", "seldom", "never"]
-    assert helped(tau=0.9, most=2) == ["seldom", "never"], "those of least success"
+    assert helped(tau=0.9, max_tasks=2) == ["seldom", "never"], "those of lowest success"
     assert helped(tau=0.0) == []
 
 

@@ -330,7 +330,7 @@ def test_a_group_with_three_bad_environments_completes_with_the_fourth(one: Work
     from groupwise.engines.scripted import ScriptedEngine
     from groupwise.models.tiny import make_word_tokenizer
     from groupwise.rollout import Full, WholeResponse
-    from groupwise.rollout.episodes import Attempt, Sampling, collect
+    from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
     from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
 
     tokenizer = make_word_tokenizer((*Troublesome().vocabulary(), *"0123456789", ">"))
@@ -342,7 +342,7 @@ def test_a_group_with_three_bad_environments_completes_with_the_fourth(one: Work
         return [*prompter.encode(lines[attempt].pop(0)), prompter.frame.end_id]
 
     [group] = Troublesome().panel("train")
-    found = collect(
+    found = play_attempts(
         [Attempt(task=group, number=number, seed=number) for number in range(4)],
         host=one,
         engine=ScriptedEngine(answer, version=1),

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
-from groupwise.core.past_attempts import PastAttempts
 from groupwise.rollout.plans.plan import Group, Played, Prior
 from groupwise.rollout.plans.requests import AttemptRequest
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from tests.unit.training.runs import small_config
 
 Asked = Callable[[Played, Prior], list[AttemptRequest]]

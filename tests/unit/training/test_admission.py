@@ -19,12 +19,12 @@ from groupwise.config.run_file import decode_run  # noqa: E402
 from groupwise.core.parts.part import Part  # noqa: E402
 from groupwise.core.parts.slots import Draw  # noqa: E402
 from groupwise.groups import AtMost, WithoutTruncated  # noqa: E402
+from groupwise.reports.run.read_groups import read_groups  # noqa: E402
 from groupwise.reports.run.run_folder import RunFolder  # noqa: E402
-from groupwise.reports.run.update_groups import read_groups  # noqa: E402
-from groupwise.training.attempts.admission import admit  # noqa: E402
-from groupwise.training.attempts.collect import gather  # noqa: E402
+from groupwise.training.attempts.admission import admit_attempts  # noqa: E402
+from groupwise.training.attempts.collect import collect_update  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
 from tests.unit.pasts import attempt, drawing  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
@@ -51,14 +51,14 @@ def admitting(*admissions: Part, updates: int = 2) -> Any:
 def test_each_admission_sees_what_the_one_before_left() -> None:
     ends = [StopReason.TRUNCATED] * 3 + [StopReason.TERMINATED] * 3
     group = [attempt(number, stop=stop) for number, stop in enumerate(ends)]
-    left, set_aside = admit([group], [WithoutTruncated(), AtMost(attempts=2)], draw=drawing())
+    left, set_aside = admit_attempts([group], [WithoutTruncated(), AtMost(attempts=2)], draw=drawing())
     assert len(left[0]) == 2
     assert {each.trajectory.attempt for each in set_aside if "without_truncated" in each.by} == {0, 1, 2}
     assert [each.by for each in set_aside[3:]] == ["the admission at_most"]
 
 
 def test_the_statistics_are_those_of_the_admitted(tmp_path: Path) -> None:
-    found = gather(open_run(admitting(AtMost(attempts=5)), tmp_path), 1)
+    found = collect_update(open_run(admitting(AtMost(attempts=5)), tmp_path), 1)
     assert (len(found.survivors), len(found.chosen), len(found.set_aside)) == (16, 10, 6)
     assert found.share_not_admitted == pytest.approx(6 / 16)
     credit = recipes.dr_grpo().advantage(StepTable.from_trajectories(found.chosen)).values
@@ -108,7 +108,7 @@ def test_an_update_in_which_nobody_is_admitted_learns_nothing_and_goes_on(tmp_pa
 
 def test_an_admission_that_gives_back_others_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
-        gather(open_run(admitting(Replacing()), tmp_path), 1)
+        collect_update(open_run(admitting(Replacing()), tmp_path), 1)
     assert str(raised.value).startswith(f"the admission {__name__}:Replacing: of the 8 attempts at ")
     assert str(raised.value).endswith("give back some of the attempts that came, as they are")
 

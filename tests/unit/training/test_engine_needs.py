@@ -19,7 +19,7 @@ from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.groups import Staleness
 from groupwise.training import LocalEngine
 from groupwise.training.loop import train
-from groupwise.training.run import open_run
+from groupwise.training.open_run import open_run
 from groupwise.training.run_config import RunConfig
 from tests.unit.training.runs import small_config
 

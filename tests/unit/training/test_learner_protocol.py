@@ -19,7 +19,7 @@ from groupwise.losses import Kl, PolicyLoss  # noqa: E402
 from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
 from groupwise.training.learner import LearnerConfig  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.run import open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
 from groupwise.training.run_config import TrainingConfig  # noqa: E402
 from tests.unit.training.learners import learner, single_steps, tiny, totals  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402

@@ -14,15 +14,15 @@ torch = pytest.importorskip("torch")
 from groupwise import Algorithm, ConfigError, Credit, Part, RecordError, Step, StepTable, StopReason, Task, Trajectory  # noqa: E402
 from groupwise.advantages import EpisodeReturn, Relative, StepReward  # noqa: E402
 from groupwise.core.pairs import Pair  # noqa: E402
-from groupwise.core.past_attempts import PastAttempt, Recalled  # noqa: E402
+from groupwise.core.past_attempts import PastAttempt, RecalledAttempt  # noqa: E402
 from groupwise.groups import ByTask, DropPivot, SelectiveBuffer  # noqa: E402
 from groupwise.losses import PolicyLoss, Simpo  # noqa: E402
 from groupwise.losses.token_columns import TokenColumns  # noqa: E402
 from groupwise.training.loop import make_update  # noqa: E402
 from groupwise.training.loss_context import check_loss_context  # noqa: E402
-from groupwise.training.observer import Observers  # noqa: E402
-from groupwise.training.run import open_run  # noqa: E402
-from groupwise.training.samples import credited, make_samples  # noqa: E402
+from groupwise.training.observer import ObserverList  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
+from groupwise.training.samples import credit_batch, make_samples  # noqa: E402
 from tests.unit.losses.token_rows import columns, number, totals  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
@@ -92,7 +92,7 @@ def played(*rewards: tuple[float, ...], task: str = "t") -> list[Trajectory]:
 def test_declared_columns_are_those_of_the_table_in_the_order_of_the_steps() -> None:
     loss = Reading(reads=("tokens", "valid", "episode_return", "reward", "index"))
     backwards = played((0.0, 1.0), (3.0,))[::-1]  # the table has an order of its own
-    found = make_samples(credited(Algorithm(advantage=GRPO, loss=loss), backwards, version=0))
+    found = make_samples(credit_batch(Algorithm(advantage=GRPO, loss=loss), backwards, version=0))
     assert [sample.columns for sample in found] == [
         {"episode_return": 3.0, "index": 0.0, "reward": 3.0, "tokens": 1.0, "valid": 1.0},
         {"episode_return": 1.0, "index": 0.0, "reward": 0.0, "tokens": 1.0, "valid": 1.0},
@@ -101,14 +101,14 @@ def test_declared_columns_are_those_of_the_table_in_the_order_of_the_steps() -> 
 
 
 def test_a_loss_that_declares_nothing_is_handed_nothing() -> None:
-    found = make_samples(credited(Algorithm(advantage=GRPO, loss=PolicyLoss()), played((0.0,), (3.0,)), version=0))
+    found = make_samples(credit_batch(Algorithm(advantage=GRPO, loss=PolicyLoss()), played((0.0,), (3.0,)), version=0))
     assert [(sample.columns, sample.channels) for sample in found] == [({}, {})] * 2
 
 
 def test_a_declared_column_that_nothing_provides_is_refused_by_name() -> None:
     algorithm = Algorithm(advantage=GRPO, loss=Reading(reads=("pass_rate",)))
     with pytest.raises(RecordError) as raised:
-        credited(algorithm, played((0.0,), (1.0,)), version=0)
+        credit_batch(algorithm, played((0.0,), (1.0,)), version=0)
     assert str(raised.value).startswith(
         "algorithm.loss: Reading(reads=('pass_rate',)) declares the column 'pass_rate': the table has no column "
         "'pass_rate', which this method reads; "
@@ -118,13 +118,13 @@ def test_a_declared_column_that_nothing_provides_is_refused_by_name() -> None:
 def test_a_declared_column_of_text_is_refused_by_name() -> None:
     algorithm = Algorithm(advantage=GRPO, loss=Reading(reads=("action",)))
     with pytest.raises(RecordError, match=r"declares the column 'action': column 'action', row 0: .* is not a number"):
-        credited(algorithm, played((0.0,), (1.0,)), version=0)
+        credit_batch(algorithm, played((0.0,), (1.0,)), version=0)
 
 
 def test_a_channel_is_handed_over_by_name_beside_the_credit() -> None:
     tempo = Relative(by=ByTask(), of=StepReward(), scale={"kind": "no_scale"})
     algorithm = Algorithm(advantage=GRPO, channels={"tempo": tempo}, loss=Reading(hears=("tempo",)))
-    found = credited(algorithm, played((0.0, 1.0), (3.0,)), version=0)
+    found = credit_batch(algorithm, played((0.0, 1.0), (3.0,)), version=0)
     values = [sample.channels["tempo"] for sample in make_samples(found)]
     table = StepTable.from_trajectories(played((0.0, 1.0), (3.0,)), version=0)
     assert values == pytest.approx(tempo(table).values.tolist())
@@ -136,21 +136,21 @@ def test_pairs_are_numbered_by_trajectory_whatever_order_they_came_in() -> None:
     """Attempts of task a come last but are first in the table."""
     algorithm = Algorithm(advantage=GRPO, pairing="best_against_worst", loss=Simpo())
     trajectories = [*played((0.0,), (0.0, 1.0), task="b"), *played((2.0,), (1.0,), (0.0,), task="a")]
-    found = credited(algorithm, trajectories[::-1], version=0)
+    found = credit_batch(algorithm, trajectories[::-1], version=0)
     assert set(found.context.pairs) == {Pair(2, 0), Pair(3, 4)}
 
 
 def test_pairs_know_the_filters() -> None:
     """The pivot of returns 2, 1, 0 does not train, so that one pair is left, and counts for the whole task."""
     algorithm = Algorithm(advantage=GRPO, filters=(DropPivot(),), pairing="all_pairs", loss=Simpo())
-    assert credited(algorithm, played((2.0,), (1.0,), (0.0,)), version=0).context.pairs == (Pair(0, 2, 1.0),)
+    assert credit_batch(algorithm, played((2.0,), (1.0,), (0.0,)), version=0).context.pairs == (Pair(0, 2, 1.0),)
 
 
 def test_pairs_are_chosen_among_what_filters_that_read_credit_leave() -> None:
     """Returns 4, 3, 0, 1: the mean is 2, and the filter drops the best, so that the second best is paired."""
     algorithm = Algorithm(advantage=GRPO, filters=(NotTheBest(),), pairing="best_against_worst", loss=Simpo())
     trajectories = played((4.0,), (3.0,), (0.0,), (1.0,))[::-1]
-    assert credited(algorithm, trajectories, version=0).context.pairs == (Pair(2, 1),)
+    assert credit_batch(algorithm, trajectories, version=0).context.pairs == (Pair(2, 1),)
 
 
 def test_an_attempt_in_two_trajectories_is_in_no_pair() -> None:
@@ -159,7 +159,7 @@ def test_an_attempt_in_two_trajectories_is_in_no_pair() -> None:
     rest = dataclasses.replace(first, id="t/0b", steps=first.steps[1:])
     algorithm = Algorithm(advantage=GRPO, pairing="all_pairs", loss=Simpo())
     with pytest.raises(RecordError, match="trajectory 't/0b' goes on with an attempt that began in another one"):
-        credited(algorithm, [begin, second, rest], version=0)
+        credit_batch(algorithm, [begin, second, rest], version=0)
 
 
 REFUSED = [
@@ -229,16 +229,16 @@ def test_recalled_attempts_that_keep_their_credit_have_no_columns() -> None:
         states=nothing.astype(np.int64),
         rewards=nothing,
     )
-    recalled = Recalled(past=source, task="u", why="", trajectory=past, credit=(0.5,), keeps_credit=True)
+    recalled = RecalledAttempt(past=source, task="u", why="", trajectory=past, credit=(0.5,), keeps_credit=True)
     algorithm = Algorithm(advantage=GRPO, loss=Reading(reads=("tokens",)))
     with pytest.raises(ConfigError, match="recalled attempts keep the credit that they had, and no 'tokens' was kept"):
-        credited(algorithm, chosen, [recalled], version=0)
+        credit_batch(algorithm, chosen, [recalled], version=0)
 
 
 def test_a_run_with_pairs_says_how_many(tmp_path: Path) -> None:
     config = small_config()
     parts = {"advantage": GRPO, "pairing": "all_pairs", "loss": Simpo()}
     run = open_run(config.model_copy(update={"algorithm": Algorithm(**parts)}), tmp_path)
-    metrics = make_update(run, 1, Observers([])).metrics
+    metrics = make_update(run, 1, ObserverList([])).metrics
     assert metrics["learner/pairs"] >= 0
     assert ("loss/pair_gap" in metrics) == (metrics["learner/pairs"] > 0)

@@ -16,12 +16,13 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.groups import ByTask
-from groupwise.reports.run.derived_credit import step_table
+from groupwise.reports.run.derived_credit import make_step_table
 from groupwise.rewards import ReferenceKl
 from groupwise.rollout.measures import JudgeScore, PhraseJudge, ReferenceScore
-from groupwise.training.attempts.collect import gather
+from groupwise.training.attempts.collect import collect_update
 from groupwise.training.attempts.measuring import RunTools, add_facts
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from groupwise.training.run_config import RolloutConfig, RunConfig
 from tests.end_to_end import runs
 from tests.end_to_end.runs import finished
@@ -81,7 +82,7 @@ def test_facts_are_columns_of_the_table_and_come_back_from_rows() -> None:
     trajectories = [Trajectory(id="0", task=Task(id="q"), attempt=0, steps=steps)]
     made = StepTable.from_trajectories(trajectories)
     assert made.column("probe").tolist() == [0.5, None]
-    again = step_table([row for found in trajectories for row in trajectory_rows(found)])
+    again = make_step_table([row for found in trajectories for row in trajectory_rows(found)])
     assert again.column("probe").tolist() == [0.5, None]
     assert again.column("word").tolist() == [None, "door"]
     assert "probe" not in StepTable.from_trajectories(GROUPS[0]).extra
@@ -99,8 +100,8 @@ def test_tools_ask_the_runs_engine_and_count_what_they_ask(run: Run) -> None:
     assert [len(first), len(second)] == [2, 1]
     assert (first, second) == tuple(run.engine.score(pairs, temperature=1.0))
     assert tools.score(pairs, temperature=2.0)[0] == run.engine.score(pairs, temperature=2.0)[0]
-    assert [states.shape for states in tools.hidden(pairs)] == [(2, 32), (1, 32)]
-    assert tools.spent() == {
+    assert [states.shape for states in tools.hidden_states(pairs)] == [(2, 32), (1, 32)]
+    assert tools.cost() == {
         "measures/read_tokens": 18.0,
         "measures/sampled_tokens": 0.0,
         "measures/questions": 0.0,
@@ -137,7 +138,7 @@ class Undeclared(Reads):
 def test_a_tool_that_a_measure_does_not_declare_is_refused(tmp_path: Path, need: str) -> None:
     algorithm = Algorithm(**recipes.dr_grpo().config() | {"measures": (Undeclared(ask=need),)})
     with pytest.raises(ConfigError) as raised:
-        gather(open_run(config(1, algorithm), tmp_path), 1)
+        collect_update(open_run(config(1, algorithm), tmp_path), 1)
     assert str(raised.value) == (
         f"algorithm.measures: Undeclared(ask='{need}') asked for '{need}' without declaring it; add '{need}' to its "
         "`needs`"
@@ -147,11 +148,11 @@ def test_a_tool_that_a_measure_does_not_declare_is_refused(tmp_path: Path, need:
 def test_the_policy_that_is_scored_is_the_one_that_sampled(tmp_path: Path) -> None:
     algorithm = Algorithm(**recipes.dr_grpo().config() | {"measures": (Reads(),)})
     run = open_run(config(1, algorithm), tmp_path)
-    found = gather(run, 1)
+    found = collect_update(run, 1)
     for trajectory in found.chosen:
         for step in trajectory.steps:
             assert step.facts["scored"] == pytest.approx(sum(step.logp_behaviour), abs=1e-4)
-    assert found.spent_on_measures["measures/read_tokens"] > 0
+    assert found.measures_cost["measures/read_tokens"] > 0
 
 
 def test_a_kl_in_the_reward_is_0_at_the_start_and_grows_with_the_policy(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from groupwise.losses import METRICS as LOSS_METRICS
 from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.training.metrics.rollout import credit_metrics, rollout_metrics
 from groupwise.training.metrics.speed import speed_metrics
-from groupwise.training.metrics.table import METRICS, checked
+from groupwise.training.metrics.table import METRICS, check_metrics
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "build_metrics.py"
 
@@ -105,9 +105,9 @@ def test_every_metric_of_the_losses_is_in_the_table_with_its_own_sentence() -> N
 
 def test_an_unknown_metric_is_refused_and_one_from_elsewhere_is_not() -> None:
     known = {"rollout/success": 1.0, "extra/colour": 2.0}
-    assert checked(known) == known
+    assert check_metrics(known) == known
     with pytest.raises(TrainingError) as caught:
-        checked({"rollout/sucess": 1.0})
+        check_metrics({"rollout/sucess": 1.0})
     assert str(caught.value).startswith(
         "metric 'rollout/sucess' is not in the table of training/metrics/table.py; did you mean "
         "'rollout/success'? Valid: "

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 from groupwise import recipes
 from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Memory, Window
-from groupwise.training.notices import deepest_history, notices, steps_shown
+from groupwise.training.notices import count_steps_shown, find_deepest_history, list_notices
 from tests.unit.training.runs import small_config
 
 ENDING = "; the published method takes the same number for both (algorithm.depth, rollout.memory)"
@@ -18,16 +18,16 @@ ENDING = "; the published method takes the same number for both (algorithm.depth
     ("recipe", "depth"), [("hgpo", 2), ("r3_hgpo", 2), ("gigpo", None), ("grpo", None), ("salt", None)]
 )
 def test_the_deepest_history_is_that_of_the_deepest_level(recipe: str, depth: int | None) -> None:
-    assert deepest_history(recipes.build(recipe)) == depth
-    assert deepest_history(recipes.hgpo(depth=4)) == 4
+    assert find_deepest_history(recipes.build(recipe)) == depth
+    assert find_deepest_history(recipes.hgpo(depth=4)) == 4
 
 
 def test_how_much_of_the_past_a_memory_shows() -> None:
-    assert steps_shown(Window(steps=0)) == (0, 0)
-    assert steps_shown(Window(steps=3)) == (3, 3)
-    assert steps_shown(Full())[1] is None
+    assert count_steps_shown(Window(steps=0)) == (0, 0)
+    assert count_steps_shown(Window(steps=3)) == (3, 3)
+    assert count_steps_shown(Full())[1] is None
     # Cut back by whole strides of 4: of 7 past steps 3 are shown, of 10 there are 6.
-    assert steps_shown(AnchoredWindow(low=2, high=6)) == (3, 6)
+    assert count_steps_shown(AnchoredWindow(low=2, high=6)) == (3, 6)
 
 
 @pytest.mark.parametrize(
@@ -44,5 +44,5 @@ def test_a_depth_beside_another_memory_is_worth_a_line(memory: Memory, told: lis
     config = small_config(recipe="hgpo")
     config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"memory": memory})})
     expected = [f"steps are compared by up to 2 earlier states, while prompts show {words}{ENDING}" for words in told]
-    assert notices(config) == expected
-    assert notices(small_config(recipe="gigpo")) == []
+    assert list_notices(config) == expected
+    assert list_notices(small_config(recipe="gigpo")) == []

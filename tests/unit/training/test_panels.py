@@ -12,8 +12,8 @@ from groupwise import FileError, RecordError
 from groupwise.core.journal.journal import Journal
 from groupwise.envs import Boxes, Identity, PanelFile, panel_hash
 from groupwise.evaluation.settings import EvaluationConfig
-from groupwise.training.panels import check_panels
-from groupwise.training.run import open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run_checks import check_panels
 from groupwise.training.run_config import RunConfig
 from tests.unit.training.runs import small_config
 

@@ -18,12 +18,13 @@ from groupwise.core.errors import TrainingError
 from groupwise.core.seeds import seed_of
 from groupwise.core.segments import BoolArray
 from groupwise.groups import ByTask
-from groupwise.reports.run.attempt_origins import recalled_attempts
-from groupwise.reports.run.derived_credit import Recredit, recredit
+from groupwise.reports.run.attempt_origins import read_recalled_attempts
+from groupwise.reports.run.derived_credit import DerivedCredit, derive_credit
 from groupwise.rollout import Flat, TopUp
 from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
 from groupwise.training.part_states import PartStates
-from groupwise.training.run import Run, open_run
+from groupwise.training.run import Run
 from groupwise.training.run_config import RolloutConfig, RunConfig
 from tests.unit.core.remembering import Count, CountState
 from tests.unit.training.runs import small_config
@@ -210,12 +211,12 @@ def test_recalled_attempts_are_compared_with_what_is_remembered_now(tmp_path: Pa
     recalls = settings.algorithm.model_copy(update={"replay": recipes.build("r3").replay})
     run = open_run(settings.model_copy(update={"algorithm": recalls}), tmp_path)
     train(run)
-    numbers = [number for number in run.journal.numbers() if run.journal.past_attempts.recalled(number)]
+    numbers = [number for number in run.journal.numbers() if run.journal.past_attempts.list_recalled(number)]
     assert numbers
     for number in numbers:
-        states, recalled = run.journal.states_before(number), recalled_attempts(run.journal, number)
-        again = recredit(list(run.journal.trajectories(number)), recalls, recalled, states)
-        assert isinstance(again, Recredit)
+        states, recalled = run.journal.states_before(number), read_recalled_attempts(run.journal, number)
+        again = derive_credit(list(run.journal.trajectories(number)), recalls, recalled, states)
+        assert isinstance(again, DerivedCredit)
         assert len(again.rows) > 16
         priors = {row["task"]: states[0].columns["prior"][row["task"]] for row in again.rows}
         assert again.table.column("prior").tolist() == [priors[again.table.task_ids[t]] for t in again.table.task]

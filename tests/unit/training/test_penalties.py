@@ -21,8 +21,8 @@ from groupwise.cli.terminal import live
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.rewards import EnvironmentReward, OverlongReward
 from groupwise.rewards.scoring import score_trajectory
-from groupwise.training.penalties import credit_rests_on_penalties
-from groupwise.training.samples import credited
+from groupwise.training.metrics.penalties import credit_rests_on_penalties
+from groupwise.training.samples import credit_batch
 
 
 def attempt(number: int, *, paid: float = 0.0, well_formed: bool = True, tokens: int = 1) -> Trajectory:
@@ -39,7 +39,7 @@ MALFORMED = [attempt(0, well_formed=False), attempt(1), attempt(2)]
 
 
 def rests(trajectories: list[Trajectory], algorithm: Algorithm) -> bool:
-    return credit_rests_on_penalties(algorithm, credited(algorithm, trajectories, version=0), version=0)
+    return credit_rests_on_penalties(algorithm, credit_batch(algorithm, trajectories, version=0))
 
 
 def test_a_penalty_on_malformed_steps_is_all_there_is() -> None:
@@ -64,7 +64,7 @@ def test_a_charge_for_length_is_a_penalty_and_the_judges_reward_is_none() -> Non
 def test_what_a_method_makes_of_failure_by_itself_is_no_penalty() -> None:
     """NGRPO compares with a made-up success: the failures have credit, whatever they said."""
     failed = [attempt(0), attempt(1)]
-    assert credited(recipes.ngrpo(), failed, version=0).values.any()
+    assert credit_batch(recipes.ngrpo(), failed, version=0).values.any()
     assert not rests(failed, recipes.ngrpo())
 
 
@@ -77,13 +77,13 @@ def test_what_was_added_for_the_group_is_no_penalty() -> None:
 
 def test_a_part_that_refuses_what_was_never_played_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = recipes.hgpo()
-    credit = credited(algorithm, MALFORMED, version=0)
+    credit = credit_batch(algorithm, MALFORMED, version=0)
 
     def refuse(*_: object) -> None:
         raise ValueError("all steps are valid")
 
     monkeypatch.setattr(Algorithm, "credit", refuse)
-    assert not credit_rests_on_penalties(algorithm, credit, version=0)
+    assert not credit_rests_on_penalties(algorithm, credit)
 
 
 # the screen
@@ -97,7 +97,7 @@ def test_the_screen_says_it_at_the_update_and_at_the_end() -> None:
     out = io.StringIO()
     lines = live.PlainLines(Console(file=out, width=200))
     for number, alone in enumerate([1.0, 0.0, 1.0], start=1):
-        lines.updated(update(number, alone))
+        lines.on_update(update(number, alone))
     lines.close()
     said = out.getvalue().splitlines()
     assert [line for line in said if "penalties alone" in line] == [said[1], said[4], said[5]]
@@ -105,10 +105,10 @@ def test_the_screen_says_it_at_the_update_and_at_the_end() -> None:
     assert said[5].startswith("In 2 of 3 updates (1, 3) credit comes from penalties alone: nobody earned anything")
     panel = live.LivePanel("run", updates=3)
     for number in (1, 2, 3):
-        panel.updated(update(number, 1.0))
+        panel.on_update(update(number, 1.0))
     assert panel.summary()[-1].startswith("In every update credit comes from penalties alone")
     panel = live.LivePanel("run", updates=1)
-    panel.updated(update(1, 0.0))
+    panel.on_update(update(1, 0.0))
     assert not any("penalties" in line for line in panel.summary())
 
 

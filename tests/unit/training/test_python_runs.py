@@ -77,10 +77,10 @@ def test_a_folder_that_holds_a_run_keeps_its_settings(tmp_path: Path) -> None:
 
 def test_updates_made_by_hand_are_not_lost_to_a_refusal(tmp_path: Path) -> None:
     from groupwise.training.loop import make_update
-    from groupwise.training.observer import Observer
+    from groupwise.training.observer import RunObserver
 
     with open_run(small_config(updates=2), tmp_path / "run") as run:
-        make_update(run, 1, Observer())
+        make_update(run, 1, RunObserver())
         with pytest.raises(TrainingError, match="holds a run already"):
             train(run)
     assert RunPaths(tmp_path / "run").journal.is_file()

@@ -16,10 +16,10 @@ from groupwise.core.journal.journal import Update  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.rollout.plans.plan import Played, Prior  # noqa: E402
 from groupwise.rollout.plans.requests import AttemptRequest  # noqa: E402
-from groupwise.training.attempts.collect import MAX_ROUNDS, Gathered, gather  # noqa: E402
+from groupwise.training.attempts.collect import MAX_ROUNDS, UpdateAttempts, collect_update  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import Run  # noqa: E402
-from groupwise.training.samples import credited, make_samples  # noqa: E402
+from groupwise.training.samples import credit_batch, make_samples  # noqa: E402
 from tests.unit.training.planned_runs import guided, once, planned_run  # noqa: E402
 
 HINT = "try harder"
@@ -30,17 +30,17 @@ def word(prior: Prior) -> tuple[int, ...]:
     return prior.encode("try")
 
 
-def special(found: Gathered) -> list[Trajectory]:
+def special(found: UpdateAttempts) -> list[Trajectory]:
     return [trajectory for trajectory in found.chosen if trajectory.origin is not Origin.FRESH]
 
 
-def unguided(found: Gathered) -> list[Trajectory]:
+def unguided(found: UpdateAttempts) -> list[Trajectory]:
     return [trajectory for trajectory in found.chosen if trajectory.origin is Origin.FRESH]
 
 
-def samples_of(found: Gathered) -> dict[str, Any]:
+def samples_of(found: UpdateAttempts) -> dict[str, Any]:
     """The sample of each attempt's first step, by the attempt's id."""
-    credit = credited(recipes.dr_grpo(), found.chosen, version=0)
+    credit = credit_batch(recipes.dr_grpo(), found.chosen, version=0)
     first = {sample.trajectory: sample for sample in reversed(make_samples(credit))}
     return {trajectory.id: first[number] for number, trajectory in enumerate(credit.trajectories)}
 
@@ -52,7 +52,7 @@ def score(run: Run, trajectory: Trajectory, temperature: float = 1.0) -> tuple[f
 
 def test_forced_tokens_begin_the_response_with_the_policys_log_probs_and_do_not_train(tmp_path: Path) -> None:
     run = planned_run(tmp_path, once(guided(forced=word)))
-    forced, found = run.prompter.encode("try"), gather(run, 1)
+    forced, found = run.prompter.encode("try"), collect_update(run, 1)
     assert len(forced) == 1
     assert len(special(found)) == 2
     for trajectory in special(found):
@@ -77,7 +77,7 @@ def test_what_follows_is_sampled_as_after_a_prompt_that_ends_with_the_forced_tok
     asked: list[Request] = []
     generate = run.engine.generate
     run.engine.generate = lambda requests: asked.extend(requests) or generate(requests)  # type: ignore[assignment,func-returns-value]
-    found, forced = gather(run, 1), run.prompter.encode("try")
+    found, forced = collect_update(run, 1), run.prompter.encode("try")
     step = special(found)[0].steps[0]
     (request,) = [each for each in asked if each.prompt_ids == step.prompt_ids + forced][:1]
     assert request.max_tokens == 2, "the forced token counts as one of three"
@@ -87,7 +87,7 @@ def test_what_follows_is_sampled_as_after_a_prompt_that_ends_with_the_forced_tok
 
 def test_forced_tokens_train_where_that_is_asked_for(tmp_path: Path) -> None:
     run = planned_run(tmp_path, once(guided(forced=word, trains_forced=True)))
-    found = gather(run, 1)
+    found = collect_update(run, 1)
     for trajectory in special(found):
         sample = samples_of(found)[trajectory.id]
         assert sample.num_trained == len(trajectory.steps[0].response_ids)
@@ -109,7 +109,7 @@ def test_forced_tokens_stay_known_in_the_journal_and_in_past_attempts(tmp_path: 
 
 def test_an_attempt_at_another_temperature_is_measured_by_the_distribution_that_sampled_it(tmp_path: Path) -> None:
     run = planned_run(tmp_path, once(guided(temperature=2.5, joins="unguided", forced=word)))
-    found = gather(run, 1)
+    found = collect_update(run, 1)
     for trajectory in special(found):
         step = trajectory.steps[0]
         assert step.logp_behaviour == pytest.approx(score(run, trajectory, 2.5), abs=1e-5)
@@ -122,7 +122,7 @@ def test_an_attempt_at_another_temperature_is_measured_by_the_distribution_that_
 
 def test_guidance_stands_in_the_prompt_and_its_attempts_are_compared_with_one_another(tmp_path: Path) -> None:
     run = planned_run(tmp_path, once(guided(guidance_text=HINT)))
-    found = gather(run, 1)
+    found = collect_update(run, 1)
     task = run.tasks[0].id
     assert {trajectory.task.id for trajectory in unguided(found)} == {task}
     (own,) = {trajectory.task.id for trajectory in special(found)}
@@ -137,7 +137,7 @@ def test_guidance_stands_in_the_prompt_and_its_attempts_are_compared_with_one_an
 @pytest.mark.parametrize("joins", ["own", "unguided"])
 def test_an_unguided_loss_context_trains_without_the_guidance(tmp_path: Path, joins: str) -> None:
     run = planned_run(tmp_path, once(guided(guidance_text=HINT, joins=joins, loss_context="unguided")))
-    found = gather(run, 1)
+    found = collect_update(run, 1)
     for trajectory in special(found):
         assert trajectory.steps[0].prompt_ids == unguided(found)[0].steps[0].prompt_ids
         assert trajectory.off_policy
@@ -146,7 +146,7 @@ def test_an_unguided_loss_context_trains_without_the_guidance(tmp_path: Path, jo
 
 def test_attempts_that_join_are_numbered_after_the_unguided_and_compared_with_them(tmp_path: Path) -> None:
     run = planned_run(tmp_path, once(guided(guidance_text=HINT, joins="unguided")))
-    found = gather(run, 1)
+    found = collect_update(run, 1)
     assert [(trajectory.task.id, trajectory.attempt) for trajectory in found.chosen] == [
         (run.tasks[0].id, number) for number in range(4)
     ]
@@ -169,7 +169,7 @@ def pay(run: Run, monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
 def test_a_better_attempt_takes_the_place_of_the_lowest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = planned_run(tmp_path, once(guided(guidance_text=HINT, joins="replaces_one", attempts=3)))
     pay(run, monkeypatch, 0.0, 0.0, 1.0, 0.0, 0.5)
-    found = gather(run, 1)
+    found = collect_update(run, 1)
     assert [trajectory.attempt for trajectory in found.chosen] == [2, 4]
     assert [(each.trajectory.attempt, each.by) for each in found.set_aside] == [
         (1, "the plan: attempt 2 took its place"),
@@ -181,7 +181,7 @@ def test_a_better_attempt_takes_the_place_of_the_lowest(tmp_path: Path, monkeypa
 def test_guided_attempts_take_the_place_of_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = planned_run(tmp_path, once(guided(guidance_text=HINT, joins="replaces_group")))
     pay(run, monkeypatch, 0.0, 0.0, 1.0, 0.0)
-    found = gather(run, 1)
+    found = collect_update(run, 1)
     assert [trajectory.attempt for trajectory in found.chosen] == [2, 3]
     assert {each.trajectory.attempt for each in found.set_aside} == {0, 1}
     assert len(found.survivors) == 2, "these still speak for the policy"
@@ -189,7 +189,7 @@ def test_guided_attempts_take_the_place_of_the_whole_group(tmp_path: Path, monke
 
 def test_guided_attempts_that_joined_a_group_before_keep_their_place(tmp_path: Path) -> None:
     joins = [guided(guidance_text=HINT, joins="unguided"), guided(guidance_text=HINT, joins="replaces_group")]
-    found = gather(planned_run(tmp_path, once(*joins)), 1)
+    found = collect_update(planned_run(tmp_path, once(*joins)), 1)
     assert [trajectory.attempt for trajectory in found.chosen] == [2, 3, 4, 5]
     assert [each.trajectory.attempt for each in found.set_aside] == [0, 1]
 
@@ -256,7 +256,7 @@ def test_a_request_that_cannot_be_played_is_refused_in_a_sentence(
 ) -> None:
     run = planned_run(tmp_path, once(guided(**fields)))
     with pytest.raises(ConfigError) as raised:
-        gather(run, 1)
+        collect_update(run, 1)
     task = fields.get("task", run.tasks[0]).id
     plan = "tests.unit.training.planned_runs:planned_run.<locals>.Mine"
     assert str(raised.value).startswith(f"the plan {plan}: its request for task {task!r} {said}")
@@ -265,14 +265,14 @@ def test_a_request_that_cannot_be_played_is_refused_in_a_sentence(
 def test_a_task_as_text_is_refused_in_a_sentence(tmp_path: Path) -> None:
     run = planned_run(tmp_path, once(lambda played, prior: AttemptRequest(task="walk", attempts=2)))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="its request has task='walk'; give a Task, as prior"):
-        gather(run, 1)
+        collect_update(run, 1)
 
 
 def test_the_token_that_ends_a_response_is_not_forced(tmp_path: Path) -> None:
     run = planned_run(tmp_path, once(guided(forced=lambda prior: (END[0],))))
     END[:] = [run.prompter.frame.end_id]
     with pytest.raises(ConfigError, match=r"forces the token \d+, which ends a response"):
-        gather(run, 1)
+        collect_update(run, 1)
 
 
 END: list[int] = []
@@ -283,7 +283,7 @@ def test_a_group_that_does_not_exist_cannot_be_joined(tmp_path: Path) -> None:
         tmp_path, once(guided(task=lambda prior: prior.tasks[1], guidance_text=HINT, joins="replaces_one"))
     )
     with pytest.raises(ConfigError, match="joins='replaces_one', but the update has no unguided attempts at the task"):
-        gather(run, 1)
+        collect_update(run, 1)
 
 
 def everything(played: Played, prior: Prior) -> list[AttemptRequest]:
@@ -316,7 +316,7 @@ def test_a_plan_that_does_not_make_an_update_is_named(
 ) -> None:
     monkeypatch.setattr("groupwise.training.attempts.collect.MAX_ROUNDS", 3)
     with pytest.raises(ConfigError) as raised:
-        gather(planned_run(tmp_path, ask), 1)
+        collect_update(planned_run(tmp_path, ask), 1)
     assert said.replace(str(MAX_ROUNDS), "3") in str(raised.value)
 
 
@@ -327,7 +327,7 @@ def test_a_request_that_stands_twice_gets_further_attempts(tmp_path: Path) -> No
         request.append(AttemptRequest(task=prior.tasks[0], attempts=2))
         return [] if played.rounds else [request[0], request[0]]
 
-    found = gather(planned_run(tmp_path, twice), 1)
+    found = collect_update(planned_run(tmp_path, twice), 1)
     assert [trajectory.attempt for trajectory in found.chosen] == [0, 1, 2, 3]
 
 
@@ -342,14 +342,14 @@ def test_a_plan_sees_what_its_rounds_brought(tmp_path: Path) -> None:
         plain = [] if played.rounds else [AttemptRequest(task=prior.tasks[0], attempts=2)]
         return [*plain, AttemptRequest(task=prior.tasks[0], attempts=3, guidance_text=HINT, joins=joins)]
 
-    found = gather(planned_run(tmp_path, ask), 1)
+    found = collect_update(planned_run(tmp_path, ask), 1)
     assert seen == [[], [2, 3], [2, 3, 3]]
     assert len(found.chosen) == 8
 
 
 def test_the_journal_writes_no_row_that_was_not_asked_for(tmp_path: Path) -> None:
     run = planned_run(tmp_path, once(guided(guidance_text=HINT)))
-    found = gather(run, 1)
+    found = collect_update(run, 1)
     credit = [[0.0] * len(each.steps) for each in found.chosen]
     run.journal.write(Update(number=1, version=1, metrics={}, trajectories=found.chosen, credit=credit))
     assert found.asked_for == {}

@@ -24,13 +24,14 @@ from groupwise.groups import SelectiveBuffer  # noqa: E402
 from groupwise.rollout import Flat, Guided, Reflection, TopUp  # noqa: E402
 from groupwise.rollout.plans.plan import AttemptPlan  # noqa: E402
 from groupwise.tasks import Shuffled  # noqa: E402
-from groupwise.training.attempts.collect import Gathered, gather  # noqa: E402
+from groupwise.training.attempts.collect import UpdateAttempts, collect_update  # noqa: E402
 from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import Run, open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
+from groupwise.training.run import Run  # noqa: E402
 from groupwise.training.run_config import WarmStartConfig  # noqa: E402
-from groupwise.training.samples import credited, make_samples  # noqa: E402
+from groupwise.training.samples import credit_batch, make_samples  # noqa: E402
 from tests.unit.training.learners import gradient, learner, logps, single_steps, tiny  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
@@ -78,7 +79,7 @@ def test_a_group_is_untouched_or_has_all_its_recalled_members(run: Run) -> None:
     num_recalled = 0
     for number in run.journal.numbers():
         rows = list(run.journal.trajectories(number))
-        recalled = run.journal.past_attempts.recalled(number)
+        recalled = run.journal.past_attempts.list_recalled(number)
         num_recalled += len(recalled)
         for task in {row["task"] for row in rows}:
             own = {row["attempt"]: row["success"] for row in rows if row["task"] == task}
@@ -100,7 +101,7 @@ def test_a_group_is_untouched_or_has_all_its_recalled_members(run: Run) -> None:
 def test_every_update_says_what_became_of_its_groups(run: Run) -> None:
     recalled = dict(run.journal.curve("replay/recalled"))
     for number in run.journal.numbers():
-        assert recalled.get(number, 0) == len(run.journal.past_attempts.recalled(number))
+        assert recalled.get(number, 0) == len(run.journal.past_attempts.list_recalled(number))
     assert max(value for _, value in run.journal.curve("credit/groups_rescued")) > 0
     assert run.journal.curve("guidance/groups")
 
@@ -182,7 +183,7 @@ def test_an_evaluation_never_shows_help(run: Run, monkeypatch: pytest.MonkeyPatc
     evaluate_run(run, write=False)
     assert len(shown) == 6
     assert not any("earlier" in text for text in shown)
-    gather(run, 9)
+    collect_update(run, 9)
     assert any("earlier" in text for text in shown), "the next update does show it"
 
 
@@ -206,7 +207,7 @@ def test_with_an_empty_history_the_weights_are_those_of_the_base_to_the_bit(tmp_
 def test_store_load_and_loss_equal_the_loss_in_memory(run: Run) -> None:
     """What is read back trains as what was sampled: the same samples, loss and gradient."""
     past_attempts = run.journal.past_attempts
-    fresh = [without_shaping(one) for one in gather(run, 9).chosen if one.origin is Origin.FRESH]
+    fresh = [without_shaping(one) for one in collect_update(run, 9).chosen if one.origin is Origin.FRESH]
     credit = [[0.0] * len(one.steps) for one in fresh]
     run.journal.write(Update(number=9, version=9, metrics={}, trajectories=fresh, credit=credit))
     try:
@@ -217,7 +218,7 @@ def test_store_load_and_loss_equal_the_loss_in_memory(run: Run) -> None:
     finally:
         run.journal.forget_after(8)
     read = [by_key[one.task.id, one.attempt] for one in fresh]
-    memory, disk = (make_samples(credited(recipes.r3(), group, version=8)) for group in (fresh, read))
+    memory, disk = (make_samples(credit_batch(recipes.r3(), group, version=8)) for group in (fresh, read))
     assert disk == memory
     results = []
     for samples in (memory, disk):
@@ -258,12 +259,12 @@ def test_an_attempt_that_the_policy_has_left_behind_is_not_recalled(tmp_path: Pa
     run = trained(tmp_path, far, updates=6, rate=1e-2)
     left_out = [value for _, value in run.journal.curve("replay/left_out")]
     assert max(left_out) >= 1
-    assert [one for number in run.journal.numbers() for one in run.journal.past_attempts.recalled(number)] == []
+    assert [one for number in run.journal.numbers() for one in run.journal.past_attempts.list_recalled(number)] == []
 
 
 def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> None:
     run = trained(tmp_path, recipes.r3_grpo_ablation().model_copy(update={"replay": SelectiveBuffer()}), updates=8)
-    found = [one for number in run.journal.numbers() for one in run.journal.past_attempts.recalled(number)]
+    found = [one for number in run.journal.numbers() for one in run.journal.past_attempts.list_recalled(number)]
     assert found
     for one in found:
         (source,) = [
@@ -274,14 +275,14 @@ def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> 
         assert one["credit"] == source["credit"]
 
 
-def solved_with_help(found: Gathered) -> list[Trajectory]:
+def solved_with_help(found: UpdateAttempts) -> list[Trajectory]:
     return [one for one in found.chosen if one.origin is Origin.REFLECTED and one.scores["success"]]
 
 
 def test_successes_with_help_may_join_the_bare_group_as_if_they_had_none(tmp_path: Path) -> None:
     asked = recipes.r3(with_replay=False).model_copy(update={"guidance": Reflection(tau=1.1, to_unguided_prompt=True)})
     run = trained(tmp_path, asked, updates=5)
-    found = gather(run, 6)
+    found = collect_update(run, 6)
     guided = [one for one in found.chosen if one.origin is Origin.GUIDED]
     assert len(guided) == len(solved_with_help(found)) > 0
     for one in guided:
@@ -304,7 +305,7 @@ def test_a_task_that_comes_again_in_a_later_round_is_helped_with_further_attempt
     run = trained(tmp_path, asked, updates=4, first=1, plan=TopUp(attempts=2, rounds=4))
     most = 0
     for number in range(5, 13):
-        found = gather(run, number)
+        found = collect_update(run, number)
         ids = [one.id for one in found.played]
         assert len(ids) == len(set(ids))
         members = [(one.task.id, one.attempt) for one in found.chosen]

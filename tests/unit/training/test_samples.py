@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 
 from groupwise import Algorithm, Step, Task, Trajectory
 from groupwise.advantages import DiscountedTokens, EpisodeReturn, FirstTokens, NoScale, Relative
-from groupwise.core.past_attempts import PastAttempt, Recalled
+from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
 from groupwise.groups import ByTask, SmallCredit
-from groupwise.training.samples import credited, make_samples
+from groupwise.training.samples import credit_batch, make_samples
 
 DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
 
@@ -36,14 +36,14 @@ GROUP = [attempt(1, 3.0, (5, 6), (7,)), attempt(0, 1.0, (8, 9, 10), ())]  # cred
 
 
 def test_without_the_part_a_sample_has_one_number_and_no_mask() -> None:
-    found = make_samples(credited(Algorithm(advantage=DR_GRPO), GROUP, version=0))
+    found = make_samples(credit_batch(Algorithm(advantage=DR_GRPO), GROUP, version=0))
     assert [one.advantage for one in found] == [1.0, 1.0, -1.0, -1.0]
     assert {one.trained for one in found} == {None}
 
 
 def test_each_token_has_its_own_credit() -> None:
     algorithm = Algorithm(advantage=DR_GRPO, token_credit=DiscountedTokens(gamma=0.5))
-    found = make_samples(credited(algorithm, GROUP, version=0))
+    found = make_samples(credit_batch(algorithm, GROUP, version=0))
     assert [one.advantage for one in found] == [(0.5, 1.0), (1.0,), (-0.25, -0.5, -1.0), ()]
     assert {one.trained for one in found} == {None}  # all train
     assert [one.trains for one in found] == [True, True, True, False]
@@ -51,14 +51,14 @@ def test_each_token_has_its_own_credit() -> None:
 
 def test_tokens_that_do_not_train_are_masked() -> None:
     algorithm = Algorithm(advantage=DR_GRPO, token_credit=FirstTokens(count=1))
-    found = make_samples(credited(algorithm, GROUP, version=0))
+    found = make_samples(credit_batch(algorithm, GROUP, version=0))
     assert [one.trained for one in found] == [(True, False), None, (True, False, False), None]
     assert [one.num_trained for one in found] == [1, 1, 1, 0]
 
 
 def test_the_journal_keeps_the_credit_of_the_steps() -> None:
-    plain = credited(Algorithm(advantage=DR_GRPO), GROUP, version=0)
-    found = credited(Algorithm(advantage=DR_GRPO, token_credit=FirstTokens(count=1)), GROUP, version=0)
+    plain = credit_batch(Algorithm(advantage=DR_GRPO), GROUP, version=0)
+    found = credit_batch(Algorithm(advantage=DR_GRPO, token_credit=FirstTokens(count=1)), GROUP, version=0)
     assert found.by_trajectory() == plain.by_trajectory() == [[1, 1], [-1, -1]]
 
 
@@ -66,7 +66,7 @@ def test_a_filter_drops_a_step_with_all_its_tokens() -> None:
     algorithm = Algorithm(
         advantage=DR_GRPO, filters=(SmallCredit(min_size=2.0),), token_credit=DiscountedTokens(gamma=0.5)
     )
-    assert [one.num_trained for one in make_samples(credited(algorithm, GROUP, version=0))] == [0, 0, 0, 0]
+    assert [one.num_trained for one in make_samples(credit_batch(algorithm, GROUP, version=0))] == [0, 0, 0, 0]
 
 
 def test_a_recalled_attempt_that_keeps_its_credit_shares_it_among_its_tokens() -> None:
@@ -82,9 +82,9 @@ def test_a_recalled_attempt_that_keeps_its_credit_shares_it_among_its_tokens() -
         states=np.zeros(2, dtype=np.int64),
         rewards=np.zeros(2),
     )
-    recalled = Recalled(task="q", past=past, why="", trajectory=member, keeps_credit=True, credit=(4.0, -8.0))
+    recalled = RecalledAttempt(task="q", past=past, why="", trajectory=member, keeps_credit=True, credit=(4.0, -8.0))
     algorithm = Algorithm(advantage=DR_GRPO, token_credit=DiscountedTokens(gamma=0.5))
-    found = credited(algorithm, GROUP, [recalled], version=0)
+    found = credit_batch(algorithm, GROUP, [recalled], version=0)
     assert found.values.tolist() == [1, 1, -1, -1, 4, -8]
     assert [one.advantage for one in make_samples(found)][4:] == [(2.0, 4.0), (-4.0, -8.0)]
 
@@ -94,7 +94,7 @@ def test_forced_tokens_share_no_credit_of_tokens_and_are_read_like_the_prompt() 
     first, last = group[0].steps
     group[0] = replace(group[0], steps=(replace(first, forced=1), replace(last, forced=1)))
     algorithm = Algorithm(advantage=DR_GRPO, token_credit=FirstTokens(count=1))
-    sampled, nothing, other = make_samples(credited(algorithm, group, version=0))
+    sampled, nothing, other = make_samples(credit_batch(algorithm, group, version=0))
     assert (sampled.prompt_ids, sampled.response_ids) == ((1, 5), (6, 7))
     assert sampled.trained == (True, False), "the first token that was sampled trains"
     assert sampled.logp_behaviour == (-1.0, -1.0)

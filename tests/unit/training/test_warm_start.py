@@ -15,9 +15,10 @@ from groupwise.envs import Household  # noqa: E402
 from groupwise.models import TinyModel  # noqa: E402
 from groupwise.rollout import Choice, Full, Tagged, Window  # noqa: E402
 from groupwise.rollout.prompts.prompter import PromptTemplate  # noqa: E402
-from groupwise.training.imitation.warm_start import expert_samples, warm_start  # noqa: E402
+from groupwise.training.imitation.warm_start import make_expert_samples, warm_start  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.run import Run, open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
+from groupwise.training.run import Run  # noqa: E402
 from groupwise.training.run_config import RolloutConfig, RunConfig, WarmStartConfig  # noqa: E402
 
 HOME = Household(rooms=("bedroom",), families=("pick",), num_receptacles=3, num_objects=2)
@@ -49,7 +50,7 @@ def by_task(samples: list[Sample]) -> list[list[Sample]]:
 def test_a_teacher_without_noise_is_the_expert(tmp_path: Path) -> None:
     run = open_small(tmp_path)
     tasks = run.tasks[:5]
-    for task, found in zip(tasks, by_task(expert_samples(run, tasks, WarmStartConfig())), strict=True):
+    for task, found in zip(tasks, by_task(make_expert_samples(run, tasks, WarmStartConfig())), strict=True):
         world, wanted = HOME.open(task), list[str]()
         while (action := world.expert()) is not None:
             wanted.append(action)
@@ -59,13 +60,13 @@ def test_a_teacher_without_noise_is_the_expert(tmp_path: Path) -> None:
 
 def test_prompts_are_those_of_a_rollout(tmp_path: Path) -> None:
     run = open_small(tmp_path)
-    first, second, *_ = expert_samples(run, run.tasks[:1], WarmStartConfig())
+    first, second, *_ = make_expert_samples(run, run.tasks[:1], WarmStartConfig())
     assert second.prompt_ids[: len(first.token_ids)] == first.token_ids, "with a full memory each continues the last"
 
 
 def test_stray_steps_are_played_but_not_imitated(tmp_path: Path) -> None:
     run = open_small(tmp_path)
-    samples = expert_samples(run, run.tasks[:60], WarmStartConfig(noise=0.3))
+    samples = make_expert_samples(run, run.tasks[:60], WarmStartConfig(noise=0.3))
     strays = [sample for sample in samples if not sample.trains]
     assert 0.2 < len(strays) / len(samples) < 0.4
     assert all(set(sample.advantage) == {0.0} for sample in strays)  # type: ignore[arg-type]
@@ -75,8 +76,8 @@ def test_stray_steps_are_played_but_not_imitated(tmp_path: Path) -> None:
 
 def test_a_sloppy_teacher_is_imitated_in_what_is_possible(tmp_path: Path) -> None:
     run = open_small(tmp_path)
-    exact = expert_samples(run, run.tasks[:60], WarmStartConfig())
-    sloppy = expert_samples(run, run.tasks[:60], WarmStartConfig(sloppiness=0.5))
+    exact = make_expert_samples(run, run.tasks[:60], WarmStartConfig())
+    sloppy = make_expert_samples(run, run.tasks[:60], WarmStartConfig(sloppiness=0.5))
     assert all(sample.trains for sample in sloppy)
     assert len(sloppy) > 1.3 * len(exact), "it takes detours"
     texts = [run.prompter.text(sample.prompt_ids) for sample in sloppy]
@@ -85,8 +86,8 @@ def test_a_sloppy_teacher_is_imitated_in_what_is_possible(tmp_path: Path) -> Non
 
 def test_observation_tokens_are_weighted_beside_the_teachers(tmp_path: Path) -> None:
     run = open_small(tmp_path)
-    plain = expert_samples(run, run.tasks[:3], WarmStartConfig())
-    weighted = expert_samples(run, run.tasks[:3], WarmStartConfig(observation_weight=0.25))
+    plain = make_expert_samples(run, run.tasks[:3], WarmStartConfig())
+    weighted = make_expert_samples(run, run.tasks[:3], WarmStartConfig(observation_weight=0.25))
     for before, after in zip(plain, weighted, strict=True):
         assert after.token_ids == before.token_ids
         assert said(run, after) == said(run, before)
@@ -107,7 +108,7 @@ def test_the_teacher_speaks_as_the_action_rule_reads(
     tmp_path: Path, rule: Choice | Tagged, template: PromptTemplate, form: str
 ) -> None:
     run = open_small(tmp_path, RolloutConfig(action_rule=rule, template=template, memory=Window(steps=0)))
-    for sample in expert_samples(run, run.tasks[:5], WarmStartConfig()):
+    for sample in make_expert_samples(run, run.tasks[:5], WarmStartConfig()):
         assert re.fullmatch(form, said(run, sample)), said(run, sample)
 
 

@@ -19,7 +19,7 @@ from groupwise.core.parts.part import Slot  # noqa: E402
 from groupwise.engines.open_engine import open_engine  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
 from groupwise.training.run_config import TrainingConfig  # noqa: E402
 from groupwise.training.weight_transfer import InMemory, ThroughFile  # noqa: E402
 from tests.faults.test_disks import no_space  # noqa: E402

@@ -12,28 +12,28 @@ from groupwise.core.text.files import parse_value
 from groupwise.recipes import build
 
 
-def algorithm_named(text: str) -> Algorithm:
+def build_algorithm(text: str) -> Algorithm:
     """Build what `hgpo`, `hgpo:depth=4,scale=none` or `my_run.toml` names."""
     from groupwise.config.run_file import load_algorithm  # a run's whole schema; not every command needs it
 
     if text.endswith(".toml"):
         return load_algorithm(Path(text))
-    name, given = _name_and_options(text)
-    return build(name, **given)
+    name, settings = _split_options(text)
+    return build(name, **settings)
 
 
-def part_named(slot: str, text: str) -> Part:
+def build_part(slot: str, text: str) -> Part:
     """Make the part of a slot that `window` or `window:steps=4` names."""
-    name, given = _name_and_options(text)
-    return part_class(slot, name)(**given)
+    name, settings = _split_options(text)
+    return part_class(slot, name)(**settings)
 
 
-def _name_and_options(text: str) -> tuple[str, dict[str, Any]]:
+def _split_options(text: str) -> tuple[str, dict[str, Any]]:
     name, _, options = text.partition(":")
-    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for option in filter(None, options.split(",")):
         key, equals, value = option.partition("=")
         if not equals:
             raise ConfigError(f"{name}: option {option!r} has no value; write {key}=VALUE")
-        given[key] = parse_value(value)
-    return name, given
+        settings[key] = parse_value(value)
+    return name, settings

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.run_folder import RunPaths
@@ -24,7 +23,7 @@ def need_trainer() -> None:
         raise ConfigError(f"this command needs {', '.join(missing)}: pip install 'groupwise[train]'")
 
 
-def run_config(folder: Path) -> RunConfig:
+def load_run_config(folder: Path) -> RunConfig:
     """The resolved run file of a run's folder."""
     from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
 
@@ -32,16 +31,3 @@ def run_config(folder: Path) -> RunConfig:
     if not path.is_file():
         raise ConfigError(f"{folder}: there is no {path.name}; give the folder of a run, as `groupwise train` makes it")
     return load_run(path)
-
-
-def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Settings in which two resolved run files differ, by path; None where one has no such setting.
-
-    >>> list(differences({"training": {"updates": 3}}, {"training": {"updates": 5}}))
-    [('training.updates', 3, 5)]
-    """
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for name in {**old, **new}:
-            yield from differences(old.get(name), new.get(name), f"{path}.{name}" if path else name)
-    elif old != new:
-        yield path, old, new

@@ -16,20 +16,20 @@ import typer
 
 from groupwise.core.parts.trust import only_reading
 
-RUNNING = ("train", "warmup")
+COMMANDS_THAT_RUN = ("train", "warmup")
 """Commands that run what a run file names."""
 
 
-def start(context: typer.Context, *, runs: bool) -> None:
-    """Let a command, as long as it lasts, run what run files name, or only read them."""
-    context.with_resource(only_reading(trust=runs))
-    if runs:
-        context.with_resource(_current_folder_last())
+def set_rights(context: typer.Context, *, may_run: bool) -> None:
+    """Let a command, as long as it lasts, run what run files name, or else only read them."""
+    context.with_resource(only_reading(trust=may_run))
+    if may_run:
+        context.with_resource(_add_current_folder_last())
 
 
-def _trust(context: typer.Context, trust: bool) -> bool:
+def _apply_trust(context: typer.Context, trust: bool) -> bool:
     if trust:
-        start(context, runs=True)
+        set_rights(context, may_run=True)
     return trust
 
 
@@ -38,7 +38,7 @@ Trust = Annotated[
     typer.Option(
         "--trust",
         help="Load what the run names from outside groupwise too, and open its environment: this runs its code.",
-        callback=_trust,
+        callback=_apply_trust,
     ),
 ]
 """An option of commands that read; its callback does all there is to do."""
@@ -49,15 +49,15 @@ def move_current_folder_back() -> None:
 
     A file of the name `json.py` or `torch.py` in a folder that somebody sent must not be taken for the module.
     """
-    here = _current_folder()
+    here = _find_current_folder()
     moved = [place for place in sys.path if not place or place == here]
     sys.path[:] = [place for place in sys.path if place and place != here] + moved[:1]
 
 
 @contextmanager
-def _current_folder_last() -> Iterator[None]:
+def _add_current_folder_last() -> Iterator[None]:
     """Look where the user stands for `kind = "module:Class"`, after everywhere else; not under PYTHONSAFEPATH."""
-    here, before = _current_folder(), list(sys.path)
+    here, before = _find_current_folder(), list(sys.path)
     if here is not None and here not in before and not sys.flags.safe_path:
         sys.path.append(here)
     try:
@@ -66,7 +66,7 @@ def _current_folder_last() -> Iterator[None]:
         sys.path[:] = before
 
 
-def _current_folder() -> str | None:
+def _find_current_folder() -> str | None:
     """Where the user stands; None where that folder is gone."""
     try:
         return str(Path.cwd())

@@ -10,19 +10,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.arguments.algorithms import algorithm_named, part_named
+from groupwise.cli.arguments.algorithms import build_algorithm, build_part
 from groupwise.cli.arguments.trust import Trust
-from groupwise.cli.audit.journal_credit import OWN, AgainstJournal
-from groupwise.cli.terminal.screen import errors, file_progress, output, print_json, share, shorten
+from groupwise.cli.audit.journal_credit import OWN, JournalComparison
+from groupwise.cli.terminal.screen import errors, file_progress, format_share, output, print_json, shorten
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import kind_of
 from groupwise.core.run_folder import CONFIG
 from groupwise.recordings.formats import is_run, open_rollouts
-from groupwise.reports.audit import Audit
-from groupwise.reports.audit import audit as run_audit
+from groupwise.reports.audit import Audit, audit_tables
 from groupwise.reports.audit.census import Census
-from groupwise.reports.audit.levels import Level
+from groupwise.reports.audit.levels import HistoryLevel
 from groupwise.reports.audit.memories import MemoryCosts
 from groupwise.reports.audit.movers import Mover
 from groupwise.reports.audit.recipe_comparison import RecipeColumn
@@ -54,25 +53,25 @@ def audit(
     trust: Trust = False,
 ) -> None:
     """Audit recorded rollouts: groups, histories, credit under several recipes, tokens under several memories."""
-    algorithms = {name: algorithm_named(name) for name in recipe or RECIPES}
+    algorithms = {name: build_algorithm(name) for name in recipe or RECIPES}
     if not recipe and (file / CONFIG).is_file():
-        algorithms |= _own_algorithm(file)
-    memories = dict(_memory(name) for name in memory or MEMORIES)
+        algorithms |= _load_own_algorithm(file)
+    memories = dict(_read_memory(name) for name in memory or MEMORIES)
     rollouts, tokens = open_rollouts(file, format=format), RecordedTokens()
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:
         parts = (part.table() for part in rollouts.parts(progress=progress, watch=tokens.add))
-        against = AgainstJournal(file, algorithms) if is_run(file) else None
-        tables = parts if against is None else against.watch(parts)
-        found = run_audit(tables, algorithms, depth=depth, gamma=gamma, tokens=tokens, memories=memories)
-    if against is not None and (words := against.words()):
+        comparison = JournalComparison(file, algorithms) if is_run(file) else None
+        tables = parts if comparison is None else comparison.compare(parts)
+        result = audit_tables(tables, algorithms, depth=depth, gamma=gamma, tokens=tokens, memories=memories)
+    if comparison is not None and (words := comparison.describe()):
         errors().print(escape(words), highlight=False, soft_wrap=True)
     if as_json:
-        print_json(found.as_json())
+        print_json(result.as_json())
     else:
-        _print(found, file)
+        _print_audit(result, file)
 
 
-def _own_algorithm(folder: Path) -> dict[str, Algorithm]:
+def _load_own_algorithm(folder: Path) -> dict[str, Algorithm]:
     """A run's own algorithm; where it cannot be had, the others are compared without it."""
     from groupwise.config.run_file import load_algorithm  # a run's whole schema; not every audit needs it
 
@@ -83,7 +82,7 @@ def _own_algorithm(folder: Path) -> dict[str, Algorithm]:
         return {}
 
 
-def _flaws(census: Census) -> str:
+def _describe_flaws(census: Census) -> str:
     """How many steps had a flaw, as far as the file tells."""
     apart = {"malformed": census.malformed_steps, "refused": census.refused_steps}
     known = [f"{count} {flaw}" for flaw, count in apart.items() if count is not None]
@@ -92,35 +91,35 @@ def _flaws(census: Census) -> str:
     return f"{' and '.join(known)} steps" if known else "it does not say which steps were malformed or refused"
 
 
-def _memory(text: str) -> tuple[str, Memory]:
+def _read_memory(text: str) -> tuple[str, Memory]:
     """A memory and how a table names it."""
-    part = part_named("memory", text)
+    part = build_part("memory", text)
     fields = ", ".join(f"{name}={value}" for name, value in part.config().items() if name != "kind")
     return f"{kind_of(type(part))}({fields})" if fields else kind_of(type(part)), part  # type: ignore[return-value]
 
 
-def _print(found: Audit, file: Path) -> None:
-    console, census = output(), found.census
+def _print_audit(result: Audit, file: Path) -> None:
+    console, census = output(), result.census
     console.print(f"[bold]Audit of {escape(str(file))}[/]", highlight=False)
     console.print(
         f"{census.tasks} tasks, {census.attempts} attempts, {census.steps} steps; "
         f"mean return {census.mean_return:.4g}; {census.lone_tasks} tasks with one attempt, "
-        f"{census.equal_tasks} with equal returns; {_flaws(census)}\n"
+        f"{census.equal_tasks} with equal returns; {_describe_flaws(census)}\n"
     )
-    console.print(_levels(found.levels, census.steps), "")
-    console.print(_recipes(found.recipes, census.steps), "")
-    if len(found.recipes) > 1:
-        first, last = found.recipes[0].name, found.recipes[-1].name
-        _movers(console, f"Steps that gain most from {escape(first)} to {escape(last)}", found.gains)
-        _movers(console, f"Steps that lose most from {escape(first)} to {escape(last)}", found.losses)
-    if found.memories is not None:
-        _memories(console, found.memories, census.tasks)
+    console.print(_make_levels_table(result.levels, census.steps), "")
+    console.print(_make_recipes_table(result.recipes, census.steps), "")
+    if len(result.recipes) > 1:
+        first, last = result.recipes[0].name, result.recipes[-1].name
+        _print_movers(console, f"Steps that gain most from {escape(first)} to {escape(last)}", result.gains)
+        _print_movers(console, f"Steps that lose most from {escape(first)} to {escape(last)}", result.losses)
+    if result.memories is not None:
+        _print_memories(console, result.memories, census.tasks)
     console.print("[bold]Findings[/]")
-    for number, finding in enumerate(found.findings, start=1):
+    for number, finding in enumerate(result.findings, start=1):
         console.print(f" {number}. {escape(finding)}", highlight=False)
 
 
-def _levels(levels: list[Level], steps: int) -> Table:
+def _make_levels_table(levels: list[HistoryLevel], steps: int) -> Table:
     table = Table(title="Groups by depth of history (shares of all steps)", title_justify="left", box=None)
     headings = ("depth", "groups", "mean size", "compared", "alone", "too early", "all equal", "hide histories")
     for heading in (*headings, "baseline moves", "sign flips"):
@@ -130,18 +129,18 @@ def _levels(levels: list[Level], steps: int) -> Table:
             str(level.depth),
             str(level.groups),
             f"{level.mean_size:.1f}",
-            share(level.compared_steps, steps),
-            share(level.alone_steps, steps),
-            share(level.too_early_steps, steps),
-            share(level.equal_steps, steps),
-            share(level.split_steps, steps) if level.depth else "",
+            format_share(level.compared_steps, steps),
+            format_share(level.alone_steps, steps),
+            format_share(level.too_early_steps, steps),
+            format_share(level.equal_steps, steps),
+            format_share(level.split_steps, steps) if level.depth else "",
             f"{level.baseline_shift:.3g} ({level.relative_shift:.2f} sd)" if level.depth else "",
-            share(level.sign_flips, level.compared_at_both) if level.depth else "",
+            format_share(level.sign_flips, level.compared_at_both) if level.depth else "",
         )
     return table
 
 
-def _recipes(recipes: list[RecipeColumn], steps: int) -> Table:
+def _make_recipes_table(recipes: list[RecipeColumn], steps: int) -> Table:
     table = Table(title="Credit under each recipe", title_justify="left", box=None)
     table.add_column("recipe", style="bold")
     for heading in ("compared", "exactly 0", "mean |A|", "max |A|"):
@@ -149,11 +148,11 @@ def _recipes(recipes: list[RecipeColumn], steps: int) -> Table:
     for other in recipes:
         table.add_column(f"flips / r against {escape(other.name)}", justify="right")
     for column in recipes:
-        against = [_against(column, other) for other in recipes]
+        against = [_compare_columns(column, other) for other in recipes]
         table.add_row(
             escape(column.name),
-            share(column.compared_steps, steps),
-            share(column.silent_steps, steps),
+            format_share(column.compared_steps, steps),
+            format_share(column.silent_steps, steps),
             f"{column.mean_size:.3f}",
             f"{column.largest:.3f}",
             *against,
@@ -161,15 +160,15 @@ def _recipes(recipes: list[RecipeColumn], steps: int) -> Table:
     return table
 
 
-def _against(column: RecipeColumn, other: RecipeColumn) -> str:
+def _compare_columns(column: RecipeColumn, other: RecipeColumn) -> str:
     if other.name == column.name:
         return "-"
     correlation = column.correlation[other.name]
-    flips = share(column.flips[other.name], column.both_signed[other.name])
+    flips = format_share(column.flips[other.name], column.both_signed[other.name])
     return f"{flips} / {'none' if correlation is None else format(correlation, '.2f')}"
 
 
-def _movers(console: Console, title: str, movers: list[Mover]) -> None:
+def _print_movers(console: Console, title: str, movers: list[Mover]) -> None:
     if not movers:
         return
     table = Table(title=title, title_justify="left", box=None)
@@ -188,16 +187,16 @@ def _movers(console: Console, title: str, movers: list[Mover]) -> None:
     console.print(table, "")
 
 
-def _memories(console: Console, found: MemoryCosts, groups: int) -> None:
-    if found.lines:
-        counted = "" if found.groups == groups else f" {found.groups} of"
-        missing = f"; {found.left_out} attempts left out" if found.left_out else ""
+def _print_memories(console: Console, costs: MemoryCosts, groups: int) -> None:
+    if costs.lines:
+        counted = "" if costs.groups == groups else f" {costs.groups} of"
+        missing = f"; {costs.left_out} attempts left out" if costs.left_out else ""
         title = f"Tokens under each memory (prompts and responses of{counted} {groups} groups{missing})"
         table = Table(title=title, title_justify="left", box=None)
         table.add_column("memory", style="bold")
         for heading in ("without sharing", "with shared prefixes", "ratio", "longest"):
             table.add_column(heading, justify="right")
-        for line in found.lines:
+        for line in costs.lines:
             about = "" if line.is_exact else "~"
             table.add_row(
                 escape(line.memory),
@@ -207,6 +206,6 @@ def _memories(console: Console, found: MemoryCosts, groups: int) -> None:
                 f"{about}{line.longest:,}",
             )
         console.print(table)
-    for note in found.notes:
+    for note in costs.notes:
         console.print(f"[dim]{escape(note)}[/]", highlight=False)
     console.print()

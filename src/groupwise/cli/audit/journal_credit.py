@@ -10,8 +10,8 @@ import numpy as np
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.step_table import StepTable
 from groupwise.reports.run.derived_credit import AGREEMENT
+from groupwise.reports.run.read_groups import find_underived
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import find_underived
 
 OWN = "this run's own"
 READ_APART = (
@@ -23,26 +23,26 @@ _Name = tuple[str, Hashable, int]
 """A step of a run: TASK@UPDATE, attempt, index."""
 
 
-class AgainstJournal:
+class JournalComparison:
     """Holds the credit of a run's own recipe, as an audit computes it, against the journal's."""
 
     def __init__(self, path: Path, algorithms: Mapping[str, Algorithm]) -> None:
         with RunFolder(path) as folder:
-            own = folder.known_algorithm()
-            is_compared = own is not None and any(each.config() == own.config() for each in algorithms.values())
+            own = folder.find_algorithm()
+            is_compared = own is not None and any(other.config() == own.config() for other in algorithms.values())
             self._own = own if is_compared else None
             self._underived = find_underived(folder) if is_compared else {}
             self._recorded = _read_credit(folder) if is_compared else {}
         self._differing: set[int] = set(self._underived)
 
-    def watch(self, tables: Iterable[StepTable]) -> Iterator[StepTable]:
-        """The same tables; the updates in which the credit is another than the journal's are noted."""
+    def compare(self, tables: Iterable[StepTable]) -> Iterator[StepTable]:
+        """Pass the tables on, and note the updates in which the credit is another than the journal's."""
         for table in tables:
             if self._own is not None:
-                self._note(table, self._own)
+                self._note_differing(table, self._own)
             yield table
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """In which updates the run's own recipe gives other credit than it trained on, and why; empty = in none."""
         if not self._differing:
             return ""
@@ -54,7 +54,7 @@ class AgainstJournal:
             f"the first of them {first} ({reason}): below stands what it would give the recorded attempts by themselves"
         )
 
-    def _note(self, table: StepTable, own: Algorithm) -> None:
+    def _note_differing(self, table: StepTable, own: Algorithm) -> None:
         values = own.credit(table).trace.values
         recorded = np.array([self._recorded.get(_name_step(table, step), np.nan) for step in range(len(table))])
         for step in np.flatnonzero(~np.isclose(values, recorded, rtol=AGREEMENT, atol=AGREEMENT)).tolist():
@@ -63,10 +63,10 @@ class AgainstJournal:
 
 def _read_credit(folder: RunFolder) -> dict[_Name, float]:
     return {
-        (f"{found['task']}@{number}", found["attempt"], row["index"]): value
+        (f"{record['task']}@{number}", record["attempt"], row["index"]): value
         for number in folder.updates
-        for found in folder.journal.trajectories(number)
-        for row, value in zip(found["steps"], found["credit"], strict=True)
+        for record in folder.journal.trajectories(number)
+        for row, value in zip(record["steps"], record["credit"], strict=True)
     }
 
 

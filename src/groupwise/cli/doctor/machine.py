@@ -40,12 +40,12 @@ ALONE = {"bfcl-eval", "gem-llm"}
 """Of these the extra installs what is used of their needs, and not themselves: they ask for old versions of much."""
 
 
-def python() -> str:
+def describe_python() -> str:
     """The interpreter and the system."""
     return f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 
 
-def installed(package: str) -> str | None:
+def find_version(package: str) -> str | None:
     """Version of a package; None where it is not installed."""
     try:
         return version(package)
@@ -53,17 +53,17 @@ def installed(package: str) -> str | None:
         return None
 
 
-def install_command(package: str) -> str:
+def name_install_command(package: str) -> str:
     """The command that brings an optional package.
 
-    >>> install_command("torch"), install_command("bfcl-eval")
+    >>> name_install_command("torch"), name_install_command("bfcl-eval")
     ("pip install 'groupwise[train]'", "pip install 'groupwise[bfcl]' && pip install --no-deps bfcl-eval")
     """
     extra = f"pip install 'groupwise[{EXTRAS[package]}]'"
     return f"{extra} && pip install --no-deps {package}" if package in ALONE else extra
 
 
-def usable_cores() -> int:
+def count_usable_cores() -> int:
     """Cores that this process may use: a container may allow fewer than there are."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = Path("/sys/fs/cgroup/cpu.max")
@@ -71,12 +71,12 @@ def usable_cores() -> int:
     return cores if quota == "max" else max(1, min(cores, round(int(quota) / int(period))))
 
 
-def load() -> float:
+def read_load() -> float:
     """How many processes wanted a core over the last minute."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
-def free_memory() -> float | None:
+def read_free_memory() -> float | None:
     """Bytes of memory that can be had; None where the system does not say."""
     table = Path("/proc/meminfo")
     if table.exists():
@@ -85,7 +85,7 @@ def free_memory() -> float | None:
     return None
 
 
-def free_disk(folder: Path) -> tuple[float, float]:
+def read_free_disk(folder: Path) -> tuple[float, float]:
     """Free bytes and all bytes of the disk that a folder is, or would be, on."""
     there = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
     usage = shutil.disk_usage(there)

@@ -9,19 +9,25 @@ from typing import Annotated
 
 import typer
 
-from groupwise.cli.arguments.algorithms import algorithm_named
+from groupwise.cli.arguments.algorithms import build_algorithm
 from groupwise.cli.arguments.trust import Trust
-from groupwise.cli.explain.step_of_run import check_one_found, explain_in_run
-from groupwise.cli.explain.training import more_as_json, print_dropped, print_token
-from groupwise.cli.explain.views import AGREEMENT, channels_as_json, print_channels, print_explanation
+from groupwise.cli.explain.step_of_run import check_unique_attempt, explain_in_run
+from groupwise.cli.explain.views import (
+    channels_as_json,
+    print_channels,
+    print_dropped,
+    print_explanation,
+    print_token,
+    training_as_json,
+)
 from groupwise.cli.terminal.screen import file_progress, print_json
 from groupwise.core.errors import ConfigError
 from groupwise.core.token_table import TokenTable
 from groupwise.recordings import Rollouts, RolloutsFile, Row
 from groupwise.recordings.formats import is_run, open_rollouts
-from groupwise.reports.explain.step import explain as run_explain
-from groupwise.reports.explain.step import explain_channels, find_step
+from groupwise.reports.explain.step import explain_channels, explain_step, find_step
 from groupwise.reports.explain.token import explain_token
+from groupwise.reports.run.derived_credit import AGREEMENT
 
 FOR_FILES = "hgpo"
 """The recipe of a file that says nothing of its own."""
@@ -72,26 +78,26 @@ def _explain_in_file(
     as_json: bool,
 ) -> None:
     """Explain a step of recorded rollouts under a recipe."""
-    algorithm = algorithm_named(recipe)
+    algorithm = build_algorithm(recipe)
     with file_progress(rollouts.size, f"reading {rollouts.path.name}") as progress:
         batchwide = any(inner.mixes_tasks for inner in algorithm.parts())
-        part, scope = _find(rollouts.parts(progress=progress), task, attempt, batchwide=batchwide)
+        part, scope = _find_part(rollouts.parts(progress=progress), task, attempt, batchwide=batchwide)
     table = algorithm.estimator_table(part.table())
     credit = algorithm.advantage(table)
-    found = run_explain(table, credit, task=scope, attempt=attempt, index=step)
+    explanation = explain_step(table, credit, task=scope, attempt=attempt, index=step)
     channels = explain_channels(table, algorithm, task=scope, attempt=attempt, index=step)
     position = find_step(table, task=scope, attempt=attempt, index=step)
     of_token = None
     if token is not None:
-        tokens = TokenTable.from_rows(table, whole_rows(rollouts, part))
+        tokens = TokenTable.from_rows(table, read_whole_rows(rollouts, part))
         of_token = explain_token(algorithm, table, credit, tokens, step=position, position=token)
-    gaps = [explanation.largest_gap() for explanation in (found, *channels.values())]
+    gaps = [channel.largest_gap() for channel in (explanation, *channels.values())]
     gap = max(*gaps, of_token.gap if of_token else 0.0)
     if as_json:
-        more = channels_as_json(channels) | more_as_json(algorithm, table, credit, of_token)
-        print_json(asdict(found) | {"largest_gap": gap} | more)
+        more = channels_as_json(channels) | training_as_json(algorithm, table, credit, of_token)
+        print_json(asdict(explanation) | {"largest_gap": gap} | more)
     else:
-        print_explanation(table, found, gap, recipe=recipe, position=position)
+        print_explanation(table, explanation, gap, recipe=recipe, position=position)
         print_channels(channels)
         print_token(of_token)
         print_dropped(algorithm, table, credit, position)
@@ -99,22 +105,24 @@ def _explain_in_file(
         raise typer.Exit(1)
 
 
-def whole_rows(rollouts: RolloutsFile, part: Rollouts) -> list[Row]:
+def read_whole_rows(rollouts: RolloutsFile, part: Rollouts) -> list[Row]:
     """The rows of a part as the file holds them, with their tokens, in the order of the part."""
     keys = ("task", "attempt", "index", "segment")
     wanted = [tuple(part.columns[key][row] if key in part.columns else 0 for key in keys) for row in range(len(part))]
     is_wanted = set(wanted)
-    found: dict[tuple[str | int, ...], Row] = {}
+    rows: dict[tuple[str | int, ...], Row] = {}
     for row in rollouts.rows():
         key = (row.get("group", row["task"]), row["attempt"], row["index"], row.get("segment", 0))
         if key in is_wanted:
-            found[key] = row
-    return [found[key] for key in wanted]
+            rows[key] = row
+    return [rows[key] for key in wanted]
 
 
-def _find(parts: Iterable[Rollouts], task: str | None, attempt: str, *, batchwide: bool) -> tuple[Rollouts, str | int]:
+def _find_part(
+    parts: Iterable[Rollouts], task: str | None, attempt: str, *, batchwide: bool
+) -> tuple[Rollouts, str | int]:
     """The part and the group that an attempt is in; holds that part and the one being read, no more."""
-    found: tuple[Rollouts, str | int] | None = None
+    place: tuple[Rollouts, str | int] | None = None
     scopes: set[str] = set()
     several: set[str] = set()
     names: set[str] = set()
@@ -126,8 +134,8 @@ def _find(parts: Iterable[Rollouts], task: str | None, attempt: str, *, batchwid
         names |= {str(name) for scope, name in pairs if task in (None, str(scope))}
         for scope, name in pairs:
             if str(name) == attempt and task in (None, str(scope)):
-                found = (part, scope)
+                place = (part, scope)
                 several.add(str(scope))
-    check_one_found(task, attempt, scopes=scopes, names=names, several=several)
-    assert found is not None, "it is in one of them"
-    return found
+    check_unique_attempt(task, attempt, scopes=scopes, names=names, several=several)
+    assert place is not None, "it is in one of them"
+    return place

@@ -1,22 +1,31 @@
-"""How `explain` and `inspect --why` print the way a step came by its credit."""
+"""What `explain` and `inspect --why` print: how a step and a token came by their credit, which steps do not train."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 from rich.markup import escape
 from rich.tree import Tree
 
 from groupwise.cli.terminal.screen import output, shorten
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.credit import Credit
 from groupwise.core.step_table import StepTable
+from groupwise.reports.explain.dropped_steps import find_filters_that_drop, find_steps_dropped_by_credit
 from groupwise.reports.explain.step import Explanation, Member
+from groupwise.reports.explain.token import TokenExplanation
+from groupwise.reports.run.derived_credit import AGREEMENT
+from groupwise.reports.run.explain_step import RunStepExplanation
 
-AGREEMENT = 1e-9
-MOST_MEMBERS = 12
+MAX_MEMBERS = 12
+"""Members of a group that are named; more are counted."""
+MAX_DROPPED = 8
+"""Dropped steps that are named; more are counted."""
 
 
-def print_explanation(table: StepTable, found: Explanation, gap: float, *, recipe: str, position: int) -> None:
+def print_explanation(table: StepTable, explanation: Explanation, gap: float, *, recipe: str, position: int) -> None:
     """Print how a step came by its credit, and whether a second derivation agrees."""
     console = output()
     console.print(f"[bold]{escape(table.where(position))}[/] under [bold]{escape(recipe)}[/]", highlight=False)
@@ -24,41 +33,102 @@ def print_explanation(table: StepTable, found: Explanation, gap: float, *, recip
         console.print(f"state  {escape(shorten(str(table.state_keys[table.state[position]]), 110))}", highlight=False)
     if "action" in table.extra:
         console.print(f"action {escape(shorten(str(table.extra['action'][position]), 110))}", highlight=False)
-    console.print(_tree(found))
+    console.print(_draw_tree(explanation))
     verdict = "agrees" if gap <= AGREEMENT else "[bold red]does not agree[/]"
     console.print(
-        f"credit [bold]{found.value:+.9f}[/]; derived again by hand from the members, it {verdict} (gap {gap:.1e})"
+        f"credit [bold]{explanation.value:+.9f}[/]; derived again by hand from the members, it {verdict} "
+        f"(gap {gap:.1e})"
     )
-    for words in found.taken_on_trust():
-        console.print(f"not derived again, but taken as it was computed: {escape(words)}", highlight=False)
+    for reason in explanation.list_not_derived():
+        console.print(f"not derived again, but taken as it was computed: {escape(reason)}", highlight=False)
+
+
+def print_recorded(step: RunStepExplanation) -> None:
+    """Print whether the journal holds the number that was explained, and what stateful parts knew of its task."""
+    gap = abs(step.explanation.value - step.recorded)
+    same = step.agrees or gap <= 1e-9 * max(1.0, abs(step.recorded))
+    words = "the same number" if same else "[bold red]another number[/]; the credit was made from more than these rows"
+    output().print(f"the journal holds {step.recorded:+.9f}: {words}", highlight=False)
+    for known in step.remembered:
+        name, path = escape(known.column), escape(known.path)
+        output().print(f"{name} {known.value:.9g}: what {path} remembered when the update began", highlight=False)
 
 
 def print_channels(channels: Mapping[str, Explanation]) -> None:
     """Print how a step came by its credit in each further channel."""
-    for name, found in channels.items():
-        output().print(f"channel [bold]{escape(name)}[/]: credit [bold]{found.value:+.9f}[/]", highlight=False)
-        output().print(_tree(found))
+    for name, explanation in channels.items():
+        output().print(f"channel [bold]{escape(name)}[/]: credit [bold]{explanation.value:+.9f}[/]", highlight=False)
+        output().print(_draw_tree(explanation))
 
 
 def channels_as_json(channels: Mapping[str, Explanation]) -> dict[str, object]:
     """The further channels for a JSON answer; nothing where there are none."""
-    return {"channels": {name: asdict(found) for name, found in channels.items()}} if channels else {}
+    return {"channels": {name: asdict(explanation) for name, explanation in channels.items()}} if channels else {}
 
 
-def _tree(found: Explanation) -> Tree:
-    tree = Tree(f"[bold]{escape(found.what)}[/]: {escape(found.formula)}", highlight=False)
-    for member in found.members[:MOST_MEMBERS]:
-        tree.add(_member(member))
-    if len(found.members) > MOST_MEMBERS:
-        tree.add(f"… and {len(found.members) - MOST_MEMBERS} more members")
-    for weight, inner in found.inner:
-        branch = _tree(inner)
-        branch.label = f"of {branch.label}" if len(found.inner) == 1 else f"weight {weight:.4g} x {branch.label}"
+def print_token(token: TokenExplanation | None) -> None:
+    """Print how a token comes by its credit."""
+    if token is None:
+        return
+    console = output()
+    known = [
+        f"{name} {value:.6g}"
+        for name, value in (("log-prob", token.logp), ("entropy", token.entropy))
+        if value is not None
+    ]
+    about = f" ({', '.join(known)})" if known else ""
+    console.print(f"[bold]token {token.position}[/], id {token.token}{about}: {escape(token.what)}", highlight=False)
+    for member in token.members:
+        place = f"attempt {member.attempt}, step {member.index}, token {member.position}: {member.value:.6g}"
+        console.print(f"  {escape(place)}", highlight=False)
+    if token.value is None:
+        console.print(escape(token.formula), highlight=False)
+        return
+    console.print(
+        f"{escape(token.formula)}; credit of the token [bold]{token.value:+.9f}[/], by hand {token.by_hand:+.9f}",
+        highlight=False,
+    )
+    if token.not_derived:
+        console.print(f"not derived again, but taken as it was computed: {escape(token.not_derived)}", highlight=False)
+
+
+def print_dropped(algorithm: Algorithm, table: StepTable, credit: Credit, step: int) -> None:
+    """Print which filters keep the step from training, and which steps were dropped by their credit."""
+    console = output()
+    dropping = find_filters_that_drop(algorithm, table, credit, step)
+    if dropping:
+        console.print(f"it does not train: {escape(', '.join(dropping))} drops it", highlight=False)
+    dropped = find_steps_dropped_by_credit(algorithm, table, credit)
+    if dropped:
+        named = [f"{step.task}, attempt {step.attempt}, step {step.index} ({step.credit:+.6g})" for step in dropped]
+        more = f"; and {len(dropped) - MAX_DROPPED} more" if len(dropped) > MAX_DROPPED else ""
+        console.print(f"dropped by their credit: {escape('; '.join(named[:MAX_DROPPED]))}{more}", highlight=False)
+
+
+def training_as_json(
+    algorithm: Algorithm, table: StepTable, credit: Credit, token: TokenExplanation | None
+) -> dict[str, Any]:
+    """The token's credit and the dropped steps as plain data; nothing where there is nothing to say."""
+    data: dict[str, Any] = {} if token is None else {"token": asdict(token)}
+    if algorithm.credit_filters:
+        data["dropped_by_credit"] = [asdict(step) for step in find_steps_dropped_by_credit(algorithm, table, credit)]
+    return data
+
+
+def _draw_tree(explanation: Explanation) -> Tree:
+    tree = Tree(f"[bold]{escape(explanation.what)}[/]: {escape(explanation.formula)}", highlight=False)
+    for member in explanation.members[:MAX_MEMBERS]:
+        tree.add(_describe_member(member))
+    if len(explanation.members) > MAX_MEMBERS:
+        tree.add(f"… and {len(explanation.members) - MAX_MEMBERS} more members")
+    for weight, inner in explanation.inner:
+        branch = _draw_tree(inner)
+        branch.label = f"of {branch.label}" if len(explanation.inner) == 1 else f"weight {weight:.4g} x {branch.label}"
         tree.add(branch)
     return tree
 
 
-def _member(member: Member) -> str:
+def _describe_member(member: Member) -> str:
     if member.attempt is None:
         return f"made up by the method: {member.value:.6g}"
     if member.index is None:

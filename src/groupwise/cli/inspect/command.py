@@ -9,19 +9,21 @@ import typer
 from rich.markup import escape
 
 from groupwise.cli.arguments.trust import Trust
-from groupwise.cli.explain.step_of_run import name_method, print_why
+from groupwise.cli.explain.step_of_run import print_run_step
 from groupwise.cli.inspect import views
-from groupwise.cli.inspect.rescue import joined
-from groupwise.cli.terminal.screen import errors
+from groupwise.cli.inspect.rescue_views import list_joined
+from groupwise.cli.terminal.screen import errors, print_finite_json
 from groupwise.core.errors import ConfigError
-from groupwise.reports.run.differences import compare
-from groupwise.reports.run.explain_step import why as explain_step
-from groupwise.reports.run.goals import Goals
-from groupwise.reports.run.overview import update_lines
+from groupwise.reports.run.differences import compare_runs
+from groupwise.reports.run.explain_step import explain_run_step
+from groupwise.reports.run.goals import GoalLookup
+from groupwise.reports.run.method_name import describe_method
+from groupwise.reports.run.overview import read_update_lines
+from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedGroup, find_attempt, find_task, read_groups, underived_words
-from groupwise.reports.run.verdict import every_verdict
+from groupwise.reports.run.update_groups import PlayedGroup, describe_underived, find_attempt, find_task
+from groupwise.reports.run.verdict import list_verdicts
 
 
 def inspect(
@@ -45,33 +47,35 @@ def inspect(
     if diff is not None:
         if run is not None or any(option is not None for option in (update, task, attempt, why, token)):
             raise ConfigError("--diff takes two folders and nothing else; write `groupwise inspect --diff A B`")
-        _compare(*diff, as_json=as_json)
+        _show_differences(*diff, as_json=as_json)
         return
     if run is None:
         raise ConfigError("no run is given; write `groupwise inspect RUN`, or `groupwise inspect --diff A B`")
-    _check(update, task, attempt, why, token)
+    _check_options(update, task, attempt, why, token)
     with RunFolder(run) as folder:
         if update is None:
-            _overview(folder, as_json=as_json)
+            _show_overview(folder, as_json=as_json)
             return
-        for reason in folder.left_alone(with_env=task is not None):  # an attempt is shown with its goal
+        for reason in folder.list_untrusted(with_env=task is not None):  # an attempt is shown with its goal
             errors().print(f"[dim]{escape(reason)}[/]", highlight=False, soft_wrap=True)
         groups = read_groups(folder, update)
         if task is None:
-            _groups(folder, update, groups, as_json=as_json)
+            _show_groups(folder, update, groups, as_json=as_json)
             return
         where = f"{run}, update {update}"
         name = find_task((group.task for group in groups), task, where=where)
         group = next(group for group in groups if group.task == name)
         number = group.best().attempt if attempt is None else find_attempt(group, attempt, where=where).attempt
         if why is None:
-            _attempt(folder, update, group, number, as_json=as_json)
+            _show_attempt(folder, update, group, number, as_json=as_json)
         else:
-            found = explain_step(folder, number=update, task=group.task, attempt=number, step=why, token=token)
-            print_why(folder, found, as_json=as_json)
+            explained = explain_run_step(folder, number=update, task=group.task, attempt=number, step=why, token=token)
+            print_run_step(folder, explained, as_json=as_json)
 
 
-def _check(update: int | None, task: str | None, attempt: int | None, why: int | None, token: int | None) -> None:
+def _check_options(
+    update: int | None, task: str | None, attempt: int | None, why: int | None, token: int | None
+) -> None:
     """An option that says more needs the one before it."""
     if task is not None and update is None:
         raise ConfigError("--task needs an update; add --update N (`groupwise inspect RUN` lists them)")
@@ -83,38 +87,38 @@ def _check(update: int | None, task: str | None, attempt: int | None, why: int |
         raise ConfigError("--token needs a step; add --why STEP (`--update N --task ID --attempt M` lists them)")
 
 
-def _overview(folder: RunFolder, *, as_json: bool) -> None:
-    lines, verdicts = update_lines(folder), every_verdict(folder)
+def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
+    lines, verdicts = read_update_lines(folder), list_verdicts(folder)
     if as_json:
-        views.print_json({"panels": folder.panels, "updates": lines, "evaluations": verdicts})
+        print_finite_json({"panels": folder.panels, "updates": lines, "evaluations": verdicts})
     else:
-        views.overview(folder, name_method(folder), lines, verdicts)
+        views.print_overview(folder, describe_method(folder), lines, verdicts)
 
 
-def _groups(folder: RunFolder, number: int, groups: list[PlayedGroup], *, as_json: bool) -> None:
+def _show_groups(folder: RunFolder, number: int, groups: list[PlayedGroup], *, as_json: bool) -> None:
     if as_json:
-        summaries = [views.group_summary(group) for group in groups]
-        told = {"faults": folder.journal.faults(number), "underived": underived_words(groups)}
-        views.print_json({"update": number, "groups": summaries} | told)
+        summaries = [views.summarise_group(group) for group in groups]
+        more = {"faults": folder.journal.faults(number), "underived": describe_underived(groups)}
+        print_finite_json({"update": number, "groups": summaries} | more)
     else:
-        views.groups(folder, number, groups)
+        views.print_groups(folder, number, groups)
 
 
-def _attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *, as_json: bool) -> None:
+def _show_attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *, as_json: bool) -> None:
     played = find_attempt(group, attempt, where="")
-    goal = Goals(folder.env()).of(group.task)
+    goal = GoalLookup(folder.find_env()).find(group.task)
     if as_json:
-        found = {"update": number, "goal": goal.text, "tags": goal.tags, "attempt": played}
-        more = {"rescue": rescue_of(group), "joined": joined(group), "underived": group.underived}
-        views.print_json(found | more)
+        data = {"update": number, "goal": goal.text, "tags": goal.tags, "attempt": played}
+        more = {"rescue": rescue_of(group), "joined": list_joined(group), "underived": group.underived}
+        print_finite_json(data | more)
     else:
-        views.attempt(number, group, played, goal)
+        views.print_attempt(number, group, played, goal)
 
 
-def _compare(first: Path, second: Path, *, as_json: bool) -> None:
-    with RunFolder(first) as one, RunFolder(second) as other:
-        found = compare(one, other)
+def _show_differences(first: Path, second: Path, *, as_json: bool) -> None:
+    with RunFolder(first) as first_run, RunFolder(second) as second_run:
+        differences = compare_runs(first_run, second_run)
     if as_json:
-        views.print_json(found)
+        print_finite_json(differences)
     else:
-        views.differences(found, str(first), str(second))
+        views.print_differences(differences, str(first), str(second))

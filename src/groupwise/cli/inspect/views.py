@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group
@@ -12,13 +11,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.cli.inspect import rescue as inspect_rescue
+from groupwise.cli.inspect import rescue_views
 from groupwise.cli.terminal import screen
 from groupwise.cli.terminal.screen import output, shorten
-from groupwise.reports.run.derived_credit import company_words
+from groupwise.evaluation.verdict import PanelScore, Verdict, describe_when
+from groupwise.reports.run.derived_credit import describe_company
 from groupwise.reports.run.differences import Differences
-from groupwise.reports.run.explain_step import Why
-from groupwise.reports.run.goals import Goal
+from groupwise.reports.run.goals import TaskGoal
 from groupwise.reports.run.number_format import (
     NO_NUMBER,
     format_compact,
@@ -30,18 +29,17 @@ from groupwise.reports.run.number_format import (
     format_signed,
     shorten_hash,
 )
-from groupwise.reports.run.overview import UpdateLine, find_penalised, penalty_sentence
+from groupwise.reports.run.overview import UpdateLine, describe_penalties, find_penalised_updates
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import (
     PlayedAttempt,
     PlayedGroup,
     PlayedStep,
-    asked_for_words,
-    set_aside_words,
-    underived_words,
+    describe_requests,
+    describe_set_aside,
+    describe_underived,
 )
-from groupwise.reports.run.verdict import Score, Verdict, when
 
 PLUS, MINUS = "bright_blue", "dark_orange"
 STANDING, HANGING = "▁▂▃▄▅▆▇█", "▔▀"
@@ -49,12 +47,7 @@ HALF = 8
 """Characters on either side of the middle of a bar."""
 
 
-def print_json(value: Any) -> None:
-    """Print a view as JSON; what is no finite number becomes null."""
-    screen.print_json(_plain(value))
-
-
-def overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], verdicts: Sequence[Verdict]) -> None:
+def print_overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], verdicts: Sequence[Verdict]) -> None:
     """The updates of a run, one a line."""
     console = output()
     env = (folder.setting("env") or {}).get("kind", "")
@@ -62,44 +55,44 @@ def overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], verdic
         f"[bold]{escape(folder.name)}[/]: {escape(method)}{escape(f' on {env}' if env else '')}", highlight=False
     )
     if folder.panels:
-        named = ", ".join(f"{escape(split)} {shorten_hash(found)}" for split, found in folder.panels.items())
+        named = ", ".join(f"{escape(split)} {shorten_hash(digest)}" for split, digest in folder.panels.items())
         console.print(f"[dim]panels: {named}[/]", highlight=False)
     if not lines:
         console.print("no update yet")
     else:
-        console.print(_updates(lines))
-    penalised = penalty_sentence(find_penalised(folder), len(lines))
+        console.print(_make_updates_table(lines))
+    penalised = describe_penalties(find_penalised_updates(folder), len(lines))
     if penalised:
         console.print(f"[{MINUS}]{escape(penalised)}[/]", highlight=False, soft_wrap=True)
     for verdict in verdicts:
         for score in verdict.scores:
-            words = score_words(score, verdict.measure)
+            words = format_score(score, verdict.measure)
             played = f"[dim](panel {shorten_hash(score.panel)})[/]"
             console.print(
-                f"{escape(verdict.split)}, {when(score)}: {verdict.measure} {words} {played}", highlight=False
+                f"{escape(verdict.split)}, {describe_when(score)}: {verdict.measure} {words} {played}", highlight=False
             )
 
 
-def groups(folder: RunFolder, number: int, found: Sequence[PlayedGroup]) -> None:
+def print_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup]) -> None:
     """The groups of an update, one a line."""
     console = output()
-    silent = [group for group in found if not group.teaches]
-    rescues = {group.task: rescue for group in found if (rescue := rescue_of(group))}
+    silent = [group for group in groups if not group.teaches]
+    rescues = {group.task: rescue for group in groups if (rescue := rescue_of(group))}
     rescued = sum(rescue.is_rescued for rescue in rescues.values())
     console.print(
-        f"[bold]{escape(folder.name)}, update {number}[/]: {format_count(len(found), 'group')}, "
+        f"[bold]{escape(folder.name)}, update {number}[/]: {format_count(len(groups), 'group')}, "
         f"{len(silent)} without any credit{f', {rescued} rescued' if rescues else ''}",
         highlight=False,
     )
     for fault in folder.journal.faults(number):
         place = f"{fault['task']}, attempt {fault['attempt']}, after {format_count(fault['steps'], 'step')}"
         console.print(f"[{MINUS}]{escape(fault['stop'])}[/] {escape(place)}: {escape(fault['error'])}", highlight=False)
-    if not found:
+    if not groups:
         return
-    _print_underived(found)
-    table = _table("task", "attempts", "solved", "outcomes", "spread", "steps", "compared", "mean |credit|", "")
-    for group in found:
-        summary = group_summary(group)
+    _print_underived(groups)
+    table = _make_table("task", "attempts", "solved", "outcomes", "spread", "steps", "compared", "mean |credit|", "")
+    for group in groups:
+        summary = summarise_group(group)
         table.add_row(
             escape(group.task),
             str(summary["attempts"]),
@@ -110,84 +103,75 @@ def groups(folder: RunFolder, number: int, found: Sequence[PlayedGroup]) -> None
             str(summary["steps"]),
             NO_NUMBER if group.num_compared is None else str(group.num_compared),
             format_number(summary["mean_credit_size"], 3),
-            inspect_rescue.mark(group, rescues.get(group.task)),
+            rescue_views.mark_group(group, rescues.get(group.task)),
         )
     table.columns[-1].justify = "left"
     console.print(table)
-    for group in found:
+    for group in groups:
         if group.set_aside:
-            console.print(f"{escape(group.task)}: {escape(set_aside_words(group))}", highlight=False)
+            console.print(f"{escape(group.task)}: {escape(describe_set_aside(group))}", highlight=False)
     if rescues:
         console.print("\nwhat was done for them", highlight=False)
-        console.print(inspect_rescue.rescues(list(rescues.values())))
+        console.print(rescue_views.make_rescues_table(list(rescues.values())))
 
 
-def _print_underived(found: Sequence[PlayedGroup]) -> None:
-    if words := underived_words(found):
+def _print_underived(groups: Sequence[PlayedGroup]) -> None:
+    if words := describe_underived(groups):
         output().print(f"[{MINUS}]{escape(words)}[/]", highlight=False)
 
 
-def attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: Goal) -> None:
+def print_attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: TaskGoal) -> None:
     """An attempt as a dialogue, after its group at a glance."""
     console = output()
     about = f" ({', '.join(goal.tags)})" if goal.tags else ""
     console.print(f"[bold]{escape(group.task)}[/]{escape(about)}, update {number}", highlight=False)
     if goal.text:
         console.print(f"goal: {escape(goal.text)}", highlight=False)
-    for line in filter(None, [*inspect_rescue.about(group), set_aside_words(group), *asked_for_words(group)]):
+    for line in filter(
+        None, [*rescue_views.describe_rescue(group), describe_set_aside(group), *describe_requests(group)]
+    ):
         console.print(escape(line), highlight=False)
     _print_underived([group])
     reach = max((abs(step.credit) for member in group.members for step in member.steps), default=0.0)
-    console.print(_attempts(group, played, reach))
+    console.print(_make_attempts_table(group, played, reach))
     console.print()
     dialogue = Table.grid(padding=(0, 2, 0, 0))
     dialogue.add_column(justify="right", style="dim")
     for step in played.steps:
-        dialogue.add_row(str(step.index), _step(step, reach))
+        dialogue.add_row(str(step.index), _lay_out_step(step, reach))
     console.print(dialogue)
     if played.error:
         console.print(f"[bold red]error[/] {escape(played.error)}", highlight=False)
     console.print(f"{escape(played.stop)}; outcome {format_compact(played.outcome)}", highlight=False)
 
 
-def recorded(found: Why) -> None:
-    """Whether the journal holds the number that was explained."""
-    gap = abs(found.explanation.value - found.recorded)
-    same = found.agrees or gap <= 1e-9 * max(1.0, abs(found.recorded))
-    words = "the same number" if same else "[bold red]another number[/]; the credit was made from more than these rows"
-    output().print(f"the journal holds {found.recorded:+.9f}: {words}", highlight=False)
-    for known in found.remembered:
-        name, path = escape(known.column), escape(known.path)
-        output().print(f"{name} {known.value:.9g}: what {path} remembered when the update began", highlight=False)
-
-
-def differences(found: Differences, first: str, second: str) -> None:
+def print_differences(differences: Differences, first: str, second: str) -> None:
     """Two runs side by side."""
     console = output()
     console.print(f"[bold]A[/] {escape(first)}\n[bold]B[/] {escape(second)}\n", highlight=False)
-    if found.settings:
-        table = _table("setting", "A", "B")
-        for setting in found.settings:
-            table.add_row(escape(setting.path), _setting(setting.first), _setting(setting.second))
+    if differences.settings:
+        table = _make_table("setting", "A", "B")
+        for setting in differences.settings:
+            table.add_row(escape(setting.path), _format_setting(setting.first), _format_setting(setting.second))
         console.print(table, "")
     else:
         console.print("no setting differs\n")
-    if found.number is None:
+    if differences.number is None:
         console.print("there is no update that both have made")
     else:
-        table = _table(f"metric at update {found.number}", "A", "B", "B less A")
-        for metric in found.metrics:
+        table = _make_table(f"metric at update {differences.number}", "A", "B", "B less A")
+        for metric in differences.metrics:
             change = format_compact(metric.change)
             shown = f"+{change}" if metric.change > 0 else change
             table.add_row(escape(metric.name), format_compact(metric.first), format_compact(metric.second), shown)
         console.print(table, "")
-    if found.scores:
-        table = _table("last evaluation", "A", "B", "B less A")
-        for score in found.scores:
+    if differences.scores:
+        table = _make_table("last evaluation", "A", "B", "B less A")
+        for score in differences.scores:
             gain = score.second.value - score.first.value
             shown = format_points(gain) if score.measure == "success" else format_signed(gain)
             sides = [
-                f"{score_words(side, score.measure)}, update {side.number}" for side in (score.first, score.second)
+                f"{format_score(side, score.measure)}, update {side.number}" for side in (score.first, score.second)
             ]
             table.add_row(escape(score.split), *sides, shown if score.is_one_panel else "other tasks")
         console.print(table)
@@ -195,14 +179,14 @@ def differences(found: Differences, first: str, second: str) -> None:
         console.print("no split was evaluated in both")
 
 
-def group_summary(group: PlayedGroup) -> dict[str, Any]:
+def summarise_group(group: PlayedGroup) -> dict[str, Any]:
     """A group as plain data, without its steps."""
-    told = [attempt.success for attempt in group.attempts if attempt.success is not None]
+    successes = [attempt.success for attempt in group.attempts if attempt.success is not None]
     steps = group.steps
     return {
         "task": group.task,
         "attempts": len(group.attempts),
-        "solved": sum(map(bool, told)) if told else None,
+        "solved": sum(map(bool, successes)) if successes else None,
         "outcomes": group.outcomes,
         "spread": group.spread,
         "steps": len(steps),
@@ -211,13 +195,18 @@ def group_summary(group: PlayedGroup) -> dict[str, Any]:
         "teaches": group.teaches,
         "rescue": rescue_of(group),
         "set_aside": [
-            {"attempt": each.attempt, "outcome": each.outcome, "stop": each.stop, "by": each.set_aside_by}
-            for each in group.set_aside
+            {
+                "attempt": attempt.attempt,
+                "outcome": attempt.outcome,
+                "stop": attempt.stop,
+                "by": attempt.set_aside_by,
+            }
+            for attempt in group.set_aside
         ],
     }
 
 
-def score_words(score: Score, measure: str) -> str:
+def format_score(score: PanelScore, measure: str) -> str:
     """A score with its interval and how many tasks it is over."""
     low, high = score.interval
     tries = "" if score.attempts == score.tasks else f" in {format_count(score.attempts, 'attempt')}"
@@ -228,7 +217,7 @@ def score_words(score: Score, measure: str) -> str:
     return f"{format_compact(score.value)} {escape(f'[{format_compact(low)}, {format_compact(high)}]')} {over}"
 
 
-def credit_bar(credit: float, reach: float) -> Text:
+def format_credit_bar(credit: float, reach: float) -> Text:
     """A bar to the right of the middle for positive credit, to the left for negative."""
     size = abs(credit) / reach if reach and math.isfinite(credit) else 0.0
     filled = max(round(HALF * min(size, 1.0)), 1 if credit else 0)
@@ -240,10 +229,10 @@ def credit_bar(credit: float, reach: float) -> Text:
     )
 
 
-def _updates(lines: Sequence[UpdateLine]) -> Table:
+def _make_updates_table(lines: Sequence[UpdateLine]) -> Table:
     has_rescued = any(line.rescued for line in lines)
     rescued = ["rescued"] if has_rescued else []
-    table = _table("update", "success", "return", "steps", "compared", *rescued, "loss", "time", first="right")
+    table = _make_table("update", "success", "return", "steps", "compared", *rescued, "loss", "time", first="right")
     for line in lines:
         table.add_row(
             str(line.number),
@@ -258,26 +247,26 @@ def _updates(lines: Sequence[UpdateLine]) -> Table:
     return table
 
 
-def _attempts(group: PlayedGroup, shown: PlayedAttempt, reach: float) -> Table:
+def _make_attempts_table(group: PlayedGroup, shown: PlayedAttempt, reach: float) -> Table:
     """The attempts of a group at a glance: a mark a step, that stands for positive credit and hangs for negative."""
     comes_from = ["from"] if group.joined else []
-    table = _table("attempt", "outcome", "ended", "steps", "credit, step by step", *comes_from, first="right")
+    table = _make_table("attempt", "outcome", "ended", "steps", "credit, step by step", *comes_from, first="right")
     for column in table.columns[4:]:
         column.justify = "left"
-    for each in group.members:
-        origin = inspect_rescue.origin(each) if each in group.joined else ""
+    for member in group.members:
+        origin = rescue_views.describe_joined_attempt(member) if member in group.joined else ""
         table.add_row(
-            f"[bold]{each.attempt}[/]" if each is shown else str(each.attempt),
-            format_compact(each.outcome),
-            escape(each.stop),
-            str(len(each.steps)),
-            Text.assemble(*(_mark(step.credit, reach) for step in each.steps)),
+            f"[bold]{member.attempt}[/]" if member is shown else str(member.attempt),
+            format_compact(member.outcome),
+            escape(member.stop),
+            str(len(member.steps)),
+            Text.assemble(*(_choose_mark(step.credit, reach) for step in member.steps)),
             *([escape(origin)] if comes_from else []),
         )
     return table
 
 
-def _mark(credit: float, reach: float) -> tuple[str, str]:
+def _choose_mark(credit: float, reach: float) -> tuple[str, str]:
     if not credit:
         return ("·", "dim")
     size = min(abs(credit) / reach, 1.0) if reach and math.isfinite(credit) else 0.0
@@ -285,7 +274,7 @@ def _mark(credit: float, reach: float) -> tuple[str, str]:
     return (marks[min(int(len(marks) * size), len(marks) - 1)], PLUS if credit > 0 else MINUS)
 
 
-def _step(step: PlayedStep, reach: float) -> Group:
+def _lay_out_step(step: PlayedStep, reach: float) -> Group:
     """What was shown, said and done, and the credit for it with whom it was compared."""
     notes = [
         (f"  {step.flaw}" if step.flaw else "", MINUS),
@@ -293,34 +282,24 @@ def _step(step: PlayedStep, reach: float) -> Group:
         (f"  reward {format_compact(step.reward)}" if step.reward else "", ""),
         (f", of which {format_compact(step.added)} by comparison" if step.added else "", ""),
     ]
-    company = f"  compared with {company_words(step.company)}" if step.company else ""
-    credit = (f"credit {format_signed(step.credit):>7} ", credit_bar(step.credit, reach), (company, "dim"))
+    company = f"  compared with {describe_company(step.company)}" if step.company else ""
+    credit = (f"credit {format_signed(step.credit):>7} ", format_credit_bar(step.credit, reach), (company, "dim"))
     lines = [
-        Text(screen.show(step.observation), style="dim"),
-        Text(screen.show(step.response), style="italic"),
-        Text.assemble("> ", (screen.show(step.action), "bold"), *notes),
+        Text(screen.escape_recorded(step.observation), style="dim"),
+        Text(screen.escape_recorded(step.response), style="italic"),
+        Text.assemble("> ", (screen.escape_recorded(step.action), "bold"), *notes),
         Text.assemble(*credit),
         Text(" "),
     ]
     return Group(*(line for line in lines if line))
 
 
-def _table(*headings: str, first: str = "left") -> Table:
+def _make_table(*headings: str, first: str = "left") -> Table:
     table = Table(box=None, pad_edge=False)
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place or first == "right" else "left")
     return table
 
 
-def _setting(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     return NO_NUMBER if value is None else escape(shorten(str(value), 50))
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -20,26 +20,26 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.cli.evaluate import in_words
+from groupwise.cli.terminal.evaluation_line import describe_evaluation
 from groupwise.cli.terminal.screen import output
-from groupwise.reports.run.overview import penalty_sentence, rests_on_penalties
-from groupwise.training.observer import Observer
+from groupwise.reports.run.overview import describe_penalties, rests_on_penalties
+from groupwise.training.observer import RunObserver
 
 if TYPE_CHECKING:
     from groupwise.core.journal.journal import Update
     from groupwise.evaluation.summary import Evaluation
 
-SHOWN = ("rollout/success", "rollout/return", "rollout/steps", "rollout/entropy", "learner/grad_norm")
+SHOWN_METRICS = ("rollout/success", "rollout/return", "rollout/steps", "rollout/entropy", "learner/grad_norm")
 """Metrics of an update's line."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 LAST_LINES = 5
-MOST_FAULTS = 3
+MAX_FAULTS = 3
 """Different faults of an update that are named."""
 SPARK_WIDTH = 60
 
 
 @contextmanager
-def shown_live(title: str, updates: int, *, plain: bool) -> Iterator[Observer]:
+def show_live(title: str, updates: int, *, plain: bool) -> Iterator[RunObserver]:
     """Show a run on the screen while it runs; whatever ends it, the terminal is left as it was."""
     console = output()
     if plain or not sys.stdout.isatty():
@@ -73,47 +73,47 @@ class Pace:
         return is_due
 
 
-class PlainLines(Observer):
+class PlainLines(RunObserver):
     """A line for everything that happens, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._pace = console, Pace()
         self._penalties: dict[int, bool] = {}
 
-    def warming(self, losses: Sequence[float], epochs: int) -> None:
+    def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
         """An epoch of the supervised start, where nothing was told for a while."""
         if self._pace.is_due():
             self._print(f"warm start: epoch {len(losses)} of {epochs}, loss {losses[-1]:.3f}")
 
-    def warm_started(self, losses: Sequence[float]) -> None:
+    def on_warm_start(self, losses: Sequence[float]) -> None:
         """The supervised start, from its first epoch's loss to its last."""
-        self._print(warm_line(losses))
+        self._print(format_warm_start(losses))
 
-    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
         """What went wrong in the supervised start."""
-        for line in warm_fault_lines(causes, attempts):
+        for line in describe_expert_faults(causes, attempts):
             self._print(line)
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def on_evaluation(self, evaluation: Evaluation) -> None:
         """Success with its interval."""
-        self._print(evaluation_line(evaluation))
+        self._print(format_evaluation(evaluation))
 
-    def updated(self, update: Update) -> None:
+    def on_update(self, update: Update) -> None:
         """The update's main numbers, and what went wrong in it."""
         self._penalties[update.number] = rests_on_penalties(update.metrics)
-        for line in (update_line(update), *penalty_lines(update), *fault_lines(update)):
+        for line in (format_update(update), *describe_update_penalties(update), *describe_faults(update)):
             self._print(line)
 
     def close(self) -> None:
         """What is to be said of the run as a whole."""
-        for line in penalty_summary(self._penalties):
+        for line in describe_run_penalties(self._penalties):
             self._print(line)
 
     def _print(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-class LivePanel(Observer):
+class LivePanel(RunObserver):
     """Progress, sparklines, stage times and the last lines; drawn anew a few times a second."""
 
     def __init__(self, title: str, updates: int) -> None:
@@ -128,45 +128,45 @@ class LivePanel(Observer):
         self._penalties: dict[int, bool] = {}
         self._spinner = Spinner("dots")
 
-    def stage(self, name: str, number: int) -> None:
+    def on_stage(self, name: str, number: int) -> None:
         """Show what is being done."""
         self._stage, self._stage_began = name, time.monotonic()
 
-    def warming(self, losses: Sequence[float], epochs: int) -> None:
+    def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
         """Show how far the supervised start is."""
         self._stage = f"warm start, epoch {len(losses)} of {epochs} done, loss {losses[-1]:.3f}"
 
-    def warm_started(self, losses: Sequence[float]) -> None:
+    def on_warm_start(self, losses: Sequence[float]) -> None:
         """Keep the line."""
-        self._keep(warm_line(losses))
+        self._keep(format_warm_start(losses))
 
-    def warn_of_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
         """Keep the lines."""
-        for line in warm_fault_lines(causes, attempts):
+        for line in describe_expert_faults(causes, attempts):
             self._keep(line)
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def on_evaluation(self, evaluation: Evaluation) -> None:
         """Keep the line."""
-        self._keep(evaluation_line(evaluation))
+        self._keep(format_evaluation(evaluation))
 
-    def updated(self, update: Update) -> None:
+    def on_update(self, update: Update) -> None:
         """Move on by an update."""
         self._done = update.number
         for name, curve in self._curves.items():
             if name in update.metrics:
                 curve.append(update.metrics[name])
-        self._seconds = stage_seconds(update)
+        self._seconds = stage_seconds_of(update)
         self._durations.append(sum(self._seconds.values()))
         self._penalties[update.number] = rests_on_penalties(update.metrics)
-        self._lines.extend([update_line(update), *penalty_lines(update), *fault_lines(update)])
+        self._lines.extend([format_update(update), *describe_update_penalties(update), *describe_faults(update)])
 
     def summary(self) -> list[str]:
         """What stays on the screen: the evaluations, the last update, and whether penalties alone gave credit."""
-        return [*self._kept, *list(self._lines)[-1:], *penalty_summary(self._penalties)]
+        return [*self._kept, *list(self._lines)[-1:], *describe_run_penalties(self._penalties)]
 
     def __rich__(self) -> RenderableType:
-        parts: list[RenderableType] = [self._progress(), self._now(), Text()]
-        parts += [sparkline_row(name, curve) for name, curve in self._curves.items() if curve]
+        parts: list[RenderableType] = [self._draw_progress(), self._draw_stage(), Text()]
+        parts += [draw_sparkline_row(name, curve) for name, curve in self._curves.items() if curve]
         parts += [Text(line, style="cyan", overflow="ellipsis", no_wrap=True) for line in self._kept[-3:]]
         parts += [Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self._lines]
         return Panel(Group(*parts), title=escape(self._title), title_align="left", border_style="dim")
@@ -174,17 +174,17 @@ class LivePanel(Observer):
     def _keep(self, line: str) -> None:
         self._kept.append(line)
 
-    def _progress(self) -> RenderableType:
+    def _draw_progress(self) -> RenderableType:
         row = Table.grid(padding=(0, 1))
-        left = clock(self.seconds_left()) if self._durations else "?"
+        left = format_duration(self.seconds_left()) if self._durations else "?"
         row.add_row(
             Text(f"update {self._done} of {self._updates}"),
             ProgressBar(total=max(self._updates, 1), completed=self._done, width=40),
-            Text(f"{clock(time.monotonic() - self._began)} gone, {left} left"),
+            Text(f"{format_duration(time.monotonic() - self._began)} gone, {left} left"),
         )
         return row
 
-    def _now(self) -> RenderableType:
+    def _draw_stage(self) -> RenderableType:
         row = Table.grid(padding=(0, 1))
         stages = "  ".join(f"{name} {seconds:.2f} s" for name, seconds in self._seconds.items())
         running = f"{self._stage} {time.monotonic() - self._stage_began:.0f} s"
@@ -198,71 +198,71 @@ class LivePanel(Observer):
         return (self._updates - self._done) * statistics.median(self._durations or [0.0])
 
 
-def update_line(update: Update) -> str:
+def format_update(update: Update) -> str:
     """An update in a line."""
     numbers = "  ".join(
-        f"{name.partition('/')[2]} {update.metrics[name]:.3f}" for name in SHOWN if name in update.metrics
+        f"{name.partition('/')[2]} {update.metrics[name]:.3f}" for name in SHOWN_METRICS if name in update.metrics
     )
-    return f"update {update.number:4d}  {numbers}  {sum(stage_seconds(update).values()):.2f} s"
+    return f"update {update.number:4d}  {numbers}  {sum(stage_seconds_of(update).values()):.2f} s"
 
 
-def penalty_lines(update: Update) -> list[str]:
+def describe_update_penalties(update: Update) -> list[str]:
     """What is to be said of an update whose credit comes from penalties alone."""
     return ["  credit comes from penalties alone: nobody earned anything"] if rests_on_penalties(update.metrics) else []
 
 
-def penalty_summary(rests: Mapping[int, bool]) -> list[str]:
+def describe_run_penalties(rests: Mapping[int, bool]) -> list[str]:
     """What is to be said of a run, some of whose updates rest on penalties alone."""
-    sentence = penalty_sentence([number for number, does in rests.items() if does], len(rests))
+    sentence = describe_penalties([number for number, does in rests.items() if does], len(rests))
     return [sentence] if sentence else []
 
 
-def fault_lines(update: Update) -> list[str]:
+def describe_faults(update: Update) -> list[str]:
     """The faults of an update, equal ones counted together, the commonest first."""
-    return _cause_lines(Counter(fault.error or fault.stop.value for fault in update.faults))
+    return _describe_causes(Counter(fault.error or fault.stop.value for fault in update.faults))
 
 
-def warm_fault_lines(causes: Mapping[str, int], attempts: int) -> list[str]:
+def describe_expert_faults(causes: Mapping[str, int], attempts: int) -> list[str]:
     """The faults of a supervised start: how many attempts they ended, then the causes as for an update."""
-    found = Counter(causes)
-    return [f"warm start: faults ended {found.total()} of {attempts} expert attempts", *_cause_lines(found)]
+    counts = Counter(causes)
+    return [f"warm start: faults ended {counts.total()} of {attempts} expert attempts", *_describe_causes(counts)]
 
 
-def _cause_lines(causes: Counter[str]) -> list[str]:
-    listed = causes.most_common(MOST_FAULTS)
+def _describe_causes(causes: Counter[str]) -> list[str]:
+    listed = causes.most_common(MAX_FAULTS)
     return [f"  fault in {count} attempt{'s' * (count > 1)}: {cause}" for cause, count in listed]
 
 
-def warm_line(losses: Sequence[float]) -> str:
+def format_warm_start(losses: Sequence[float]) -> str:
     """A warm start in a line."""
     return f"warm start: loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs"
 
 
-def evaluation_line(evaluation: Evaluation) -> str:
+def format_evaluation(evaluation: Evaluation) -> str:
     """An evaluation in a line."""
     when = "before the first update" if evaluation.number == 0 else f"after update {evaluation.number}"
-    return f"{when}: {in_words(evaluation)}"
+    return f"{when}: {describe_evaluation(evaluation)}"
 
 
-def stage_seconds(update: Update) -> dict[str, float]:
+def stage_seconds_of(update: Update) -> dict[str, float]:
     """Seconds of an update by stage."""
     return {
         name.removeprefix("seconds/"): value for name, value in update.metrics.items() if name.startswith("seconds/")
     }
 
 
-def sparkline_row(name: str, curve: Sequence[float]) -> Text:
+def draw_sparkline_row(name: str, curve: Sequence[float]) -> Text:
     """A metric's course and its last value; shares are drawn between 0 and 1."""
     bounds = (0.0, 1.0) if name == "rollout/success" else (min(curve), max(curve))
     return Text.assemble(
-        f"{name.partition('/')[2]:<8}", (sparkline(curve, *bounds), "green"), f" {curve[-1]:.3f}", no_wrap=True
+        f"{name.partition('/')[2]:<8}", (draw_sparkline(curve, *bounds), "green"), f" {curve[-1]:.3f}", no_wrap=True
     )
 
 
-def sparkline(curve: Sequence[float], low: float, high: float, width: int = SPARK_WIDTH) -> str:
+def draw_sparkline(curve: Sequence[float], low: float, high: float, width: int = SPARK_WIDTH) -> str:
     """A curve as a row of blocks; where it is longer than the row, neighbours are averaged.
 
-    >>> sparkline([0.0, 0.5, 1.0], 0.0, 1.0)
+    >>> draw_sparkline([0.0, 0.5, 1.0], 0.0, 1.0)
     '▁▅█'
     """
     num = min(len(curve), width)
@@ -272,10 +272,10 @@ def sparkline(curve: Sequence[float], low: float, high: float, width: int = SPAR
     return "".join(BLOCKS[min(int((mean - low) / span * len(BLOCKS)), len(BLOCKS) - 1)] for mean in means)
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration as people say it.
 
-    >>> clock(42), clock(150), clock(7300)
+    >>> format_duration(42), format_duration(150), format_duration(7300)
     ('42 s', '2 min 30 s', '2 h 1 min')
     """
     whole = round(seconds)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -16,13 +18,13 @@ from rich.text import Text
 
 from groupwise.core.errors import FileError
 from groupwise.core.text.safe_text import escape_controls
-from groupwise.core.text.secrets import redact, redact_all, redactor
+from groupwise.core.text.secrets import make_redactor, redact, redact_all
 
 CANNOT_WRITE = "standard output cannot be written"
 
 
 @contextmanager
-def _full_disk_named() -> Iterator[None]:
+def _name_full_disk() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:  # whoever read has seen enough
@@ -40,12 +42,12 @@ class SafeConsole(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(emoji=False, **options)
-        self._hide = redactor()
+        self._hide = make_redactor()
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print; a disk that is full is an error of ours, and a reader who has seen enough ends the command."""
         # Where standard error fails, there is nowhere left to complain.
-        with suppress(OSError) if self.stderr else _full_disk_named():
+        with suppress(OSError) if self.stderr else _name_full_disk():
             super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -58,7 +60,7 @@ class SafeConsole(Console):
             yield segment if segment.control else Segment(escape_controls(segment.text), segment.style)
 
 
-def show(text: str) -> str:
+def escape_recorded(text: str) -> str:
     """A recorded text as `rich.text.Text` may hold it, which would drop some control characters without a word."""
     return escape_controls(redact(text))
 
@@ -88,9 +90,14 @@ def print_json(value: Any) -> None:
     write_text(json.dumps(redact_all(value), indent=2) + "\n")
 
 
+def print_finite_json(value: Any) -> None:
+    """Print dataclasses and plain data as JSON; what is no finite number becomes null."""
+    print_json(_to_plain(value))
+
+
 def write_text(text: str) -> None:
     """Write text of ours, which needs no escaping."""
-    with _full_disk_named():
+    with _name_full_disk():
         sys.stdout.write(text)
         sys.stdout.flush()
 
@@ -109,7 +116,7 @@ def file_progress(size: int, title: str) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def share(part: int, whole: int) -> str:
+def format_share(part: int, whole: int) -> str:
     """A share in per cent."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
@@ -120,16 +127,26 @@ def shorten(text: str, width: int = 60) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def per_cent(part: float) -> str:
+def format_plain_percent(part: float) -> str:
     """A share between 0 and 1 in per cent."""
     return f"{100 * part:.1f} %"
 
 
-def in_bytes(size: float) -> str:
+def format_bytes(size: float) -> str:
     """A number of bytes in words.
 
-    >>> in_bytes(512), in_bytes(1.5e6), in_bytes(23.04e9)
+    >>> format_bytes(512), format_bytes(1.5e6), format_bytes(23.04e9)
     ('0.5 kB', '1.5 MB', '23.0 GB')
     """
-    unit, name = next((each for each in ((1e9, "GB"), (1e6, "MB")) if size >= each[0]), (1e3, "kB"))
+    unit, name = next((known for known in ((1e9, "GB"), (1e6, "MB")) if size >= known[0]), (1e3, "kB"))
     return f"{size / unit:.1f} {name}"
+
+
+def _to_plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _to_plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): _to_plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from groupwise.core.errors import FileError
+from groupwise.core.journal.attempt_index import PastAttempts, write_past_attempts, write_recalled
 from groupwise.core.journal.blobs import pack, unpack
 from groupwise.core.journal.chain import START, Chain, check_chain, link
 from groupwise.core.journal.file import (
@@ -28,7 +29,7 @@ from groupwise.core.journal.file import (
     write_anew,
 )
 from groupwise.core.journal.states import StateBefore, read_states, write_states
-from groupwise.core.past_attempts import PastAttempts, Recalled, write_past_attempts, write_recalled
+from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.core.records import SetAside, Trajectory
 from groupwise.core.trajectory_rows import trajectory_rows
 
@@ -82,7 +83,7 @@ class Update:
     """Credit of each trajectory's steps, in the order of the trajectories."""
     faults: Sequence[Trajectory] = ()
     """Attempts that a fault ended; they take part in nothing, but are not forgotten."""
-    recalled: Sequence[Recalled] = ()
+    recalled: Sequence[RecalledAttempt] = ()
     """Past attempts that took part, with their credit."""
     set_aside: Sequence[SetAside] = ()
     """Attempts that ended without a fault and took part in nothing."""

@@ -84,7 +84,7 @@ DECLARED: Mapping[str, tuple[str, ...]] = {
 }
 """Names that a class declares of itself, and that no run file sets: they are no fields."""
 
-LIVING: Mapping[str, Mapping[str, str]] = {
+OPENED: Mapping[str, Mapping[str, str]] = {
     "learner": {
         "learn": "(samples, totals)",
         "imitate": "(samples, settings, *, seed, report)",
@@ -119,10 +119,10 @@ def check_members(part: Any, slot: str) -> None:
     _check(part, where, _members_of(part, slot))
 
 
-def check_living(opened: Any, kind: str, where: str) -> None:
+def check_methods(opened: Any, kind: str, where: str) -> None:
     """Refuse something that a part opened whose methods do not take what they will be called with."""
     if type(opened).__module__.partition(".")[0] != __name__.partition(".")[0]:
-        _check(opened, f"{where}: {type(opened).__name__}", LIVING[kind])
+        _check(opened, f"{where}: {type(opened).__name__}", OPENED[kind])
 
 
 def _members_of(part: Any, slot: str) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails, core_schema
 
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.parts.members import check_members
-from groupwise.core.parts.results import watch
+from groupwise.core.parts.results import guard_methods
 from groupwise.core.parts.trust import WITHOUT_TRUST, load_outside, may_run
 
 CATALOGUES = {
@@ -83,7 +83,7 @@ class Part(BaseModel):
         if slot and slot not in CATALOGUES:
             raise ConfigError(f"class {cls.__name__}: there is no slot {slot!r}; {nearest(slot, CATALOGUES)}")
         cls.slot = slot or cls.slot
-        watch(cls, cls.slot)
+        guard_methods(cls, cls.slot)
         cls.stays_inside = stays_inside  # never inherited: what a class adds may reach further
 
     def __init__(self, /, **fields: Any) -> None:

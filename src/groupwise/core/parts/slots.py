@@ -6,20 +6,23 @@ A slot is a small protocol; `...Part` is the annotation of a field that a part o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 
-from groupwise.core.credit import Credit
-from groupwise.core.pairs import Pair
 from groupwise.core.parts.part import Slot
-from groupwise.core.past_attempts import PastAttempt, PastAttempts, Recalled
-from groupwise.core.records import Trajectory
-from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
-from groupwise.core.step_table import StepTable
-from groupwise.core.token_credit import TokenCredit
-from groupwise.core.token_table import TokenTable
-from groupwise.core.totals import Totals
+
+if TYPE_CHECKING:
+    from groupwise.core.credit import Credit
+    from groupwise.core.journal.attempt_index import PastAttempts
+    from groupwise.core.pairs import Pair
+    from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
+    from groupwise.core.records import Trajectory
+    from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
+    from groupwise.core.step_table import StepTable
+    from groupwise.core.token_credit import TokenCredit
+    from groupwise.core.token_table import TokenTable
+    from groupwise.core.totals import Totals
 
 Draw = Callable[..., np.random.Generator]
 """A random generator by name: the same name gives the same numbers."""
@@ -127,7 +130,7 @@ class Replay(Protocol):
 
     def __call__(
         self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
-    ) -> list[Recalled]: ...
+    ) -> list[RecalledAttempt]: ...
 
 
 class Admission(Protocol):

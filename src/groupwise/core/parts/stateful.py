@@ -18,12 +18,12 @@ import numpy as np
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.part import Part, kind_of
-from groupwise.core.parts.results import describe
 from groupwise.core.records import Task, Trajectory
 from groupwise.core.segments import FloatArray
 from groupwise.core.step_fields.table import RESERVED_NAMES
 from groupwise.core.step_table import StepTable
 from groupwise.core.text.json_text import parse_json, strangeness
+from groupwise.core.text.value_words import describe_value
 
 METHODS = ("columns", "observe", "state_dict", "load_state_dict")
 """What a state can do."""
@@ -129,7 +129,7 @@ def read_state(where: str, state: PartState) -> dict[str, Any]:
     """What a part remembers, as JSON that shares nothing with it; an error that names the part where it is none."""
     found = state.state_dict()
     if not isinstance(found, dict):
-        raise ConfigError(f"{where}: state_dict gave {describe(found)}, but a dict of JSON values is needed")
+        raise ConfigError(f"{where}: state_dict gave {describe_value(found)}, but a dict of JSON values is needed")
     try:
         copy = parse_json(json.dumps(found, allow_nan=False))  # in its own order, which the part may go by
     except (TypeError, ValueError, RecursionError):
@@ -148,13 +148,15 @@ def read_columns(where: str, state: PartState, tasks: Sequence[Task]) -> dict[st
     """What a part knows of tasks, a number by column and task id; an error that names the part where it is not that."""
     given = state.columns(tasks)
     if not isinstance(given, Mapping) or not all(isinstance(name, str) and name for name in given):
-        raise ConfigError(f"{where}: columns gave {describe(given)}, but arrays by the names of columns are needed")
+        raise ConfigError(
+            f"{where}: columns gave {describe_value(given)}, but arrays by the names of columns are needed"
+        )
     for name, values in given.items():
         is_array = isinstance(values, np.ndarray) and values.dtype.kind == "f" and values.shape == (len(tasks),)
         if not is_array or not np.isfinite(values).all():
             raise ConfigError(
-                f"{where}: columns gave {describe(values)} for {name!r}, but a NumPy array of one finite float for "
-                f"each of the {len(tasks)} tasks is needed"
+                f"{where}: columns gave {describe_value(values)} for {name!r}, but a NumPy array of one finite float "
+                f"for each of the {len(tasks)} tasks is needed"
             )
     return {
         name: {task.id: float(value) for task, value in zip(tasks, values, strict=True)}

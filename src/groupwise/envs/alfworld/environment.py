@@ -8,14 +8,13 @@ from pydantic import Field, field_validator
 
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
-from groupwise.envs.alfworld.expert import shortest_plan
-from groupwise.envs.alfworld.game_folder import ENV, FOLDERS, alfworld_panel, games_folder, open_game
-from groupwise.envs.alfworld.game_state import HELP, NOTHING_HAPPENS, Command, Situation
-from groupwise.envs.alfworld.vocabulary import GOAL_WORDS, NAMES, SENTENCES
+from groupwise.envs.alfworld.expert import find_shortest_plan
+from groupwise.envs.alfworld.game_folder import ENV, build_panel, find_games_folder, open_game
+from groupwise.envs.alfworld.game_state import HELP, Command, GameState
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.panel import check_env, choose_split
+from groupwise.envs.kit.panel import check_distinct, check_env, check_split
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import vocabulary_of
+from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 
 TaskType = Literal[
     "pick_and_place_simple",
@@ -26,8 +25,32 @@ TaskType = Literal[
     "pick_two_obj_and_place",
 ]
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
-LARGEST = 30
+MAX_NUMBER = 30
 """The largest number in a name."""
+NAMES = (
+    "alarmclock apple armchair baseballbat basketball bathtub bathtubbasin bed blinds book boots bowl box bread "
+    "butterknife cabinet candle cart cd cellphone chair cloth coffeemachine coffeetable countertop creditcard cup "
+    "curtains desk desklamp diningtable dishsponge drawer dresser egg floorlamp footstool fork fridge garbagecan "
+    "glassbottle handtowel handtowelholder houseplant kettle keychain knife ladle laptop laundryhamper "
+    "laundryhamperlid lettuce lightswitch microwave mirror mug newspaper ottoman painting pan papertowelroll pen "
+    "pencil peppershaker pillow plate plunger poster pot potato remotecontrol safe saltshaker scrubbrush shelf "
+    "showerdoor showerglass sidetable sink sinkbasin soapbar soapbottle sofa spatula spoon spraybottle statue "
+    "stoveburner stoveknob teddybear television tennisracket tissuebox toaster toilet toiletpaper "
+    "toiletpaperhanger tomato towel towelholder tvstand vase watch wateringcan window winebottle"
+)
+"""Kinds of receptacles and things in the released games."""
+GOAL_WORDS = "a and at clean cool examine find heat hot in it look on put some the them two under with"
+"""Words of the tasks beside those kinds."""
+SENTENCES = (
+    "You are in the middle of a room. Looking quickly around you, you see a, and a. Your task is to:",
+    "You arrive at. The is open. In it, you see nothing. The is closed. On the, you see. You open the. You close the.",
+    "You pick up the from the. You move the to the. You turn on the. You sliced the with the. You clean heat cool",
+    "using",
+    "You are facing the. Next to it, you see nothing. You are carrying: a. You are not carrying anything.",
+    "This is a normal. This is a hot and clean sliced cool cold. This is on. There's nothing special about.",
+    "go to take from move to open close examine use heat with clean cool slice look inventory",
+)
+"""Every word of the sentences and commands, names aside."""
 
 
 class Alfworld(Part, slot="env"):
@@ -62,23 +85,21 @@ class Alfworld(Part, slot="env"):
 
     @field_validator("task_types")
     @classmethod
-    def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(names)) < len(names):
-            raise ValueError(f"a name is listed twice in {', '.join(names)}; list each once")
-        return names
+    def _check_distinct(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return check_distinct(names)
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        choose_split(dict.fromkeys(FOLDERS, ()), split)
-        return alfworld_panel(games_folder(self.path), split, self.task_types)
+        check_split(split)
+        return build_panel(find_games_folder(self.path), split, self.task_types)
 
     def open(self, task: Task) -> AlfworldEnvironment:
         check_env(task, ENV)
         return AlfworldEnvironment(task, self)
 
     def vocabulary(self) -> tuple[str, ...]:
-        numbers = [str(number) for number in range(1, LARGEST + 1)]
-        told = (self.instruction(), WELCOME, HELP, NOTHING_HAPPENS)
-        return vocabulary_of((*told, *SENTENCES, GOAL_WORDS, NAMES, *numbers))
+        numbers = [str(number) for number in range(1, MAX_NUMBER + 1)]
+        always = (self.instruction(), WELCOME, HELP, NOTHING_HAPPENS)
+        return vocabulary_of((*always, *SENTENCES, GOAL_WORDS, NAMES, *numbers))
 
     def instruction(self) -> str:
         return "Do the task in the home, one command at a time."
@@ -87,19 +108,19 @@ class Alfworld(Part, slot="env"):
 class AlfworldEnvironment:
     """One attempt at a game."""
 
-    __slots__ = ("_followed", "_observation", "_part", "_possible", "_progress", "_situation")
+    __slots__ = ("_followed", "_observation", "_part", "_possible", "_progress", "_state")
 
     def __init__(self, task: Task, part: Alfworld) -> None:
         self._part = part
-        game = open_game(games_folder(part.path), str(task.payload["game"]), str(task.payload["sha256"]))
-        self._situation = Situation(game)
+        game = open_game(find_games_folder(part.path), str(task.payload["game"]), str(task.payload["sha256"]))
+        self._state = GameState(game)
         self._progress = Progress(task, max_steps=part.max_steps)
         self._followed: int | None = 0
         """How many commands of the walkthrough were carried out; None = the attempt has strayed from it."""
         self._possible: dict[str, Command] = {}
-        seen = self._situation.introduction()
+        introduction = self._state.introduce()
         self._observation = self._observe(
-            f"{WELCOME}\n\n{seen}\n\nYour task is to: {game.task}" if part.goal_in_text else seen
+            f"{WELCOME}\n\n{introduction}\n\nYour task is to: {game.task}" if part.goal_in_text else introduction
         )
 
     def observe(self) -> Observation:
@@ -113,8 +134,8 @@ class AlfworldEnvironment:
             self._observation = self._observe(NOTHING_HAPPENS)
             return self._progress.outcome(self._observation, accepted=False)
         self._follow(text, command)
-        self._observation = self._observe(self._situation.carry_out(command))
-        if self._situation.is_won():
+        self._observation = self._observe(self._state.carry_out(command))
+        if self._state.is_won():
             return self._progress.outcome(self._observation, success=True, reward=self._part.success_reward)
         return self._progress.outcome(self._observation)
 
@@ -122,30 +143,30 @@ class AlfworldEnvironment:
         twin = AlfworldEnvironment.__new__(AlfworldEnvironment)
         twin._part, twin._followed = self._part, self._followed
         twin._observation, twin._possible = self._observation, self._possible
-        twin._situation, twin._progress = self._situation.fork(), self._progress.fork()
+        twin._state, twin._progress = self._state.fork(), self._progress.fork()
         return twin
 
     def expert(self) -> str | None:
         if self._progress.ended:
             return None
-        walkthrough = self._situation.game.walkthrough
+        walkthrough = self._state.game.walkthrough
         if self._followed is not None and self._followed < len(walkthrough):
             return walkthrough[self._followed]
-        return next(iter(shortest_plan(self._situation)), None)
+        return next(iter(find_shortest_plan(self._state)), None)
 
     def _follow(self, text: str, command: Command) -> None:
         """Note whether a command is the walkthrough's next one; one that changes nothing does not lead away from it."""
         if self._followed is None or command.changes_nothing:
             return
-        is_next = text == next(iter(self._situation.game.walkthrough[self._followed :]), "")
+        is_next = text == next(iter(self._state.game.walkthrough[self._followed :]), "")
         self._followed = self._followed + 1 if is_next else None
 
     def _observe(self, text: str) -> Observation:
-        situation = self._situation
-        self._possible = situation.commands()
+        state = self._state
+        self._possible = state.list_commands()
         return Observation(
             text=text,
-            state_key=situation.key() if self._part.key == "situation" else text,
+            state_key=state.make_key() if self._part.key == "situation" else text,
             admissible=tuple(command for command in self._possible if command != "help"),
-            goal=situation.game.task,
+            goal=state.game.task,
         )

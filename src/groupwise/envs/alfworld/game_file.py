@@ -22,14 +22,14 @@ SENTENCES_DIGEST = "6bd204b6a6c7a8dbe1ef88a951db473d6b14f86de02f087c6ea61c86cfb8
 """Of its sentences (`grammar`), the task's own and blanks aside."""
 TASK = re.compile(r'"rhs": "Your task is to: (.*?)"')
 FACT = re.compile(r"\(([^()]*)\)")
-WANTED = "; get the games of ALFWorld 0.4 with its command `alfworld-download`"
+DOWNLOAD_HINT = "; get the games of ALFWorld 0.4 with its command `alfworld-download`"
 
 Facts = Mapping[str, Sequence[tuple[str, ...]]]
 """The arguments of each fact, by its name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Goal:
+class WinCondition:
     """When a game is won: things of a kind in one receptacle of a kind, or one held beside a lamp that was used."""
 
     thing: str = ""
@@ -44,16 +44,16 @@ class Goal:
     """Whether the thing is to be held beside a used lamp, and not put anywhere."""
 
 
-GOALS: Mapping[str, Goal] = {
-    "inreceptacle o r, objecttype o, receptacletype r": Goal(),
+WIN_CONDITIONS: Mapping[str, WinCondition] = {
+    "inreceptacle o r, objecttype o, receptacletype r": WinCondition(),
     "objecttype o1, receptacletype r, inreceptacle o1 r, = o1 o2, objecttype o2, receptacletype r, inreceptacle o2 r": (
-        Goal(num_needed=2)
+        WinCondition(num_needed=2)
     ),
-    "cleanable o, objecttype o, receptacletype r, isclean o, inreceptacle o r": Goal(treatment="clean"),
-    "heatable o, objecttype o, receptacletype r, ishot o, inreceptacle o r": Goal(treatment="heat"),
-    "coolable o, objecttype o, receptacletype r, iscool o, inreceptacle o r": Goal(treatment="cool"),
+    "cleanable o, objecttype o, receptacletype r, isclean o, inreceptacle o r": WinCondition(treatment="clean"),
+    "heatable o, objecttype o, receptacletype r, ishot o, inreceptacle o r": WinCondition(treatment="heat"),
+    "coolable o, objecttype o, receptacletype r, iscool o, inreceptacle o r": WinCondition(treatment="cool"),
     "objecttype ot, toggleable ot, istoggled ot, receptacleatlocation r l, atlocation a l, inreceptacle ot r, "
-    "objecttype o, holds a o": Goal(is_seen_by_lamp=True),
+    "objecttype o, holds a o": WinCondition(is_seen_by_lamp=True),
 }
 """What a game file says of its goal, kinds and quantifiers aside, and what it means."""
 
@@ -64,7 +64,7 @@ class Game:
 
     task: str
     """The task in words."""
-    goal: Goal
+    goal: WinCondition
     """When it is done."""
     walkthrough: tuple[str, ...]
     """Commands that solve it."""
@@ -107,61 +107,61 @@ ABOUT_THINGS = ("objecttype", "inreceptacle", "objectatlocation", "inreceptacleo
 
 def read_game(content: bytes, where: str) -> Game:
     """Read the content of a `game.tw-pddl` file; `where` names it in errors."""
-    fields = _fields(content, where)
+    fields = _read_fields(content, where)
     task = TASK.search(fields["grammar"])
-    if _digest(fields["pddl_domain"]) != RULES_DIGEST or task is None:
-        raise RecordError(f"{where}: the game has other rules than those of ALFWorld 0.4{WANTED}")
-    if _digest(TASK.sub("", fields["grammar"])) != SENTENCES_DIGEST:
-        raise RecordError(f"{where}: the game has other sentences than those of ALFWorld 0.4{WANTED}")
-    facts, goal = _problem(fields["pddl_problem"], where)
+    if _digest_text(fields["pddl_domain"]) != RULES_DIGEST or task is None:
+        raise RecordError(f"{where}: the game has other rules than those of ALFWorld 0.4{DOWNLOAD_HINT}")
+    if _digest_text(TASK.sub("", fields["grammar"])) != SENTENCES_DIGEST:
+        raise RecordError(f"{where}: the game has other sentences than those of ALFWorld 0.4{DOWNLOAD_HINT}")
+    facts, goal = _read_problem(fields["pddl_problem"], where)
     try:
-        return _game(facts, task=task[1], goal=goal, walkthrough=tuple(map(str, fields["walkthrough"] or ())))
+        return _make_game(facts, task=task[1], goal=goal, walkthrough=tuple(map(str, fields["walkthrough"] or ())))
     except (KeyError, ValueError, IndexError) as error:
-        raise RecordError(f"{where}: its facts do not fit together ({error!r}){WANTED}") from None
+        raise RecordError(f"{where}: its facts do not fit together ({error!r}){DOWNLOAD_HINT}") from None
 
 
-def _fields(content: bytes, where: str) -> dict[str, Any]:
+def _read_fields(content: bytes, where: str) -> dict[str, Any]:
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{where}: not a game file ({error}){WANTED}") from None
+        raise RecordError(f"{where}: not a game file ({error}){DOWNLOAD_HINT}") from None
     if not isinstance(fields, dict):
-        raise RecordError(f"{where}: not a game file, it holds a {type(fields).__name__}{WANTED}")
+        raise RecordError(f"{where}: not a game file, it holds a {type(fields).__name__}{DOWNLOAD_HINT}")
     missing = [name for name in ("pddl_domain", "grammar", "pddl_problem", "walkthrough") if name not in fields]
     if missing:
-        raise RecordError(f"{where}: not a game file, it lacks {', '.join(missing)}{WANTED}")
+        raise RecordError(f"{where}: not a game file, it lacks {', '.join(missing)}{DOWNLOAD_HINT}")
     return fields
 
 
-def _digest(text: str) -> str:
+def _digest_text(text: str) -> str:
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()
 
 
-def _problem(problem: str, where: str) -> tuple[Facts, Goal]:
+def _read_problem(problem: str, where: str) -> tuple[Facts, WinCondition]:
     """The facts at the start, and the goal; names in lower case, as the planner reads them."""
     _, _, rest = problem.lower().partition("(:init")
     start, _, end = rest.partition("(:goal")
     facts: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
-    for found in FACT.findall(start):
-        name, *arguments = found.split()
+    for fact in FACT.findall(start):
+        name, *arguments = fact.split()
         facts[name].append(tuple(arguments))
-    asked = [found.replace("?", "").split() for found in FACT.findall(end) if " - " not in found]
-    kinds = {(name, of): _kind(rest[0]) for name, of, *rest in asked if name in ("objecttype", "receptacletype")}
+    asked = [fact.replace("?", "").split() for fact in FACT.findall(end) if " - " not in fact]
+    kinds = {(name, of): _strip_type(rest[0]) for name, of, *rest in asked if name in ("objecttype", "receptacletype")}
     shape = ", ".join(" ".join(words[:2] if words[0].endswith("type") else words) for words in asked)
-    if shape not in GOALS:
-        raise RecordError(f"{where}: found the goal {shape!r}, which is none of ALFWorld's six{WANTED}")
+    if shape not in WIN_CONDITIONS:
+        raise RecordError(f"{where}: found the goal {shape!r}, which is none of ALFWorld's six{DOWNLOAD_HINT}")
     thing = kinds.get(("objecttype", "o")) or kinds["objecttype", "o1"]
     target = kinds.get(("receptacletype", "r")) or kinds["objecttype", "ot"]
-    return facts, replace(GOALS[shape], thing=thing, target=target)
+    return facts, replace(WIN_CONDITIONS[shape], thing=thing, target=target)
 
 
-def _game(facts: Facts, *, task: str, goal: Goal, walkthrough: tuple[str, ...]) -> Game:
-    kind_of = {name: _kind(kind) for name, kind in (*facts["receptacletype"], *facts["objecttype"])}
+def _make_game(facts: Facts, *, task: str, goal: WinCondition, walkthrough: tuple[str, ...]) -> Game:
+    kind_of = {name: _strip_type(kind) for name, kind in (*facts["receptacletype"], *facts["objecttype"])}
     places = sorted({name for name, _ in facts["receptacletype"]})
-    things = sorted({each[0] for about in ABOUT_THINGS for each in facts[about]})  # a cracked egg has no kind
-    named = _names({name for arguments in facts.values() for each in arguments for name in each})
-    place_number, thing_number = _numbers(places), _numbers(things)
-    spots = {each[0]: each[1] for each in facts["receptacleatlocation"]}
+    things = sorted({arguments[0] for about in ABOUT_THINGS for arguments in facts[about]})  # a cracked egg has no kind
+    spoken = _name_things({name for instances in facts.values() for arguments in instances for name in arguments})
+    place_number, thing_number = _number_names(places), _number_names(things)
+    spots = {arguments[0]: arguments[1] for arguments in facts["receptacleatlocation"]}
     inside: defaultdict[int, set[int]] = defaultdict(set)
     for inner, outer in facts["inreceptacleobject"]:
         inside[thing_number[outer]].add(thing_number[inner])
@@ -169,16 +169,16 @@ def _game(facts: Facts, *, task: str, goal: Goal, walkthrough: tuple[str, ...]) 
         task=task,
         goal=goal,
         walkthrough=walkthrough,
-        places=tuple(named[name] for name in places),
+        places=tuple(spoken[name] for name in places),
         place_kinds=tuple(kind_of[name] for name in places),
         spot_of=tuple(spots[name] for name in places),
         places_at={spot: tuple(place_number[n] for n in places if spots[n] == spot) for spot in spots.values()},
-        things=tuple(named[name] for name in things),
+        things=tuple(spoken[name] for name in things),
         thing_kinds=tuple(kind_of.get(name, "") for name in things),
         openable=frozenset(place_number[name] for (name,) in facts["openable"]),
         able={able: frozenset(thing_number[name] for (name,) in facts[able]) for able in ABILITIES},
         inside={outer: tuple(sorted(inner)) for outer, inner in inside.items()},
-        can_contain=frozenset((_kind(place), _kind(thing)) for place, thing in facts["cancontain"]),
+        can_contain=frozenset((_strip_type(place), _strip_type(thing)) for place, thing in facts["cancontain"]),
         start=facts["atlocation"][0][1],
         lies_in=frozenset((thing_number[thing], place_number[place]) for thing, place in facts["inreceptacle"]),
         lies_at=frozenset((thing_number[thing], spot) for thing, spot in facts["objectatlocation"]),
@@ -186,17 +186,17 @@ def _game(facts: Facts, *, task: str, goal: Goal, walkthrough: tuple[str, ...]) 
     )
 
 
-def _kind(name: str) -> str:
+def _strip_type(name: str) -> str:
     return name.removesuffix("type")
 
 
-def _numbers(names: Sequence[str]) -> dict[str, int]:
+def _number_names(names: Sequence[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-def _names(ids: Iterable[str]) -> dict[str, str]:
+def _name_things(ids: Iterable[str]) -> dict[str, str]:
     """What the game calls each thing: its kind and a number, counted down in the order of the file's names."""
-    kinds = {name: _spoken(name) for name in sorted(ids)}
+    kinds = {name: _name_kind(name) for name in sorted(ids)}
     left = Counter(kinds.values())
     named = {}
     for name, kind in kinds.items():
@@ -205,5 +205,5 @@ def _names(ids: Iterable[str]) -> dict[str, str]:
     return named
 
 
-def _spoken(name: str) -> str:
+def _name_kind(name: str) -> str:
     return name.partition("_bar_")[0] + ("basin" if "_bar_" in name and "basin" in name else "")

@@ -20,24 +20,24 @@ UNSUPPORTED = ("movable", "Sliced")
 """Games whose folder has such a name are left out, as ALFWorld leaves them out."""
 KEPT_GAMES = 512
 """Games that stay read: the attempts of a group, and of the next epoch, open them again."""
-HINT = f"; set `path`, or {VARIABLE}, to the folder that `alfworld-download` filled"
+FOLDER_HINT = f"; set `path`, or {VARIABLE}, to the folder that `alfworld-download` filled"
 
 
-def games_folder(path: str) -> Path:
+def find_games_folder(path: str) -> Path:
     """The folder with ALFWorld's splits in it, from a field, or from the environment variable where that is empty."""
-    given = path or os.environ.get(VARIABLE, "")
-    if not given:
-        raise ConfigError(f"alfworld: no folder of games is named{HINT}")
-    root = Path(os.path.expandvars(given)).expanduser()
+    wanted = path or os.environ.get(VARIABLE, "")
+    if not wanted:
+        raise ConfigError(f"alfworld: no folder of games is named{FOLDER_HINT}")
+    root = Path(os.path.expandvars(wanted)).expanduser()
     for folder in (root, root / "json_2.1.1"):
         if any((folder / split).is_dir() for split in FOLDERS.values()):
             return folder
-    found = "has none of the folders train, valid_seen, valid_unseen" if root.is_dir() else "does not exist"
-    raise ConfigError(f"alfworld: the folder of games {str(root)!r} {found}{HINT}")
+    trouble = "has none of the folders train, valid_seen, valid_unseen" if root.is_dir() else "does not exist"
+    raise ConfigError(f"alfworld: the folder of games {str(root)!r} {trouble}{FOLDER_HINT}")
 
 
 @cache
-def alfworld_panel(folder: Path, split: str, task_types: tuple[str, ...]) -> tuple[Task, ...]:
+def build_panel(folder: Path, split: str, task_types: tuple[str, ...]) -> tuple[Task, ...]:
     """The games of a split, task types in turn, so that any beginning of it is balanced.
 
     A task's identity contains its folder and a digest of its file. Only the split that is asked for is read.
@@ -50,15 +50,15 @@ def alfworld_panel(folder: Path, split: str, task_types: tuple[str, ...]) -> tup
         if task_type in by_type and not any(word in name for word in UNSUPPORTED):
             content = file.read_bytes()
             if b'"solvable": false' not in content:
-                by_type[task_type].append(_task(split, file.relative_to(folder).parent, content, task_type))
+                by_type[task_type].append(_make_task(split, file.relative_to(folder).parent, content, task_type))
     longest = max(map(len, by_type.values()))
     tasks = tuple(tasks[i] for i in range(longest) for tasks in by_type.values() if i < len(tasks))
     if not tasks:
-        raise ConfigError(f"alfworld: no games of {', '.join(task_types)} in {str(root)!r}{HINT}")
+        raise ConfigError(f"alfworld: no games of {', '.join(task_types)} in {str(root)!r}{FOLDER_HINT}")
     return tasks
 
 
-def _task(split: str, game: Path, content: bytes, task_type: str) -> Task:
+def _make_task(split: str, game: Path, content: bytes, task_type: str) -> Task:
     payload = {"game": game.as_posix(), "sha256": hashlib.sha256(content).hexdigest()}
     return Task.create(env=ENV, split=split, payload=payload, tags=(task_type,))
 
@@ -70,7 +70,7 @@ def open_game(folder: Path, name: str, sha256: str) -> Game:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise RecordError(f"{str(file)!r}: the task's game cannot be read ({error.strerror}){HINT}") from None
+        raise RecordError(f"{str(file)!r}: the task's game cannot be read ({error.strerror}){FOLDER_HINT}") from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise RecordError(f"{str(file)!r}: not the file that the task was made from; make the panel from these games")
     return read_game(content, repr(str(file)))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from groupwise.envs.alfworld.game_file import Game
 
-NOTHING_HAPPENS = "Nothing happens."
 NOWHERE = -1
 SINKS = ("sink", "sinkbasin")
 KNIVES = ("knife", "butterknife")
@@ -54,7 +53,7 @@ class Command:
         return self.verb in ("look", "inventory", "help", "examine", "examine place")
 
 
-class Situation:
+class GameState:
     """The state of a game, and what may be done in it."""
 
     __slots__ = (
@@ -85,10 +84,10 @@ class Situation:
         self.clean, self.hot, self.cool = set[int](), set[int](), set(game.cool)
         self.sliced, self.used = set[int](), set[int]()
 
-    def fork(self) -> Situation:
+    def fork(self) -> GameState:
         """An independent copy."""
-        twin = Situation.__new__(Situation)
-        for name in Situation.__slots__:
+        twin = GameState.__new__(GameState)
+        for name in GameState.__slots__:
             value = getattr(self, name)
             setattr(twin, name, value.copy() if isinstance(value, set) else value)
         return twin
@@ -97,9 +96,9 @@ class Situation:
         """Whether things can be put into or taken from a receptacle."""
         return place in self.opened or place not in self.game.openable
 
-    def things_in(self, place: int) -> list[int]:
+    def list_things_in(self, place: int) -> list[int]:
         """The things in a receptacle, in the game's order."""
-        return sorted(thing for thing, its in self.lies_in if its == place)
+        return sorted(thing for thing, where in self.lies_in if where == place)
 
     def is_treated(self, thing: int, treatment: str) -> bool:
         """Whether a thing has the condition that a treatment gives."""
@@ -114,108 +113,108 @@ class Situation:
                 lamp in self.used and game.thing_kinds[lamp] == goal.target and game.spot_of[place] == self.spot
                 for lamp, place in self.lies_in
             )
-        found = [
+        targets = [
             place
             for thing, place in self.lies_in
             if game.thing_kinds[thing] == goal.thing
             and game.place_kinds[place] == goal.target
             and self.is_treated(thing, goal.treatment)
         ]
-        return any(found.count(place) >= goal.num_needed for place in found)
+        return any(targets.count(place) >= goal.num_needed for place in targets)
 
-    def commands(self) -> dict[str, Command]:
+    def list_commands(self) -> dict[str, Command]:
         """The possible commands in words, in alphabetical order."""
         game, here = self.game, self.game.places_at.get(self.spot, ())
-        found = {"look": Command("look"), "inventory": Command("inventory"), "help": Command("help")}
+        commands = {"look": Command("look"), "inventory": Command("inventory"), "help": Command("help")}
         for place, name in enumerate(game.places):
             if game.spot_of[place] != self.spot:
-                found[f"go to {name}"] = Command("go", place=place)
+                commands[f"go to {name}"] = Command("go", place=place)
         for place in here:
-            found |= self._commands_at(place, game.places[place])
+            commands |= self._list_commands_at(place, game.places[place])
         if self.held != NOWHERE:
-            found |= self._commands_with(self.held, game.things[self.held], here)
-        return dict(sorted(found.items()))
+            commands |= self._list_commands_with(self.held, game.things[self.held], here)
+        return dict(sorted(commands.items()))
 
-    def _commands_at(self, place: int, where: str) -> dict[str, Command]:
+    def _list_commands_at(self, place: int, where: str) -> dict[str, Command]:
         game = self.game
-        found = {f"examine {where}": Command("examine place", place=place)}
+        commands = {f"examine {where}": Command("examine place", place=place)}
         if place in game.openable:
             verb = "close" if place in self.opened else "open"
-            found[f"{verb} {where}"] = Command(verb, place=place)
+            commands[f"{verb} {where}"] = Command(verb, place=place)
         can_take = self.held == NOWHERE and self.is_open(place)
-        for thing in self.things_in(place):
+        for thing in self.list_things_in(place):
             name = game.things[thing]
             if thing in game.able["toggleable"]:
-                found[f"use {name}"] = Command("use", thing)
+                commands[f"use {name}"] = Command("use", thing)
             if can_take and thing in game.able["pickupable"]:
-                found[f"take {name} from {where}"] = Command("take", thing, place)
-        return found
+                commands[f"take {name} from {where}"] = Command("take", thing, place)
+        return commands
 
-    def _commands_with(self, held: int, name: str, here: Sequence[int]) -> dict[str, Command]:
+    def _list_commands_with(self, held: int, name: str, here: Sequence[int]) -> dict[str, Command]:
         game = self.game
-        found = {f"examine {name}": Command("examine", held)}
+        commands = {f"examine {name}": Command("examine", held)}
         for place in here:
             where, kind = game.places[place], game.place_kinds[place]
             if self.is_open(place) and (kind, game.thing_kinds[held]) in game.can_contain:
-                found[f"move {name} to {where}"] = Command("move", held, place)
+                commands[f"move {name} to {where}"] = Command("move", held, place)
             for treatment, (able, kinds) in TREATMENTS.items():
                 if kind in kinds and held in game.able[able]:
-                    found[f"{treatment} {name} with {where}"] = Command(treatment, held, place)
+                    commands[f"{treatment} {name} with {where}"] = Command(treatment, held, place)
         if game.thing_kinds[held] in KNIVES:
             for thing in game.able["sliceable"]:
                 if (thing, self.spot) in self.lies_at:
-                    found[f"slice {game.things[thing]} with {name}"] = Command("slice", thing)
-        return found
+                    commands[f"slice {game.things[thing]} with {name}"] = Command("slice", thing)
+        return commands
 
-    def key(self) -> str:
+    def make_key(self) -> str:
         """What the agent has before it, as canonical text: the receptacles here, what is in them, what is carried."""
         here = self.game.places_at.get(self.spot, ())
-        shown = [f"{self.game.places[place]}: {self._contents(place)}" for place in here]
-        carried = "nothing" if self.held == NOWHERE else self._described(self.held)
-        return "; ".join([*(shown or ["middle of the room"]), f"carrying {carried}"])
+        visible = [f"{self.game.places[place]}: {self._describe_contents(place)}" for place in here]
+        carried = "nothing" if self.held == NOWHERE else self._describe_thing(self.held)
+        return "; ".join([*(visible or ["middle of the room"]), f"carrying {carried}"])
 
-    def _contents(self, place: int) -> str:
+    def _describe_contents(self, place: int) -> str:
         if not self.is_open(place):
             return "closed"
-        return ", ".join(self._described(thing) for thing in self.things_in(place)) or "nothing"
+        return ", ".join(self._describe_thing(thing) for thing in self.list_things_in(place)) or "nothing"
 
-    def _described(self, thing: int) -> str:
+    def _describe_thing(self, thing: int) -> str:
         conditions = {"clean": self.clean, "hot": self.hot, "cool": self.cool, "sliced": self.sliced, "used": self.used}
         return " ".join([*(word for word, things in conditions.items() if thing in things), self.game.things[thing]])
 
     def carry_out(self, command: Command) -> str:
         """Do what a possible command says, and return what the game says."""
-        return _DEEDS[command.verb](self, command)
+        return _EFFECTS[command.verb](self, command)
 
-    def introduction(self) -> str:
+    def introduce(self) -> str:
         """What the game says at its start, the task aside."""
         seen = [f"a {name}" for name in self.game.places]
-        return f"You are in the middle of a room. Looking quickly around you, you see {_listed(seen)}."
+        return f"You are in the middle of a room. Looking quickly around you, you see {_join_names(seen)}."
 
-    def look(self) -> str:
+    def tell_surroundings(self) -> str:
         """What the game says to `look`."""
         here = self.game.places_at.get(self.spot, ())
         if not here:
             return "You are in the middle of a room. Looking quickly around you, you see nothing."
-        facing = _listed([self.game.places[place] for place in here])
+        facing = _join_names([self.game.places[place] for place in here])
         # A thing counts as next to a receptacle that it was taken from, even where it now lies in another one there.
         nearby = sorted(thing for thing, spot in self.lies_at if spot == self.spot)
         beside = [f"a {self.game.things[t]}" for t in nearby for place in here if (t, place) in self.taken]
-        return f"You are facing the {facing}. Next to it, you see {_listed(beside)}."
+        return f"You are facing the {facing}. Next to it, you see {_join_names(beside)}."
 
-    def show_place(self, place: int) -> str:
+    def tell_place(self, place: int) -> str:
         """What the game says of a receptacle."""
         name = self.game.places[place]
-        seen = _listed([f"a {self.game.things[thing]}" for thing in self.things_in(place)])
+        seen = _join_names([f"a {self.game.things[thing]}" for thing in self.list_things_in(place)])
         if place not in self.game.openable:
             return f"On the {name}, you see {seen}."
         return f"The {name} is open. In it, you see {seen}." if place in self.opened else f"The {name} is closed."
 
-    def show_thing(self, thing: int) -> str:
+    def tell_thing(self, thing: int) -> str:
         """What the game says of a thing."""
         name = self.game.things[thing]
         if thing in self.game.able["isreceptacleobject"]:
-            inside = _listed([f"a {self.game.things[each]}" for each in self.game.inside.get(thing, ())])
+            inside = _join_names([f"a {self.game.things[inner]}" for inner in self.game.inside.get(thing, ())])
             return f"This is a normal {name}. In it, you see {inside}."
         is_sliced, is_clean = thing in self.sliced, thing in self.clean
         heat = "hot" if thing in self.hot else "cool" if thing in self.cool else ""
@@ -229,22 +228,22 @@ class Situation:
         return f"This is a sliced {name}." if is_sliced else f"There's nothing special about {name}."
 
 
-def _go(now: Situation, command: Command) -> str:
+def _go(now: GameState, command: Command) -> str:
     now.spot = now.game.spot_of[command.place]
-    return f"You arrive at {now.game.places[command.place]}. {now.show_place(command.place)}"
+    return f"You arrive at {now.game.places[command.place]}. {now.tell_place(command.place)}"
 
 
-def _open(now: Situation, command: Command) -> str:
+def _open(now: GameState, command: Command) -> str:
     now.opened.add(command.place)
-    return f"You open the {now.game.places[command.place]}. {now.show_place(command.place)}"
+    return f"You open the {now.game.places[command.place]}. {now.tell_place(command.place)}"
 
 
-def _close(now: Situation, command: Command) -> str:
+def _close(now: GameState, command: Command) -> str:
     now.opened.discard(command.place)
     return f"You close the {now.game.places[command.place]}."
 
 
-def _take(now: Situation, command: Command) -> str:
+def _take(now: GameState, command: Command) -> str:
     thing, place = command.thing, command.place
     now.lies_in.discard((thing, place))
     now.lies_at.discard((thing, now.spot))
@@ -253,7 +252,7 @@ def _take(now: Situation, command: Command) -> str:
     return f"You pick up the {now.game.things[thing]} from the {now.game.places[place]}."
 
 
-def _move(now: Situation, command: Command) -> str:
+def _move(now: GameState, command: Command) -> str:
     thing, place = command.thing, command.place
     now.lies_in.add((thing, place))
     now.lies_at.add((thing, now.spot))
@@ -262,17 +261,17 @@ def _move(now: Situation, command: Command) -> str:
     return f"You move the {now.game.things[thing]} to the {now.game.places[place]}."
 
 
-def _use(now: Situation, command: Command) -> str:
+def _use(now: GameState, command: Command) -> str:
     now.used.add(command.thing)  # it stays used: the rules do not count how often
     return f"You turn on the {now.game.things[command.thing]}."
 
 
-def _slice(now: Situation, command: Command) -> str:
+def _slice(now: GameState, command: Command) -> str:
     now.sliced.add(command.thing)
     return f"You sliced the {now.game.things[command.thing]} with the {now.game.things[now.held]}."
 
 
-def _treat(now: Situation, command: Command) -> str:
+def _treat(now: GameState, command: Command) -> str:
     if command.verb == "clean":
         now.clean.add(command.thing)
     else:
@@ -282,17 +281,17 @@ def _treat(now: Situation, command: Command) -> str:
     return f"You {command.verb} the {now.game.things[command.thing]} using the {now.game.places[command.place]}."
 
 
-def _inventory(now: Situation, command: Command) -> str:
+def _inventory(now: GameState, command: Command) -> str:
     carried = "" if now.held == NOWHERE else now.game.things[now.held]
     return f"You are carrying: a {carried}." if carried else "You are not carrying anything."
 
 
-_DEEDS: dict[str, Callable[[Situation, Command], str]] = {
-    "look": lambda now, command: now.look(),
+_EFFECTS: dict[str, Callable[[GameState, Command], str]] = {
+    "look": lambda now, command: now.tell_surroundings(),
     "inventory": _inventory,
     "help": lambda now, command: HELP,
-    "examine place": lambda now, command: now.show_place(command.place),
-    "examine": lambda now, command: now.show_thing(command.thing),
+    "examine place": lambda now, command: now.tell_place(command.place),
+    "examine": lambda now, command: now.tell_thing(command.thing),
     "go": _go,
     "open": _open,
     "close": _close,
@@ -306,6 +305,6 @@ _DEEDS: dict[str, Callable[[Situation, Command], str]] = {
 }
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     *before, last = [*names] or ["nothing"]
     return f"{', '.join(before)}, and {last}" if before else last

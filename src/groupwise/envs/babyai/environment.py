@@ -16,21 +16,30 @@ from pydantic import Field
 from groupwise.core.errors import ConfigError, RecordError, nearest
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
-from groupwise.envs.babyai.view import ACTIONS, COLOURS, FACING, KINDS, LARGEST, possible, seen, situation
+from groupwise.envs.babyai.view import (
+    ACTIONS,
+    COLOURS,
+    FACING,
+    KINDS,
+    MAX_NUMBER,
+    describe_state,
+    describe_view,
+    list_actions,
+)
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
+from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels, check_env, choose_split, panel_sizes_of
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import vocabulary_of, with_goal
+from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of, with_goal
 
 ENV = "babyai"
 PREFIX = "BabyAI-"
-NOTHING_HAPPENS = "Nothing happens."
 SENTENCES = (
     "Task: Nothing happens. You see nothing, a wall step steps forward and left right. You carry nothing an open a",
     "locked a closed. go to the a object in front of you behind you on your left right pick up put next to open,",
     "then and after you.",
 )
-MOST_TASKS = 100_000
+MAX_TASKS = 100_000
 
 
 class Babyai(Part, slot="env"):
@@ -48,11 +57,11 @@ class Babyai(Part, slot="env"):
 
     level: str = "BabyAI-GoToLocal-v0"
     """Name in the package's registry; an unknown one gives the names."""
-    num_train: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 500
+    num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 500
     """Tasks in the training panel, if there are so many different worlds."""
-    num_validation: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 50
+    num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 50
     """Tasks in the validation panel."""
-    num_test: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 100
+    num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
     """Tasks in the test panel."""
     max_steps: Annotated[int, Field(ge=1)] = 64
     """Steps before an attempt is truncated; the level's own limit holds too."""
@@ -60,12 +69,12 @@ class Babyai(Part, slot="env"):
     """Whether each text begins with the mission; for prompts that do not say `Observation.goal` themselves."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_panels(self.level, (self.num_train, self.num_validation, self.num_test)), split)
+        return choose_split(_build_panels(self.level, panel_sizes_of(self)), split)
 
     def open(self, task: Task) -> BabyaiEnvironment:
         check_env(task, ENV)
-        world = begun(str(task.payload["level"]), task.seed)
-        if _content(world) != (task.payload["mission"], task.payload["start"]):
+        world = start_world(str(task.payload["level"]), task.seed)
+        if _identify_world(world) != (task.payload["mission"], task.payload["start"]):
             raise RecordError(
                 f"task {task.id}: seed {task.seed} now makes another world; play it with the version of minigrid that "
                 "its panel was made with, or make the panel anew"
@@ -73,7 +82,7 @@ class Babyai(Part, slot="env"):
         return BabyaiEnvironment(task, self, world)
 
     def vocabulary(self) -> tuple[str, ...]:
-        numbers = map(str, range(LARGEST + 1))
+        numbers = map(str, range(MAX_NUMBER + 1))
         return vocabulary_of((self.instruction(), *SENTENCES, *ACTIONS, *COLOURS, *KINDS, *FACING, *numbers))
 
     def instruction(self) -> str:
@@ -98,11 +107,11 @@ class BabyaiEnvironment:
         if action not in ACTIONS:
             self._observation = self._observe(NOTHING_HAPPENS)
             return self._progress.outcome(self._observation, accepted=False)
-        told = "" if action in possible(self._world) else NOTHING_HAPPENS
+        notice = "" if action in list_actions(self._world) else NOTHING_HAPPENS
         number = ACTIONS.index(action)
         _, reward, terminated, truncated, _ = self._world.step(number)
         self._taken = (*self._taken, number)
-        self._observation = self._observe(told)
+        self._observation = self._observe(notice)
         success = bool(reward > 0) if terminated else None
         return self._progress.outcome(self._observation, success=success, reward=float(reward), cut_off=bool(truncated))
 
@@ -116,17 +125,17 @@ class BabyaiEnvironment:
         if self._progress.ended:
             return None
         if self._guide is None:
-            self._guide = Guide(begun(str(self._task.payload["level"]), self._task.seed))
-        advice = self._guide.advice(self._taken)
+            self._guide = Guide(start_world(str(self._task.payload["level"]), self._task.seed))
+        advice = self._guide.advise(self._taken)
         return None if advice is None else ACTIONS[advice]
 
-    def _observe(self, told: str = "") -> Observation:
-        text = f"{told} {seen(self._world)}".strip()
+    def _observe(self, notice: str = "") -> Observation:
+        text = f"{notice} {describe_view(self._world)}".strip()
         goal = f"{self._world.mission}."
         return Observation(
             text=with_goal(goal, text) if self._part.goal_in_text else text,
-            state_key=situation(self._world),
-            admissible=possible(self._world),
+            state_key=describe_state(self._world),
+            admissible=list_actions(self._world),
             goal=goal,
         )
 
@@ -140,7 +149,7 @@ class Guide:
         self._followed = 0
         self._advice = self._ask(None)
 
-    def advice(self, taken: Sequence[int]) -> int | None:
+    def advise(self, taken: Sequence[int]) -> int | None:
         """The bot's next action after some actions; None where it has given up."""
         for action in taken[self._followed :]:
             self._followed += 1
@@ -157,46 +166,44 @@ class Guide:
             return None
 
 
-def begun(level: str, seed: int) -> Any:
+def start_world(level: str, seed: int) -> Any:
     """A level's world at its beginning."""
-    with _quiet():
-        world = _registry().make(level, disable_env_checker=True).unwrapped
+    with _silence_output():
+        world = _load_registry().make(level, disable_env_checker=True).unwrapped
         world.gen_obs = dict  # the numbers that it would show at each step take longer than the step, and nobody asks
         world.reset(seed=seed)
     return world
 
 
 @cache
-def _panels(level: str, sizes: tuple[int, int, int]) -> Panels:
-    known = [name for name in _registry().registry if name.startswith(PREFIX)]
+def _build_panels(level: str, sizes: PanelSizes) -> Panels:
+    known = [name for name in _load_registry().registry if name.startswith(PREFIX)]
     if level not in known:
         raise ConfigError(f"babyai: there is no level {level!r}; {nearest(level, known)}")
 
     def propose(seed: int) -> Proposal:
-        mission, start = _content(begun(level, seed))
+        mission, start = _identify_world(start_world(level, seed))
         return Proposal(payload={"level": level, "mission": mission, "start": start}, seed=seed, tags=(level,))
 
-    return build_panels(ENV, propose, sizes=dict(zip(("train", "validation", "test"), sizes, strict=True)))
+    return build_panels(ENV, propose, sizes=sizes._asdict())
 
 
-def _content(world: Any) -> tuple[str, str]:
-    return str(world.mission), situation(world)
+def _identify_world(world: Any) -> tuple[str, str]:
+    return str(world.mission), describe_state(world)
 
 
 @cache
-def _registry() -> Any:
+def _load_registry() -> Any:
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     try:
         import_module("minigrid")
         return import_module("gymnasium")
     except ImportError:
-        raise ConfigError(
-            "the environment 'babyai' needs a package that is not here; pip install 'groupwise[babyai]'"
-        ) from None
+        raise report_missing_package(ENV) from None
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_output() -> Iterator[None]:
     """Without what the package prints while it draws a world again that it could not use."""
     with redirect_stdout(StringIO()):
         yield

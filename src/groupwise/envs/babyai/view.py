@@ -14,7 +14,7 @@ COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 KINDS = ("box", "ball", "key", "door", "wall")
 FACING = ("right", "down", "left", "up")
 """The package's four directions, in its order."""
-LARGEST = 30
+MAX_NUMBER = 30
 """The largest number of steps or rows in words."""
 AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
 """A step in each of the four directions, in columns and rows."""
@@ -23,8 +23,8 @@ EMPTY = bytes((1, 0, 0))
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
-    """What is not in the world, but in a view of it."""
+class OpaqueCell:
+    """A cell that is in a view but not in the world: it hides what is behind it."""
 
     type: str
 
@@ -33,80 +33,80 @@ class Nothing:
         return False
 
 
-OUTSIDE, UNSEEN = Nothing("wall"), Nothing("unseen")
+OUTSIDE, UNSEEN = OpaqueCell("wall"), OpaqueCell("unseen")
 View = list[list[Any]]
 
 
-def seen(world: Any) -> str:
+def describe_view(world: Any) -> str:
     """What the agent sees and carries.
 
     Worked example: "You see a wall 3 steps forward, a red ball 1 step forward and 2 steps left. You carry a blue key."
     """
-    things = ", ".join(_in_words(view(world)))
-    carried = named(world.carrying) if world.carrying else "nothing"
+    things = ", ".join(_describe_cells(find_visible_cells(world)))
+    carried = describe_thing(world.carrying) if world.carrying else "nothing"
     return f"You see {things or 'nothing'}. You carry {carried}."
 
 
-def possible(world: Any) -> tuple[str, ...]:
+def list_actions(world: Any) -> tuple[str, ...]:
     """The actions that do something, and `done`, which the package always takes and nothing comes of."""
-    (column, row), (ahead_x, ahead_y) = _place(world)
+    (column, row), (ahead_x, ahead_y) = _locate_agent(world)
     ahead = world.grid.get(column + ahead_x, row + ahead_y)
     does = {
         "go forward": ahead is None or ahead.can_overlap(),
         "pick up": ahead is not None and ahead.can_pickup() and world.carrying is None,
         "drop": ahead is None and world.carrying is not None,
-        "toggle": ahead is not None and _opens(ahead, world.carrying),
+        "toggle": ahead is not None and _can_toggle(ahead, world.carrying),
     }
     return tuple(action for action in ACTIONS if does.get(action, True))
 
 
-def situation(world: Any) -> str:
+def describe_state(world: Any) -> str:
     """Where the agent is, what it carries, how everything else stands, and which parts of the mission are done."""
-    (column, row), _ = _place(world)
+    (column, row), _ = _locate_agent(world)
     facing = FACING[int(world.agent_dir)]
-    carried = named(world.carrying) if world.carrying else "nothing"
-    done = ", ".join(_done(world.instrs)) or "nothing"
-    rest = fingerprint(world)
+    carried = describe_thing(world.carrying) if world.carrying else "nothing"
+    done = ", ".join(_list_done_parts(world.instrs)) or "nothing"
+    rest = digest_world(world)
     return f"row {row} column {column} facing {facing}; carrying {carried}; done {done}; world {rest}"
 
 
-def fingerprint(world: Any) -> str:
+def digest_world(world: Any) -> str:
     """A digest of what stands where, and of what is in the boxes."""
     grid = world.grid
-    hidden = [named(cell.contains) for cell in grid.grid if getattr(cell, "contains", None)]
+    hidden = [describe_thing(cell.contains) for cell in grid.grid if getattr(cell, "contains", None)]
     codes = [EMPTY if cell is None else bytes(cell.encode()) for cell in grid.grid]
     by_column = b"".join([code for column in range(grid.width) for code in codes[column :: grid.width]])
     return sha256(by_column + repr(hidden).encode()).hexdigest()[:16]
 
 
-def view(world: Any) -> View:
+def find_visible_cells(world: Any) -> View:
     """What the agent sees: for each row from its own to the farthest, a cell for each column from left to right.
 
     The same cells as the package's `gen_obs_grid` gives, which moves every cell up to five times; a cell that cannot
     be seen is `UNSEEN`, and what lies outside the world is a wall.
     """
     width = world.agent_view_size
-    (column, row), (ahead_x, ahead_y) = _place(world)
+    (column, row), (ahead_x, ahead_y) = _locate_agent(world)
     cells, columns, rows = world.grid.grid, world.grid.width, world.grid.height
-    found: list[list[Any]] = []
+    visible: list[list[Any]] = []
     for forward in range(width):
         x = column + ahead_x * forward + ahead_y * (width // 2)
         y = row + ahead_y * forward - ahead_x * (width // 2)
-        line = []
+        row_of_cells = []
         for _ in range(width):
-            line.append(cells[y * columns + x] if 0 <= x < columns and 0 <= y < rows else OUTSIDE)
+            row_of_cells.append(cells[y * columns + x] if 0 <= x < columns and 0 <= y < rows else OUTSIDE)
             x, y = x - ahead_y, y + ahead_x
-        found.append(line)
-    return found if world.see_through_walls else _lit(found)
+        visible.append(row_of_cells)
+    return visible if world.see_through_walls else _hide_unlit(visible)
 
 
-def _place(world: Any) -> tuple[tuple[int, int], tuple[int, int]]:
+def _locate_agent(world: Any) -> tuple[tuple[int, int], tuple[int, int]]:
     """Where the agent is, as column and row, and what a step ahead adds; numpy's own numbers are slow."""
     column, row = world.agent_pos
     return (int(column), int(row)), AHEAD[int(world.agent_dir)]
 
 
-def _lit(cells: View) -> View:
+def _hide_unlit(cells: View) -> View:
     """The cells that light reaches from the agent's: row after row, to the right, then to the left, and ahead."""
     width = len(cells)
     lit = [[False] * width for _ in range(width + 1)]  # and one row beyond
@@ -122,7 +122,7 @@ def _lit(cells: View) -> View:
     ]
 
 
-def named(thing: Any) -> str:
+def describe_thing(thing: Any) -> str:
     """A thing in words, such as "an open red door"."""
     if thing.type == "wall":
         return "a wall"
@@ -132,37 +132,37 @@ def named(thing: Any) -> str:
     return f"{state} {thing.color} door"
 
 
-def away(forward: int, side: int) -> str:
+def describe_distance(forward: int, side: int) -> str:
     """How far something is, such as "2 steps forward and 1 step left"; sides are negative on the left."""
-    parts = [_steps(forward, "forward")] if forward else []
-    parts += [_steps(abs(side), "left" if side < 0 else "right")] if side else []
+    parts = [_count_steps(forward, "forward")] if forward else []
+    parts += [_count_steps(abs(side), "left" if side < 0 else "right")] if side else []
     return " and ".join(parts)
 
 
-def _in_words(cells: View) -> Iterator[str]:
+def _describe_cells(cells: View) -> Iterator[str]:
     """The nearest walls straight ahead and to the sides, then everything else, the nearest first."""
     middle = len(cells) // 2
     for forward, side in ((1, 0), (0, -1), (0, 1)):
         for steps in range(1, len(cells) if forward else middle + 1):
             cell = cells[forward * steps][middle + side * steps]
             if cell is not None and cell.type == "wall":
-                yield f"a wall {away(forward * steps, side * steps)}"
+                yield f"a wall {describe_distance(forward * steps, side * steps)}"
             if cell is UNSEEN or (cell is not None and cell.type == "wall"):
                 break
-    for forward, side in _nearest_first(len(cells)):
+    for forward, side in _order_by_distance(len(cells)):
         cell = cells[forward][middle + side]
         if cell is not None and cell.type not in ("wall", "unseen"):
-            yield f"{named(cell)} {away(forward, side)}"
+            yield f"{describe_thing(cell)} {describe_distance(forward, side)}"
 
 
 @cache
-def _nearest_first(width: int) -> tuple[tuple[int, int], ...]:
+def _order_by_distance(width: int) -> tuple[tuple[int, int], ...]:
     """Where things may be seen, as steps forward and to the right; where the agent stands nothing is told."""
     places = [(forward, side) for forward in range(width) for side in range(-(width // 2), width // 2 + 1)]
     return tuple(sorted(places, key=lambda place: (place[0] + abs(place[1]), place))[1:])
 
 
-def _opens(thing: Any, carried: Any) -> bool:
+def _can_toggle(thing: Any, carried: Any) -> bool:
     if thing.type == "box":
         return True
     if thing.type != "door":
@@ -170,14 +170,14 @@ def _opens(thing: Any, carried: Any) -> bool:
     return not thing.is_locked or (carried is not None and carried.type == "key" and carried.color == thing.color)
 
 
-def _done(instruction: Any, name: str = "") -> Iterator[str]:
+def _list_done_parts(instruction: Any, name: str = "") -> Iterator[str]:
     """The parts of a mission of several that are done, such as "a"."""
     for part in ("a", "b"):
         if getattr(instruction, f"{part}_done", False) == "success":
             yield f"{name}{part}"
         if hasattr(instruction, f"instr_{part}"):
-            yield from _done(getattr(instruction, f"instr_{part}"), f"{name}{part}")
+            yield from _list_done_parts(getattr(instruction, f"instr_{part}"), f"{name}{part}")
 
 
-def _steps(number: int, where: str) -> str:
+def _count_steps(number: int, where: str) -> str:
     return f"{number} step{'' if number == 1 else 's'} {where}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-LONGEST = 20_000
+MAX_RESPONSE_CHARACTERS = 20_000
 """Characters of a response that is still read."""
 MAX_CALLS = 100
 """Calls in one response."""
@@ -46,10 +46,10 @@ def read_calls(text: str) -> tuple[Call, ...] | None:
     (None, ())
     """
     text = text.strip()
-    if len(text) > LONGEST:
+    if len(text) > MAX_RESPONSE_CHARACTERS:
         return None
-    found = _from_json(text)
-    calls = _from_python(text) if found is None else found
+    json_calls = _read_json(text)
+    calls = _read_python(text) if json_calls is None else json_calls
     if calls is None or len(calls) > MAX_CALLS:
         return None
     return calls if all(_is_bounded((*call.values, *call.named.values())) for call in calls) else None
@@ -73,38 +73,40 @@ def _is_bounded(values: Iterable[Any]) -> bool:
     return False
 
 
-def _from_json(text: str) -> tuple[Call, ...] | None:
+def _read_json(text: str) -> tuple[Call, ...] | None:
     try:
-        said = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    listed = said if isinstance(said, list) else [said]
+    entries = content if isinstance(content, list) else [content]
     calls = []
-    for each in listed:
-        if not isinstance(each, dict) or set(each) != {"name", "arguments"}:
+    for entry in entries:
+        if not isinstance(entry, dict) or set(entry) != {"name", "arguments"}:
             return None
-        if not isinstance(each["name"], str) or not isinstance(each["arguments"], dict):
+        if not isinstance(entry["name"], str) or not isinstance(entry["arguments"], dict):
             return None
-        calls.append(Call(name=each["name"], named=each["arguments"]))
+        calls.append(Call(name=entry["name"], named=entry["arguments"]))
     return tuple(calls)
 
 
-def _from_python(text: str) -> tuple[Call, ...] | None:
+def _read_python(text: str) -> tuple[Call, ...] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # odd escapes in a text are the policy's affair
-            said = ast.parse(text, mode="eval").body
-        return tuple(_call(each) for each in (said.elts if isinstance(said, ast.List) else [said]))
+            expression = ast.parse(text, mode="eval").body
+        return tuple(
+            _read_call(node) for node in (expression.elts if isinstance(expression, ast.List) else [expression])
+        )
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
 
 
-def _call(node: ast.expr) -> Call:
+def _read_call(node: ast.expr) -> Call:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise ValueError("not a call of a named function")
     named: dict[str, Any] = {}
-    for each in node.keywords:
-        if each.arg is None or each.arg in named:
+    for keyword in node.keywords:
+        if keyword.arg is None or keyword.arg in named:
             raise ValueError("arguments that are unpacked, or given twice")
-        named[each.arg] = ast.literal_eval(each.value)
-    return Call(name=node.func.id, values=tuple(ast.literal_eval(each) for each in node.args), named=named)
+        named[keyword.arg] = ast.literal_eval(keyword.value)
+    return Call(name=node.func.id, values=tuple(ast.literal_eval(value) for value in node.args), named=named)

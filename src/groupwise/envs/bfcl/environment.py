@@ -17,14 +17,13 @@ from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.core.text.safe_text import escape_surrogates
 from groupwise.envs.bfcl.calls import Call, read_calls
-from groupwise.envs.bfcl.files import ENV, MODULES, PACKAGE, Category, Conversation, conversations, source
-from groupwise.envs.bfcl.services import Services, answered
+from groupwise.envs.bfcl.files import ENV, MODULES, PACKAGE, Category, Conversation, read_conversations, read_source
+from groupwise.envs.bfcl.services import Services, play_answers
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.keyed_draws import uniform
-from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split, content_split
+from groupwise.envs.kit.keyed_draws import draw_uniform
+from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split, split_of_content
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.question import collected_vocabulary
-from groupwise.envs.kit.words import words
+from groupwise.envs.kit.words import collect_vocabulary, split_words
 
 CHECKER = f"{PACKAGE}.eval_checker.multi_turn_eval.multi_turn_checker"
 END_OF_TURN = "[]"
@@ -32,7 +31,7 @@ MORE_FUNCTIONS = "I have updated some more functions you can choose from. What a
 NOT_UNDERSTOOD = "Nothing happens. Call functions, or end the turn with []."
 NO_CALL = "no function was called"
 SENTENCES = f"User: Result: Functions: Done. Not done. {NOT_UNDERSTOOD} {MORE_FUNCTIONS} (cut off)"
-Shown = Literal["names", "signatures", "documents"]
+FunctionDetail = Literal["names", "signatures", "documents"]
 
 
 class Bfcl(Part, slot="env"):
@@ -53,7 +52,7 @@ class Bfcl(Part, slot="env"):
 
     categories: Annotated[tuple[Category, ...], Field(min_length=1)] = ("base",)
     """Which of BFCL's four sets: plain; a function or a value that comes late; very long results."""
-    functions: Shown = "signatures"
+    functions: FunctionDetail = "signatures"
     """What the goal says of the functions: names, parameters with their defaults, or the package's whole documents."""
     repeat_request: bool = True
     """Whether each text begins with the present request, so that it stays in sight of a short memory."""
@@ -72,20 +71,20 @@ class Bfcl(Part, slot="env"):
     """Steps before an attempt is truncated; the answers take one a call and one a turn."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_panels(self.categories), split)
+        return choose_split(_build_panels(self.categories), split)
 
     def open(self, task: Task) -> BfclEnvironment:
         check_env(task, ENV)
-        found = conversations(task.payload["category"]).get(task.payload["task"])
-        if found is None or found.digest != task.payload["content"]:
+        conversation = read_conversations(task.payload["category"]).get(task.payload["task"])
+        if conversation is None or conversation.digest != task.payload["content"]:
             raise RecordError(
                 f"task {task.id} is {task.payload['task']} of another bfcl-eval than the installed one; install the "
                 "one that its panel was made with, or make the panel anew"
             )
-        return BfclEnvironment(task, self, found)
+        return BfclEnvironment(task, self, conversation)
 
     def vocabulary(self) -> tuple[str, ...]:
-        return _vocabulary(self.categories, f"{self.instruction()} {SENTENCES}")
+        return _collect_words(self.categories, f"{self.instruction()} {SENTENCES}")
 
     def instruction(self) -> str:
         return (
@@ -98,11 +97,11 @@ class BfclEnvironment:
 
     def __init__(self, task: Task, part: Bfcl, conversation: Conversation) -> None:
         self._part, self._conversation = part, conversation
-        self._truth = answered(task.payload["category"], conversation.id)
+        self._truth = play_answers(task.payload["category"], conversation.id)
         self._progress = Progress(task, max_steps=part.max_steps)
         self._services = Services(conversation)
         self._digest = self._truth[0].digests[0]
-        self._goal = f"Functions: {shown_functions(conversation.functions, part.functions)}"
+        self._goal = f"Functions: {describe_functions(conversation.functions, part.functions)}"
         self._turn, self._followed, self._has_acted = 0, 0, False
         self._results: list[str] = []
         self._observation = self._observe()
@@ -113,7 +112,7 @@ class BfclEnvironment:
     def act(self, action: str) -> Outcome:
         self._progress.step()
         if self._part.match_words:
-            action = _by_words(self._conversation.answers).get(tuple(words(action)), action)
+            action = _index_answers(self._conversation.answers).get(tuple(split_words(action)), action)
         calls = read_calls(action)
         if calls == () or (calls is None and self._part.text_ends_turn):
             return self._end_turn()
@@ -121,7 +120,7 @@ class BfclEnvironment:
             self._observation = self._observe(NOT_UNDERSTOOD)
             return self._progress.outcome(self._observation, accepted=False)
         results = [self._call(call) for call in calls]
-        self._observation = self._observe("\n".join(f"Result: {self._cut(text)}" for text, _ in results))
+        self._observation = self._observe("\n".join(f"Result: {self._shorten(text)}" for text, _ in results))
         return self._progress.outcome(self._observation, accepted=all(fits for _, fits in results))
 
     def fork(self) -> BfclEnvironment:
@@ -138,7 +137,7 @@ class BfclEnvironment:
     def _call(self, call: Call) -> tuple[str, bool]:
         turn, is_next = self._truth[self._turn], False
         if self._followed < len(turn.calls) and self._is_on_the_way():
-            is_next = self._services.meant(call) == self._services.meant(turn.calls[self._followed])
+            is_next = self._services.normalise_call(call) == self._services.normalise_call(turn.calls[self._followed])
         result = self._services.call(call)
         self._has_acted = True
         self._results.append(result.text)
@@ -179,81 +178,86 @@ class BfclEnvironment:
                 return str(verdict["error_message"])
         return ""
 
-    def _cut(self, text: str) -> str:
-        most = self._part.result_characters
-        return escape_surrogates(text if len(text) <= most else f"{text[:most]} (cut off)")
+    def _shorten(self, text: str) -> str:
+        limit = self._part.result_characters
+        return escape_surrogates(text if len(text) <= limit else f"{text[:limit]} (cut off)")
 
-    def _observe(self, told: str = "") -> Observation:
+    def _observe(self, results: str = "") -> Observation:
         request = self._conversation.requests[self._turn]
         late = self._conversation.late.get(self._turn, ())
         if late:
-            more = f"{MORE_FUNCTIONS} Functions: {shown_functions(late, self._part.functions)}"
+            more = f"{MORE_FUNCTIONS} Functions: {describe_functions(late, self._part.functions)}"
             request = f"{request} {more}".strip()
-        text = f"User: {request}\n{told}".strip() if self._part.repeat_request or not told else told
+        text = f"User: {request}\n{results}".strip() if self._part.repeat_request or not results else results
         seen = json.dumps(sorted(set(self._results)))
-        key = f"turn {self._turn}; services {self._digest}; seen {_short(seen)}"
+        key = f"turn {self._turn}; services {self._digest}; seen {_digest_results(seen)}"
         return Observation(text=text, state_key=key, goal=self._goal)
 
 
-def shown_functions(documents: Iterable[Mapping[str, Any]], how: Shown) -> str:
+def describe_functions(documents: Iterable[Mapping[str, Any]], how: FunctionDetail) -> str:
     """The functions in words.
 
     >>> cd = {"name": "cd", "parameters": {"properties": {"folder": {}}, "required": ["folder"]}}
-    >>> shown_functions([cd], "signatures")
+    >>> describe_functions([cd], "signatures")
     'cd(folder)'
     """
     if how == "documents":
-        return "\n".join(json.dumps(each) for each in documents)
+        return "\n".join(json.dumps(document) for document in documents)
     if how == "names":
-        return ", ".join(str(each["name"]) for each in documents)
-    return ", ".join(_signature(each) for each in documents)
+        return ", ".join(str(document["name"]) for document in documents)
+    return ", ".join(_describe_signature(document) for document in documents)
 
 
-def _signature(document: Mapping[str, Any]) -> str:
+def _describe_signature(document: Mapping[str, Any]) -> str:
     known, required = document["parameters"]["properties"], document["parameters"]["required"]
     # The documents write the default None as a text.
-    defaults = {name: str(each.get("default")) for name, each in known.items()}
-    told = [name if name in required else f"{name}={defaults[name]}" for name in known]
-    return f"{document['name']}({', '.join(told)})"
+    defaults = {name: str(parameter.get("default")) for name, parameter in known.items()}
+    parameters = [name if name in required else f"{name}={defaults[name]}" for name in known]
+    return f"{document['name']}({', '.join(parameters)})"
 
 
 @cache
-def _panels(categories: tuple[Category, ...]) -> Panels:
-    found = {category: {each.number: each for each in conversations(category).values()} for category in categories}
-    numbers = sorted({number for each in found.values() for number in each}, key=lambda one: uniform(ENV, one))
+def _build_panels(categories: tuple[Category, ...]) -> Panels:
+    by_number = {
+        category: {conversation.number: conversation for conversation in read_conversations(category).values()}
+        for category in categories
+    }
+    numbers = sorted(
+        {number for numbered in by_number.values() for number in numbered}, key=lambda number: draw_uniform(ENV, number)
+    )
     panels: dict[str, list[Task]] = {split: [] for split in SPLITS}
     for number in numbers:
-        split = content_split({"env": ENV, "number": number})
+        split = split_of_content({"env": ENV, "number": number})
         for category in categories:
-            if number in found[category]:
-                panels[split].append(_task(split, category, found[category][number]))
+            if number in by_number[category]:
+                panels[split].append(_make_task(split, category, by_number[category][number]))
     check_disjoint(panels)
     return {split: tuple(tasks) for split, tasks in panels.items()}
 
 
-def _task(split: str, category: Category, conversation: Conversation) -> Task:
+def _make_task(split: str, category: Category, conversation: Conversation) -> Task:
     payload = {"task": conversation.id, "category": category, "content": conversation.digest}
     return Task.create(env=ENV, split=split, payload=payload, tags=(category,))
 
 
 @cache
-def _vocabulary(categories: tuple[Category, ...], always: str) -> tuple[str, ...]:
+def _collect_words(categories: tuple[Category, ...], always: str) -> tuple[str, ...]:
     texts = []
     for category in categories:
-        for each in conversations(category).values():
-            texts += [*each.requests, json.dumps(dict(each.scenario)), json.dumps(each.functions)]
-            texts += [json.dumps(list(each.late.values()))]
-            texts += [text for turn in each.answers for text in turn]
-            texts += [text for turn in answered(category, each.id) for text in turn.results]
-    code = "\n".join(source(name) for name in MODULES.values())  # for what the services say
-    return collected_vocabulary(texts, f"{always} {code}")
+        for conversation in read_conversations(category).values():
+            texts += [*conversation.requests, json.dumps(dict(conversation.scenario))]
+            texts += [json.dumps(conversation.functions), json.dumps(list(conversation.late.values()))]
+            texts += [text for turn in conversation.answers for text in turn]
+            texts += [text for turn in play_answers(category, conversation.id) for text in turn.results]
+    code = "\n".join(read_source(name) for name in MODULES.values())  # for what the services say
+    return collect_vocabulary(texts, f"{always} {code}")
 
 
 @lru_cache(maxsize=256)
-def _by_words(answers: tuple[tuple[str, ...], ...]) -> dict[tuple[str, ...], str]:
+def _index_answers(answers: tuple[tuple[str, ...], ...]) -> dict[tuple[str, ...], str]:
     """The first answer with each sequence of words."""
-    return {tuple(words(answer)): answer for turn in reversed(answers) for answer in reversed(turn)}
+    return {tuple(split_words(answer)): answer for turn in reversed(answers) for answer in reversed(turn)}
 
 
-def _short(text: str) -> str:
+def _digest_results(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]

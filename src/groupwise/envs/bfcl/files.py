@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from groupwise.core.errors import ConfigError
+from groupwise.envs.kit.packages import report_missing_package
 
 ENV = "bfcl"
 PACKAGE = "bfcl_eval"
@@ -63,48 +64,45 @@ class Conversation:
 
 
 @cache
-def conversations(category: Category) -> dict[str, Conversation]:
+def read_conversations(category: Category) -> dict[str, Conversation]:
     """The tasks of a category, by their id."""
-    folder = package_folder() / "data"
+    folder = find_package_folder() / "data"
     name = FILES.format(category)
-    answers = {row["id"]: row["ground_truth"] for row in _rows(folder / "possible_answer" / name)}
-    return {row["id"]: _conversation(row, answers[row["id"]], category) for row in _rows(folder / name)}
+    answers = {row["id"]: row["ground_truth"] for row in _read_rows(folder / "possible_answer" / name)}
+    return {row["id"]: _make_conversation(row, answers[row["id"]], category) for row in _read_rows(folder / name)}
 
 
 @cache
-def package_folder() -> Path:
+def find_package_folder() -> Path:
     """Where the package is; its absence gives one sentence with what to install."""
-    found = find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations or find_spec("mpmath") is None:
-        raise ConfigError(
-            "the environment 'bfcl' needs a package that is not here; pip install 'groupwise[bfcl]', then "
-            "pip install --no-deps bfcl-eval"
-        )
-    return Path(next(iter(found.submodule_search_locations)))
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations or find_spec("mpmath") is None:
+        raise report_missing_package(ENV, then="pip install --no-deps bfcl-eval")
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 @cache
-def source(name: str) -> str:
+def read_source(name: str) -> str:
     """The code of a service, or of what it is made longer with."""
-    path = package_folder().joinpath(*SIMULATORS.split(".")[1:], f"{name}.py")
+    path = find_package_folder().joinpath(*SIMULATORS.split(".")[1:], f"{name}.py")
     return path.read_text(encoding="utf-8")
 
 
 @cache
-def documents(name: str) -> tuple[Mapping[str, Any], ...]:
+def read_documents(name: str) -> tuple[Mapping[str, Any], ...]:
     """The documents of a service's functions."""
-    return tuple(_rows(package_folder() / "data" / "multi_turn_func_doc" / f"{MODULES[name]}.json"))
+    return tuple(_read_rows(find_package_folder() / "data" / "multi_turn_func_doc" / f"{MODULES[name]}.json"))
 
 
-def _conversation(row: Mapping[str, Any], answers: list[list[str]], category: Category) -> Conversation:
-    known = {each["name"]: each for name in row["involved_classes"] for each in documents(name)}
+def _make_conversation(row: Mapping[str, Any], answers: list[list[str]], category: Category) -> Conversation:
+    known = {document["name"]: document for name in row["involved_classes"] for document in read_documents(name)}
     late = {
         int(turn): tuple(known.pop(name) for name in names if name in known)
         for turn, names in row.get("missed_function", {}).items()
     }
     for name in row.get("excluded_function", ()):
         known.pop(name, None)
-    code = [source(MODULES[name]) for name in row["involved_classes"]]
+    code = [read_source(MODULES[name]) for name in row["involved_classes"]]
     content = json.dumps([row, answers, *known.values(), *late.values(), *code], sort_keys=True)
     return Conversation(
         id=str(row["id"]),
@@ -120,7 +118,7 @@ def _conversation(row: Mapping[str, Any], answers: list[list[str]], category: Ca
     )
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

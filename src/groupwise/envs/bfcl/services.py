@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 
 from groupwise.core.errors import EnvironmentFault, RecordError
 from groupwise.envs.bfcl.calls import Call, read_calls
-from groupwise.envs.bfcl.files import ENV, MODULES, SIMULATORS, Category, Conversation, conversations
+from groupwise.envs.bfcl.files import ENV, MODULES, SIMULATORS, Category, Conversation, read_conversations
 from groupwise.envs.kit.evaluation_scan import refuse_evaluation
 
 STATELESS = ("MathAPI",)
 """Services that begin with nothing."""
 COSTLY = ("exponent", "precision", "decimal_places")
 """Arguments with which a number can grow beyond all bounds."""
-LARGEST = 1_000
+MAX_COSTLY_VALUE = 1_000
 """What they may be at most."""
 MAX_OBJECTS = 20_000
 """Files and folders, each counted as often as a way leads to it: copies of folders that hold each other multiply."""
@@ -54,8 +54,8 @@ class Services:
     """
 
     def __init__(self, conversation: Conversation) -> None:
-        self._methods = _methods(conversation.classes)
-        self.instances: dict[str, Any] = {name: _begun(name, conversation) for name in conversation.classes}
+        self._methods = _find_owners(conversation.classes)
+        self.instances: dict[str, Any] = {name: _start_service(name, conversation) for name in conversation.classes}
         """The package's own objects, by class, for its checkers."""
 
     def call(self, call: Call) -> Result:
@@ -64,20 +64,20 @@ class Services:
         if owner is None:
             return Result(f"Error during execution: name {call.name!r} is not defined", False)
         method = getattr(self.instances[owner], call.name)
-        given = _given(owner, call)
-        if given is not None and any(_is_costly(given.get(name)) for name in COSTLY):
+        arguments = _bind_arguments(owner, call)
+        if arguments is not None and any(_is_costly(arguments.get(name)) for name in COSTLY):
             return Result("Error during execution: the number is too large", True)
-        with _own_precision():
+        with _restore_precision():
             try:
-                text = _text(method(*copy.deepcopy(call.values), **copy.deepcopy(dict(call.named))))
+                text = _write_result(method(*copy.deepcopy(call.values), **copy.deepcopy(dict(call.named))))
             except Exception as error:  # the simulators raise anything; the package tells it as a result
                 text = f"Error during execution: {error}"
-        return Result(text, given is not None)
+        return Result(text, arguments is not None)
 
-    def meant(self, call: Call) -> tuple[str, Mapping[str, Any] | None]:
+    def normalise_call(self, call: Call) -> tuple[str, Mapping[str, Any] | None]:
         """A call in a form that compares: the same arguments, by place or by name, are equal."""
         owner = self._methods.get(call.name)
-        return call.name, None if owner is None else _given(owner, call)
+        return call.name, None if owner is None else _bind_arguments(owner, call)
 
     def fork(self) -> Services:
         """An independent copy."""
@@ -88,7 +88,7 @@ class Services:
     def digest(self) -> str:
         """Fingerprint of everything that a later call may depend on."""
         try:
-            written = _plain(self.instances, (), count())
+            written = _write_state(self.instances, (), count())
         except RecursionError:
             raise EnvironmentFault(
                 "bfcl: the services hold folders within folders beyond all bounds; end the attempt"
@@ -97,7 +97,7 @@ class Services:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class AnsweredTurn:
     """What the answers of a turn lead to."""
 
     calls: tuple[Call, ...]
@@ -111,30 +111,30 @@ class Turn:
 
 
 @lru_cache(maxsize=256)
-def answered(category: Category, id: str) -> tuple[Turn, ...]:
+def play_answers(category: Category, id: str) -> tuple[AnsweredTurn, ...]:
     """A task, played as its answers say."""
-    conversation = conversations(category)[id]
+    conversation = read_conversations(category)[id]
     services, turns = Services(conversation), []
-    for said in conversation.answers:
-        calls = tuple(call for each in said for call in _answer(id, each))
+    for answers in conversation.answers:
+        calls = tuple(call for answer in answers for call in _read_answer(id, answer))
         digests, results = [services.digest()], []
         for call in calls:
             results.append(services.call(call).text)
             digests.append(services.digest())
         after = MappingProxyType(services.fork().instances)
-        turns.append(Turn(calls=calls, results=tuple(results), instances=after, digests=tuple(digests)))
+        turns.append(AnsweredTurn(calls=calls, results=tuple(results), instances=after, digests=tuple(digests)))
     return tuple(turns)
 
 
-def _answer(id: str, said: str) -> tuple[Call, ...]:
-    calls = read_calls(said)
+def _read_answer(id: str, answer: str) -> tuple[Call, ...]:
+    calls = read_calls(answer)
     if calls is None:
-        raise RecordError(f"bfcl {id}: the answer {said!r} is not a call with plain values; report it to the package")
+        raise RecordError(f"bfcl {id}: the answer {answer!r} is not a call with plain values; report it to the package")
     return calls
 
 
-def _begun(name: str, conversation: Conversation) -> Any:
-    service = _class(name)()
+def _start_service(name: str, conversation: Conversation) -> Any:
+    service = _load_class(name)()
     if name not in STATELESS:
         scenario = copy.deepcopy(dict(conversation.scenario.get(name, {})))
         service._load_scenario(scenario, long_context=conversation.is_long)
@@ -142,43 +142,43 @@ def _begun(name: str, conversation: Conversation) -> Any:
 
 
 @cache
-def _class(name: str) -> Any:
+def _load_class(name: str) -> Any:
     module = import_module(f"{SIMULATORS}.{MODULES[name]}")
     refuse_evaluation(ENV, name, Path(str(module.__file__)))
     return getattr(module, name)
 
 
 @cache
-def _methods(classes: tuple[str, ...]) -> dict[str, str]:
+def _find_owners(classes: tuple[str, ...]) -> dict[str, str]:
     """The service of each function; where two have one of the same name, the later service's counts."""
     return {
         method: name
         for name in classes
-        for method, _ in inspect.getmembers(_class(name), inspect.isfunction)
+        for method, _ in inspect.getmembers(_load_class(name), inspect.isfunction)
         if not method.startswith("_")
     }
 
 
-def _given(owner: str, call: Call) -> Mapping[str, Any] | None:
+def _bind_arguments(owner: str, call: Call) -> Mapping[str, Any] | None:
     """The arguments by name, or None where they do not fit."""
     try:
-        return dict(_signature(owner, call.name).bind(*call.values, **call.named).arguments)
+        return dict(_inspect_signature(owner, call.name).bind(*call.values, **call.named).arguments)
     except TypeError:
         return None
 
 
 @cache
-def _signature(owner: str, name: str) -> inspect.Signature:
+def _inspect_signature(owner: str, name: str) -> inspect.Signature:
     """How a service's function is called, without `self`."""
-    return inspect.signature(getattr(_class(owner)(), name))
+    return inspect.signature(getattr(_load_class(owner)(), name))
 
 
 def _is_costly(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) > LARGEST
+    return isinstance(value, int | float) and abs(value) > MAX_COSTLY_VALUE
 
 
 @contextmanager
-def _own_precision() -> Iterator[None]:
+def _restore_precision() -> Iterator[None]:
     """For one call alone: the mathematical service sets the precision of the whole process."""
     mpmath: Any = import_module("mpmath")
     digits = mpmath.mp.dps
@@ -189,7 +189,7 @@ def _own_precision() -> Iterator[None]:
             mpmath.mp.dps = digits
 
 
-def _text(result: Any) -> str:
+def _write_result(result: Any) -> str:
     if type(result) is dict:
         try:
             return json.dumps(result)
@@ -198,7 +198,7 @@ def _text(result: Any) -> str:
     return str(result)
 
 
-def _plain(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> str:
+def _write_state(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> str:
     """A value as text that is equal for equal values, whatever order and objects they are made of."""
     kind = type(value)
     if kind in LEAVES:
@@ -206,14 +206,14 @@ def _plain(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> str:
     if kind is dict or isinstance(value, dict):
         # Most are leaves, and a call for each of them would be most of the work.
         written = [
-            f"{key!r}:{each!r}" if type(each) in LEAVES else f"{key!r}:{_plain(each, above, counted)}"
+            f"{key!r}:{each!r}" if type(each) in LEAVES else f"{key!r}:{_write_state(each, above, counted)}"
             for key, each in value.items()
         ]
         return f"{{{','.join(sorted(written))}}}"
     if kind is list or isinstance(value, list | tuple):
-        return f"[{','.join([_plain(each, above, counted) for each in value])}]"
+        return f"[{','.join([_write_state(each, above, counted) for each in value])}]"
     if isinstance(value, set | frozenset):
-        return f"({','.join(sorted([_plain(each, above, counted) for each in value]))})"
+        return f"({','.join(sorted([_write_state(each, above, counted) for each in value]))})"
     if isinstance(value, Random):
         version, numbers, spare = value.getstate()
         return f"Random({version}, {sha256(array('Q', numbers)).hexdigest()}, {spare})"
@@ -225,5 +225,5 @@ def _plain(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> str:
                 f"bfcl: the services hold more than {MAX_OBJECTS} files and folders; end the attempt"
             )
         kept = {key: each for key, each in vars(value).items() if key not in PASSING}
-        return f"{kind.__name__}{_plain(kept, (*above, id(value)), counted)}"
+        return f"{kind.__name__}{_write_state(kept, (*above, id(value)), counted)}"
     return repr(value)

@@ -9,13 +9,13 @@ from collections.abc import Hashable
 
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.rules import BrokenRuleError, NotTestedError
-from groupwise.core.text.safe_text import quote_error
-from groupwise.envs.checker.subject import NONSENSE, Subject, observations, shown
-from groupwise.envs.plain_records import plain_key
+from groupwise.core.text.exceptions import quote_error
+from groupwise.envs.checker.subject import NONSENSE, Subject, iterate_observations, to_comparable
+from groupwise.envs.plain_records import to_plain_key
 
-FEWEST_REVISITS = 5
+MIN_REVISITS = 5
 """How often a situation must have come again before the key is judged by it."""
-FEWEST_COUNTED = 5
+MIN_COUNTED_STEPS = 5
 """How long an attempt must be before a number that grows with it counts as a counter."""
 MAX_RETURNS_TRIED = 60
 """How many ways there and back are tried; each needs a replay of two steps."""
@@ -27,7 +27,7 @@ STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 def state_key_is_hashable(subject: Subject) -> str:
     """Steps are grouped by their key, so it must work in a dictionary."""
     keys = 0
-    for attempt, seen in observations(subject):
+    for attempt, seen in iterate_observations(subject):
         try:
             hash(seen.state_key)
         except Exception as error:  # a __hash__ of somebody else's may raise anything
@@ -45,11 +45,11 @@ def state_key_can_be_written(subject: Subject) -> str:
     use text, finite numbers, True, False, None, or tuples of these.
     """
     keys = 0
-    for attempt, seen in observations(subject):
+    for attempt, seen in iterate_observations(subject):
         if not _is_hashable(seen.state_key):
             raise NotTestedError("there are keys that are not hashable, which is another rule")
         try:
-            keys += plain_key(seen.state_key) is not None
+            keys += to_plain_key(seen.state_key) is not None
         except EnvironmentFault as fault:
             raise BrokenRuleError(f"task {attempt.task.id}: {fault}") from None
     if not keys:
@@ -63,19 +63,19 @@ def state_key_is_equal_for_equal_situations(subject: Subject) -> str:
     """
     subject.require_repeatable()
     subject.require_keys()
-    difference = _unequal_keys(subject)
+    difference = _find_unequal_keys(subject)
     if difference:
         raise BrokenRuleError(difference)
     return f"{sum(len(attempt.keys) for attempt in subject.attempts)} keys met twice"
 
 
-def _unequal_keys(subject: Subject) -> str:
+def _find_unequal_keys(subject: Subject) -> str:
     """Where an attempt, played again, has other keys; empty = nowhere."""
     for attempt in subject.attempts:
         again = subject.replay(attempt.task, attempt.actions)
-        for step, (one, other) in enumerate(zip(attempt.keys, again.keys, strict=True)):
-            if one != other:
-                return f"task {attempt.task.id}: after the same {step} actions the keys are {one!r} and {other!r}"
+        for step, (key, key_again) in enumerate(zip(attempt.keys, again.keys, strict=True)):
+            if key != key_again:
+                return f"task {attempt.task.id}: after the same {step} actions the keys are {key!r} and {key_again!r}"
     return ""
 
 
@@ -84,17 +84,21 @@ def state_key_has_no_counter_or_clock(subject: Subject) -> str:
     subject.require_keys()
     _check_clock(subject)
     revisits = agreements = 0
-    for way, meetings in (("", _revisits(subject)), (WASTED, _detours(subject)), (RETURNED, _returns(subject))):
+    for way, meetings in (
+        ("", _find_revisits(subject)),
+        (WASTED, _try_detours(subject)),
+        (RETURNED, _try_returns(subject)),
+    ):
         agreed = sum(meetings)
-        if len(meetings) >= FEWEST_REVISITS and not agreed:
+        if len(meetings) >= MIN_REVISITS and not agreed:
             raise BrokenRuleError(
                 f"the same text and actions came again {len(meetings)} times{way}, each time with a new key"
             )
         revisits, agreements = revisits + len(meetings), agreements + agreed
     if agreements:
         return f"{revisits} situations came again, {agreements} of them with a key seen before"
-    long = [attempt.keys for attempt in subject.attempts if len(attempt.keys) >= FEWEST_COUNTED]
-    if len(long) >= 2 and all(_counts(keys) for keys in long):
+    long = [attempt.keys for attempt in subject.attempts if len(attempt.keys) >= MIN_COUNTED_STEPS]
+    if len(long) >= 2 and all(_is_counter(keys) for keys in long):
         raise BrokenRuleError(f"a number in the key counts the steps: {', '.join(map(repr, long[0][:3]))}")
     came = f"{revisits}, each time with a new key" if revisits else "none"
     raise NotTestedError(f"too few situations came again to tell a counter by: {came}")
@@ -107,23 +111,23 @@ def _check_clock(subject: Subject) -> None:
                 raise BrokenRuleError(f"task {attempt.task.id}: the key {key!r} contains a time")
 
 
-def _revisits(subject: Subject) -> list[bool]:
+def _find_revisits(subject: Subject) -> list[bool]:
     """Situations that came again within an attempt: whether each came with a key that it had before."""
-    found: list[bool] = []
+    meetings: list[bool] = []
     for attempt in subject.attempts:
         keys_of: dict[object, set[Hashable]] = defaultdict(set)
         for seen, key in zip(attempt.observations, attempt.keys, strict=True):
-            known = keys_of[shown(seen)]
-            found += [key in known] if known else []
+            known = keys_of[to_comparable(seen)]
+            meetings += [key in known] if known else []
             known.add(key)
-    return found
+    return meetings
 
 
-def _detours(subject: Subject) -> list[bool]:
+def _try_detours(subject: Subject) -> list[bool]:
     """Situations that were reached once more after a step that was wasted: whether each has the key it had without."""
-    found: list[bool] = []
-    if subject.unrepeatable or _unequal_keys(subject):  # attempts cannot be compared with one another
-        return found
+    meetings: list[bool] = []
+    if subject.unrepeatable or _find_unequal_keys(subject):  # attempts cannot be compared with one another
+        return meetings
     for attempt in subject.attempts:
         try:
             longer = subject.replay(attempt.task, (NONSENSE[0], *attempt.actions))
@@ -134,13 +138,15 @@ def _detours(subject: Subject) -> list[bool]:
             zip(longer.observations[1:], longer.keys[1:], strict=True),
             strict=False,
         )
-        found += [key == later for (seen, key), (again, later) in pairs if shown(seen) == shown(again)]
-    return found
+        meetings += [
+            key == later for (seen, key), (again, later) in pairs if to_comparable(seen) == to_comparable(again)
+        ]
+    return meetings
 
 
-def _returns(subject: Subject) -> list[bool]:
+def _try_returns(subject: Subject) -> list[bool]:
     """Situations that two accepted actions led away from and back to: whether each has the key it had."""
-    found: list[bool] = []
+    meetings: list[bool] = []
     tried = 0
     for task in subject.tasks:
         first = subject.replay(task, ())
@@ -149,11 +155,11 @@ def _returns(subject: Subject) -> list[bool]:
             for back in () if there.outcomes[0].ended else there.outcomes[0].observation.admissible or ():
                 tried += 1
                 if tried > MAX_RETURNS_TRIED:
-                    return found
+                    return meetings
                 home = subject.replay(task, (away, back))
-                if shown(home.observations[-1]) == shown(first.first) and not home.outcomes[-1].ended:
-                    found.append(home.keys[-1] == home.keys[0])
-    return found
+                if to_comparable(home.observations[-1]) == to_comparable(first.first) and not home.outcomes[-1].ended:
+                    meetings.append(home.keys[-1] == home.keys[0])
+    return meetings
 
 
 def _is_hashable(key: object) -> bool:
@@ -169,7 +175,7 @@ def _is_now(number: int) -> bool:
     return abs(seconds - time.time()) < 86_400 * 2
 
 
-def _counts(keys: list[Hashable]) -> bool:
+def _is_counter(keys: list[Hashable]) -> bool:
     """Whether some number in the keys goes up, or down, by one at every step."""
     runs = [[int(run) for run in re.findall(r"\d+", str(key))] for key in keys]
     width = min(map(len, runs))

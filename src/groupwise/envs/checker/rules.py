@@ -19,22 +19,22 @@ from groupwise.core.rules import BrokenRuleError, NotTestedError
 from groupwise.envs.checker.subject import (
     NONSENSE,
     Attempt,
-    Shown,
+    Comparable,
     Subject,
-    first_difference,
-    observations,
-    shown,
-    shown_outcome,
+    find_first_difference,
+    iterate_observations,
+    outcome_to_comparable,
+    to_comparable,
 )
 from groupwise.envs.environment import Expert, Forkable, Observation
 from groupwise.envs.kit.panel import SPLITS, check_disjoint, panel_hash
-from groupwise.envs.kit.words import words
+from groupwise.envs.kit.words import split_words
 from groupwise.envs.part_queries import ask_instruction, ask_panel, ask_vocabulary
-from groupwise.envs.plain_records import plain_advice, plain_observation, plain_outcome, plain_reward
+from groupwise.envs.plain_records import to_plain_advice, to_plain_observation, to_plain_outcome, to_plain_reward
 
-MOST_ACTIONS_TRIED = 200
+MAX_ACTIONS_TRIED = 200
 """How many admissible actions are tried; each needs a replay."""
-FEWEST_STEPS_PER_SECOND = 5
+MIN_STEPS_PER_SECOND = 5
 
 
 def opens_and_plays(subject: Subject) -> str:
@@ -51,13 +51,13 @@ def fields_have_their_types(subject: Subject) -> str:
     """
     for attempt in subject.attempts:
         try:
-            plain_observation(replace(attempt.first, state_key=None))
+            to_plain_observation(replace(attempt.first, state_key=None))
             for outcome in attempt.outcomes:
                 seen = outcome.observation
-                shown_alone = replace(seen, state_key=None) if isinstance(seen, Observation) else seen
-                plain_outcome(replace(outcome, observation=shown_alone, reward=0.0))
+                without_key = replace(seen, state_key=None) if isinstance(seen, Observation) else seen
+                to_plain_outcome(replace(outcome, observation=without_key, reward=0.0))
             environment = subject.part.open(attempt.task)
-            plain_advice(environment.expert() if isinstance(environment, Expert) else None)
+            to_plain_advice(environment.expert() if isinstance(environment, Expert) else None)
         except EnvironmentFault as fault:
             raise BrokenRuleError(f"task {attempt.task.id}: {fault}") from None
     return f"{sum(len(attempt.outcomes) for attempt in subject.attempts)} outcomes"
@@ -78,15 +78,15 @@ def observe_has_no_effect(subject: Subject) -> str:
     subject.require_repeatable()
     for attempt in subject.attempts:
         environment = subject.part.open(attempt.task)
-        transcript = [shown(environment.observe())]
+        transcript = [to_comparable(environment.observe())]
         for action in attempt.actions:
-            if shown(environment.observe()) != shown(environment.observe()):
+            if to_comparable(environment.observe()) != to_comparable(environment.observe()):
                 raise BrokenRuleError(f"task {attempt.task.id}: observing twice showed two different things")
-            transcript.append(shown_outcome(environment.act(action)))
+            transcript.append(outcome_to_comparable(environment.act(action)))
         if transcript != attempt.transcript:
             raise BrokenRuleError(
                 f"task {attempt.task.id}: observing in between changed what happened, "
-                + first_difference(transcript, attempt.transcript)
+                + find_first_difference(transcript, attempt.transcript)
             )
     return f"{len(subject.attempts)} attempts with extra observations"
 
@@ -97,12 +97,12 @@ def is_isolated(subject: Subject) -> str:
     """
     subject.require_repeatable()
     attempts = subject.attempts
-    for one, other in zip(attempts, [*attempts[2:], *attempts[:2]], strict=True):
-        for found, expected in zip(_interleaved(subject, one, other), (one, other), strict=True):
-            if found != expected.transcript:
+    for first, second in zip(attempts, [*attempts[2:], *attempts[:2]], strict=True):
+        for transcript, expected in zip(_play_interleaved(subject, first, second), (first, second), strict=True):
+            if transcript != expected.transcript:
                 raise BrokenRuleError(
                     f"task {expected.task.id}: it went differently while another environment was in use, "
-                    + first_difference(found, expected.transcript)
+                    + find_first_difference(transcript, expected.transcript)
                 )
     if _moves_process_wide_random(subject):
         raise BrokenRuleError("playing moved the process-wide random generator; keep a generator in the environment")
@@ -124,15 +124,15 @@ def _moves_process_wide_random(subject: Subject) -> bool:
         np.random.set_state(states[1])
 
 
-def _interleaved(subject: Subject, one: Attempt, other: Attempt) -> tuple[list[Shown], list[Shown]]:
-    environments = (subject.part.open(one.task), subject.part.open(other.task))
-    transcripts: tuple[list[Shown], list[Shown]] = ([], [])
+def _play_interleaved(subject: Subject, first: Attempt, second: Attempt) -> tuple[list[Comparable], list[Comparable]]:
+    environments = (subject.part.open(first.task), subject.part.open(second.task))
+    transcripts: tuple[list[Comparable], list[Comparable]] = ([], [])
     for environment, transcript in zip(environments, transcripts, strict=True):
-        transcript.append(shown(environment.observe()))
-    for step in range(max(len(one.actions), len(other.actions))):
-        for attempt, environment, transcript in zip((one, other), environments, transcripts, strict=True):
+        transcript.append(to_comparable(environment.observe()))
+    for step in range(max(len(first.actions), len(second.actions))):
+        for attempt, environment, transcript in zip((first, second), environments, transcripts, strict=True):
             if step < len(attempt.actions):
-                transcript.append(shown_outcome(environment.act(attempt.actions[step])))
+                transcript.append(outcome_to_comparable(environment.act(attempt.actions[step])))
     return transcripts
 
 
@@ -184,7 +184,7 @@ def refuses_to_act_after_the_end(subject: Subject) -> str:
     for attempt in subject.attempts:
         if not attempt.outcomes[-1].ended:
             continue
-        environment = subject.opened_after(attempt.task, attempt.actions)
+        environment = subject.open_after(attempt.task, attempt.actions)
         checked += 1
         try:
             environment.act(attempt.actions[-1])
@@ -203,8 +203,8 @@ def admissible_actions_are_accepted(subject: Subject) -> str:
     for attempt in subject.attempts:
         step = len(attempt.actions) // 2
         admissible = attempt.observations[step].admissible or ()
-        for action in admissible[: MOST_ACTIONS_TRIED - tried]:
-            outcome = subject.opened_after(attempt.task, attempt.actions[:step]).act(action)
+        for action in admissible[: MAX_ACTIONS_TRIED - tried]:
+            outcome = subject.open_after(attempt.task, attempt.actions[:step]).act(action)
             tried += 1
             if not outcome.accepted:
                 raise BrokenRuleError(
@@ -234,7 +234,7 @@ def rewards_are_finite(subject: Subject) -> str:
     """One NaN in a group makes the credit of all its members NaN."""
     rewards = [outcome.reward for attempt in subject.attempts for outcome in attempt.outcomes]
     try:
-        plain = [plain_reward(reward) for reward in rewards]
+        plain = [to_plain_reward(reward) for reward in rewards]
     except EnvironmentFault as fault:
         raise BrokenRuleError(str(fault)) from None
     if not plain:
@@ -244,37 +244,37 @@ def rewards_are_finite(subject: Subject) -> str:
 
 def fork_is_exact(subject: Subject) -> str:
     """Branching methods compare continuations from one state; a fork that draws other chances is another state."""
-    for attempt in _forkable(subject):
+    for attempt in _require_forks(subject):
         middle = len(attempt.actions) // 2
-        environment = subject.opened_after(attempt.task, attempt.actions[:middle])
+        environment = subject.open_after(attempt.task, attempt.actions[:middle])
         assert isinstance(environment, Forkable)
         fork = environment.fork()
-        transcript = [shown_outcome(fork.act(action)) for action in attempt.actions[middle:]]
+        transcript = [outcome_to_comparable(fork.act(action)) for action in attempt.actions[middle:]]
         if transcript != attempt.transcript[middle + 1 :]:
-            difference = first_difference(transcript, attempt.transcript[middle + 1 :])
+            difference = find_first_difference(transcript, attempt.transcript[middle + 1 :])
             raise BrokenRuleError(f"task {attempt.task.id}: a fork after {middle} steps went another way, {difference}")
     return f"{len(subject.attempts)} forks"
 
 
 def fork_is_independent(subject: Subject) -> str:
     """If a fork shares lists with its original, exploring one branch corrupts the others."""
-    for attempt in _forkable(subject):
+    for attempt in _require_forks(subject):
         middle = len(attempt.actions) // 2
-        environment = subject.opened_after(attempt.task, attempt.actions[:middle])
+        environment = subject.open_after(attempt.task, attempt.actions[:middle])
         assert isinstance(environment, Forkable)
-        before, fork = shown(environment.observe()), environment.fork()
+        before, fork = to_comparable(environment.observe()), environment.fork()
         for action in attempt.actions[middle:]:
             fork.act(action)
-        if shown(environment.observe()) != before:
+        if to_comparable(environment.observe()) != before:
             raise BrokenRuleError(f"task {attempt.task.id}: acting in a fork changed what the original shows")
-        transcript = [shown_outcome(environment.act(action)) for action in attempt.actions[middle:]]
+        transcript = [outcome_to_comparable(environment.act(action)) for action in attempt.actions[middle:]]
         if transcript != attempt.transcript[middle + 1 :]:
-            difference = first_difference(transcript, attempt.transcript[middle + 1 :])
+            difference = find_first_difference(transcript, attempt.transcript[middle + 1 :])
             raise BrokenRuleError(f"task {attempt.task.id}: acting in a fork changed the original, {difference}")
     return f"{len(subject.attempts)} forks"
 
 
-def _forkable(subject: Subject) -> list[Attempt]:
+def _require_forks(subject: Subject) -> list[Attempt]:
     if not isinstance(subject.part.open(subject.tasks[0]), Forkable):
         raise NotTestedError("the environment has no `fork`")
     subject.require_repeatable()
@@ -287,12 +287,12 @@ def expert_succeeds(subject: Subject) -> str:
         raise NotTestedError("the environment has no `expert`")
     lengths = []
     for task in subject.tasks:
-        played = list(subject.play_by_expert(task))
-        if any(not outcome.accepted for _, outcome in played):
+        steps_played = list(subject.play_by_expert(task))
+        if any(not outcome.accepted for _, outcome in steps_played):
             raise BrokenRuleError(f"task {task.id}: the expert took an action that is refused")
-        if not (played and played[-1][1].success):
-            raise BrokenRuleError(f"task {task.id}: the expert did not succeed in {len(played)} steps")
-        lengths.append(len(played))
+        if not (steps_played and steps_played[-1][1].success):
+            raise BrokenRuleError(f"task {task.id}: the expert did not succeed in {len(steps_played)} steps")
+        lengths.append(len(steps_played))
     return f"{len(lengths)} of {len(lengths)} tasks, in {min(lengths)} to {max(lengths)} steps"
 
 
@@ -321,10 +321,10 @@ def panels_are_fixed(subject: Subject) -> str:
 def task_ids_come_from_content(subject: Subject) -> str:
     """Ids join the records of different runs; an id that counts or is random joins the wrong ones."""
     for task in subject.tasks:
-        made = Task.create(env=task.env, split=task.split, seed=task.seed, payload=task.payload)
-        if made.id != task.id:
+        remade = Task.create(env=task.env, split=task.split, seed=task.seed, payload=task.payload)
+        if remade.id != task.id:
             raise BrokenRuleError(
-                f"task {task.id}: from its content the id would be {made.id}; make tasks with Task.create"
+                f"task {task.id}: from its content the id would be {remade.id}; make tasks with Task.create"
             )
     return f"{len(subject.tasks)} ids"
 
@@ -333,10 +333,10 @@ def vocabulary_covers_every_word(subject: Subject) -> str:
     """The tiny engine's tokenizer is made from the vocabulary; it cannot read or say a word that is not in it."""
     known = set(ask_vocabulary(subject.part))
     texts = [ask_instruction(subject.part)]
-    for _, seen in observations(subject):
+    for _, seen in iterate_observations(subject):
         texts += [seen.text, seen.goal, *(seen.admissible or ())]
     texts += [action for task in subject.tasks for action, _ in subject.play_by_expert(task)]
-    unknown = sorted({word for text in texts for word in words(text)} - known)
+    unknown = sorted({word for text in texts for word in split_words(text)} - known)
     if unknown:
         raise BrokenRuleError(f"these words are not in it: {', '.join(unknown[:10])}")
     return f"{len(known)} words"
@@ -349,6 +349,6 @@ def acts_fast_enough(subject: Subject) -> str:
         for attempt in subject.attempts:
             steps += len(subject.replay(attempt.task, attempt.actions).outcomes)
     rate = steps / (time.perf_counter() - started)
-    if rate < FEWEST_STEPS_PER_SECOND:
+    if rate < MIN_STEPS_PER_SECOND:
         raise BrokenRuleError(f"{rate:.1f} steps a second")
     return f"{rate:,.0f} steps a second, opening included"

@@ -13,7 +13,7 @@ from groupwise.core.records import Task
 from groupwise.core.rules import BrokenRuleError, NotTestedError
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Observation, Outcome
 from groupwise.envs.kit.keyed_draws import Draws
-from groupwise.envs.plain_records import plain_key
+from groupwise.envs.plain_records import to_plain_key
 
 EXPERT_SHARE = 0.3
 """How often a random attempt does what the expert would, so that it also gets somewhere."""
@@ -22,7 +22,7 @@ NONSENSE = ("qwxyz frobnicate", "", "   ", "go to", "ß🙂\n\t", "a" * 10_000)
 """Actions that no environment understands, or should choke on."""
 
 Record = TypeVar("Record", Observation, Outcome)
-Shown = tuple[object, ...]
+Comparable = tuple[object, ...]
 """What a step showed, in a form that compares by value (a NaN equals itself); state keys have rules of their own."""
 
 
@@ -41,14 +41,14 @@ class Attempt:
         return (self.first, *(outcome.observation for outcome in self.outcomes))
 
     @property
-    def transcript(self) -> list[Shown]:
+    def transcript(self) -> list[Comparable]:
         """Everything that happened, state keys aside."""
-        return [shown(self.first), *(shown_outcome(outcome) for outcome in self.outcomes)]
+        return [to_comparable(self.first), *(outcome_to_comparable(outcome) for outcome in self.outcomes)]
 
     @property
     def keys(self) -> list[Hashable]:
         """The state keys, made plain as the loop does."""
-        return [plain_key(observation.state_key) for observation in self.observations]
+        return [to_plain_key(observation.state_key) for observation in self.observations]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Subject:
         for attempt in self.attempts:
             for again in (self.replay(attempt.task, attempt.actions), twin.replay(attempt.task, attempt.actions)):
                 if again.transcript != attempt.transcript:
-                    difference = first_difference(again.transcript, attempt.transcript)
+                    difference = find_first_difference(again.transcript, attempt.transcript)
                     return f"task {attempt.task.id}: the same actions gave two transcripts, {difference}"
         return ""
 
@@ -86,25 +86,25 @@ class Subject:
 
     def require_keys(self) -> None:
         """Leave a rule about keys where there are none, or none that can be compared."""
-        found = [seen.state_key for _, seen in observations(self)]
-        if all(key is None for key in found):
+        keys = [seen.state_key for _, seen in iterate_observations(self)]
+        if all(key is None for key in keys):
             raise NotTestedError("every state_key is None: steps are compared by task alone")
         try:
-            for key in found:
-                plain_key(key)
+            for key in keys:
+                to_plain_key(key)
         except EnvironmentFault:
             raise NotTestedError("there are keys that cannot be written, so they cannot be compared") from None
 
     def play_randomly(self, task: Task, draws: Draws) -> Attempt:
         """Play a task by random actions, and now and then the expert's."""
         environment = self.part.open(task)
-        first = _of_type(environment.observe(), Observation, "observe")
+        first = _require_type(environment.observe(), Observation, "observe")
         actions: list[str] = []
         outcomes: list[Outcome] = []
         seen = first
         while len(actions) < self.part.max_steps and not (outcomes and outcomes[-1].ended):
             actions.append(self._choose(environment, seen, draws))
-            outcomes.append(_of_type(environment.act(actions[-1]), Outcome, "act"))
+            outcomes.append(_require_type(environment.act(actions[-1]), Outcome, "act"))
             seen = outcomes[-1].observation
         return Attempt(task=task, first=first, actions=tuple(actions), outcomes=tuple(outcomes))
 
@@ -119,7 +119,7 @@ class Subject:
             outcomes.append(environment.act(action))
         return Attempt(task=task, first=first, actions=tuple(actions), outcomes=tuple(outcomes))
 
-    def opened_after(self, task: Task, actions: Sequence[str]) -> Environment:
+    def open_after(self, task: Task, actions: Sequence[str]) -> Environment:
         """A fresh environment in which some actions were taken."""
         environment = self.part.open(task)
         for action in actions:
@@ -148,32 +148,32 @@ class Subject:
         return draws.pick(tuple(listed) or self.part.vocabulary())
 
 
-def _of_type(found: object, wanted: type[Record], method: str) -> Record:
-    if not isinstance(found, wanted):
-        raise BrokenRuleError(f"`{method}` returned a {type(found).__name__}; return an {wanted.__name__}")
-    return found
+def _require_type(record: object, wanted: type[Record], method: str) -> Record:
+    if not isinstance(record, wanted):
+        raise BrokenRuleError(f"`{method}` returned a {type(record).__name__}; return an {wanted.__name__}")
+    return record
 
 
-def observations(subject: Subject) -> Iterator[tuple[Attempt, Observation]]:
-    """Everything that was shown in the random attempts."""
+def iterate_observations(subject: Subject) -> Iterator[tuple[Attempt, Observation]]:
+    """Everything that was shown in the random attempts, each with its attempt."""
     return ((attempt, seen) for attempt in subject.attempts for seen in attempt.observations)
 
 
-def shown(observation: Observation) -> Shown:
-    """What an observation shows."""
+def to_comparable(observation: Observation) -> Comparable:
+    """What an observation shows, in a form that compares; the state key aside."""
     return (observation.text, observation.admissible, observation.goal)
 
 
-def shown_outcome(outcome: Outcome) -> Shown:
-    """What an outcome shows."""
+def outcome_to_comparable(outcome: Outcome) -> Comparable:
+    """What an outcome shows, in a form that compares; the state key aside."""
     ending = (outcome.terminated, outcome.truncated, outcome.accepted, outcome.success)
-    return (*shown(outcome.observation), repr(outcome.reward), *ending)
+    return (*to_comparable(outcome.observation), repr(outcome.reward), *ending)
 
 
-def first_difference(found: Sequence[Shown], expected: Sequence[Shown]) -> str:
+def find_first_difference(transcript: Sequence[Comparable], expected: Sequence[Comparable]) -> str:
     """Where two transcripts part, in words."""
-    for step, (one, other) in enumerate(zip(found, expected, strict=False)):
-        if one != other:
-            fields = [(a, b) for a, b in zip(one, other, strict=False) if a != b]
+    for step, (step_shown, step_expected) in enumerate(zip(transcript, expected, strict=False)):
+        if step_shown != step_expected:
+            fields = [(a, b) for a, b in zip(step_shown, step_expected, strict=False) if a != b]
             return f"after {step} steps: {fields[0][0]!r} and {fields[0][1]!r}"
-    return f"one has {len(found)} steps, the other {len(expected)}"
+    return f"one has {len(transcript)} steps, the other {len(expected)}"

@@ -19,7 +19,7 @@ from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.part_queries import ask_panel
 
 Rule = Callable[[Subject], str]
-"""A named promise of an environment; see `checker_rules` and `checker_key_rules`."""
+"""A named promise of an environment; see `checker/rules.py` and `checker/key_rules.py`."""
 NUM_TASKS = 12
 """How many training tasks are played unless it is said."""
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
-from groupwise.envs.countdown.expression import OPERATIONS, ExpressionError, evaluate, solve
+from groupwise.envs.countdown.expression import OPERATIONS, ExpressionError, evaluate, find_expression
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
@@ -45,7 +45,7 @@ class Countdown(Part, slot="env", stays_inside=True):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_panels(self.num_numbers, self.largest_number, self.largest_target), split)
+        return choose_split(_build_panels(self.num_numbers, self.largest_number, self.largest_target), split)
 
     def open(self, task: Task) -> CountdownEnvironment:
         check_env(task, ENV)
@@ -70,18 +70,18 @@ class CountdownEnvironment:
         self._target = int(task.payload["target"])
         self._progress = Progress(task, max_steps=part.max_steps)
         given = ", ".join(str(number) for number in self._numbers)
-        self._observation = _observation(f"Make {self._target} from {given}.")
+        self._observation = _make_observation(f"Make {self._target} from {given}.")
 
     def observe(self) -> Observation:
         return self._observation
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        verdict = verify(action, numbers=self._numbers, target=self._target)
+        verdict = check_expression(action, numbers=self._numbers, target=self._target)
         if verdict is None:
-            self._observation = _observation("That is not an answer.")
+            self._observation = _make_observation("That is not an answer.")
             return self._progress.outcome(self._observation, success=False, accepted=False)
-        self._observation = _observation("Right." if verdict else "Wrong.")
+        self._observation = _make_observation("Right." if verdict else "Wrong.")
         reward = self._part.success_reward if verdict else 0.0
         return self._progress.outcome(self._observation, success=verdict, reward=reward)
 
@@ -92,10 +92,10 @@ class CountdownEnvironment:
         return twin
 
     def expert(self) -> str | None:
-        return None if self._progress.ended else solve(self._numbers, self._target)
+        return None if self._progress.ended else find_expression(self._numbers, self._target)
 
 
-def verify(answer: str, *, numbers: list[int], target: int) -> bool | None:
+def check_expression(answer: str, *, numbers: list[int], target: int) -> bool | None:
     """Whether an answer makes the target; None where it is no expression, or not one of the given numbers."""
     try:
         value, used = evaluate(answer)
@@ -104,12 +104,12 @@ def verify(answer: str, *, numbers: list[int], target: int) -> bool | None:
     return value == target if sorted(used) == sorted(numbers) else None
 
 
-def _observation(text: str) -> Observation:
+def _make_observation(text: str) -> Observation:
     return Observation(text=text, state_key=text)
 
 
 @cache
-def _panels(num_numbers: int, largest_number: int, largest_target: int) -> Panels:
+def _build_panels(num_numbers: int, largest_number: int, largest_target: int) -> Panels:
     return build_panels(ENV, lambda index: _draw(num_numbers, largest_number, largest_target, index), sizes=SIZES)
 
 

@@ -9,9 +9,9 @@ from itertools import combinations
 
 from groupwise.core.errors import GroupwiseError
 
-LONGEST = 200
+MAX_EXPRESSION_CHARACTERS = 200
 """Characters an answer may have."""
-DEEPEST = 50
+MAX_OPEN_PARENTHESES = 50
 """Parentheses that may be open at a time."""
 TOKEN = re.compile(r"\s*(?:([0-9]{1,9})|([-+*/()]))")
 OPERATIONS = "+-*/"
@@ -27,14 +27,14 @@ def evaluate(text: str) -> tuple[Fraction, list[int]]:
     >>> evaluate("(8 - 2) / 4")
     (Fraction(3, 2), [8, 2, 4])
     """
-    reader = _Reader(_tokens(text))
-    value = reader.total()
+    reader = _Reader(_split_tokens(text))
+    value = reader.read_total()
     if reader.peek():
         raise ExpressionError(f"found {reader.peek()!r} after the end of the expression; close it first")
     return value, reader.numbers
 
 
-def solve(numbers: Sequence[int], target: int) -> str | None:
+def find_expression(numbers: Sequence[int], target: int) -> str | None:
     """An expression that uses every number once and makes the target, or None."""
     return _combine([(Fraction(number), str(number)) for number in numbers], target)
 
@@ -49,19 +49,19 @@ class _Reader:
     def peek(self) -> str:
         return self._tokens[self._next] if self._next < len(self._tokens) else ""
 
-    def total(self) -> Fraction:
-        value = self._product()
+    def read_total(self) -> Fraction:
+        value = self._read_product()
         while self.peek() in ("+", "-"):
-            value = apply(self._take(), value, self._product())
+            value = apply_operation(self._take(), value, self._read_product())
         return value
 
-    def _product(self) -> Fraction:
-        value = self._atom()
+    def _read_product(self) -> Fraction:
+        value = self._read_atom()
         while self.peek() in ("*", "/"):
-            value = apply(self._take(), value, self._atom())
+            value = apply_operation(self._take(), value, self._read_atom())
         return value
 
-    def _atom(self) -> Fraction:
+    def _read_atom(self) -> Fraction:
         token = self._take()
         if token.isdigit():
             self.numbers.append(int(token))
@@ -69,9 +69,9 @@ class _Reader:
         if token != "(":
             raise ExpressionError(f"found {token or 'the end'!r} where a number should be; write numbers and ( )")
         self._open += 1
-        if self._open > DEEPEST:
-            raise ExpressionError(f"more than {DEEPEST} parentheses are open; use fewer")
-        value = self.total()
+        if self._open > MAX_OPEN_PARENTHESES:
+            raise ExpressionError(f"more than {MAX_OPEN_PARENTHESES} parentheses are open; use fewer")
+        value = self.read_total()
         if self._take() != ")":
             raise ExpressionError("a parenthesis is not closed; add )")
         self._open -= 1
@@ -83,7 +83,7 @@ class _Reader:
         return token
 
 
-def apply(operation: str, left: Fraction, right: Fraction) -> Fraction:
+def apply_operation(operation: str, left: Fraction, right: Fraction) -> Fraction:
     """One step of arithmetic, exact."""
     if operation == "/":
         if right == 0:
@@ -92,9 +92,9 @@ def apply(operation: str, left: Fraction, right: Fraction) -> Fraction:
     return left + right if operation == "+" else left - right if operation == "-" else left * right
 
 
-def _tokens(text: str) -> list[str]:
-    if len(text) > LONGEST:
-        raise ExpressionError(f"the expression has {len(text)} characters; use at most {LONGEST}")
+def _split_tokens(text: str) -> list[str]:
+    if len(text) > MAX_EXPRESSION_CHARACTERS:
+        raise ExpressionError(f"the expression has {len(text)} characters; use at most {MAX_EXPRESSION_CHARACTERS}")
     tokens, position, end = [], 0, len(text.rstrip())
     while position < end:
         match = TOKEN.match(text, position)
@@ -115,8 +115,8 @@ def _combine(values: list[tuple[Fraction, str]], target: int) -> str | None:
             for operation in OPERATIONS:
                 if operation == "/" and right[0] == 0:
                     continue
-                joined = (apply(operation, left[0], right[0]), f"({left[1]} {operation} {right[1]})")
-                found = _combine([*rest, joined], target)
-                if found is not None:
-                    return found
+                joined = (apply_operation(operation, left[0], right[0]), f"({left[1]} {operation} {right[1]})")
+                expression = _combine([*rest, joined], target)
+                if expression is not None:
+                    return expression
     return None

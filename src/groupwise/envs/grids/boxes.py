@@ -12,16 +12,16 @@ from pydantic import Field, model_validator
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.grids.cells import MOVES, Cell, cells, is_inside, listed, named, shift
+from groupwise.envs.grids.cells import MOVES, Cell, describe_cell, describe_cells, is_inside, list_cells, shift
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import vocabulary_of, with_goal
+from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of, with_goal
 
 ENV = "boxes"
 SIZES = {"train": 1000, "validation": 100, "test": 200}
 """Tasks in each panel, where so many different levels exist."""
-LARGEST = 8
+MAX_SIZE = 8
 
 
 class Level(NamedTuple):
@@ -54,7 +54,7 @@ class Boxes(Part, slot="env", stays_inside=True):
     agent and the boxes are.
     """
 
-    size: Annotated[int, Field(ge=3, le=LARGEST)] = 5
+    size: Annotated[int, Field(ge=3, le=MAX_SIZE)] = 5
     """Rows and columns of the square."""
     num_boxes: Annotated[int, Field(ge=1, le=3)] = 1
     """Boxes, and targets; the expert's search takes a second or more with three on a large square."""
@@ -79,7 +79,7 @@ class Boxes(Part, slot="env", stays_inside=True):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_panels(self.size, self.num_boxes, self.num_walls, self.num_moves), split)
+        return choose_split(_build_panels(self.size, self.num_boxes, self.num_walls, self.num_moves), split)
 
     def open(self, task: Task) -> BoxesEnvironment:
         check_env(task, ENV)
@@ -87,7 +87,7 @@ class Boxes(Part, slot="env", stays_inside=True):
 
     def vocabulary(self) -> tuple[str, ...]:
         sentences = "Task: push the box to row, column. You are at. Box at. Wall at. Nothing happens."
-        return vocabulary_of((self.instruction(), sentences, *MOVES, *(str(n) for n in range(LARGEST))))
+        return vocabulary_of((self.instruction(), sentences, *MOVES, *(str(n) for n in range(MAX_SIZE))))
 
     def instruction(self) -> str:
         return "Push every box onto a target: up, down, left or right."
@@ -101,8 +101,8 @@ class BoxesEnvironment:
     def __init__(self, task: Task, part: Boxes) -> None:
         self._part = part
         payload = task.payload
-        self._level = Level(int(payload["size"]), _cells(payload["walls"]), _cells(payload["targets"]))
-        self._position = Position(_cell(payload["start"]), _cells(payload["boxes"]))
+        self._level = Level(int(payload["size"]), _read_cells(payload["walls"]), _read_cells(payload["targets"]))
+        self._position = Position(_read_cell(payload["start"]), _read_cells(payload["boxes"]))
         self._progress = Progress(task, max_steps=part.max_steps)
         self._plan: dict[Position, str] = {}
         self._observation = self._observe()
@@ -112,9 +112,9 @@ class BoxesEnvironment:
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        after = pushed(self._level, self._position, action) if action in MOVES else None
+        after = push(self._level, self._position, action) if action in MOVES else None
         if after is None:
-            self._observation = self._observe("Nothing happens.")
+            self._observation = self._observe(NOTHING_HAPPENS)
             return self._progress.outcome(self._observation, accepted=False)
         self._position = after
         self._observation = self._observe()
@@ -133,24 +133,24 @@ class BoxesEnvironment:
         if self._progress.ended:
             return None
         if self._position not in self._plan:
-            self._plan |= shortest_solution(self._level, self._position)
+            self._plan |= find_shortest_solution(self._level, self._position)
         return self._plan.get(self._position)
 
-    def _observe(self, told: str = "") -> Observation:
+    def _observe(self, notice: str = "") -> Observation:
         level, position = self._level, self._position
-        goal = f"push the box to {listed(level.targets)}."
-        text = f"You are at {named(position.at)}. Box at {listed(position.boxes)}."
-        text += f" Wall at {listed(level.walls)}." if level.walls else ""
-        text = f"{told} {text}" if told else text
+        goal = f"push the box to {describe_cells(level.targets)}."
+        text = f"You are at {describe_cell(position.at)}. Box at {describe_cells(position.boxes)}."
+        text += f" Wall at {describe_cells(level.walls)}." if level.walls else ""
+        text = f"{notice} {text}" if notice else text
         return Observation(
             text=with_goal(goal, text) if self._part.goal_in_text else text,
-            state_key=f"{named(position.at)}; {listed(position.boxes)}",
-            admissible=tuple(move for move in MOVES if pushed(level, position, move) is not None),
+            state_key=f"{describe_cell(position.at)}; {describe_cells(position.boxes)}",
+            admissible=tuple(move for move in MOVES if push(level, position, move) is not None),
             goal=goal,
         )
 
 
-def pushed(level: Level, position: Position, move: str) -> Position | None:
+def push(level: Level, position: Position, move: str) -> Position | None:
     """The position after a move, or None where a wall or a stuck box is in the way."""
     there = shift(position.at, move)
     if not level.is_free(there):
@@ -163,23 +163,23 @@ def pushed(level: Level, position: Position, move: str) -> Position | None:
     return Position(there, position.boxes - {there} | {beyond})
 
 
-def shortest_solution(level: Level, start: Position) -> dict[Position, str]:
+def find_shortest_solution(level: Level, start: Position) -> dict[Position, str]:
     """The move to make in each position of a shortest solution (breadth first); empty where there is none."""
     came: dict[Position, tuple[Position, str]] = {}
     queue = deque([start])
     while queue:
         position = queue.popleft()
         if position.boxes == level.targets:
-            return dict(_way_back(came, start, position))
+            return dict(_trace_back(came, start, position))
         for move in MOVES:
-            after = pushed(level, position, move)
+            after = push(level, position, move)
             if after is not None and after not in came and after != start:
                 came[after] = (position, move)
                 queue.append(after)
     return {}
 
 
-def _way_back(
+def _trace_back(
     came: dict[Position, tuple[Position, str]], start: Position, end: Position
 ) -> Iterator[tuple[Position, str]]:
     position = end
@@ -189,7 +189,7 @@ def _way_back(
 
 
 @cache
-def _panels(size: int, num_boxes: int, num_walls: int, num_moves: int) -> Panels:
+def _build_panels(size: int, num_boxes: int, num_walls: int, num_moves: int) -> Panels:
     return build_panels(ENV, lambda index: _draw(size, num_boxes, num_walls, num_moves, index), sizes=SIZES)
 
 
@@ -198,14 +198,14 @@ def _draw(size: int, num_boxes: int, num_walls: int, num_moves: int, index: int)
     draws = Draws(ENV, size, num_boxes, num_walls, num_moves, index)
     if 2 * num_boxes + num_walls + 1 > size * size:
         return None
-    at, *drawn = draws.sample(cells(size), 1 + num_boxes + num_walls)
+    at, *drawn = draws.sample(list_cells(size), 1 + num_boxes + num_walls)
     level = Level(size, frozenset(drawn[num_boxes:]), frozenset(drawn[:num_boxes]))
     position = Position(at, level.targets)
     for _ in range(num_moves):
-        before = list(_before(level, position))
+        positions = list(_list_positions_before(level, position))
         # Pulls are rare among walks: draw among them first, or most levels would leave their boxes where they were.
-        pulls = [each for each in before if each.boxes != position.boxes]
-        position = draws.pick(pulls) if pulls and draws.below(2) else draws.pick(before or [position])
+        pulls = [earlier for earlier in positions if earlier.boxes != position.boxes]
+        position = draws.pick(pulls) if pulls and draws.below(2) else draws.pick(positions or [position])
     if position.boxes == level.targets:
         return None
     payload = {
@@ -218,10 +218,10 @@ def _draw(size: int, num_boxes: int, num_walls: int, num_moves: int, index: int)
     return Proposal(payload=payload)
 
 
-def _before(level: Level, position: Position) -> Iterator[Position]:
+def _list_positions_before(level: Level, position: Position) -> Iterator[Position]:
     """The positions from which one move leads here: the agent stepped back, and may have pulled a box with it."""
     for move in MOVES:
-        ahead, behind = shift(position.at, move), _opposite(position.at, move)
+        ahead, behind = shift(position.at, move), _shift_back(position.at, move)
         if not level.is_free(behind) or behind in position.boxes:
             continue
         yield Position(behind, position.boxes)
@@ -229,14 +229,14 @@ def _before(level: Level, position: Position) -> Iterator[Position]:
             yield Position(behind, position.boxes - {ahead} | {position.at})
 
 
-def _opposite(cell: Cell, move: str) -> Cell:
+def _shift_back(cell: Cell, move: str) -> Cell:
     rows, columns = MOVES[move]
     return cell[0] - rows, cell[1] - columns
 
 
-def _cell(pair: list[int]) -> Cell:
+def _read_cell(pair: list[int]) -> Cell:
     return int(pair[0]), int(pair[1])
 
 
-def _cells(pairs: list[list[int]]) -> frozenset[Cell]:
-    return frozenset(map(_cell, pairs))
+def _read_cells(pairs: list[list[int]]) -> frozenset[Cell]:
+    return frozenset(map(_read_cell, pairs))

@@ -22,20 +22,20 @@ def is_inside(cell: Cell, size: int) -> bool:
     return 0 <= cell[0] < size and 0 <= cell[1] < size
 
 
-def cells(size: int) -> list[Cell]:
+def list_cells(size: int) -> list[Cell]:
     """Every cell of a square grid, row by row."""
     return [(row, column) for row in range(size) for column in range(size)]
 
 
-def named(cell: Cell) -> str:
+def describe_cell(cell: Cell) -> str:
     """A cell in words.
 
-    >>> named((0, 2))
+    >>> describe_cell((0, 2))
     'row 0 column 2'
     """
     return f"row {cell[0]} column {cell[1]}"
 
 
-def listed(found: Iterable[Cell]) -> str:
+def describe_cells(cells: Iterable[Cell]) -> str:
     """Cells in words, in order."""
-    return ", ".join(named(cell) for cell in sorted(found))
+    return ", ".join(describe_cell(cell) for cell in sorted(cells))

@@ -10,16 +10,16 @@ from pydantic import Field
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.grids.cells import MOVES, Cell, cells, is_inside, named, shift
-from groupwise.envs.kit.keyed_draws import Draws, uniform
+from groupwise.envs.grids.cells import MOVES, Cell, describe_cell, is_inside, list_cells, shift
+from groupwise.envs.kit.keyed_draws import Draws, draw_uniform
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import vocabulary_of, with_goal
+from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of, with_goal
 
 ENV = "gridworld"
 SIZES = {"train": 1000, "validation": 100, "test": 200}
 """Tasks in each panel, where so many different lakes exist."""
-LARGEST = 10
+MAX_SIZE = 10
 SIDEWAYS = {"up": ("left", "right"), "down": ("left", "right"), "left": ("up", "down"), "right": ("up", "down")}
 """Where a move may slip to."""
 PATIENCE_FACTOR = 0.99
@@ -42,7 +42,7 @@ class Gridworld(Part, slot="env", stays_inside=True):
     hold only tasks on which it does arrive. `state_key` is the cell.
     """
 
-    size: Annotated[int, Field(ge=3, le=LARGEST)] = 4
+    size: Annotated[int, Field(ge=3, le=MAX_SIZE)] = 4
     """Rows and columns of the lake."""
     num_holes: Annotated[int, Field(ge=0)] = 3
     """Holes in the ice."""
@@ -56,7 +56,7 @@ class Gridworld(Part, slot="env", stays_inside=True):
     """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_panels(self.size, self.num_holes, self.slip, self.max_steps), split)
+        return choose_split(_build_panels(self.size, self.num_holes, self.slip, self.max_steps), split)
 
     def open(self, task: Task) -> GridworldEnvironment:
         check_env(task, ENV)
@@ -64,7 +64,7 @@ class Gridworld(Part, slot="env", stays_inside=True):
 
     def vocabulary(self) -> tuple[str, ...]:
         sentences = "Task: reach. You are at row, column. You fall into a hole. up: ice. edge. goal. Nothing happens."
-        return vocabulary_of((self.instruction(), sentences, *MOVES, *(str(n) for n in range(LARGEST))))
+        return vocabulary_of((self.instruction(), sentences, *MOVES, *(str(n) for n in range(MAX_SIZE))))
 
     def instruction(self) -> str:
         return "Cross the ice to the goal and avoid the holes: up, down, left or right."
@@ -78,7 +78,7 @@ class GridworldEnvironment:
     def __init__(self, task: Task, part: Gridworld) -> None:
         self._part, self._task = part, task
         self._lake: Lake = tuple(task.payload["rows"])
-        self._at = _find(self._lake, "S")
+        self._at = _find_symbol(self._lake, "S")
         self._progress = Progress(task, max_steps=part.max_steps)
         self._observation = self._observe()
 
@@ -88,13 +88,13 @@ class GridworldEnvironment:
     def act(self, action: str) -> Outcome:
         step = self._progress.step()
         if action not in MOVES:
-            self._observation = self._observe("Nothing happens.")
+            self._observation = self._observe(NOTHING_HAPPENS)
             return self._progress.outcome(self._observation, accepted=False)
         slip = float(self._task.payload["slip"])
-        move = slipped(action, slip, uniform(ENV, self._task.seed, step)) if slip else action
-        self._at = _moved(self._lake, self._at, move)
+        move = slip_move(action, slip, draw_uniform(ENV, self._task.seed, step)) if slip else action
+        self._at = _move(self._lake, self._at, move)
         self._observation = self._observe()
-        surface = _surface(self._lake, self._at)
+        surface = _surface_at(self._lake, self._at)
         if surface == "ice":
             return self._progress.outcome(self._observation)
         reward = self._part.success_reward if surface == "goal" else 0.0
@@ -107,25 +107,27 @@ class GridworldEnvironment:
         return twin
 
     def expert(self) -> str | None:
-        return None if self._progress.ended else best_moves(self._lake, float(self._task.payload["slip"]))[self._at]
+        return (
+            None if self._progress.ended else find_best_moves(self._lake, float(self._task.payload["slip"]))[self._at]
+        )
 
-    def _observe(self, told: str = "") -> Observation:
-        goal = f"reach {named(_find(self._lake, 'G'))}."
-        if _surface(self._lake, self._at) == "hole":
+    def _observe(self, notice: str = "") -> Observation:
+        goal = f"reach {describe_cell(_find_symbol(self._lake, 'G'))}."
+        if _surface_at(self._lake, self._at) == "hole":
             text = "You fall into a hole."
         else:
-            around = ". ".join(f"{move}: {_surface(self._lake, shift(self._at, move))}" for move in MOVES)
-            text = f"You are at {named(self._at)}. {around}."
-        text = f"{told} {text}" if told else text
+            around = ". ".join(f"{move}: {_surface_at(self._lake, shift(self._at, move))}" for move in MOVES)
+            text = f"You are at {describe_cell(self._at)}. {around}."
+        text = f"{notice} {text}" if notice else text
         return Observation(
             text=with_goal(goal, text) if self._part.goal_in_text else text,
-            state_key=named(self._at),
+            state_key=describe_cell(self._at),
             admissible=tuple(MOVES),
             goal=goal,
         )
 
 
-def slipped(move: str, slip: float, drawn: float) -> str:
+def slip_move(move: str, slip: float, drawn: float) -> str:
     """Where a move goes: to one side for the lowest draws, to the other for the next, straight on for the rest."""
     if drawn >= slip:
         return move
@@ -133,17 +135,17 @@ def slipped(move: str, slip: float, drawn: float) -> str:
 
 
 @lru_cache(maxsize=4096)
-def best_moves(lake: Lake, slip: float) -> dict[Cell, str]:
+def find_best_moves(lake: Lake, slip: float) -> dict[Cell, str]:
     """The move that most likely leads to the goal, from each cell; without slips, a shortest way.
 
     Value iteration: value(cell) = PATIENCE_FACTOR * max over moves of the mean value of where the move may end.
     """
-    value = {cell: float(_surface(lake, cell) == "goal") for cell in cells(len(lake))}
-    goal = _find(lake, "G")
+    value = {cell: float(_surface_at(lake, cell) == "goal") for cell in list_cells(len(lake))}
+    goal = _find_symbol(lake, "G")
     # From the goal outwards: each sweep then carries the goal's value all the way.
     outwards = sorted(value, key=lambda cell: abs(cell[0] - goal[0]) + abs(cell[1] - goal[1]))
-    ice = [cell for cell in outwards if _surface(lake, cell) == "ice"]
-    ends = {cell: [_ends(lake, cell, move) for move in MOVES] for cell in ice}
+    ice = [cell for cell in outwards if _surface_at(lake, cell) == "ice"]
+    ends = {cell: [_list_ends(lake, cell, move) for move in MOVES] for cell in ice}
     straight, aside = 1 - slip, slip / 2
     change, worth = 1.0, {cell: [0.0] for cell in ice}
     while change > CLOSE_ENOUGH:
@@ -158,14 +160,14 @@ def best_moves(lake: Lake, slip: float) -> dict[Cell, str]:
     return {cell: tuple(MOVES)[worth[cell].index(max(worth[cell]))] for cell in ice}
 
 
-def _ends(lake: Lake, cell: Cell, move: str) -> tuple[Cell, Cell, Cell]:
+def _list_ends(lake: Lake, cell: Cell, move: str) -> tuple[Cell, Cell, Cell]:
     """Where a move from a cell may end: straight on, and to either side."""
-    one, other = SIDEWAYS[move]
-    return _moved(lake, cell, move), _moved(lake, cell, one), _moved(lake, cell, other)
+    left, right = SIDEWAYS[move]
+    return _move(lake, cell, move), _move(lake, cell, left), _move(lake, cell, right)
 
 
 @cache
-def _panels(size: int, num_holes: int, slip: float, max_steps: int) -> Panels:
+def _build_panels(size: int, num_holes: int, slip: float, max_steps: int) -> Panels:
     return build_panels(ENV, lambda index: _draw(size, num_holes, slip, max_steps, index), sizes=SIZES)
 
 
@@ -174,7 +176,7 @@ def _draw(size: int, num_holes: int, slip: float, max_steps: int, index: int) ->
     draws = Draws(ENV, size, num_holes, index)
     if num_holes + 2 > size * size:
         return None
-    start, goal, *holes = draws.sample(cells(size), num_holes + 2)
+    start, goal, *holes = draws.sample(list_cells(size), num_holes + 2)
     symbols = {start: "S", goal: "G"} | dict.fromkeys(holes, "H")
     lake = tuple("".join(symbols.get((row, column), ".") for column in range(size)) for row in range(size))
     seed = draws.below(2**31) if slip else 0
@@ -186,25 +188,25 @@ def _draw(size: int, num_holes: int, slip: float, max_steps: int, index: int) ->
 
 
 def _arrives(lake: Lake, slip: float, seed: int, max_steps: int) -> bool:
-    at, best = _find(lake, "S"), best_moves(lake, slip)
+    at, best = _find_symbol(lake, "S"), find_best_moves(lake, slip)
     for step in range(max_steps):
-        at = _moved(lake, at, slipped(best[at], slip, uniform(ENV, seed, step)))
-        if _surface(lake, at) != "ice":
-            return _surface(lake, at) == "goal"
+        at = _move(lake, at, slip_move(best[at], slip, draw_uniform(ENV, seed, step)))
+        if _surface_at(lake, at) != "ice":
+            return _surface_at(lake, at) == "goal"
     return False
 
 
-def _moved(lake: Lake, at: Cell, move: str) -> Cell:
+def _move(lake: Lake, at: Cell, move: str) -> Cell:
     there = shift(at, move)
     return there if is_inside(there, len(lake)) else at
 
 
-def _surface(lake: Lake, cell: Cell) -> str:
+def _surface_at(lake: Lake, cell: Cell) -> str:
     if not is_inside(cell, len(lake)):
         return "edge"
     return {"H": "hole", "G": "goal"}.get(lake[cell[0]][cell[1]], "ice")
 
 
-def _find(lake: Lake, symbol: str) -> Cell:
+def _find_symbol(lake: Lake, symbol: str) -> Cell:
     row = next(row for row, line in enumerate(lake) if symbol in line)
     return row, lake[row].index(symbol)

@@ -12,28 +12,27 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.grids.boxes import Level, Position, pushed, shortest_solution
-from groupwise.envs.grids.cells import MOVES, Cell, listed, named
-from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
+from groupwise.envs.grids.boxes import Level, Position, find_shortest_solution, push
+from groupwise.envs.grids.cells import MOVES, Cell, describe_cell, describe_cells
+from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels, check_env, choose_split, panel_sizes_of
 from groupwise.envs.kit.private_random import PrivateRandom
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import vocabulary_of
+from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 
 ENV = "sokoban"
 WALL, FLOOR, TARGET, BOX, PLACED, PLAYER, STANDING = "#", "_", ".", "$", "*", "@", "+"
 """The signs in which Sokoban's levels are usually written, with `_` for floor."""
 SIGNS = "# wall, _ floor, . target, $ box, * box on target, @ you, + you on target"
-NOTHING_HAPPENS = "Nothing happens."
 GOAL = "push every box onto a target."
 PUSH = {"up": 1, "down": 2, "left": 3, "right": 4}
 """The package's numbers of the moves that also push."""
 WAIT = 0
 """Its number for doing nothing."""
-MOST_TASKS = 10_000
+MAX_TASKS = 10_000
 
 
 class Sokoban(Part, slot="env"):
@@ -55,11 +54,11 @@ class Sokoban(Part, slot="env"):
     """Boxes, and targets."""
     max_moves: Annotated[int, Field(ge=2)] = 20
     """Moves that a shortest solution may have."""
-    num_train: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 500
+    num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 500
     """Tasks in the training panel, if there are so many different rooms."""
-    num_validation: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 50
+    num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 50
     """Tasks in the validation panel."""
-    num_test: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 100
+    num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
     """Tasks in the test panel."""
     max_steps: Annotated[int, Field(ge=1)] = 30
     """Steps before an attempt is truncated."""
@@ -74,8 +73,7 @@ class Sokoban(Part, slot="env"):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        sizes = (self.num_train, self.num_validation, self.num_test)
-        return choose_split(_panels(self.size, self.num_boxes, self.max_moves, sizes), split)
+        return choose_split(_build_panels(self.size, self.num_boxes, self.max_moves, panel_sizes_of(self)), split)
 
     def open(self, task: Task) -> SokobanEnvironment:
         check_env(task, ENV)
@@ -94,7 +92,7 @@ class SokobanEnvironment:
     def __init__(self, task: Task, part: Sokoban) -> None:
         rows = tuple(task.payload["room"])
         self._level, self._position = read_room(rows)
-        self._world = _opened(rows)
+        self._world = _open_room(rows)
         self._progress = Progress(task, max_steps=part.max_steps)
         self._plan: dict[Position, str] = {}
         self._observation = self._observe()
@@ -104,7 +102,7 @@ class SokobanEnvironment:
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        after = pushed(self._level, self._position, action) if action in MOVES else None
+        after = push(self._level, self._position, action) if action in MOVES else None
         _, reward, is_done, _ = self._world.step(PUSH.get(action, WAIT), observation_mode="tiny_rgb_array")
         if after is None:
             self._observation = self._observe(NOTHING_HAPPENS)
@@ -122,16 +120,16 @@ class SokobanEnvironment:
         if self._progress.ended:
             return None
         if self._position not in self._plan:
-            self._plan |= shortest_solution(self._level, self._position)
+            self._plan |= find_shortest_solution(self._level, self._position)
         return self._plan.get(self._position)
 
-    def _observe(self, told: str = "") -> Observation:
+    def _observe(self, notice: str = "") -> Observation:
         level, position = self._level, self._position
-        shown = "\n".join(" ".join(row) for row in written_room(level, position))
+        picture = "\n".join(" ".join(row) for row in write_room(level, position))
         return Observation(
-            text=f"{told}\n{shown}".strip(),
-            state_key=f"{named(position.at)}; {listed(position.boxes)}",
-            admissible=tuple(move for move in MOVES if pushed(level, position, move) is not None),
+            text=f"{notice}\n{picture}".strip(),
+            state_key=f"{describe_cell(position.at)}; {describe_cells(position.boxes)}",
+            admissible=tuple(move for move in MOVES if push(level, position, move) is not None),
             goal=GOAL,
         )
 
@@ -147,7 +145,7 @@ def read_room(rows: tuple[str, ...]) -> tuple[Level, Position]:
     return level, Position(player, where(BOX + PLACED))
 
 
-def written_room(level: Level, position: Position) -> tuple[str, ...]:
+def write_room(level: Level, position: Position) -> tuple[str, ...]:
     """A room in signs: `read_room` gives it back."""
 
     def sign(cell: Cell) -> str:
@@ -163,10 +161,10 @@ def written_room(level: Level, position: Position) -> tuple[str, ...]:
     return tuple("".join(sign((row, column)) for column in range(level.size)) for row in range(level.size))
 
 
-def _opened(rows: tuple[str, ...]) -> Any:
+def _open_room(rows: tuple[str, ...]) -> Any:
     """The package's world, set to a room."""
     level, position = read_room(rows)
-    package = _package("sokoban_env")
+    package = _import_module("sokoban_env")
     world = package.SokobanEnv(
         dim_room=(level.size, level.size), max_steps=-1, num_boxes=len(position.boxes), reset=False
     )
@@ -185,12 +183,12 @@ def _opened(rows: tuple[str, ...]) -> Any:
 
 
 @cache
-def _panels(size: int, num_boxes: int, max_moves: int, sizes: tuple[int, int, int]) -> Panels:
-    _package("room_utils")
+def _build_panels(size: int, num_boxes: int, max_moves: int, sizes: PanelSizes) -> Panels:
+    _import_module("room_utils")
     return build_panels(
         ENV,
         lambda index: _draw(size, num_boxes, max_moves, index),
-        sizes=dict(zip(("train", "validation", "test"), sizes, strict=True)),
+        sizes=sizes._asdict(),
     )
 
 
@@ -198,28 +196,26 @@ def _draw(size: int, num_boxes: int, max_moves: int, seed: int) -> Proposal | No
     """A room of the package's; None where it found none, or one that takes too long."""
     with PrivateRandom(seed).in_place():
         try:
-            fixed, state, _ = _package("room_utils").generate_room(
+            fixed, state, _ = _import_module("room_utils").generate_room(
                 dim=(size, size), num_steps=int(1.7 * 2 * size), num_boxes=num_boxes
             )
         except (RuntimeError, RuntimeWarning):  # it raises both
             return None
-    level = Level(size, _where(fixed == 0), _where(fixed == 2))
-    position = Position(next(iter(_where(state == 5))), _where((state == 3) | (state == 4)))
-    if not 0 < len(shortest_solution(level, position)) <= max_moves:
+    level = Level(size, _find_cells(fixed == 0), _find_cells(fixed == 2))
+    position = Position(next(iter(_find_cells(state == 5))), _find_cells((state == 3) | (state == 4)))
+    if not 0 < len(find_shortest_solution(level, position)) <= max_moves:
         return None
-    return Proposal(payload={"room": list(written_room(level, position))})
+    return Proposal(payload={"room": list(write_room(level, position))})
 
 
-def _where(mask: Any) -> frozenset[Cell]:
+def _find_cells(mask: Any) -> frozenset[Cell]:
     return frozenset((int(row), int(column)) for row, column in np.argwhere(mask))
 
 
 @cache
-def _package(module: str) -> Any:
+def _import_module(module: str) -> Any:
     try:
         with redirect_stderr(StringIO()), redirect_stdout(StringIO()):  # gym says at length that it is old
             return import_module(f"gym_sokoban.envs.{module}")
     except ImportError:
-        raise ConfigError(
-            "the environment 'sokoban' needs a package that is not here; pip install 'groupwise[sokoban]'"
-        ) from None
+        raise report_missing_package(ENV) from None

@@ -9,17 +9,17 @@ from pydantic import Field, field_validator, model_validator
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.household.expert import shortest_plan
-from groupwise.envs.household.home_state import Command, Situation
+from groupwise.envs.household.expert import find_shortest_plan
+from groupwise.envs.household.home_state import Command, HomeState
 from groupwise.envs.household.layout import LAMP, ROOMS, Home
-from groupwise.envs.household.tasks import ENV, FAMILIES, goal_of, household_panels
-from groupwise.envs.kit.panel import check_env, choose_split
+from groupwise.envs.household.tasks import ENV, FAMILIES, build_household_panels, goal_of
+from groupwise.envs.kit.panel import check_distinct, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import vocabulary_of, with_goal
+from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of, with_goal
 
 FamilyName = Literal["pick", "two", "clean", "heat", "cool", "examine"]
 RoomName = Literal["kitchen", "bathroom", "bedroom", "livingroom"]
-LARGEST = 12
+MAX_NUMBER = 12
 """The largest number of receptacles or things, and so the largest number in a name."""
 SENTENCES = (
     "Task: You arrive at. The is closed. You open the. The is open. In it, you see a, and nothing. On the, you see",
@@ -51,9 +51,9 @@ class Household(Part, slot="env", stays_inside=True):
     """The task families that are played."""
     rooms: Annotated[tuple[RoomName, ...], Field(min_length=1)] = get_args(RoomName)
     """The rooms that homes are drawn from; fewer rooms, fewer words to learn."""
-    num_receptacles: Annotated[int, Field(ge=3, le=LARGEST)] = 6
+    num_receptacles: Annotated[int, Field(ge=3, le=MAX_NUMBER)] = 6
     """Receptacles in a home."""
-    num_objects: Annotated[int, Field(ge=2, le=LARGEST)] = 5
+    num_objects: Annotated[int, Field(ge=2, le=MAX_NUMBER)] = 5
     """Things in a home, the desklamp aside."""
     max_steps: Annotated[int, Field(ge=1)] = 20
     """Steps before an attempt is truncated; the expert needs 11 at most."""
@@ -66,10 +66,8 @@ class Household(Part, slot="env", stays_inside=True):
 
     @field_validator("families", "rooms")
     @classmethod
-    def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(names)) < len(names):
-            raise ValueError(f"a name is listed twice in {', '.join(names)}; list each once")
-        return names
+    def _check_distinct(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return check_distinct(names)
 
     @model_validator(mode="after")
     def _each_family_has_a_room(self) -> Household:
@@ -82,7 +80,9 @@ class Household(Part, slot="env", stays_inside=True):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(household_panels(self.families, self.rooms, self.num_receptacles, self.num_objects), split)
+        return choose_split(
+            build_household_panels(self.families, self.rooms, self.num_receptacles, self.num_objects), split
+        )
 
     def open(self, task: Task) -> HouseholdEnvironment:
         check_env(task, ENV)
@@ -91,7 +91,7 @@ class Household(Part, slot="env", stays_inside=True):
     def vocabulary(self) -> tuple[str, ...]:
         rooms = [ROOMS[name] for name in self.rooms]
         names = [name for room in rooms for name in (*room.receptacles, *room.things)]
-        numbers = [str(number) for number in range(1, LARGEST + 1)]
+        numbers = [str(number) for number in range(1, MAX_NUMBER + 1)]
         goals = [family.goal.format(thing="", target="") for family in FAMILIES.values()]
         return vocabulary_of((self.instruction(), *SENTENCES, *FAMILIES, *goals, *names, *numbers, LAMP))
 
@@ -102,16 +102,16 @@ class Household(Part, slot="env", stays_inside=True):
 class HouseholdEnvironment:
     """One attempt at a chore."""
 
-    __slots__ = ("_goal", "_home", "_observation", "_part", "_possible", "_progress", "_situation")
+    __slots__ = ("_goal", "_home", "_observation", "_part", "_possible", "_progress", "_state")
 
     def __init__(self, task: Task, part: Household) -> None:
         self._part = part
         self._home = Home.of(task)
         self._goal = goal_of(self._home)
-        self._situation = Situation(self._home)
+        self._state = HomeState(self._home)
         self._progress = Progress(task, max_steps=part.max_steps)
         self._possible: dict[str, Command] = {}
-        self._observation = self._observe(self._situation.room())
+        self._observation = self._observe(self._state.tell_room())
 
     def observe(self) -> Observation:
         return self._observation
@@ -120,11 +120,11 @@ class HouseholdEnvironment:
         self._progress.step()
         command = self._possible.get(action)
         if command is None:
-            self._observation = self._observe("Nothing happens.")
+            self._observation = self._observe(NOTHING_HAPPENS)
             return self._progress.outcome(self._observation, accepted=False)
-        told = self._situation.carry_out(command)
-        self._observation = self._observe(told, names_carried=command.thing == self._situation.held)
-        if self._situation.is_solved():
+        sentence = self._state.carry_out(command)
+        self._observation = self._observe(sentence, names_carried=command.thing == self._state.held)
+        if self._state.is_solved():
             return self._progress.outcome(self._observation, success=True, reward=self._part.success_reward)
         return self._progress.outcome(self._observation)
 
@@ -132,20 +132,20 @@ class HouseholdEnvironment:
         twin = HouseholdEnvironment.__new__(HouseholdEnvironment)
         twin._part, twin._home, twin._goal = self._part, self._home, self._goal
         twin._observation, twin._possible = self._observation, self._possible
-        twin._situation, twin._progress = self._situation.fork(), self._progress.fork()
+        twin._state, twin._progress = self._state.fork(), self._progress.fork()
         return twin
 
     def expert(self) -> str | None:
-        return None if self._progress.ended else shortest_plan(self._home, self._situation)[0]
+        return None if self._progress.ended else find_shortest_plan(self._home, self._state)[0]
 
-    def _observe(self, told: str, *, names_carried: bool = False) -> Observation:
-        situation = self._situation
-        carried = "" if names_carried or not self._part.show_carried else situation.carried()
-        text = f"{told} {carried}" if carried else told
-        self._possible = situation.commands()
+    def _observe(self, sentence: str, *, names_carried: bool = False) -> Observation:
+        state = self._state
+        carried = "" if names_carried or not self._part.show_carried else state.tell_carried()
+        text = f"{sentence} {carried}" if carried else sentence
+        self._possible = state.list_commands()
         return Observation(
             text=with_goal(self._goal, text) if self._part.goal_in_text else text,
-            state_key=situation.key(),
+            state_key=state.make_key(),
             admissible=tuple(self._possible),
             goal=self._goal,
         )

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import permutations
 
-from groupwise.envs.household.home_state import NOWHERE, Situation
+from groupwise.envs.household.home_state import NOWHERE, HomeState
 from groupwise.envs.household.layout import LAMP, TREATMENTS, Home
 from groupwise.envs.household.tasks import FAMILIES
 
 
-def shortest_plan(home: Home, situation: Situation) -> list[str]:
+def find_shortest_plan(home: Home, state: HomeState) -> list[str]:
     """The commands of a shortest way to solve the task from here."""
-    plans = _lamp_plans if FAMILIES[home.family].is_seen_by_lamp else _target_plans
-    return min((walk.commands for walk in plans(home, situation)), key=len)
+    plans = _make_lamp_plans if FAMILIES[home.family].is_seen_by_lamp else _make_target_plans
+    return min((walk.commands for walk in plans(home, state)), key=len)
 
 
 class _Walk:
     """A plan in the making: the commands so far, and what they will have changed."""
 
-    def __init__(self, home: Home, situation: Situation) -> None:
-        self._home, self._situation = home, situation
-        self._where, self._location, self._held = situation.where[:], situation.location, situation.held
+    def __init__(self, home: Home, state: HomeState) -> None:
+        self._home, self._state = home, state
+        self._where, self._location, self._held = state.where[:], state.location, state.held
         self._opened: set[int] = set()
         self.commands: list[str] = []
 
@@ -37,7 +37,7 @@ class _Walk:
     def reach(self, place: int) -> None:
         """Go to a place and open it where it is closed."""
         self.go(place)
-        if not (self._situation.is_open(place) or place in self._opened):
+        if not (self._state.is_open(place) or place in self._opened):
             self.commands.append(f"open {self._home.places[place]}")
             self._opened.add(place)
 
@@ -64,33 +64,33 @@ class _Walk:
 
     def light(self) -> None:
         self.go(self._home.lamp)
-        if not self._situation.lamp_on:
+        if not self._state.lamp_on:
             self.commands.append(f"use {LAMP}")
 
 
-def _lamp_plans(home: Home, situation: Situation) -> Iterator[_Walk]:
-    for thing in _wanted(home):
-        walk = _Walk(home, situation)
+def _make_lamp_plans(home: Home, state: HomeState) -> Iterator[_Walk]:
+    for thing in _find_wanted_things(home):
+        walk = _Walk(home, state)
         walk.fetch(thing)
         walk.light()
         yield walk
 
 
-def _target_plans(home: Home, situation: Situation) -> Iterator[_Walk]:
+def _make_target_plans(home: Home, state: HomeState) -> Iterator[_Walk]:
     """For each target and each choice and order of things that it lacks: treat them and bring them there."""
-    family, things = FAMILIES[home.family], _wanted(home)
+    family, things = FAMILIES[home.family], _find_wanted_things(home)
     for target in (place for place, kind in enumerate(home.place_kinds) if kind == home.target):
-        done = [t for t in things if situation.where[t] == target and situation.is_treated(t, family.treatment)]
+        done = [t for t in things if state.where[t] == target and state.is_treated(t, family.treatment)]
         lacking = [thing for thing in things if thing not in done]
         for order in permutations(lacking, family.num_needed - len(done)):
-            walk = _Walk(home, situation)
+            walk = _Walk(home, state)
             for thing in order:
                 walk.fetch(thing)
-                if not situation.is_treated(thing, family.treatment):
+                if not state.is_treated(thing, family.treatment):
                     walk.treat(family.treatment)
                 walk.put(target)
             yield walk
 
 
-def _wanted(home: Home) -> list[int]:
+def _find_wanted_things(home: Home) -> list[int]:
     return [thing for thing, kind in enumerate(home.thing_kinds) if kind == home.thing]

@@ -28,14 +28,14 @@ LOOK, EMPTY_INVENTORY = Command("look"), Command("inventory")
 """Commands that are possible nearly everywhere, made once: every step lists them."""
 
 
-class Situation:
+class HomeState:
     """Where the agent and all things are, what is open, what is clean, hot or cool, and whether the lamp is on."""
 
     __slots__ = ("_conditions", "_home", "_opened", "held", "lamp_on", "location", "where")
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._opened = [each not in OPENABLE for each in home.place_kinds]
+        self._opened = [kind not in OPENABLE for kind in home.place_kinds]
         self._conditions = [0] * len(home.things)
         self.where = list(home.start)
         """The place of each thing; NOWHERE = in the agent's hand."""
@@ -45,9 +45,9 @@ class Situation:
         """The thing in the agent's hand; it carries one at a time."""
         self.lamp_on = False
 
-    def fork(self) -> Situation:
+    def fork(self) -> HomeState:
         """An independent copy."""
-        twin = Situation.__new__(Situation)
+        twin = HomeState.__new__(HomeState)
         twin._home, twin.location, twin.held, twin.lamp_on = self._home, self.location, self.held, self.lamp_on
         twin._opened, twin._conditions, twin.where = self._opened[:], self._conditions[:], self.where[:]
         return twin
@@ -66,7 +66,7 @@ class Situation:
         if family.is_seen_by_lamp:
             in_light = self.lamp_on and self.location == home.lamp
             return in_light and self.held != NOWHERE and home.thing_kinds[self.held] == home.thing
-        found = [
+        targets = [
             place
             for thing, place in enumerate(self.where)
             if place != NOWHERE
@@ -74,12 +74,12 @@ class Situation:
             and home.place_kinds[place] == home.target
             and self.is_treated(thing, family.treatment)
         ]
-        return any(found.count(place) >= family.num_needed for place in found)
+        return any(targets.count(place) >= family.num_needed for place in targets)
 
-    def commands(self) -> dict[str, Command]:
+    def list_commands(self) -> dict[str, Command]:
         """Every command that is possible now, with what it means."""
         here, places = self.location, self._home.places
-        possible = dict(_ways(places, here))
+        possible = dict(_list_ways(places, here))
         if here != NOWHERE:
             self._add_commands_here(possible, here, places[here])
         if self.held != NOWHERE:
@@ -95,7 +95,7 @@ class Situation:
             verb = "close" if self._opened[here] else "open"
             possible[f"{verb} {name}"] = Command(verb, place=here)
         if self._opened[here] and held == NOWHERE:
-            for thing in self._things_at(here):
+            for thing in self._list_things_at(here):
                 possible[f"take {home.things[thing]} from {name}"] = Command("take", thing, here)
         elif self._opened[here]:
             possible[f"move {home.things[held]} to {name}"] = Command("move", held, here)
@@ -109,16 +109,16 @@ class Situation:
 
     def carry_out(self, command: Command) -> str:
         """Do what a possible command says; return the sentence that tells of it."""
-        told: str = getattr(self, f"_{command.verb}")(command.thing, command.place)
-        return told
+        sentence: str = getattr(self, f"_{command.verb}")(command.thing, command.place)
+        return sentence
 
     def _go(self, thing: int, place: int) -> str:
         self.location = place
-        return f"You arrive at {self._home.places[place]}. {self._seen_at(place)}"
+        return f"You arrive at {self._home.places[place]}. {self._tell_place(place)}"
 
     def _open(self, thing: int, place: int) -> str:
         self._opened[place] = True
-        return f"You open the {self._home.places[place]}. In it, you see {_listed(self._names_at(place))}."
+        return f"You open the {self._home.places[place]}. In it, you see {_join_names(self._list_names_at(place))}."
 
     def _close(self, thing: int, place: int) -> str:
         self._opened[place] = False
@@ -134,17 +134,17 @@ class Situation:
 
     def _clean(self, thing: int, place: int) -> str:
         self._conditions[thing] |= CLEAN
-        return self._told_treated("clean", thing, place)
+        return self._tell_treatment("clean", thing, place)
 
     def _heat(self, thing: int, place: int) -> str:
         self._conditions[thing] = self._conditions[thing] & CLEAN | HOT
-        return self._told_treated("heat", thing, place)
+        return self._tell_treatment("heat", thing, place)
 
     def _cool(self, thing: int, place: int) -> str:
         self._conditions[thing] = self._conditions[thing] & CLEAN | COOL
-        return self._told_treated("cool", thing, place)
+        return self._tell_treatment("cool", thing, place)
 
-    def _told_treated(self, verb: str, thing: int, place: int) -> str:
+    def _tell_treatment(self, verb: str, thing: int, place: int) -> str:
         return f"You {verb} the {self._home.things[thing]} using the {self._home.places[place]}."
 
     def _use(self, thing: int, place: int) -> str:
@@ -153,63 +153,65 @@ class Situation:
 
     def _examine(self, thing: int, place: int) -> str:
         if thing == NOWHERE:
-            return self._seen_at(place)
+            return self._tell_place(place)
         return f"This is a {self._with_condition(thing)}."
 
     def _look(self, thing: int, place: int) -> str:
         if self.location == NOWHERE:
-            return self.room()
-        return f"You are facing the {self._home.places[self.location]}. {self._seen_at(self.location)}"
+            return self.tell_room()
+        return f"You are facing the {self._home.places[self.location]}. {self._tell_place(self.location)}"
 
     def _inventory(self, thing: int, place: int) -> str:
-        return self.carried() or "You carry nothing."
+        return self.tell_carried() or "You carry nothing."
 
-    def room(self) -> str:
+    def tell_room(self) -> str:
         """The sentence that lists the receptacles."""
-        return f"In the room, you see {_listed(self._home.places)}."
+        return f"In the room, you see {_join_names(self._home.places)}."
 
-    def carried(self) -> str:
+    def tell_carried(self) -> str:
         """The sentence about the thing in the agent's hand; empty where it carries nothing."""
         return "" if self.held == NOWHERE else f"You carry a {self._with_condition(self.held)}."
 
-    def key(self) -> str:
+    def make_key(self) -> str:
         """The visible situation as canonical text: where, open or not, what is seen, the lamp, what is carried."""
         carried = "nothing" if self.held == NOWHERE else self._with_condition(self.held)
         if self.location == NOWHERE:
             return f"in the room; carrying {carried}"
         here = self.location
-        seen = [self._with_condition(thing) for thing in self._things_at(here)] if self._opened[here] else ["closed"]
+        seen = (
+            [self._with_condition(thing) for thing in self._list_things_at(here)] if self._opened[here] else ["closed"]
+        )
         lamp = " in the light" if self.lamp_on and here == self._home.lamp else ""
         return f"{self._home.places[here]}{lamp}: {', '.join(seen) or 'nothing'}; carrying {carried}"
 
     def _with_condition(self, thing: int) -> str:
         return CONDITIONS[self._conditions[thing]] + self._home.things[thing]
 
-    def _things_at(self, place: int) -> list[int]:
+    def _list_things_at(self, place: int) -> list[int]:
         return [thing for thing, where in enumerate(self.where) if where == place]
 
-    def _names_at(self, place: int) -> list[str]:
-        names = [self._home.things[thing] for thing in self._things_at(place)]
+    def _list_names_at(self, place: int) -> list[str]:
+        names = [self._home.things[thing] for thing in self._list_things_at(place)]
         return [*names, LAMP] if place == self._home.lamp else names
 
-    def _seen_at(self, place: int) -> str:
+    def _tell_place(self, place: int) -> str:
         home = self._home
         name = home.places[place]
         if not self._opened[place]:
             return f"The {name} is closed."
-        seen = self._names_at(place)
+        seen = self._list_names_at(place)
         if home.place_kinds[place] in OPENABLE:
-            return f"The {name} is open. In it, you see {_listed(seen)}."
-        return f"On the {name}, you see {_listed(seen)}."
+            return f"The {name} is open. In it, you see {_join_names(seen)}."
+        return f"On the {name}, you see {_join_names(seen)}."
 
 
 @lru_cache(maxsize=4096)
-def _ways(places: tuple[str, ...], here: int) -> dict[str, Command]:
+def _list_ways(places: tuple[str, ...], here: int) -> dict[str, Command]:
     """The commands that lead elsewhere; a third of a step's time, were they not kept."""
     return {f"go to {name}": Command("go", place=place) for place, name in enumerate(places) if place != here}
 
 
-def _listed(names: list[str] | tuple[str, ...]) -> str:
+def _join_names(names: list[str] | tuple[str, ...]) -> str:
     """Names as ALFWorld lists them: a mug 1, a plate 1, and a pan 1."""
     if not names:
         return "nothing"

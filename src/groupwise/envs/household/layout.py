@@ -90,7 +90,7 @@ TREATABLE = {
 }
 
 
-def kind(name: str) -> str:
+def kind_of(name: str) -> str:
     """The kind of a numbered thing: "mug" of "mug 2"."""
     return name.partition(" ")[0]
 
@@ -133,9 +133,9 @@ class Home:
                 thing=payload["thing"],
                 target=payload["target"],
                 places=places,
-                place_kinds=tuple(kind(place) for place in places),
+                place_kinds=tuple(kind_of(place) for place in places),
                 things=tuple(things),
-                thing_kinds=tuple(kind(thing) for thing in things),
+                thing_kinds=tuple(kind_of(thing) for thing in things),
                 start=tuple(places.index(place) for place in things.values()),
                 lamp=places.index(payload["lamp"]) if payload.get("lamp") else -1,
             )

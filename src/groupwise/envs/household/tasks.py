@@ -47,7 +47,7 @@ def goal_of(home: Home) -> str:
 
 
 @cache
-def household_panels(
+def build_household_panels(
     families: tuple[str, ...], rooms: tuple[str, ...], num_receptacles: int, num_objects: int
 ) -> Panels:
     """The panels for some families, rooms and a size of home."""
@@ -59,48 +59,48 @@ def household_panels(
 
 def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects: int, index: int) -> Proposal:
     """The instance of a family that belongs to an index."""
-    asked = FAMILIES[family]
+    rules = FAMILIES[family]
     draws = Draws(ENV, family, num_receptacles, num_objects, index)
-    room = ROOMS[draws.pick([each for each in asked.rooms if each in rooms])]
-    able = TREATABLE.get(asked.treatment)
-    thing = draws.pick([each for each in room.things if able is None or each in able])
-    tool = draws.pick(LAMP_STANDS) if asked.is_seen_by_lamp else TREATMENTS.get(asked.treatment, "")
-    target = "desklamp" if asked.is_seen_by_lamp else draws.pick([each for each in room.receptacles if each != tool])
+    room = ROOMS[draws.pick([room for room in rules.rooms if room in rooms])]
+    able = TREATABLE.get(rules.treatment)
+    thing = draws.pick([kind for kind in room.things if able is None or kind in able])
+    tool = draws.pick(LAMP_STANDS) if rules.is_seen_by_lamp else TREATMENTS.get(rules.treatment, "")
+    target = "desklamp" if rules.is_seen_by_lamp else draws.pick([kind for kind in room.receptacles if kind != tool])
     kinds = _draw_receptacles(
-        draws, room, [each for each in (tool, target) if each in room.receptacles], num_receptacles
+        draws, room, [kind for kind in (tool, target) if kind in room.receptacles], num_receptacles
     )
-    places = _numbered(kinds)
-    others = [draws.pick(room.things) for _ in range(num_objects - asked.num_needed)]
-    things = _numbered([thing] * asked.num_needed + others)
+    places = _number_names(kinds)
+    others = [draws.pick(room.things) for _ in range(num_objects - rules.num_needed)]
+    things = _number_names([thing] * rules.num_needed + others)
     payload = {
         "family": family,
         "thing": thing,
         "target": target,
         "places": places,
-        "things": {name: draws.pick(_starts(name, thing, target, places)) for name in things},
+        "things": {name: draws.pick(_list_starts(name, thing, target, places)) for name in things},
     }
-    if asked.is_seen_by_lamp:
+    if rules.is_seen_by_lamp:
         payload["lamp"] = f"{tool} 1"
     return Proposal(payload=payload, tags=(family,))
 
 
 def _draw_receptacles(draws: Draws, room: Room, needed: Sequence[str], count: int) -> list[str]:
     """The kinds of a home's receptacles: what the task needs, then anything the room has left."""
-    left = [each for each, most in room.receptacles.items() for _ in range(most)]
-    for each in needed:
-        left.remove(each)
-    elsewhere = [each for each in left if each not in needed]
+    left = [kind for kind, max_count in room.receptacles.items() for _ in range(max_count)]
+    for kind in needed:
+        left.remove(kind)
+    elsewhere = [kind for kind in left if kind not in needed]
     chosen = [*needed, draws.pick(elsewhere)]  # a thing needs a place to start from that is not its target
     left.remove(chosen[-1])
     return sorted(chosen + draws.sample(left, count - len(chosen)))
 
 
-def _numbered(kinds: Sequence[str]) -> list[str]:
+def _number_names(kinds: Sequence[str]) -> list[str]:
     """Names in alphabetical order with a number within each kind: mug 1, mug 2."""
-    return [f"{each} {number}" for each in sorted(set(kinds)) for number in range(1, kinds.count(each) + 1)]
+    return [f"{kind} {number}" for kind in sorted(set(kinds)) for number in range(1, kinds.count(kind) + 1)]
 
 
-def _starts(name: str, thing: str, target: str, places: Sequence[str]) -> list[str]:
+def _list_starts(name: str, thing: str, target: str, places: Sequence[str]) -> list[str]:
     """Where a thing may be at the start: nothing of the kind that is asked for lies in a target already."""
     if not name.startswith(f"{thing} "):
         return list(places)

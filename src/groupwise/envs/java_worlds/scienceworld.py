@@ -13,21 +13,21 @@ from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.java_worlds.simulator import (
     Simulator,
-    jar_file,
-    package_version,
-    texts_of,
-    virtual_machine,
-    words_in,
+    collect_words,
+    connect_machine,
+    find_jar,
+    read_texts,
 )
+from groupwise.envs.kit.packages import package_version
 from groupwise.envs.kit.panel import check_env, choose_split
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import vocabulary_of
+from groupwise.envs.kit.words import to_one_line, vocabulary_of
 
 ENV = "scienceworld"
 PACKAGE = "scienceworld"
 JAR = "scienceworld.jar"
 NOT_UNDERSTOOD = "No known action matches that input."
-LARGEST = 1_000
+MAX_NUMBER = 1_000
 """The largest number in the world's texts."""
 
 
@@ -52,8 +52,8 @@ class Scienceworld(Part, slot="env"):
     """Steps before an attempt is truncated."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        of = package_version(ENV, PACKAGE)
-        panels = {name: self._panel(name, of) for name in ("train", "validation", "test")}
+        version = package_version(ENV, PACKAGE)
+        panels = {name: self._panel(name, version) for name in ("train", "validation", "test")}
         return choose_split(panels, split)
 
     def open(self, task: Task) -> ScienceworldEnvironment:
@@ -61,17 +61,17 @@ class Scienceworld(Part, slot="env"):
         return ScienceworldEnvironment(task, self)
 
     def vocabulary(self) -> tuple[str, ...]:
-        numbers = map(str, range(LARGEST + 1))
-        known = words_in(jar_file(ENV, PACKAGE, JAR), "scienceworld/")
+        numbers = map(str, range(MAX_NUMBER + 1))
+        known = collect_words(find_jar(ENV, PACKAGE, JAR), "scienceworld/")
         return vocabulary_of((self.instruction(), ".,:;!?'()-/*+=", *numbers, *known))
 
     def instruction(self) -> str:
         return "Do the experiment, one command at a time."
 
-    def _panel(self, split: str, of: str) -> tuple[Task, ...]:
-        listed = [[(name, number) for number in _variations(name)[split]] for name in self.tasks]
-        turns = [each[i] for i in range(max(map(len, listed))) for each in listed if i < len(each)]
-        rest = {"simplifications": self.simplifications, "version": of}
+    def _panel(self, split: str, version: str) -> tuple[Task, ...]:
+        listed = [[(name, number) for number in _read_variations(name)[split]] for name in self.tasks]
+        turns = [variations[i] for i in range(max(map(len, listed))) for variations in listed if i < len(variations)]
+        rest = {"simplifications": self.simplifications, "version": version}
         return tuple(
             Task.create(env=ENV, split=split, payload={"task": name, "variation": number, **rest}, tags=(name,))
             for name, number in turns
@@ -88,8 +88,8 @@ class ScienceworldEnvironment:
         self._progress = Progress(task, max_steps=part.max_steps)
         self._simulator = Simulator(partial(_begin, task), _step)
         self._score = 0.0
-        self._goal = _line(self._simulator.ask(lambda java: java[0].getTaskDescription()))
-        self._see()
+        self._goal = to_one_line(self._simulator.ask(lambda java: java[0].getTaskDescription()))
+        self._update_observation()
 
     def observe(self) -> Observation:
         return self._observation
@@ -97,12 +97,12 @@ class ScienceworldEnvironment:
     def act(self, action: str) -> Outcome:
         self._progress.step()
         self._simulator.act(action)
-        said = str(self._simulator.java[1])
+        answer = str(self._simulator.java[1])
         score, completed = self._simulator.ask(lambda java: (float(java[0].getScore()), bool(java[0].getCompleted())))
         reward, self._score = score - self._score, score
-        self._see()
+        self._update_observation()
         success = score >= 1 if completed or score < 0 else None
-        accepted = not said.startswith(NOT_UNDERSTOOD)
+        accepted = not answer.startswith(NOT_UNDERSTOOD)
         return self._progress.outcome(self._observation, success=success, reward=reward, accepted=accepted)
 
     def fork(self) -> ScienceworldEnvironment:
@@ -115,22 +115,24 @@ class ScienceworldEnvironment:
     def expert(self) -> str | None:
         if self._progress.ended:
             return None
-        of = self._task.payload
-        return self._simulator.next_of(_gold(of["task"], of["variation"], of["simplifications"]))
+        payload = self._task.payload
+        return self._simulator.next_action_of(
+            _find_gold_path(payload["task"], payload["variation"], payload["simplifications"])
+        )
 
-    def _see(self) -> None:
+    def _update_observation(self) -> None:
         here = self._simulator.ask(lambda java: f"{java[0].freeActionLook()} {java[0].freeActionInventory()}")
-        listed = None
+        admissible = None
         if self._part.list_actions:
-            listed = tuple(sorted(set(self._simulator.ask(_valid_actions))))
-        text = _line(str(self._simulator.java[1]))
-        self._observation = Observation(text=text, state_key=_line(here), admissible=listed, goal=self._goal)
+            admissible = tuple(sorted(set(self._simulator.ask(_list_valid_actions))))
+        text = to_one_line(str(self._simulator.java[1]))
+        self._observation = Observation(text=text, state_key=to_one_line(here), admissible=admissible, goal=self._goal)
 
 
 def _begin(task: Task) -> list[Any]:
     """A simulator at the start of a task, and what it says."""
-    of = task.payload
-    java = _loaded(str(of["task"]), int(of["variation"]), str(of["simplifications"]), False)
+    payload = task.payload
+    java = _load(str(payload["task"]), int(payload["variation"]), str(payload["simplifications"]), False)
     return [java, java.step("look around")]
 
 
@@ -138,13 +140,13 @@ def _step(java: list[Any], action: str) -> None:
     java[1] = java[0].step(action)
 
 
-def _valid_actions(java: list[Any]) -> list[str]:
-    return texts_of(virtual_machine(ENV, PACKAGE, JAR), java[0].getValidActionObjectCombinations())
+def _list_valid_actions(java: list[Any]) -> list[str]:
+    return read_texts(connect_machine(ENV, PACKAGE, JAR), java[0].getValidActionObjectCombinations())
 
 
-def _loaded(name: str, variation: int, simplifications: str, with_gold: bool) -> Any:
-    java = virtual_machine(ENV, PACKAGE, JAR).scienceworld.runtime.pythonapi.PythonInterface()
-    known = texts_of(virtual_machine(ENV, PACKAGE, JAR), java.getTaskNames())
+def _load(name: str, variation: int, simplifications: str, with_gold: bool) -> Any:
+    java = connect_machine(ENV, PACKAGE, JAR).scienceworld.runtime.pythonapi.PythonInterface()
+    known = read_texts(connect_machine(ENV, PACKAGE, JAR), java.getTaskNames())
     if name not in known:
         raise ConfigError(f"scienceworld: there is no task {name!r}; {nearest(name, known)}")
     java.load(name, variation, simplifications, with_gold)
@@ -153,26 +155,22 @@ def _loaded(name: str, variation: int, simplifications: str, with_gold: bool) ->
 
 
 @cache
-def _variations(name: str) -> dict[str, tuple[int, ...]]:
-    java = _loaded(name, 0, "", False)
-    found = {
+def _read_variations(name: str) -> dict[str, tuple[int, ...]]:
+    java = _load(name, 0, "", False)
+    by_split = {
         "train": java.getVariationsTrain(),
         "validation": java.getVariationsDev(),
         "test": java.getVariationsTest(),
     }
-    return {split: tuple(int(number) for number in numbers) for split, numbers in found.items()}
+    return {split: tuple(int(number) for number in numbers) for split, numbers in by_split.items()}
 
 
 @cache
-def _gold(name: str, variation: int, simplifications: str) -> tuple[str, ...]:
+def _find_gold_path(name: str, variation: int, simplifications: str) -> tuple[str, ...]:
     """The gold path; making it takes seconds, so a simulator of its own does it when it is first asked for."""
-    maker = Simulator(lambda: [_loaded(name, variation, simplifications, True)], _step)
-    return tuple(maker.ask(_gold_actions))
+    maker = Simulator(lambda: [_load(name, variation, simplifications, True)], _step)
+    return tuple(maker.ask(_list_gold_actions))
 
 
-def _gold_actions(java: list[Any]) -> list[str]:
-    return texts_of(virtual_machine(ENV, PACKAGE, JAR), java[0].getGoldActionSequence())
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
+def _list_gold_actions(java: list[Any]) -> list[str]:
+    return read_texts(connect_machine(ENV, PACKAGE, JAR), java[0].getGoldActionSequence())

@@ -14,26 +14,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
 from groupwise.core.errors import ConfigError, EnvironmentFault
+from groupwise.envs.kit.packages import report_missing_package
 
 Answer = TypeVar("Answer")
 WORD = re.compile(rb"[A-Za-z0-9]+")
-TEXT = 1
+TEXT_TAG = 1
 """Tag of a text among a class file's constants."""
-WIDE = 8
+WIDE_BYTES = 8
 """Bytes of a constant that counts as two."""
-SIZES = {TEXT: 2, 5: WIDE, 6: WIDE, 7: 2, 8: 2, 15: 3, 16: 2, 19: 2, 20: 2}
+CONSTANT_BYTES = {TEXT_TAG: 2, 5: WIDE_BYTES, 6: WIDE_BYTES, 7: 2, 8: 2, 15: 3, 16: 2, 19: 2, 20: 2}
 """Bytes after a constant's tag; 4 after others, and a text's own length after its two."""
 
 _RUNNING: dict[tuple[int, str], Any] = {}
 """Gateways by process and package: a forked process must not talk through its parent's."""
 
 
-def virtual_machine(kind: str, package: str, jar: str) -> Any:
+def connect_machine(kind: str, package: str, jar: str) -> Any:
     """What the classes of a package's jar can be made from; the virtual machine is started where none runs."""
     running = _RUNNING.get((os.getpid(), package))
     if running is None or running.java_process.poll() is not None:
@@ -41,14 +41,14 @@ def virtual_machine(kind: str, package: str, jar: str) -> Any:
     return running.jvm
 
 
-def texts_of(machine: Any, found: Any) -> list[str]:
+def read_texts(machine: Any, texts: Any) -> list[str]:
     """The texts in a list of Java's, in one piece: asked for one by one, each would travel alone."""
-    joined = str(machine.java.lang.String.join("\n", found))
+    joined = str(machine.java.lang.String.join("\n", texts))
     return joined.split("\n") if joined else []
 
 
 def _start(kind: str, package: str, jar: str) -> Any:
-    file = jar_file(kind, package, jar)
+    file = find_jar(kind, package, jar)
     if shutil.which("java") is None:
         raise ConfigError(f"the environment {kind!r} runs on Java, and there is no `java` here; install a Java runtime")
     gateway = import_module("py4j.java_gateway")
@@ -62,46 +62,34 @@ def _start(kind: str, package: str, jar: str) -> Any:
     return gateway.JavaGateway(gateway_parameters=parameters, java_process=process)
 
 
-def jar_file(kind: str, package: str, jar: str) -> Path:
+def find_jar(kind: str, package: str, jar: str) -> Path:
     """The jar of an installed package; its absence gives one sentence with the extra to install."""
     try:
         return Path(str(import_module(package).__file__)).parent / jar
     except ImportError:
-        raise ConfigError(
-            f"the environment {kind!r} needs a package that is not here; pip install 'groupwise[{kind}]'"
-        ) from None
-
-
-def package_version(kind: str, distribution: str) -> str:
-    """The installed version of a package, which is part of its tasks' identity."""
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        raise ConfigError(
-            f"the environment {kind!r} needs a package that is not here; pip install 'groupwise[{kind}]'"
-        ) from None
+        raise report_missing_package(kind) from None
 
 
 @cache
-def words_in(jar: Path, folder: str) -> tuple[str, ...]:
+def collect_words(jar: Path, folder: str) -> tuple[str, ...]:
     """Every word in the classes and data files of a simulator: all that it can say, and names besides."""
     with zipfile.ZipFile(jar) as archive:
         names = [name for name in archive.namelist() if name.startswith(folder) and name.endswith(".class")]
-        inside = [text for name in names for text in _texts(archive.read(name))]
+        inside = [text for name in names for text in _read_constants(archive.read(name))]
     inside += [file.read_bytes() for file in sorted(jar.parent.glob("*.json"))]
     return tuple(sorted({word.decode().lower() for content in inside for word in WORD.findall(content)}))
 
 
-def _texts(content: bytes) -> Iterator[bytes]:
+def _read_constants(content: bytes) -> Iterator[bytes]:
     """The texts in a class file's table of constants (the Java virtual machine's specification, 4.4)."""
     at, left = 10, int.from_bytes(content[8:10], "big") - 1
     while left > 0:
         tag = content[at]
-        size = SIZES.get(tag, 4)
-        if tag == TEXT:
+        size = CONSTANT_BYTES.get(tag, 4)
+        if tag == TEXT_TAG:
             size += int.from_bytes(content[at + 1 : at + 3], "big")
             yield content[at + 3 : at + 1 + size]
-        at, left = at + 1 + size, left - (2 if SIZES.get(tag) == WIDE else 1)
+        at, left = at + 1 + size, left - (2 if CONSTANT_BYTES.get(tag) == WIDE_BYTES else 1)
 
 
 class Simulator:
@@ -110,10 +98,10 @@ class Simulator:
     def __init__(self, make: Callable[[], Any], step: Callable[[Any, str], Any]) -> None:
         self._make, self._step = make, step
         self._actions: list[str] = []
-        self.java = self._made()
+        self.java = self._begin()
         """The simulator itself."""
 
-    def _made(self) -> Any:
+    def _begin(self) -> Any:
         lost = import_module("py4j.protocol").Py4JNetworkError
         try:
             return self._make()
@@ -136,9 +124,9 @@ class Simulator:
 
     def renew(self) -> None:
         """Go on in a fresh simulator, in the same state."""
-        self.java = self._replayed()
+        self.java = self._replay()
 
-    def next_of(self, plan: Sequence[str]) -> str | None:
+    def next_action_of(self, plan: Sequence[str]) -> str | None:
         """The action with which a plan goes on; None where it is at its end, or the actions so far are others."""
         done = len(self._actions)
         return plan[done] if done < len(plan) and self._actions == list(plan[:done]) else None
@@ -147,10 +135,10 @@ class Simulator:
         """Another simulator in the same state."""
         twin = Simulator.__new__(Simulator)
         twin._make, twin._step, twin._actions = self._make, self._step, self._actions.copy()
-        twin.java = twin._replayed()
+        twin.java = twin._replay()
         return twin
 
-    def _replayed(self) -> Any:
+    def _replay(self) -> Any:
         java = self._make()
         for action in self._actions:
             self._step(java, action)

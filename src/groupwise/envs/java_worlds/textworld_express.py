@@ -14,15 +14,15 @@ from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.java_worlds.simulator import (
     Simulator,
-    jar_file,
-    package_version,
-    texts_of,
-    virtual_machine,
-    words_in,
+    collect_words,
+    connect_machine,
+    find_jar,
+    read_texts,
 )
-from groupwise.envs.kit.panel import check_env, choose_split
+from groupwise.envs.kit.packages import package_version
+from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks, panel_sizes_of
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import vocabulary_of
+from groupwise.envs.kit.words import NOTHING_HAPPENS, to_one_line, vocabulary_of
 
 ENV = "textworld_express"
 PACKAGE = "textworld_express"
@@ -31,12 +31,11 @@ FOLDS = {"train": "train", "validation": "dev", "test": "test"}
 """The package's own name for each split."""
 FIRST_SEED = {"train": 0, "validation": 10_000, "test": 20_000}
 """Where its seeds of each split begin."""
-MOST_TASKS = 1_000
-NOTHING_HAPPENS = "Nothing happens."
-LARGEST = {"arithmetic": 10_000, "sorting": 10_000}
+MAX_TASKS = 1_000
+MAX_NUMBER = {"arithmetic": 10_000, "sorting": 10_000}
 """The largest number in a game's texts; elsewhere 100."""
 UNITS = ("mm", "cm", "m", "ml", "l", "mg", "g", "kg")
-MOST_UNITS = 50
+MAX_QUANTITY = 50
 """The largest quantity of `sorting`, which writes a number and its unit as one word."""
 ENTANGLED = ("sorting",)
 """Families whose games in one virtual machine take each other's things: only the one begun last is sound."""
@@ -65,31 +64,35 @@ class TextworldExpress(Part, slot="env"):
     """The family of games."""
     params: dict[str, int] = Field(default_factory=dict)
     """Parameters of the family, such as { numLocations = 5, includeDoors = 0 }."""
-    num_train: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 1_000
+    num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1_000
     """Tasks in the training panel."""
-    num_validation: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 100
+    num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
     """Tasks in the validation panel."""
-    num_test: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 200
+    num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 200
     """Tasks in the test panel."""
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Steps before an attempt is truncated; gold paths have up to 60."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
-        choose_split(dict.fromkeys(counts, ()), split)
-        of = package_version(ENV, PACKAGE)
-        payload = {"game": self.game, "params": dict(sorted(self.params.items())), "fold": FOLDS[split], "version": of}
-        seeds = range(FIRST_SEED[split], FIRST_SEED[split] + counts[split])
-        return tuple(Task.create(env=ENV, split=split, seed=seed, payload=payload, tags=(self.game,)) for seed in seeds)
+        check_split(split)
+        version = package_version(ENV, PACKAGE)
+        payload = {
+            "game": self.game,
+            "params": dict(sorted(self.params.items())),
+            "fold": FOLDS[split],
+            "version": version,
+        }
+        sizes = panel_sizes_of(self)
+        return list_seed_tasks(ENV, split, sizes, payload=payload, first_seed=FIRST_SEED, tags=(self.game,))
 
     def open(self, task: Task) -> TextworldExpressEnvironment:
         check_env(task, ENV)
         return TextworldExpressEnvironment(task, self)
 
     def vocabulary(self) -> tuple[str, ...]:
-        numbers = map(str, range(LARGEST.get(self.game, 100) + 1))
-        quantities = [f"{number}{unit}" for number in range(1, MOST_UNITS + 1) for unit in UNITS]
-        known = [*words_in(jar_file(ENV, PACKAGE, JAR), "textworldexpress/")]
+        numbers = map(str, range(MAX_NUMBER.get(self.game, 100) + 1))
+        quantities = [f"{number}{unit}" for number in range(1, MAX_QUANTITY + 1) for unit in UNITS]
+        known = [*collect_words(find_jar(ENV, PACKAGE, JAR), "textworldexpress/")]
         known += quantities if self.game == "sorting" else []
         return vocabulary_of((self.instruction(), NOTHING_HAPPENS, ".,:;!?'()-/*+=", *numbers, *known))
 
@@ -107,8 +110,8 @@ class TextworldExpressEnvironment:
         self._task = task
         self._simulator = Simulator(partial(_begin, task), _step)
         self._score = 0.0
-        self._goal = _line(self._simulator.ask(lambda java: java[0].getTaskDescription()))
-        self._see(self._simulator.java[1])
+        self._goal = to_one_line(self._simulator.ask(lambda java: java[0].getTaskDescription()))
+        self._update_observation(self._simulator.java[1])
 
     def observe(self) -> Observation:
         return self._observation
@@ -127,7 +130,7 @@ class TextworldExpressEnvironment:
         self._simulator.act(action)
         state = self._simulator.java[1]
         reward, self._score = float(state["score"]) - self._score, float(state["score"])
-        self._see(state)
+        self._update_observation(state)
         success = True if state["tasksuccess"] else False if state["taskfailure"] else None
         return self._progress.outcome(self._observation, success=success, reward=reward)
 
@@ -138,10 +141,10 @@ class TextworldExpressEnvironment:
         return twin
 
     def expert(self) -> str | None:
-        return None if self._progress.ended else self._simulator.next_of(_gold(self._task))
+        return None if self._progress.ended else self._simulator.next_action_of(_find_gold_path(self._task))
 
-    def _see(self, state: dict[str, Any]) -> None:
-        text, here = _line(state["observation"]), _line(f"{state['look']} {state['inventory']}")
+    def _update_observation(self, state: dict[str, Any]) -> None:
+        text, here = to_one_line(state["observation"]), to_one_line(f"{state['look']} {state['inventory']}")
         self._observation = Observation(
             text=text, state_key=here or text, admissible=tuple(sorted(state["validActions"])), goal=self._goal
         )
@@ -149,31 +152,27 @@ class TextworldExpressEnvironment:
 
 def _begin(task: Task, *, with_gold: bool = False) -> list[Any]:
     """A simulator at the start of a task, and what it says."""
-    java = virtual_machine(ENV, PACKAGE, JAR).textworldexpress.runtime.PythonInterface()
-    of = task.payload
-    trouble = java.load(of["game"], ",".join(f"{name}={value}" for name, value in of["params"].items()))
+    java = connect_machine(ENV, PACKAGE, JAR).textworldexpress.runtime.PythonInterface()
+    payload = task.payload
+    trouble = java.load(payload["game"], ",".join(f"{name}={value}" for name, value in payload["params"].items()))
     if trouble:
-        raise ConfigError(f"textworld_express {of['game']!r}: {_line(trouble)}; set `params` that it knows")
-    if of["game"] in ENTANGLED:
-        _LATEST[of["game"]] = java
-    return [java, json.loads(java.generateNewGameJSON(task.seed, of["fold"], with_gold))]
+        raise ConfigError(f"textworld_express {payload['game']!r}: {to_one_line(trouble)}; set `params` that it knows")
+    if payload["game"] in ENTANGLED:
+        _LATEST[payload["game"]] = java
+    return [java, json.loads(java.generateNewGameJSON(task.seed, payload["fold"], with_gold))]
 
 
-def _gold(task: Task) -> tuple[str, ...]:
+def _find_gold_path(task: Task) -> tuple[str, ...]:
     """The gold path, made by a simulator of its own when it is first asked for: most attempts never ask."""
     if task.id not in _GOLD:
         maker = Simulator(partial(_begin, task, with_gold=True), _step)
-        _GOLD[task.id] = tuple(maker.ask(_gold_actions))
+        _GOLD[task.id] = tuple(maker.ask(_list_gold_actions))
     return _GOLD[task.id]
 
 
-def _gold_actions(java: list[Any]) -> list[str]:
-    return texts_of(virtual_machine(ENV, PACKAGE, JAR), java[0].getGoldActionSequence())
+def _list_gold_actions(java: list[Any]) -> list[str]:
+    return read_texts(connect_machine(ENV, PACKAGE, JAR), java[0].getGoldActionSequence())
 
 
 def _step(java: list[Any], action: str) -> None:
     java[1] = json.loads(java[0].stepJSON(action))
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from groupwise.envs.kit.tags import tagged_parts
-from groupwise.envs.kit.words import words
+from groupwise.envs.kit.tags import find_tagged_parts
+from groupwise.envs.kit.words import split_words
 
 Form = Literal["whole", "last_line", "last_number", "tags", "boxed"]
 """Where a response says its answer: all of it, its last line or number, between answer tags, or in a LaTeX box."""
@@ -18,7 +18,7 @@ ASKED: dict[Form, str] = {
     "boxed": "Put the final answer in \\boxed{}.",
 }
 """The sentence of an instruction that asks for each form."""
-MOST_CHARACTERS = 2000
+MAX_ANSWER_CHARACTERS = 2000
 """A longer answer is none, unless the stored one is long too."""
 
 # A minus after a digit or a letter is an operation, not a sign.
@@ -44,8 +44,8 @@ def read_answer(response: str, form: Form) -> str:
         numbers = _LAST_NUMBER.findall(response)
         return str(numbers[-1]).replace(",", "") if numbers else ""
     if form == "tags":
-        found = [part for _, part in tagged_parts(response, "answer")]
-        return found[-1].strip() if found else ""
+        parts = [part for _, part in find_tagged_parts(response, "answer")]
+        return parts[-1].strip() if parts else ""
     return last_boxed(response)
 
 
@@ -80,7 +80,7 @@ def is_answer(answer: str, stored: str | None, form: Form) -> bool:
     answer has the shape of the stored one: a number where that is a number, as many words otherwise, in ASCII where
     that is.
     """
-    if not answer or len(answer) > max(MOST_CHARACTERS, 4 * len(stored or "")):
+    if not answer or len(answer) > max(MAX_ANSWER_CHARACTERS, 4 * len(stored or "")):
         return False
     if form not in ("whole", "last_line") or stored is None:
         return True
@@ -95,4 +95,4 @@ def same_words(answer: str, stored: str | None) -> bool:
     >>> same_words("- 3", "-3"), same_words("yes", "Yes"), same_words("3", "-3")
     (True, True, False)
     """
-    return stored is not None and words(answer) == words(stored)
+    return stored is not None and split_words(answer) == split_words(stored)

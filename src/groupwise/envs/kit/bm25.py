@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from groupwise.core.errors import ConfigError
-from groupwise.envs.kit.words import words
+from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.words import split_words
 
 K1, B = 0.9, 0.4
 """Saturation and length correction, as Pyserini's searcher sets them."""
 STOP_WORDS = frozenset(
-    words(
+    split_words(
         "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
         "this to was will with"
     )
@@ -31,16 +31,14 @@ class Bm25:
         try:
             import bm25s
         except ImportError:
-            raise ConfigError(
-                f"the environment {needed_by!r} needs a package that is not here; pip install 'groupwise[{extra}]'"
-            ) from None
+            raise report_missing_package(needed_by, extra=extra) from None
         # float64, so that rounding does not decide the order of the results.
         self._index = bm25s.BM25(method="lucene", k1=K1, b=B, dtype="float64")
-        self._index.index([_terms(text) for text in texts], show_progress=False)
+        self._index.index([_split_terms(text) for text in texts], show_progress=False)
 
     def search(self, query: str, count: int) -> list[int]:
         """The numbers of the texts that fit a query best; texts that share no word with it are left out."""
-        terms = _terms(query)
+        terms = _split_terms(query)
         if not terms:
             return []
         scores = self._index.get_scores(terms)
@@ -48,5 +46,5 @@ class Bm25:
         return [int(number) for number in best if scores[number] > 0]
 
 
-def _terms(text: str) -> list[str]:
-    return [word for word in words(text) if word.isalnum() and word not in STOP_WORDS]
+def _split_terms(text: str) -> list[str]:
+    return [word for word in split_words(text) if word.isalnum() and word not in STOP_WORDS]

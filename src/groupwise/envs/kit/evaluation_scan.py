@@ -29,11 +29,11 @@ PATTERN_MODULES = ("re", "regex")
 
 def refuse_evaluation(env: str, name: str, place: Path) -> None:
     """Raise where a file, or a file of a folder, mentions something that evaluates."""
-    found = find_evaluation(place)
-    if found:
+    mentions = find_evaluation(place)
+    if mentions:
         raise ConfigError(
-            f"{env} {name!r}: its code may run what a model says ({found[0]}); name another one, or report it to the "
-            "package"
+            f"{env} {name!r}: its code may run what a model says ({mentions[0]}); name another one, or report it to "
+            "the package"
         )
 
 
@@ -41,7 +41,7 @@ def refuse_evaluation(env: str, name: str, place: Path) -> None:
 def find_evaluation(place: Path) -> tuple[str, ...]:
     """What may evaluate in a Python file, or in those of a folder and the folders below, as "file:line: name"."""
     files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-    return tuple(found for file in files for found in _find_in(file))
+    return tuple(mention for file in files for mention in _find_in(file))
 
 
 def _find_in(file: Path) -> Iterator[str]:

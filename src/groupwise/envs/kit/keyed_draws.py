@@ -34,7 +34,7 @@ class Draws:
         return [rest.pop(self.below(len(rest))) for _ in range(count)]
 
 
-def uniform(*key: object) -> float:
+def draw_uniform(*key: object) -> float:
     """A number in [0, 1) that belongs to the key; needs no generator, so a fork or a replay sees the same one."""
     digest = hashlib.sha256("/".join(str(part) for part in key).encode()).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) * 2.0**-53

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from groupwise.core.errors import ConfigError, RecordError, nearest
 from groupwise.core.records import Task
@@ -23,7 +23,29 @@ VALIDATION_SHARE = 0.10
 PATIENCE = 1000
 """How many proposals in a row may add nothing before the instances count as exhausted."""
 
+FIRST_SEED = {"train": 0, "validation": 1_000_000, "test": 2_000_000}
+"""Where the seeds of a split begin, in worlds whose tasks are seeds that count up."""
+
 Panels = Mapping[str, tuple[Task, ...]]
+
+
+class PanelSizes(NamedTuple):
+    """How many tasks each panel has."""
+
+    train: int
+    validation: int
+    test: int
+
+
+class HasPanelSizes(Protocol):
+    """An environment part whose fields say how many tasks each panel has."""
+
+    @property
+    def num_train(self) -> int: ...
+    @property
+    def num_validation(self) -> int: ...
+    @property
+    def num_test(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +70,31 @@ def choose_split(panels: Panels, split: str) -> tuple[Task, ...]:
     return panels[split]
 
 
+def check_split(split: str) -> None:
+    """Raise if there is no such split."""
+    choose_split(dict.fromkeys(SPLITS, ()), split)
+
+
+def panel_sizes_of(part: HasPanelSizes) -> PanelSizes:
+    """How many tasks each panel has, as a part's fields say."""
+    return PanelSizes(part.num_train, part.num_validation, part.num_test)
+
+
+def list_seed_tasks(
+    env: str,
+    split: str,
+    sizes: PanelSizes,
+    *,
+    payload: Mapping[str, Any],
+    first_seed: Mapping[str, int] = FIRST_SEED,
+    tags: tuple[str, ...] = (),
+) -> tuple[Task, ...]:
+    """The tasks of a split in a world whose tasks differ by their seed alone; the seeds count up."""
+    first = first_seed[split]
+    seeds = range(first, first + sizes._asdict()[split])
+    return tuple(Task.create(env=env, split=split, seed=seed, payload=payload, tags=tags) for seed in seeds)
+
+
 def check_disjoint(panels: Mapping[str, Sequence[Task]]) -> None:
     """Raise if two splits share a task, by id or by content (seed and payload), or one lists a task twice."""
     owner: dict[str, tuple[str, str]] = {}
@@ -56,21 +103,21 @@ def check_disjoint(panels: Mapping[str, Sequence[Task]]) -> None:
         if len(ids) < len(tasks):
             raise RecordError(f"split {split!r} lists {len(tasks) - len(ids)} of its tasks twice; list each task once")
         for task in tasks:
-            other = owner.get(task.id) or owner.get(_content(task))
+            other = owner.get(task.id) or owner.get(_digest_task(task))
             if other:
                 raise RecordError(
                     f"task {task.id} of split {split!r} is task {other[1]} of split {other[0]!r}; "
                     "an instance may be in one split only, or the test panel measures memory"
                 )
-        owner |= {key: (split, task.id) for task in tasks for key in (task.id, _content(task))}
+        owner |= {key: (split, task.id) for task in tasks for key in (task.id, _digest_task(task))}
 
 
-def content_digest(payload: Mapping[str, Any]) -> str:
+def digest_of_content(payload: Mapping[str, Any]) -> str:
     """The fingerprint of an instance's content."""
     return _digest(payload)
 
 
-def content_split(payload: Mapping[str, Any]) -> str:
+def split_of_content(payload: Mapping[str, Any]) -> str:
     """The split that an instance of this content belongs to, whatever else there is."""
     return _split_of(_digest(payload))
 
@@ -93,9 +140,9 @@ def build_panels(env: str, propose: Callable[[int], Proposal | None], *, sizes: 
         split = _split_of(digest)
         if len(panels[split]) < sizes[split]:
             seen.add(digest)
-            panels[split].append(_task(env, split, proposal))
+            panels[split].append(_make_task(env, split, proposal))
             idle = 0
-    return _checked(env, panels)
+    return _check_panels(env, panels)
 
 
 def divide_panels(env: str, proposals: Iterable[Proposal]) -> Panels:
@@ -108,16 +155,25 @@ def divide_panels(env: str, proposals: Iterable[Proposal]) -> Panels:
         "validation": ordered[num_test : num_test + num_validation],
         "train": ordered[num_test + num_validation :],
     }
-    return _checked(env, {split: [_task(env, split, proposal) for proposal in cut[split]] for split in SPLITS})
+    return _check_panels(
+        env, {split: [_make_task(env, split, proposal) for proposal in cut[split]] for split in SPLITS}
+    )
 
 
 def interleave(panels: Sequence[Panels]) -> Panels:
     """Several environments' or families' panels as one, in turn, so that any beginning of it is balanced."""
     merged: dict[str, tuple[Task, ...]] = {}
     for split in SPLITS:
-        longest = max(len(each[split]) for each in panels)
-        merged[split] = tuple(each[split][i] for i in range(longest) for each in panels if i < len(each[split]))
+        longest = max(len(panel[split]) for panel in panels)
+        merged[split] = tuple(panel[split][i] for i in range(longest) for panel in panels if i < len(panel[split]))
     return merged
+
+
+def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names whose panels are taken in turn; raise if one is listed twice."""
+    if len(set(names)) < len(names):
+        raise ValueError(f"a name is listed twice in {', '.join(names)}; list each once")
+    return names
 
 
 def check_env(task: Task, env: str) -> None:
@@ -126,7 +182,7 @@ def check_env(task: Task, env: str) -> None:
         raise RecordError(f"task {task.id} belongs to the environment {task.env!r}, not {env!r}; open it with that one")
 
 
-def _checked(env: str, panels: Mapping[str, Sequence[Task]]) -> Panels:
+def _check_panels(env: str, panels: Mapping[str, Sequence[Task]]) -> Panels:
     for split, tasks in panels.items():
         if not tasks:
             raise ConfigError(f"{env}: the {split} panel is empty, too few instances exist; make the instances larger")
@@ -134,11 +190,11 @@ def _checked(env: str, panels: Mapping[str, Sequence[Task]]) -> Panels:
     return {split: tuple(tasks) for split, tasks in panels.items()}
 
 
-def _task(env: str, split: str, proposal: Proposal) -> Task:
+def _make_task(env: str, split: str, proposal: Proposal) -> Task:
     return Task.create(env=env, split=split, seed=proposal.seed, payload=proposal.payload, tags=proposal.tags)
 
 
-def _content(task: Task) -> str:
+def _digest_task(task: Task) -> str:
     return _digest({"env": task.env, "seed": task.seed, "payload": task.payload})
 
 

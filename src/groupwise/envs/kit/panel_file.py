@@ -54,12 +54,12 @@ class PanelFile:
         """Read a panel file; raise if it is none, or was changed by hand."""
         try:
             content = parse_json(read_text_file(path, max_bytes=MAX_BYTES))
-            found = cls(
+            file = cls(
                 env=dict(content["env"]),
-                tasks={split: _ids(content["panels"][split]["tasks"]) for split in SPLITS},
+                tasks={split: _read_ids(content["panels"][split]["tasks"]) for split in SPLITS},
                 hashes={split: str(content["panels"][split]["hash"]) for split in SPLITS},
             )
-            schema, seal, expected = content["schema"], content["seal"], found._seal()
+            schema, seal, expected = content["schema"], content["seal"], file._make_seal()
         except FileNotFoundError:
             raise FileError(f"{path}: there is no such file; make it with `groupwise panel ENV --out {path}`") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -74,14 +74,14 @@ class PanelFile:
             )
         if seal != expected:
             raise FileError(f"{path}: its content is not what its seal says, so it was changed; make it again")
-        return found
+        return file
 
     def write(self, path: Path) -> None:
         """Write the panels; raise if a file is there that says something else."""
         if path.exists() and PanelFile.read(path) != self:
             raise FileError(f"{path}: there is another panel file already; choose another name, or remove it first")
         draft = path.with_name(f".{path.name}.tmp")  # moved into place whole
-        draft.write_text(json.dumps(self._content() | {"seal": self._seal()}, indent=1) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(self._to_json() | {"seal": self._make_seal()}, indent=1) + "\n", encoding="utf-8")
         draft.replace(path)
 
     def part(self) -> Part:
@@ -90,11 +90,11 @@ class PanelFile:
 
     def check(self, part: Part, *, name: str) -> None:
         """Raise if an environment's panels are not those of the file, which goes by `name`."""
-        kind, found = self.env.get("kind"), part.config().get("kind")
-        if kind != found:
+        kind, kind_here = self.env.get("kind"), part.config().get("kind")
+        if kind != kind_here:
             raise RecordError(
-                f"{name}: it holds the panels of the environment {kind!r}, and this is {found!r}; give the panel file "
-                "of this environment, or make one with `groupwise panel ENV --out FILE`"
+                f"{name}: it holds the panels of the environment {kind!r}, and this is {kind_here!r}; give the panel "
+                "file of this environment, or make one with `groupwise panel ENV --out FILE`"
             )
         now = PanelFile.of(part)
         for split in SPLITS:
@@ -107,15 +107,15 @@ class PanelFile:
                     "the file again"
                 )
 
-    def _content(self) -> dict[str, Any]:
+    def _to_json(self) -> dict[str, Any]:
         panels = {split: {"hash": self.hashes[split], "tasks": list(self.tasks[split])} for split in SPLITS}
         return {"schema": SCHEMA, "env": dict(self.env), "panels": panels}
 
-    def _seal(self) -> str:
-        return sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
+    def _make_seal(self) -> str:
+        return sha256(json.dumps(self._to_json(), sort_keys=True).encode()).hexdigest()
 
 
-def _ids(tasks: Any) -> tuple[str, ...]:
+def _read_ids(tasks: Any) -> tuple[str, ...]:
     if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
         raise TypeError("the tasks of a panel are a list of texts")
     return tuple(tasks)
@@ -131,7 +131,7 @@ def panels_of(part: Part) -> dict[str, tuple[Task, ...]]:
 
 def check_evaluated(part: Part, *, split: str, tasks: set[str], digest: str) -> None:
     """Raise if tasks that were evaluated, under a fingerprint, are not in the panel of their split."""
-    panels = {name: {task.id for task in found} for name, found in panels_of(part).items()}
+    panels = {name: {task.id for task in panel} for name, panel in panels_of(part).items()}
     strange = tasks - panels.get(split, set())
     if strange:
         raise RecordError(

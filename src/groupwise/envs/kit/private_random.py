@@ -18,7 +18,7 @@ from numpy.random import MT19937, RandomState
 
 from groupwise.core.errors import ConfigError
 
-SIZE = 624 * 4 + 4
+STATE_BYTES = 624 * 4 + 4
 """Bytes of numpy's generator: 624 numbers, and how many of them were used."""
 
 
@@ -28,7 +28,7 @@ class PrivateRandom:
     __slots__ = ("_state",)
 
     def __init__(self, seed: int) -> None:
-        self._state: tuple[Any, Any] = random.Random(seed).getstate(), _seeded(seed % 2**32)
+        self._state: tuple[Any, Any] = random.Random(seed).getstate(), _seed_numpy(seed % 2**32)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -49,7 +49,7 @@ class PrivateRandom:
 
 
 @contextmanager
-def draws_undone() -> Iterator[None]:
+def undo_draws() -> Iterator[None]:
     """After it, the process-wide generators are as they were before."""
     before = _take()
     _set(before)
@@ -62,7 +62,7 @@ def draws_undone() -> Iterator[None]:
 
 def _take() -> tuple[Any, Any]:
     """The states; numpy's is to be set again before anything is drawn."""
-    return random.getstate(), _taken() if _lies_open() else np.random.get_state()
+    return random.getstate(), _take_numpy() if _is_memory_readable() else np.random.get_state()
 
 
 def _set(states: tuple[Any, Any]) -> None:
@@ -72,27 +72,27 @@ def _set(states: tuple[Any, Any]) -> None:
         np.random.set_state(states[1])
         return
     numbers, kept = states[1]
-    memmove(_address(), numbers, SIZE)
+    memmove(_find_address(), numbers, STATE_BYTES)
     if kept is not None:
         np.random.set_state({**np.random.get_state(legacy=False), "has_gauss": 1, "gauss": kept})
 
 
-def _taken() -> tuple[bytes, float | None]:
+def _take_numpy() -> tuple[bytes, float | None]:
     """numpy's numbers as they lie in memory, as its own functions take five times as long as a game's step.
 
     Normal draws are made in pairs, and the second is kept for the next time, where only drawing it finds it. After
     this none is kept, and the numbers may have moved on.
     """
-    address = _address()
-    numbers = string_at(address, SIZE)
+    address = _find_address()
+    numbers = string_at(address, STATE_BYTES)
     kept = float(np.random.standard_normal())
-    if string_at(address, SIZE) == numbers:
+    if string_at(address, STATE_BYTES) == numbers:
         return numbers, kept
     np.random.standard_normal()
     return numbers, None
 
 
-def _address() -> int:
+def _find_address() -> int:
     bits: Any = np.random.get_bit_generator()  # type: ignore[attr-defined]  # numpy's types leave it out
     if type(bits) is not MT19937:
         raise ConfigError(
@@ -102,25 +102,27 @@ def _address() -> int:
     return int(bits.ctypes.state_address)
 
 
-def _seeded(seed: int) -> Any:
+def _seed_numpy(seed: int) -> Any:
     """The state of numpy's generator after a seed."""
-    bits, numpy_random = _scratch()
+    bits, numpy_random = _reuse_generator()
     numpy_random.seed(seed)
-    return (string_at(bits.ctypes.state_address, SIZE), None) if _lies_open() else numpy_random.get_state()
+    return (
+        (string_at(bits.ctypes.state_address, STATE_BYTES), None) if _is_memory_readable() else numpy_random.get_state()
+    )
 
 
 @cache
-def _scratch() -> tuple[Any, RandomState]:
+def _reuse_generator() -> tuple[Any, RandomState]:
     """A generator to seed: making one takes longer."""
     bits = MT19937(0)
     return bits, RandomState(bits)
 
 
 @cache
-def _lies_open() -> bool:
+def _is_memory_readable() -> bool:
     """Whether numpy's numbers lie in memory as expected."""
     bits: Any = MT19937(0)
     RandomState(bits).random_sample(5)
     state: Any = bits.state["state"]
     expected: bytes = state["key"].tobytes() + np.int32(state["pos"]).tobytes()
-    return string_at(bits.ctypes.state_address, SIZE) == expected
+    return string_at(bits.ctypes.state_address, STATE_BYTES) == expected

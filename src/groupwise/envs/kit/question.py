@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.answers import Form, is_answer, read_answer, same_words, say_answer
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import words
 from groupwise.envs.verifier.verifier import Verdict
 
 SENTENCES = "Right. Wrong. That is not an answer."
 """What is shown after a response."""
-MOST_WORDS = 20_000
-"""Words of a vocabulary that is collected from questions and answers; the most frequent stay."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,10 +92,3 @@ class AnsweredQuestionEnvironment(QuestionEnvironment):
     def expert(self) -> str | None:
         stored = self._question.stored
         return None if self._progress.ended or stored is None else say_answer(stored, self._question.form)
-
-
-def collected_vocabulary(texts: Iterable[str], always: str) -> tuple[str, ...]:
-    """The words of many texts, the most frequent `MOST_WORDS` of them, and all words of `always`; in order."""
-    counts = Counter(word for text in texts for word in words(text))
-    ranked = sorted(counts, key=lambda word: (-counts[word], word))
-    return tuple(sorted({*ranked[:MOST_WORDS], *words(always)}))

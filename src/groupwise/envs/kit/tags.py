@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from functools import cache
 
 
-def tagged_parts(text: str, *names: str) -> Iterator[tuple[str, str]]:
+def find_tagged_parts(text: str, *names: str) -> Iterator[tuple[str, str]]:
     """The parts between an opening tag of one of the names and the next closing tag of the same, from the left.
 
     Names are in lower case, tags in any. A word-level tokenizer puts spaces between signs, so they are allowed there.
 
-    >>> list(tagged_parts("<b>x <i>y</ i > z</b> <i>w</i>", "i"))
+    >>> list(find_tagged_parts("<b>x <i>y</ i > z</b> <i>w</i>", "i"))
     [('i', 'y'), ('i', 'w')]
     """
     # Folded, not only lowered: a pattern without case takes the long s of old prints for an s.

@@ -1,17 +1,25 @@
-"""Words as the word-level tokenizer sees them: lower-case alphanumeric runs, and single punctuation characters."""
+"""Words as the word-level tokenizer sees them, the vocabularies made of them, and sentences that worlds share.
+
+A word is a lower-case alphanumeric run, or a single punctuation character.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 WORD = re.compile(r"[a-z0-9]+|[^a-z0-9\s]")
+MAX_COLLECTED_WORDS = 20_000
+"""Words of a vocabulary that is collected from questions and answers; the most frequent stay."""
+NOTHING_HAPPENS = "Nothing happens."
+"""What worlds say to an action that they do not understand."""
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Cut a text into words.
 
-    >>> words("You see a mug 1.")
+    >>> split_words("You see a mug 1.")
     ['you', 'see', 'a', 'mug', '1', '.']
     """
     return WORD.findall(text.lower())
@@ -19,7 +27,19 @@ def words(text: str) -> list[str]:
 
 def vocabulary_of(texts: Iterable[str]) -> tuple[str, ...]:
     """Every word of some texts, once, in order."""
-    return tuple(sorted({word for text in texts for word in words(text)}))
+    return tuple(sorted({word for text in texts for word in split_words(text)}))
+
+
+def collect_vocabulary(texts: Iterable[str], always: str) -> tuple[str, ...]:
+    """The words of many texts, the most frequent `MAX_COLLECTED_WORDS` of them, and all words of `always`; in order."""
+    counts = Counter(word for text in texts for word in split_words(text))
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    return tuple(sorted({*ranked[:MAX_COLLECTED_WORDS], *split_words(always)}))
+
+
+def to_one_line(text: str) -> str:
+    """A text on one line, with single spaces."""
+    return " ".join(text.split())
 
 
 def with_goal(goal: str, text: str) -> str:

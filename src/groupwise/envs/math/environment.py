@@ -15,22 +15,24 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.kit.answers import ASKED, Form, say_answer
+from groupwise.envs.kit.packages import report_missing_package
 from groupwise.envs.kit.panel import (
     SPLITS,
     Panels,
     check_disjoint,
     check_env,
     choose_split,
-    content_digest,
-    content_split,
+    digest_of_content,
+    split_of_content,
 )
-from groupwise.envs.kit.question import SENTENCES, Question, QuestionEnvironment, collected_vocabulary, open_question
+from groupwise.envs.kit.question import SENTENCES, Question, QuestionEnvironment, open_question
+from groupwise.envs.kit.words import collect_vocabulary
 from groupwise.envs.math.files import Format, Problem, read_problems
 from groupwise.envs.verifier.sympy_guard import guard_sympy
-from groupwise.envs.verifier.verifier import Verdict, verifier
+from groupwise.envs.verifier.verifier import Verdict, find_verifier
 
 ENV = "math"
-JUDGE = "groupwise.envs.math.environment:judge"
+JUDGE = "groupwise.envs.math.environment:make_judge"
 
 
 class Math(Part, slot="env"):
@@ -72,8 +74,8 @@ class Math(Part, slot="env"):
     """An answer ends the attempt, so one step is all there is."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        _need_checker()
-        tasks = choose_split(self._divided().panels, split)
+        _require_checker()
+        tasks = choose_split(self._read_panels().panels, split)
         if not tasks:
             raise ConfigError(f"math: {self.path!r} has no problem for the split {split!r}; add a file that has")
         return tasks[: {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]]
@@ -85,34 +87,34 @@ class Math(Part, slot="env"):
             text=str(task.payload["problem"]),
             stored=stored,
             form=self.form,
-            judge=partial(self._verdict, stored),
+            judge=partial(self._judge_answer, stored),
             match_words=self.match_words,
         )
         return open_question(task, question, max_steps=self.max_steps)
 
     def vocabulary(self) -> tuple[str, ...]:
-        panels = self._divided().panels
+        panels = self._read_panels().panels
         tasks = [task for split in SPLITS if panels[split] for task in self.panel(split)]
-        said = [str(task.payload[name]) for task in tasks for name in ("problem", "answer")]
-        return collected_vocabulary(said, f"{self.instruction()} {SENTENCES} {say_answer('', self.form)}")
+        texts = [str(task.payload[name]) for task in tasks for name in ("problem", "answer")]
+        return collect_vocabulary(texts, f"{self.instruction()} {SENTENCES} {say_answer('', self.form)}")
 
     def instruction(self) -> str:
         return f"Solve the problem. {ASKED[self.form]}"
 
     def counts(self) -> Mapping[str, int]:
         """What became of the files' rows: kept by split, and left out as duplicates or without an answer."""
-        divided = self._divided()
+        divided = self._read_panels()
         return {split: len(tasks) for split, tasks in divided.panels.items()} | dict(divided.left_out)
 
-    def _divided(self) -> Divided:
-        return _divide(self.path, self.format, self.test_path, self.duplicates)
+    def _read_panels(self) -> DividedProblems:
+        return _divide_problems(self.path, self.format, self.test_path, self.duplicates)
 
-    def _verdict(self, stored: str, answer: str) -> Verdict:
+    def _judge_answer(self, stored: str, answer: str) -> Verdict:
         request = {"stored": stored, "answer": answer, "form": self.form}
-        return verifier(JUDGE).verdict(request, seconds=self.verifier_seconds)
+        return find_verifier(JUDGE).judge(request, seconds=self.verifier_seconds)
 
 
-def judge() -> Callable[[Mapping[str, Any]], float]:
+def make_judge() -> Callable[[Mapping[str, Any]], float]:
     """What judges answers, inside the verifier's process."""
     from math_verify import parse, verify
 
@@ -137,7 +139,7 @@ def judge() -> Callable[[Mapping[str, Any]], float]:
     return score
 
 
-class Divided(NamedTuple):
+class DividedProblems(NamedTuple):
     """Panels, and what was left out of them."""
 
     panels: Panels
@@ -145,16 +147,20 @@ class Divided(NamedTuple):
 
 
 @cache
-def _divide(path: str, format: Format, test_path: str, duplicates: Literal["drop", "refuse"]) -> Divided:
+def _divide_problems(
+    path: str, format: Format, test_path: str, duplicates: Literal["drop", "refuse"]
+) -> DividedProblems:
     problems = read_problems(path, format)
-    placed = _placed(problems, has_test=bool(test_path))
+    assigned = _assign_splits(problems, has_test=bool(test_path))
     if test_path:
-        placed += [("test", problem) for problem in read_problems(test_path, format)]
+        assigned += [("test", problem) for problem in read_problems(test_path, format)]
     left_out: Counter[str] = Counter({"duplicates": 0, "without_answer": 0})
     panels: dict[str, list[Task]] = {split: [] for split in SPLITS}
     seen: dict[str, str] = {}
     for split in reversed(SPLITS):
-        for digest, problem in sorted(((_digest(p), p) for where, p in placed if where == split), key=lambda p: p[0]):
+        for digest, problem in sorted(
+            ((_digest_problem(p), p) for where, p in assigned if where == split), key=lambda p: p[0]
+        ):
             if not (problem.answer and problem.text):
                 left_out["without_answer"] += 1
             elif digest in seen:
@@ -162,23 +168,23 @@ def _divide(path: str, format: Format, test_path: str, duplicates: Literal["drop
                 left_out["duplicates"] += 1
             else:
                 seen[digest] = split
-                panels[split].append(_task(split, problem))
+                panels[split].append(_make_task(split, problem))
     check_disjoint(panels)
-    return Divided({split: tuple(tasks) for split, tasks in panels.items()}, left_out)
+    return DividedProblems({split: tuple(tasks) for split, tasks in panels.items()}, left_out)
 
 
-def _placed(problems: Sequence[Problem], *, has_test: bool) -> list[tuple[str, Problem]]:
+def _assign_splits(problems: Sequence[Problem], *, has_test: bool) -> list[tuple[str, Problem]]:
     """Each problem with its split: its file's, or that of its text where no file gives one."""
-    said = {problem.split for problem in problems}
-    if "train" not in said:
-        return [(problem.split or content_split(_identity(problem)), problem) for problem in problems]
-    given = said | ({"test"} if has_test or "" in said else set())
-    placed = []
+    splits_said = {problem.split for problem in problems}
+    if "train" not in splits_said:
+        return [(problem.split or split_of_content(_identify_problem(problem)), problem) for problem in problems]
+    splits_given = splits_said | ({"test"} if has_test or "" in splits_said else set())
+    assigned = []
     for problem in problems:
         split = problem.split or "test"
-        by_text = content_split(_identity(problem))
-        placed.append((by_text if split == "train" and by_text not in given else split, problem))
-    return placed
+        by_text = split_of_content(_identify_problem(problem))
+        assigned.append((by_text if split == "train" and by_text not in splits_given else split, problem))
+    return assigned
 
 
 def _refuse_if_asked(problem: Problem, split: str, other: str, duplicates: str) -> None:
@@ -189,19 +195,19 @@ def _refuse_if_asked(problem: Problem, split: str, other: str, duplicates: str) 
         )
 
 
-def _task(split: str, problem: Problem) -> Task:
+def _make_task(split: str, problem: Problem) -> Task:
     payload = {"problem": problem.text, "answer": problem.answer}
     return Task.create(env=ENV, split=split, payload=payload, tags=(problem.source,))
 
 
-def _identity(problem: Problem) -> dict[str, str]:
+def _identify_problem(problem: Problem) -> dict[str, str]:
     return {"problem": " ".join(problem.text.lower().split())}
 
 
-def _digest(problem: Problem) -> str:
-    return content_digest(_identity(problem))
+def _digest_problem(problem: Problem) -> str:
+    return digest_of_content(_identify_problem(problem))
 
 
-def _need_checker() -> None:
+def _require_checker() -> None:
     if find_spec("math_verify") is None:
-        raise ConfigError("the environment 'math' needs a package that is not here; pip install 'groupwise[math]'")
+        raise report_missing_package(ENV)

@@ -47,36 +47,36 @@ class Problem:
 
 def read_problems(path: str, format: Format = "auto") -> list[Problem]:
     """All problems of a file, of a folder and what is in it, or of the files that a pattern such as `*.jsonl` names."""
-    found: list[Problem] = []
-    for file, said in _files(path):
-        split, source = _names(said)
-        for where, row in _rows(file):
-            text, answer = _read(where, row, format)
-            found.append(Problem(text=text, answer=answer, split=split, source=source))
-    return found
+    problems: list[Problem] = []
+    for file, parts in _find_files(path):
+        split, source = _read_file_name(parts)
+        for where, row in _read_rows(file):
+            text, answer = _read_row(where, row, format)
+            problems.append(Problem(text=text, answer=answer, split=split, source=source))
+    return problems
 
 
-def _files(path: str) -> list[tuple[Path, tuple[str, ...]]]:
+def _find_files(path: str) -> list[tuple[Path, tuple[str, ...]]]:
     """The files, each with the part of its path that may say its split: what stands above `path` says nothing."""
     place = Path(path).expanduser()
     if place.is_dir():
-        files = sorted(each for each in place.rglob("*") if each.suffix in SUFFIXES)
-        found = [(each, each.relative_to(place).with_suffix("").parts) for each in files]
+        files = sorted(file for file in place.rglob("*") if file.suffix in SUFFIXES)
+        named = [(file, file.relative_to(place).with_suffix("").parts) for file in files]
     else:
-        files = [Path(each) for each in sorted(glob(str(place)))] if has_magic(path) else [place]
-        found = [(each, (each.stem,)) for each in files if each.is_file()]
-    if not found:
+        files = [Path(file) for file in sorted(glob(str(place)))] if has_magic(path) else [place]
+        named = [(file, (file.stem,)) for file in files if file.is_file()]
+    if not named:
         raise ConfigError(
             f"math: there are no problems at {path!r}; give a file, a folder or a pattern of {', '.join(SUFFIXES)} "
             "files, as the publisher offers them"
         )
-    return found
+    return named
 
 
-def _names(parts: tuple[str, ...]) -> tuple[str, str]:
+def _read_file_name(parts: tuple[str, ...]) -> tuple[str, str]:
     """A file's split and the name of its set.
 
-    >>> _names(("gsm8k_train",)), _names(("test", "algebra", "12"))
+    >>> _read_file_name(("gsm8k_train",)), _read_file_name(("test", "algebra", "12"))
     (('train', 'gsm8k'), ('test', 'algebra'))
     """
     tokens = [token for part in parts for token in re.split(r"[^a-z0-9]+", part.lower()) if token]
@@ -86,9 +86,9 @@ def _names(parts: tuple[str, ...]) -> tuple[str, str]:
     return splits[-1] if splits else "", "_".join(names) or "problems"
 
 
-def _rows(file: Path) -> Iterator[tuple[str, Row]]:
+def _read_rows(file: Path) -> Iterator[tuple[str, Row]]:
     if file.suffix == ".parquet":
-        rows = _parquet(file)
+        rows = _read_parquet(file)
     else:
         try:
             text = file.read_text(encoding="utf-8")
@@ -107,7 +107,7 @@ def _rows(file: Path) -> Iterator[tuple[str, Row]]:
         yield f"{file}, row {number}", row
 
 
-def _parquet(file: Path) -> list[Any]:
+def _read_parquet(file: Path) -> list[Any]:
     try:
         import pyarrow
         import pyarrow.parquet as parquet
@@ -121,19 +121,19 @@ def _parquet(file: Path) -> list[Any]:
         raise FileError(f"{file}: not Parquet: {error}; fetch the file again") from None
 
 
-def _read(where: str, row: Row, format: Format) -> tuple[str, str]:
+def _read_row(where: str, row: Row, format: Format) -> tuple[str, str]:
     shapes = SHAPES[format]
     for shape in shapes:
         read = READERS[shape](row)
         if read is not None:
             text, answer = read
             return text.strip(), answer.strip()
-    found = ", ".join(map(str, row)) or "nothing"
+    fields = ", ".join(map(str, row)) or "nothing"
     wanted = "; or ".join(FIELDS[shape] for shape in shapes)
-    raise FileError(f"{where}: found the fields {found}; format {format!r} has {wanted}; name the format that fits")
+    raise FileError(f"{where}: found the fields {fields}; format {format!r} has {wanted}; name the format that fits")
 
 
-def _gsm8k(row: Row) -> tuple[str, str] | None:
+def _read_gsm8k(row: Row) -> tuple[str, str] | None:
     """A worked answer that ends in "#### 72"; thousands are parted by commas."""
     answer = row.get("answer")
     if not (isinstance(row.get("question"), str) and isinstance(answer, str) and "####" in answer):
@@ -141,9 +141,9 @@ def _gsm8k(row: Row) -> tuple[str, str] | None:
     return str(row["question"]), answer.rpartition("####")[2].replace(",", "")
 
 
-def _stated(row: Row) -> tuple[str, str] | None:
+def _read_stated(row: Row) -> tuple[str, str] | None:
     """A problem and its answer, which a few rows leave open."""
-    text = _text(row)
+    text = _find_text(row)
     name = next((name for name in ("answer", "Answer") if name in row), None)
     answer = "" if name is None or row[name] is None else row[name]
     solved_elsewhere = answer == "" and isinstance(row.get("solution"), str)
@@ -154,13 +154,13 @@ def _stated(row: Row) -> tuple[str, str] | None:
     return text, str(int(answer) if whole else answer)
 
 
-def _boxed(row: Row) -> tuple[str, str] | None:
+def _read_boxed(row: Row) -> tuple[str, str] | None:
     """A worked solution with its answer in a box."""
-    text, solution = _text(row), row.get("solution")
+    text, solution = _find_text(row), row.get("solution")
     return (text, last_boxed(solution)) if text is not None and isinstance(solution, str) else None
 
 
-def _chat(row: Row) -> tuple[str, str] | None:
+def _read_chat(row: Row) -> tuple[str, str] | None:
     """A prompt of chat turns and what a reward model compares with; the request for a form is cut off."""
     prompt, reward = row.get("prompt"), row.get("reward_model")
     if not (isinstance(prompt, list) and prompt and isinstance(reward, Mapping) and "ground_truth" in reward):
@@ -171,7 +171,7 @@ def _chat(row: Row) -> tuple[str, str] | None:
     return (text[begin:end] if end >= 0 else text), str(reward["ground_truth"])
 
 
-def _final_answers(row: Row) -> tuple[str, str] | None:
+def _read_final_answers(row: Row) -> tuple[str, str] | None:
     """OlympiadBench: a list of final answers, and a context that some questions share; a proof has none."""
     if not (isinstance(row.get("question"), str) and "final_answer" in row):
         return None
@@ -179,16 +179,16 @@ def _final_answers(row: Row) -> tuple[str, str] | None:
     return text, ", ".join(str(answer).strip().strip("$") for answer in row["final_answer"] or ())
 
 
-def _text(row: Row) -> str | None:
+def _find_text(row: Row) -> str | None:
     return next((row[name] for name in ("problem", "question", "Problem") if isinstance(row.get(name), str)), None)
 
 
 READERS: dict[str, Callable[[Row], tuple[str, str] | None]] = {
-    "final_answers": _final_answers,
-    "chat": _chat,
-    "gsm8k": _gsm8k,
-    "stated": _stated,
-    "boxed": _boxed,
+    "final_answers": _read_final_answers,
+    "chat": _read_chat,
+    "gsm8k": _read_gsm8k,
+    "stated": _read_stated,
+    "boxed": _read_boxed,
 }
 """Shapes of a row, in the order in which `auto` tries them; None = the row has another shape."""
 FIELDS = {

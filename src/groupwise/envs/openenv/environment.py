@@ -11,18 +11,15 @@ from pydantic import Field
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
-from groupwise.core.text.secrets import resolve
+from groupwise.core.text.secrets import resolve_references
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.panel import check_env, choose_split
+from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks, panel_sizes_of
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import vocabulary_of
+from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 from groupwise.envs.openenv.session import RefusedAction, Session, socket_url
 
 ENV = "openenv"
-FIRST_SEED = {"train": 0, "validation": 1_000_000, "test": 2_000_000}
-"""The seeds of a split count up from here."""
-MOST_TASKS = 1_000_000
-NOTHING = "Nothing happens."
+MAX_TASKS = 1_000_000
 
 
 class Openenv(Part, slot="env"):
@@ -69,11 +66,11 @@ class Openenv(Part, slot="env"):
     """Every word of its observations."""
     about: str = "Choose the next action."
     """The instruction: one line that tells the agent what to do."""
-    num_train: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 1000
+    num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1000
     """Tasks in the training panel."""
-    num_validation: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 100
+    num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
     """Tasks in the validation panel."""
-    num_test: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 200
+    num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 200
     """Tasks in the test panel."""
     max_steps: Annotated[int, Field(ge=1)] = 50
     """Steps before an attempt is truncated."""
@@ -81,19 +78,17 @@ class Openenv(Part, slot="env"):
     """Seconds within which the server must answer."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
-        choose_split(dict.fromkeys(counts, ()), split)
+        check_split(split)
         payload = {"world": self.world, "reset": self.reset_rest}
-        seeds = range(FIRST_SEED[split], FIRST_SEED[split] + counts[split])
-        return tuple(Task.create(env=ENV, split=split, seed=seed, payload=payload) for seed in seeds)
+        return list_seed_tasks(ENV, split, panel_sizes_of(self), payload=payload)
 
     def open(self, task: Task) -> OpenenvEnvironment:
         check_env(task, ENV)
-        socket_url(resolve(self.url))
+        socket_url(resolve_references(self.url))
         return OpenenvEnvironment(task, self)
 
     def vocabulary(self) -> tuple[str, ...]:
-        return vocabulary_of((self.instruction(), NOTHING, *self.actions, *self.words))
+        return vocabulary_of((self.instruction(), NOTHING_HAPPENS, *self.actions, *self.words))
 
     def instruction(self) -> str:
         return self.about
@@ -108,9 +103,9 @@ class OpenenvEnvironment:
         self._actions: list[str] = []
         self._total = 0.0
         self._session = Session(part.url, timeout=part.timeout)
-        first = self._session.ask("reset", {"seed": task.seed, **resolve(task.payload["reset"])})
-        goal = _found(first, part.goal_field)
-        self._goal = "" if goal is None else _text(goal)
+        first = self._session.ask("reset", {"seed": task.seed, **resolve_references(task.payload["reset"])})
+        goal = _find_field(first, part.goal_field)
+        self._goal = "" if goal is None else _to_text(goal)
         self._observation = self._observe(first)
 
     def observe(self) -> Observation:
@@ -122,16 +117,16 @@ class OpenenvEnvironment:
         if listed is not None and action not in listed:
             return self._nothing_happens()
         try:
-            shown = self._session.ask("step", self._message(action))
+            message = self._session.ask("step", self._message(action))
         except RefusedAction:
             return self._nothing_happens()
         self._actions.append(action)
-        reward = float(shown.get("reward") or 0.0)
+        reward = float(message.get("reward") or 0.0)
         self._total += reward
-        self._observation = self._observe(shown)
-        success = self._succeeded(shown, reward) if shown.get("done") else None
-        accepted = _found(shown, self._part.accepted_field)
-        return self._ended(
+        self._observation = self._observe(message)
+        success = self._is_success(message, reward) if message.get("done") else None
+        accepted = _find_field(message, self._part.accepted_field)
+        return self._close_if_ended(
             self._progress.outcome(
                 self._observation, success=success, reward=reward, accepted=accepted is None or bool(accepted)
             )
@@ -142,11 +137,11 @@ class OpenenvEnvironment:
         if self._progress.ended:  # nothing can happen in it any more
             twin._session.close()
         else:
-            shown = [twin._session.ask("step", twin._message(action)) for action in self._actions]
-            twin._observation = twin._observe(shown[-1]) if shown else twin._observation
+            messages = [twin._session.ask("step", twin._message(action)) for action in self._actions]
+            twin._observation = twin._observe(messages[-1]) if messages else twin._observation
             if twin._observation.state_key != self._observation.state_key:
                 raise EnvironmentFault(
-                    f"openenv {self._part.url}: {len(shown)} actions led elsewhere when they were repeated; a world "
+                    f"openenv {self._part.url}: {len(messages)} actions led elsewhere when they were repeated; a world "
                     "that does not follow from its seed cannot be forked"
                 )
         twin._actions, twin._total = self._actions.copy(), self._total
@@ -154,50 +149,50 @@ class OpenenvEnvironment:
         return twin
 
     def _message(self, action: str) -> dict[str, Any]:
-        return {**resolve(self._part.action_rest), self._part.action_field: action}
+        return {**resolve_references(self._part.action_rest), self._part.action_field: action}
 
     def _nothing_happens(self) -> Outcome:
         seen = self._observation
         self._observation = Observation(
-            text=f"{NOTHING} {seen.text.removeprefix(f'{NOTHING} ')}",
+            text=f"{NOTHING_HAPPENS} {seen.text.removeprefix(f'{NOTHING_HAPPENS} ')}",
             state_key=seen.state_key,
             admissible=seen.admissible,
             goal=seen.goal,
         )
-        return self._ended(self._progress.outcome(self._observation, accepted=False))
+        return self._close_if_ended(self._progress.outcome(self._observation, accepted=False))
 
-    def _ended(self, outcome: Outcome) -> Outcome:
+    def _close_if_ended(self, outcome: Outcome) -> Outcome:
         """The outcome; the place on the server is free as soon as the attempt has ended."""
         if outcome.ended:
             self._session.close()
         return outcome
 
-    def _succeeded(self, shown: Mapping[str, Any], reward: float) -> bool:
-        told, threshold = _found(shown, self._part.success_field), self._part.success_return
-        if told is not None:
-            return bool(told)
+    def _is_success(self, message: Mapping[str, Any], reward: float) -> bool:
+        solved, threshold = _find_field(message, self._part.success_field), self._part.success_return
+        if solved is not None:
+            return bool(solved)
         return reward > 0 if threshold is None else self._total >= threshold
 
-    def _observe(self, shown: Mapping[str, Any]) -> Observation:
+    def _observe(self, message: Mapping[str, Any]) -> Observation:
         part = self._part
-        text = _found(shown, part.text_field) if part.text_field else shown.get("observation")
+        text = _find_field(message, part.text_field) if part.text_field else message.get("observation")
         if text is None:
-            known = ", ".join(sorted(shown.get("observation") or {})) or "none"
+            known = ", ".join(sorted(message.get("observation") or {})) or "none"
             raise EnvironmentFault(f"openenv {part.url}: there is no field {part.text_field!r}; its fields: {known}")
-        key = _found(shown, part.key_field) if part.key_field else text
-        listed = _found(shown, part.admissible_field)
+        key = _find_field(message, part.key_field) if part.key_field else text
+        listed = _find_field(message, part.admissible_field)
         admissible = tuple(map(str, listed)) if isinstance(listed, list) else part.actions or None
-        key = None if key is None else _text(key)
-        return Observation(text=_text(text), state_key=key, admissible=admissible, goal=self._goal)
+        key = None if key is None else _to_text(key)
+        return Observation(text=_to_text(text), state_key=key, admissible=admissible, goal=self._goal)
 
 
-def _found(shown: Mapping[str, Any], field: str) -> Any:
+def _find_field(message: Mapping[str, Any], field: str) -> Any:
     """A field of an observation, or of its metadata; None where it is in neither, or none is asked for."""
-    for place in (shown.get("observation"), shown.get("metadata")):
+    for place in (message.get("observation"), message.get("metadata")):
         if field and isinstance(place, dict) and field in place:
             return place[field]
     return None
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

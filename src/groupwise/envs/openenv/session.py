@@ -12,13 +12,14 @@ from urllib.parse import urlsplit
 
 from groupwise.core.errors import ConfigError, EnvironmentFault
 from groupwise.core.text.safe_text import quote_line
-from groupwise.core.text.secrets import resolve
+from groupwise.core.text.secrets import resolve_references
+from groupwise.envs.kit.packages import report_missing_package
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
 SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
-MOST_BYTES = 2**24
+MAX_ANSWER_BYTES = 2**24
 """Of an answer; more ends the session."""
 MAX_MESSAGE_CHARACTERS = 2000
 """Of what a server says is wrong; it may repeat what an action was made of."""
@@ -50,7 +51,7 @@ class Session:
         try:
             with suppress(ConnectionClosed):  # why, it says in what is read next
                 self._socket.send(json.dumps({"type": kind, "data": dict(content)}))
-            said = self._socket.recv(timeout=self._timeout)
+            answer = self._socket.recv(timeout=self._timeout)
         except TimeoutError:
             self.close()  # a late answer must not be taken for that to another question
             raise TimeoutError(
@@ -62,15 +63,15 @@ class Session:
             raise EnvironmentFault(
                 f"openenv {self._url}: the server hung up at {kind!r} ({reason}); see its own log"
             ) from None
-        return self._answer(kind, said)
+        return self._read_answer(kind, answer)
 
-    def _answer(self, kind: str, said: str | bytes) -> dict[str, Any]:
+    def _read_answer(self, kind: str, text: str | bytes) -> dict[str, Any]:
         try:
-            answer = json.loads(said)
+            answer = json.loads(text)
             content = dict(answer["data"])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise EnvironmentFault(
-                f"openenv {self._url}: to {kind!r} it said {said[:80]!r}; it does not speak OpenEnv's protocol"
+                f"openenv {self._url}: to {kind!r} it said {text[:80]!r}; it does not speak OpenEnv's protocol"
             ) from None
         if answer.get("type") != "error":
             return content
@@ -99,19 +100,18 @@ def _connect(held: ExitStack, url: str, timeout: float) -> ClientConnection:
         from websockets.exceptions import WebSocketException
         from websockets.sync.client import connect
     except ImportError:
-        raise ConfigError(
-            "the environment 'openenv' needs a package that is not here; pip install 'groupwise[openenv]'"
-        ) from None
-    place = resolve(url)  # messages keep to the address as it was given, which names secrets and does not hold them
+        raise report_missing_package("openenv") from None
+    # Messages keep to the address as it was given, which names secrets and does not hold them.
+    place = resolve_references(url)
     # A proxy is for what lies outside; its settings often forget this machine.
-    proxy: Literal[True] | None = None if _is_here(place) else True
+    proxy: Literal[True] | None = None if _is_this_machine(place) else True
     try:
         return held.enter_context(
             connect(
                 socket_url(place),
                 open_timeout=timeout,
                 close_timeout=FAREWELL_SECONDS,
-                max_size=MOST_BYTES,
+                max_size=MAX_ANSWER_BYTES,
                 proxy=proxy,
             )
         )
@@ -122,7 +122,7 @@ def _connect(held: ExitStack, url: str, timeout: float) -> ClientConnection:
         raise EnvironmentFault(f"openenv {url}: there is no session to be had ({reason}); start the server") from None
 
 
-def _is_here(url: str) -> bool:
+def _is_this_machine(url: str) -> bool:
     host = urlsplit(url).hostname or ""
     try:
         return ip_address(host).is_loopback

@@ -28,17 +28,19 @@ from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.panel import SPLITS, Panels, Proposal, build_panels
-from groupwise.envs.kit.private_random import PrivateRandom, draws_undone
+from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels
+from groupwise.envs.kit.private_random import PrivateRandom, undo_draws
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.kit.words import vocabulary_of
 
-LARGEST = 100
+BEGINNING = "The game begins."
+"""What is shown at first where a game shows nothing by itself."""
+MAX_NUMBER = 100
 """The largest number that a game is taken to say; each is a word, and a small model has to tell them apart."""
 
-MAX_CHARACTERS = 4_000
+MAX_ACTION_CHARACTERS = 4_000
 """Of an action that a game is given; its patterns were not made for more, nor Python for numbers of more digits."""
-MOST_KEPT = 64
+MAX_KEPT_BEGINNINGS = 64
 """Beginnings that are kept, so that the attempts of a group begin with a copy."""
 
 
@@ -74,28 +76,23 @@ class PackageGames(Part):
         """The game's options as text: equal where they are equal."""
         return json.dumps(self.kwargs, sort_keys=True)
 
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Tasks in the three panels."""
-        return self.num_train, self.num_validation, self.num_test
-
     def instruction(self) -> str:
         return self.about
 
-    def opened(self, task: Task, begin: Callable[[], Game]) -> GameEnvironment:
+    def open_copy(self, task: Task, begin: Callable[[], PackageGame]) -> GameEnvironment:
         """A task's game at its beginning: made once, and copied for those who open it soon again."""
         key = type(self), self.model_dump_json(), task.id
-        kept = _beginnings.pop(key, None) or GameEnvironment(
+        beginning = _beginnings.pop(key, None) or GameEnvironment(
             task, begin, max_steps=self.max_steps, actions=self.actions
         )
-        _beginnings[key] = kept
-        if len(_beginnings) > MOST_KEPT:
+        _beginnings[key] = beginning
+        if len(_beginnings) > MAX_KEPT_BEGINNINGS:
             _beginnings.popitem(last=False)
-        return kept.fork()
+        return beginning.fork()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
+class GameReply:
     """What a game shows after an action, or at its beginning."""
 
     text: str
@@ -110,19 +107,19 @@ class Turn:
     """How the game ended; None = it goes on."""
 
 
-class Game(Protocol):
+class PackageGame(Protocol):
     """A game of a package that has begun."""
 
     inner: Any
     """The package's own game. What else a game keeps is replaced and never changed, so that copies share it."""
     goal: str
     """Its rules, which do not change while it is played."""
-    first: Turn
+    first: GameReply
     """What it shows at its beginning."""
     instance: str
     """The fingerprint of what the seed made, hidden things included."""
 
-    def play(self, action: str) -> Turn:
+    def play(self, action: str) -> GameReply:
         """Take an action."""
         ...
 
@@ -130,53 +127,55 @@ class Game(Protocol):
 class GameEnvironment:
     """One attempt at a game of a package."""
 
-    def __init__(self, task: Task, begin: Callable[[], Game], *, max_steps: int, actions: tuple[str, ...]) -> None:
+    def __init__(
+        self, task: Task, begin: Callable[[], PackageGame], *, max_steps: int, actions: tuple[str, ...]
+    ) -> None:
         self._actions, self._random = actions, PrivateRandom(task.seed)
         self._progress = Progress(task, max_steps=max_steps)
-        with _lent(self._random):
+        with _lend_random(self._random):
             self._game = begin()
             if self._game.instance != task.payload["instance"]:
                 raise RecordError(
                     f"task {task.id}: its seed gives another game here than in the panel; use the package and Python "
                     "version that the panel was made with, and a game that does not follow from the order of a set"
                 )
-            self._observation = self._shown(self._game.first)
+            self._observation = self._observe(self._game.first)
 
     def observe(self) -> Observation:
         return self._observation
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        with _lent(self._random):
-            turn = self._game.play(action[:MAX_CHARACTERS])
-            self._observation = self._shown(turn)
+        with _lend_random(self._random):
+            reply = self._game.play(action[:MAX_ACTION_CHARACTERS])
+            self._observation = self._observe(reply)
         return self._progress.outcome(
-            self._observation, success=turn.success, reward=turn.reward, accepted=turn.accepted
+            self._observation, success=reply.success, reward=reply.reward, accepted=reply.accepted
         )
 
     def fork(self) -> GameEnvironment:
         twin = GameEnvironment.__new__(GameEnvironment)
         twin._actions, twin._observation = self._actions, self._observation
         twin._random, twin._progress = self._random.fork(), self._progress.fork()
-        twin._game = _copier(self._game)()
+        twin._game = _make_copier(self._game)()
         return twin
 
-    def _shown(self, turn: Turn) -> Observation:
-        listed = self._possible() if self._actions and turn.success is None else self._actions or None
-        return Observation(text=turn.text, state_key=turn.key, admissible=listed, goal=self._game.goal)
+    def _observe(self, reply: GameReply) -> Observation:
+        admissible = self._list_possible() if self._actions and reply.success is None else self._actions or None
+        return Observation(text=reply.text, state_key=reply.key, admissible=admissible, goal=self._game.goal)
 
-    def _possible(self) -> tuple[str, ...]:
+    def _list_possible(self) -> tuple[str, ...]:
         """The listed actions that the game would accept now."""
-        copied = _copier(self._game)
-        with draws_undone():
-            return tuple(action for action in self._actions if copied().play(action).accepted)
+        copy_game = _make_copier(self._game)
+        with undo_draws():
+            return tuple(action for action in self._actions if copy_game().play(action).accepted)
 
 
 _beginnings: OrderedDict[tuple[type, str, str], GameEnvironment] = OrderedDict()
 """Beginnings by what decides them, the latest last."""
 
 
-def _copier(game: Game) -> Callable[[], Game]:
+def _make_copier(game: PackageGame) -> Callable[[], PackageGame]:
     """What makes copies of a game as it is now, which go on by themselves.
 
     The package's game is written once and read for each copy, many times faster than a deep copy is made; what cannot
@@ -187,73 +186,70 @@ def _copier(game: Game) -> Callable[[], Game]:
     except Exception:  # each kind of thing says in its own way that it cannot be written
         inner = partial(copy.deepcopy, game.inner)
 
-    def copied() -> Game:
+    def copy_game() -> PackageGame:
         twin = object.__new__(type(game))
         vars(twin).update(vars(game), inner=inner())
         return twin
 
-    return copied
+    return copy_game
 
 
-def instance_panels(
-    env: str, begin: Callable[[int], Game], payload: Mapping[str, Any], *, sizes: tuple[int, int, int], tag: str
+def build_instance_panels(
+    env: str, begin: Callable[[int], PackageGame], payload: Mapping[str, Any], *, sizes: PanelSizes, tag: str
 ) -> Panels:
-    """The panels of a game: its instances by the seeds 0, 1, 2, ..., each in the split of its content.
-
-    `sizes` are those of train, validation and test.
-    """
+    """The panels of a game: its instances by the seeds 0, 1, 2, ..., each in the split of its content."""
 
     def propose(seed: int) -> Proposal:
-        with _lent(PrivateRandom(seed)):
+        with _lend_random(PrivateRandom(seed)):
             instance = begin(seed).instance
         return Proposal(payload={**payload, "instance": instance}, seed=seed, tags=(tag,))
 
-    return build_panels(env, propose, sizes=dict(zip(SPLITS, sizes, strict=True)))
+    return build_panels(env, propose, sizes=sizes._asdict())
 
 
-def told_by(error: Exception) -> str:
+def summarise_error(error: Exception) -> str:
     """What an exception of a game says, in one line."""
-    said = [line.strip() for line in str(error).splitlines() if line.strip(" *")]
-    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" *")]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 @contextmanager
-def _lent(chances: PrivateRandom) -> Iterator[None]:
+def _lend_random(chances: PrivateRandom) -> Iterator[None]:
     """Within, chance is the game's own, and what it prints for its authors is not seen."""
     with chances.in_place(), redirect_stdout(StringIO()):
         yield
 
 
-def fingerprint(*made: Any) -> str:
+def digest_instance(*parts: Any) -> str:
     """A digest of what a seed made, the same in every process."""
-    return hashlib.sha256(json.dumps([_plain(each) for each in made]).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([_to_json(part) for part in parts]).encode()).hexdigest()[:16]
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """A value as JSON has it; sets in order, and of objects their class and fields."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        return sorted(([json.dumps(_plain(key)), _plain(each)] for key, each in value.items()), key=json.dumps)
+        return sorted(([json.dumps(_to_json(key)), _to_json(entry)] for key, entry in value.items()), key=json.dumps)
     if isinstance(value, set | frozenset):
-        return sorted((_plain(each) for each in value), key=json.dumps)
+        return sorted((_to_json(entry) for entry in value), key=json.dumps)
     if isinstance(value, Sequence):
-        return [_plain(each) for each in value]
+        return [_to_json(entry) for entry in value]
     if hasattr(value, "tolist"):  # numpy's
-        return _plain(value.tolist())
-    return [type(value).__name__, _plain(getattr(value, "__dict__", {}))]
+        return _to_json(value.tolist())
+    return [type(value).__name__, _to_json(getattr(value, "__dict__", {}))]
 
 
 @cache
-def words_in_files(*places: Path) -> tuple[str, ...]:
+def collect_words_in_files(*places: Path) -> tuple[str, ...]:
     """Every word in the texts of some source files, or of those in some folders: all that a game can say, and more."""
     files = [file for place in places for file in (sorted(place.iterdir()) if place.is_dir() else [place])]
-    texts = [text for file in files for text in _texts(file)]
-    numbers = (str(number) for number in range(LARGEST + 1))
+    texts = [text for file in files for text in _read_texts(file)]
+    numbers = (str(number) for number in range(MAX_NUMBER + 1))
     return vocabulary_of((*texts, *numbers, " ".join(ascii_lowercase)))
 
 
-def _texts(file: Path) -> Iterator[str]:
+def _read_texts(file: Path) -> Iterator[str]:
     """The texts within a Python or JSON file."""
     if file.suffix == ".py":
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

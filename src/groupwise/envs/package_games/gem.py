@@ -14,18 +14,19 @@ from pydantic import field_validator
 
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.records import Task
-from groupwise.envs.java_worlds.simulator import package_version
 from groupwise.envs.kit.evaluation_scan import refuse_evaluation
-from groupwise.envs.kit.panel import Panels, check_env, choose_split
+from groupwise.envs.kit.packages import package_version, report_missing_package
+from groupwise.envs.kit.panel import Panels, PanelSizes, check_env, choose_split, panel_sizes_of
 from groupwise.envs.kit.words import vocabulary_of
 from groupwise.envs.package_games.adapter import (
+    BEGINNING,
     GameEnvironment,
+    GameReply,
     PackageGames,
-    Turn,
-    fingerprint,
-    instance_panels,
-    told_by,
-    words_in_files,
+    build_instance_panels,
+    collect_words_in_files,
+    digest_instance,
+    summarise_error,
 )
 
 ENV = "gem"
@@ -33,7 +34,6 @@ PACKAGE = "gem"
 DISTRIBUTION = "gem-llm"
 GAMES = "game:"
 """What the names of games begin with; the others are questions from files that GEM would download."""
-BEGINNING = "The game begins."
 COUNTED = re.compile(r"^At turn \d+, ")
 """How a message begins; the number would make every visit of a situation a new one."""
 
@@ -63,7 +63,7 @@ class Gem(PackageGames, slot="env"):
         return id
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_panels(self.id, self.options, self.seeds_differ, self.sizes), split)
+        return choose_split(_build_panels(self.id, self.options, self.seeds_differ, panel_sizes_of(self)), split)
 
     def open(self, task: Task) -> GameEnvironment:
         check_env(task, ENV)
@@ -75,11 +75,11 @@ class Gem(PackageGames, slot="env"):
             success_reward=self.success_reward,
             seeds_differ=self.seeds_differ,
         )
-        return self.opened(task, begin)
+        return self.open_copy(task, begin)
 
     def vocabulary(self) -> tuple[str, ...]:
-        file = Path(str(import_module(type(_made(self.id, self.kwargs)).__module__).__file__))
-        return vocabulary_of((self.instruction(), BEGINNING, *self.actions, *self.words, *words_in_files(file)))
+        file = Path(str(import_module(type(_make_game(self.id, self.kwargs)).__module__).__file__))
+        return vocabulary_of((self.instruction(), BEGINNING, *self.actions, *self.words, *collect_words_in_files(file)))
 
 
 class GemGame:
@@ -94,65 +94,64 @@ class GemGame:
         success_reward: float = 1.0,
         seeds_differ: bool = False,
     ) -> None:
-        self.inner: Any = _made(id, kwargs)
+        self.inner: Any = _make_game(id, kwargs)
         self._solved_at = success_reward
         self._said: frozenset[str] = frozenset()
-        told, more = self.inner.reset(seed=seed)
-        self.goal = str(told).strip()
-        self._board = _board(more)
-        self.first = self._turn("", more)
+        rules, more = self.inner.reset(seed=seed)
+        self.goal = str(rules).strip()
+        self._board = _read_board(more)
+        self.first = self._make_reply("", more)
         # Not the instructions: their examples are drawn too, and would make two games of one.
-        made = {name: value for name, value in vars(self.inner).items() if not name.startswith("_np_random")}
-        self.instance = fingerprint(made, seed if seeds_differ else None)
+        state = {name: value for name, value in vars(self.inner).items() if not name.startswith("_np_random")}
+        self.instance = digest_instance(state, seed if seeds_differ else None)
 
-    def play(self, action: str) -> Turn:
+    def play(self, action: str) -> GameReply:
         """Take an action."""
         boxed = action if "\\boxed" in action else f"\\boxed{{{action}}}"
-        said, earned, terminated, truncated, more = self.inner.step(boxed)
-        reward, before, self._board = float(earned), self._board, _board(more)
+        message, earned, terminated, truncated, more = self.inner.step(boxed)
+        reward, before, self._board = float(earned), self._board, _read_board(more)
         ended = bool(terminated or truncated)
         had_effect = ended or reward > 0 or not before or self._board != before
         success = reward >= self._solved_at if ended else None
-        return self._turn(str(said).strip(), more, reward=reward, accepted=reward >= 0 and had_effect, success=success)
+        return self._make_reply(
+            str(message).strip(), more, reward=reward, accepted=reward >= 0 and had_effect, success=success
+        )
 
-    def _turn(self, said: str, more: Mapping[str, Any], *, accepted: bool = True, **rest: Any) -> Turn:
-        if said and accepted:
-            self._said |= {COUNTED.sub("", said)}
-        text = "\n".join(part for part in (said, str(more.get("suffix") or "").strip("\n")) if part)
+    def _make_reply(self, message: str, more: Mapping[str, Any], *, accepted: bool = True, **rest: Any) -> GameReply:
+        if message and accepted:
+            self._said |= {COUNTED.sub("", message)}
+        text = "\n".join(part for part in (message, str(more.get("suffix") or "").strip("\n")) if part)
         key = self._board or "\n".join(sorted(self._said))
-        return Turn(text=text or BEGINNING, key=key, accepted=accepted, **rest)
+        return GameReply(text=text or BEGINNING, key=key, accepted=accepted, **rest)
 
 
-def _board(more: Mapping[str, Any]) -> str:
+def _read_board(more: Mapping[str, Any]) -> str:
     """The board that a game shows after what it says; a single line only asks for the next action."""
-    shown = str(more.get("suffix") or "").strip("\n")
-    return shown if "\n" in shown else ""
+    board = str(more.get("suffix") or "").strip("\n")
+    return board if "\n" in board else ""
 
 
 @lru_cache(8)
-def _panels(id: str, kwargs: str, seeds_differ: bool, sizes: tuple[int, int, int]) -> Panels:
+def _build_panels(id: str, kwargs: str, seeds_differ: bool, sizes: PanelSizes) -> Panels:
     options = json.loads(kwargs)
-    _made(id, options)  # or it says what is missing
+    _make_game(id, options)  # or it says what is missing
     payload = {"id": id, "kwargs": options, "version": package_version(ENV, DISTRIBUTION)}
     begin = partial(GemGame, id, options, seeds_differ=seeds_differ)
-    return instance_panels(ENV, begin, payload, sizes=sizes, tag=id)
+    return build_instance_panels(ENV, begin, payload, sizes=sizes, tag=id)
 
 
-def _made(id: str, kwargs: Mapping[str, Any]) -> Any:
+def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
     try:
         gem = import_module(PACKAGE)
         registry = import_module("gem.envs.registration").ENV_REGISTRY
     except ImportError:
-        raise ConfigError(
-            "the environment 'gem' needs a package that is not here; pip install 'groupwise[gem]', then pip install "
-            "--no-deps gem-llm"
-        ) from None
+        raise report_missing_package(ENV, then="pip install --no-deps gem-llm") from None
     if id not in registry:
         known = [name for name in registry if name.startswith(GAMES)]
         raise ConfigError(f"gem: there is no game {id!r}; {nearest(id, known)}")
     try:
         game = gem.make(id, **kwargs)
     except Exception as error:  # an option that it does not have, words that it would download
-        raise ConfigError(f"gem {id!r}: it cannot be made ({told_by(error)}); look at env.kwargs") from None
+        raise ConfigError(f"gem {id!r}: it cannot be made ({summarise_error(error)}); look at env.kwargs") from None
     refuse_evaluation(ENV, id, Path(str(import_module(type(game).__module__).__file__)))
     return game

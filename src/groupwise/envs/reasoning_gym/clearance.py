@@ -70,7 +70,7 @@ def is_cleared(family: str) -> bool:
     return (family in COMPARING or family in GRAMMARS) and package_digest() in READ_VERSIONS.values()
 
 
-def need_boundary(family: str) -> None:
+def require_boundary(family: str) -> None:
     """Refuse a family whose scorer was not read where nothing would hold what its answers may do."""
     if is_cleared(family) or "system calls" in boundaries_here():
         return
@@ -91,12 +91,12 @@ def install_readers() -> None:
 @cache
 def package_digest() -> str:
     """Fingerprint of the installed package's code; empty where there is none."""
-    found = find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
         return ""
-    folder = Path(next(iter(found.submodule_search_locations)))
+    folder = Path(next(iter(spec.submodule_search_locations)))
     digest = sha256()
-    for path in sorted(folder.rglob("*.py"), key=lambda each: each.relative_to(folder).as_posix()):
+    for path in sorted(folder.rglob("*.py"), key=lambda path: path.relative_to(folder).as_posix()):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
     return digest.hexdigest()

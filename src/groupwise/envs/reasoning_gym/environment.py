@@ -17,13 +17,24 @@ from groupwise.core.errors import ConfigError, RecordError, nearest
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.kit.answers import ASKED, Form, say_answer
-from groupwise.envs.kit.panel import SPLITS, Panels, Proposal, build_panels, check_env, choose_split
-from groupwise.envs.kit.question import SENTENCES, Question, QuestionEnvironment, collected_vocabulary, open_question
-from groupwise.envs.reasoning_gym.clearance import WRITING, install_readers, is_cleared, need_boundary
-from groupwise.envs.verifier.verifier import Verdict, Verifier, verifier
+from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.panel import (
+    SPLITS,
+    Panels,
+    PanelSizes,
+    Proposal,
+    build_panels,
+    check_env,
+    choose_split,
+    panel_sizes_of,
+)
+from groupwise.envs.kit.question import SENTENCES, Question, QuestionEnvironment, open_question
+from groupwise.envs.kit.words import collect_vocabulary
+from groupwise.envs.reasoning_gym.clearance import WRITING, install_readers, is_cleared, require_boundary
+from groupwise.envs.verifier.verifier import Verdict, Verifier, find_verifier
 
 ENV = "reasoning_gym"
-JUDGE = "groupwise.envs.reasoning_gym.environment:judge"
+JUDGE = "groupwise.envs.reasoning_gym.environment:make_judge"
 OURS = ("seed", "size")
 """Options of every family that the panels set."""
 FAR_APART = 1_000_003
@@ -42,9 +53,9 @@ class ReasoningGym(Part, slot="env"):
 
     Choices: the reward is the family's score, also where it is partial; `solved_at` says which counts as a success. An
     answer that cannot be found in the response is refused; where the response itself is the answer, so is one that has
-    not the shape of the stored answer (`answers.is_answer`). Nothing evaluates an answer: where a family's scorer
+    not the shape of the stored answer (`kit/answers.py`). Nothing evaluates an answer: where a family's scorer
     would, it is read by a grammar, and what is outside scores as an answer that the family cannot read
-    (`reasoning_gym_clearance`). The verifier runs in a process of its own without rights: one that raises, breaks a
+    (`reasoning_gym/clearance.py`). The verifier runs in a process of its own without rights: one that raises, breaks a
     rule or does not finish within `verifier_seconds` of computing scores 0, and the record says why. A question's split
     follows from its text. Questions are made in that process too, since a few families draw from the process-wide
     generator or from the order of a set. Panels follow from the version of reasoning-gym and, since it draws with
@@ -91,17 +102,17 @@ class ReasoningGym(Part, slot="env"):
         return options
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(self._panels(), split)
+        return choose_split(self._build_panels(), split)
 
     def open(self, task: Task) -> QuestionEnvironment:
         check_env(task, ENV)
-        need_boundary(self.family)
+        require_boundary(self.family)
         stored = task.payload["answer"]
         question = Question(
             text=str(task.payload["question"]),
             stored=None if stored is None else str(stored),
             form=self.form,
-            judge=partial(self._verdict, task),
+            judge=partial(self._judge_answer, task),
             solved_at=self.solved_at,
             allow_partial=self.allow_partial,
             match_words=self.match_words,
@@ -109,19 +120,18 @@ class ReasoningGym(Part, slot="env"):
         return open_question(task, question, max_steps=self.max_steps)
 
     def vocabulary(self) -> tuple[str, ...]:
-        tasks = [task for split in SPLITS for task in self._panels()[split]]
-        said = [task.payload["question"] for task in tasks]
-        said += [task.payload["answer"] for task in tasks if task.payload["answer"] is not None]
-        return collected_vocabulary(said, f"{self.instruction()} {SENTENCES} {say_answer('', self.form)}")
+        tasks = [task for split in SPLITS for task in self._build_panels()[split]]
+        texts = [task.payload["question"] for task in tasks]
+        texts += [task.payload["answer"] for task in tasks if task.payload["answer"] is not None]
+        return collect_vocabulary(texts, f"{self.instruction()} {SENTENCES} {say_answer('', self.form)}")
 
     def instruction(self) -> str:
         return f"Answer the question. {ASKED[self.form]}"
 
-    def _panels(self) -> Panels:
-        sizes = (self.num_train, self.num_validation, self.num_test)
-        return _panels(self.family, json.dumps(self.options, sort_keys=True), self.seed, sizes)
+    def _build_panels(self) -> Panels:
+        return _build_panels(self.family, json.dumps(self.options, sort_keys=True), self.seed, panel_sizes_of(self))
 
-    def _verdict(self, task: Task, answer: str) -> Verdict:
+    def _judge_answer(self, task: Task, answer: str) -> Verdict:
         request = {
             "family": self.family,
             "options": json.dumps(self.options, sort_keys=True),
@@ -129,18 +139,18 @@ class ReasoningGym(Part, slot="env"):
             "question": task.payload["question"],
             "answer": answer,
         }
-        return _verifier(self.family).verdict(request, seconds=self.verifier_seconds)
+        return _find_verifier(self.family).judge(request, seconds=self.verifier_seconds)
 
 
-def judge() -> Callable[[Mapping[str, Any]], Any]:
+def make_judge() -> Callable[[Mapping[str, Any]], Any]:
     """What runs inside the verifier's process: it makes questions, and makes one again to score an answer to it."""
     install_readers()
 
-    def told(request: Mapping[str, Any]) -> Any:
+    def answer_request(request: Mapping[str, Any]) -> Any:
         return score(request) if "answer" in request else make(request)
 
     def make(request: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-        entries = [_make(request["family"], request["options"], seed)[1] for seed in request["seeds"]]
+        entries = [_make_question(request["family"], request["options"], seed)[1] for seed in request["seeds"]]
         stored = [entry["answer"] for entry in entries]
         return [
             (str(entry["question"]).strip(), None if answer is None else str(answer))
@@ -148,7 +158,7 @@ def judge() -> Callable[[Mapping[str, Any]], Any]:
         ]
 
     def score(request: Mapping[str, Any]) -> float:
-        dataset, entry = _made(request["family"], request["options"], request["seed"])
+        dataset, entry = _make_cached(request["family"], request["options"], request["seed"])
         if str(entry["question"]).strip() != request["question"]:
             raise RecordError(
                 f"reasoning_gym {request['family']!r}: seed {request['seed']} now gives another question; play a task "
@@ -158,25 +168,25 @@ def judge() -> Callable[[Mapping[str, Any]], Any]:
             entry = deepcopy(entry)
         return float(dataset.score_answer(request["answer"], entry))
 
-    return told
+    return answer_request
 
 
-def _verifier(family: str) -> Verifier:
+def _find_verifier(family: str) -> Verifier:
     """A scorer that was not read judges each answer apart, so that none can change what judges the next."""
-    return verifier(JUDGE, apart=not is_cleared(family))
+    return find_verifier(JUDGE, apart=not is_cleared(family))
 
 
 @cache
-def _panels(family: str, options: str, seed: int, sizes: tuple[int, int, int]) -> Panels:
-    _need_package()
-    need_boundary(family)
+def _build_panels(family: str, options: str, seed: int, sizes: PanelSizes) -> Panels:
+    _require_package()
+    require_boundary(family)
     seen: set[str] = set()
     at_hand: list[tuple[str, str | None]] = []
 
     def propose(index: int) -> Proposal | None:
         number = seed * FAR_APART + index
         if index % AT_ONCE == 0:
-            at_hand[:] = _questions(family, options, range(number, number + AT_ONCE))
+            at_hand[:] = _ask_questions(family, options, range(number, number + AT_ONCE))
         question, stored = at_hand[index % AT_ONCE]
         if question in seen:  # perhaps with another answer: still the same question
             return None
@@ -184,45 +194,43 @@ def _panels(family: str, options: str, seed: int, sizes: tuple[int, int, int]) -
         payload = {"family": family, "question": question, "answer": stored}
         return Proposal(payload=payload, seed=number, tags=(family,))
 
-    return build_panels(ENV, propose, sizes=dict(zip(SPLITS, sizes, strict=True)))
+    return build_panels(ENV, propose, sizes=sizes._asdict())
 
 
-def _questions(family: str, options: str, seeds: range) -> list[tuple[str, str | None]]:
+def _ask_questions(family: str, options: str, seeds: range) -> list[tuple[str, str | None]]:
     request = {"family": family, "options": options, "seeds": list(seeds)}
-    kind, told = _verifier(family).ask(request, seconds=MAKING_SECONDS)
+    kind, answer = _find_verifier(family).ask(request, seconds=MAKING_SECONDS)
     if kind == "fault":
-        raise ConfigError(str(told))
+        raise ConfigError(str(answer))
     if kind == "failed":
-        raise ConfigError(f"reasoning_gym {family!r}: making its questions {told}; change the options or the family")
-    return [(str(question), None if stored is None else str(stored)) for question, stored in told]
+        raise ConfigError(f"reasoning_gym {family!r}: making its questions {answer}; change the options or the family")
+    return [(str(question), None if stored is None else str(stored)) for question, stored in answer]
 
 
-def _make(family: str, options: str, seed: int) -> tuple[Any, dict[str, Any]]:
+def _make_question(family: str, options: str, seed: int) -> tuple[Any, dict[str, Any]]:
     """A dataset of one question, and the question: it follows from the seed alone."""
     import reasoning_gym
     from reasoning_gym.factory import DATASETS
 
     if family not in DATASETS:
         raise ConfigError(f"reasoning_gym: there is no family {family!r}; {nearest(family, DATASETS)}")
-    given = json.loads(options)
-    names = {each.name for each in fields(DATASETS[family][1])} - set(OURS)
-    for name in given:
+    chosen = json.loads(options)
+    names = {option.name for option in fields(DATASETS[family][1])} - set(OURS)
+    for name in chosen:
         if name not in names:
             raise ConfigError(f"reasoning_gym {family!r}: there is no option {name!r}; {nearest(name, names)}")
     try:
         random.seed(seed)  # for those that draw from the process-wide generator; this process is the verifier's
-        dataset = reasoning_gym.create_dataset(family, size=1, seed=seed, **given)
+        dataset = reasoning_gym.create_dataset(family, size=1, seed=seed, **chosen)
     except (AssertionError, TypeError, ValueError) as error:
-        raise ConfigError(f"reasoning_gym {family!r}: its options {given} do not fit: {error}; change them") from None
+        raise ConfigError(f"reasoning_gym {family!r}: its options {chosen} do not fit: {error}; change them") from None
     return dataset, dataset[0]
 
 
 # The attempts of a group ask about one question.
-_made = lru_cache(64)(_make)
+_make_cached = lru_cache(64)(_make_question)
 
 
-def _need_package() -> None:
+def _require_package() -> None:
     if find_spec("reasoning_gym") is None:
-        raise ConfigError(
-            "the environment 'reasoning_gym' needs a package that is not here; pip install 'groupwise[reasoning]'"
-        )
+        raise report_missing_package(ENV, extra="reasoning")

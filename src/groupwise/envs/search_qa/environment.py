@@ -11,19 +11,19 @@ from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.keyed_draws import uniform
+from groupwise.envs.kit.keyed_draws import draw_uniform
 from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.tags import tagged_parts
+from groupwise.envs.kit.tags import find_tagged_parts
 from groupwise.envs.kit.words import vocabulary_of, with_goal
-from groupwise.envs.search_qa.corpus import ENV, Corpus, Document, Question, read_corpus, read_questions
+from groupwise.envs.search_qa.corpus import ENV, Corpus, Document, SearchQuestion, read_corpus, read_questions
 from groupwise.envs.search_qa.score import exact_match, f1
 
-MAX_CHARACTERS = 100_000
+MAX_RESPONSE_CHARACTERS = 100_000
 """Of a response that is still read."""
 NOTHING_KNOWN = "Nothing is known yet."
 NOT_UNDERSTOOD = "Nothing happens. Write <search> words </search> or <answer> words </answer>."
-NOTHING_FOUND = "<information>Nothing was found.</information>"
+NO_RESULTS = "<information>Nothing was found.</information>"
 
 
 class SearchQa(Part, slot="env"):
@@ -57,11 +57,11 @@ class SearchQa(Part, slot="env"):
     """Whether each text begins with the question."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_panels(self.documents, self.questions), split)
+        return choose_split(_build_panels(self.documents, self.questions), split)
 
     def open(self, task: Task) -> SearchQaEnvironment:
         check_env(task, ENV)
-        corpus = _corpus(self.documents)
+        corpus = _load_corpus(self.documents)
         if task.payload["corpus"] != corpus.digest:
             raise RecordError(
                 f"task {task.id} was made for the documents {task.payload['corpus']}, but these are {corpus.digest}; "
@@ -70,9 +70,12 @@ class SearchQa(Part, slot="env"):
         return SearchQaEnvironment(task, self, corpus)
 
     def vocabulary(self) -> tuple[str, ...]:
-        texts = [self.instruction(), "Task:", NOTHING_KNOWN, NOT_UNDERSTOOD, NOTHING_FOUND, "Right. Wrong."]
-        texts += [_shown(number, each) for number, each in enumerate(_corpus(self.documents).documents, start=1)]
-        for question in _questions(self.questions):
+        texts = [self.instruction(), "Task:", NOTHING_KNOWN, NOT_UNDERSTOOD, NO_RESULTS, "Right. Wrong."]
+        texts += [
+            _show_document(number, document)
+            for number, document in enumerate(_load_corpus(self.documents).documents, start=1)
+        ]
+        for question in _load_questions(self.questions):
             texts += [question.question, *question.answers, *question.titles]
         return vocabulary_of(texts)
 
@@ -83,13 +86,13 @@ class SearchQa(Part, slot="env"):
 class SearchQaEnvironment:
     """One attempt at a question."""
 
-    __slots__ = ("_answers", "_corpus", "_found", "_observation", "_part", "_progress", "_question", "_titles")
+    __slots__ = ("_answers", "_corpus", "_observation", "_part", "_progress", "_question", "_titles", "_titles_read")
 
     def __init__(self, task: Task, part: SearchQa, corpus: Corpus) -> None:
         self._part, self._corpus = part, corpus
         self._question = str(task.payload["question"])
         self._answers, self._titles = tuple(task.payload["answers"]), tuple(task.payload["titles"])
-        self._found: frozenset[str] = frozenset()
+        self._titles_read: frozenset[str] = frozenset()
         self._progress = Progress(task, max_steps=part.max_steps)
         self._observation = self._observe(NOTHING_KNOWN)
 
@@ -98,15 +101,15 @@ class SearchQaEnvironment:
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        name, said = next(tagged_parts(action[:MAX_CHARACTERS], "search", "answer"), ("", ""))
-        if not said.strip():
+        name, text = next(find_tagged_parts(action[:MAX_RESPONSE_CHARACTERS], "search", "answer"), ("", ""))
+        if not text.strip():
             self._observation = self._observe(NOT_UNDERSTOOD)
             return self._progress.outcome(self._observation, accepted=False)
         if name == "answer":
-            return self._answer(said)
-        found = self._corpus.search(said, self._part.num_results)
-        self._found |= {document.title for document in found}
-        self._observation = self._observe(self._told(found))
+            return self._answer(text)
+        documents = self._corpus.search(text, self._part.num_results)
+        self._titles_read |= {document.title for document in documents}
+        self._observation = self._observe(self._show_documents(documents))
         return self._progress.outcome(self._observation)
 
     def _answer(self, answer: str) -> Outcome:
@@ -118,7 +121,7 @@ class SearchQaEnvironment:
     def fork(self) -> SearchQaEnvironment:
         twin = SearchQaEnvironment.__new__(SearchQaEnvironment)
         twin._part, twin._corpus, twin._question = self._part, self._corpus, self._question
-        twin._answers, twin._titles, twin._found = self._answers, self._titles, self._found
+        twin._answers, twin._titles, twin._titles_read = self._answers, self._titles, self._titles_read
         twin._observation, twin._progress = self._observation, self._progress.fork()
         return twin
 
@@ -128,60 +131,65 @@ class SearchQaEnvironment:
         # The last step is for the answer, and a document that its title does not bring up is not waited for.
         if self._progress.steps + 1 < self._part.max_steps:
             for title in self._titles:
-                if title not in self._found and self._brings(title):
+                if title not in self._titles_read and self._can_look_up(title):
                     return f"<search>{title}</search>"
-            if not self._titles and not self._found and self._corpus.search(self._question, 1):
+            if not self._titles and not self._titles_read and self._corpus.search(self._question, 1):
                 return f"<search>{self._question}</search>"
         return f"<answer>{self._answers[0]}</answer>"
 
-    def _brings(self, title: str) -> bool:
-        return title in {each.title for each in self._corpus.search(title, self._part.num_results)}
+    def _can_look_up(self, title: str) -> bool:
+        return title in {document.title for document in self._corpus.search(title, self._part.num_results)}
 
-    def _told(self, found: list[Document]) -> str:
-        if not found:
-            return NOTHING_FOUND
-        shown = [_shown(number, each, self._part.num_words) for number, each in enumerate(found, start=1)]
+    def _show_documents(self, documents: list[Document]) -> str:
+        if not documents:
+            return NO_RESULTS
+        shown = [
+            _show_document(number, document, self._part.num_words) for number, document in enumerate(documents, start=1)
+        ]
         return f"<information>{' '.join(shown)}</information>"
 
-    def _observe(self, told: str) -> Observation:
+    def _observe(self, text: str) -> Observation:
         return Observation(
-            text=with_goal(self._question, told) if self._part.goal_in_text else told,
-            state_key="; ".join(sorted(self._found)),
+            text=with_goal(self._question, text) if self._part.goal_in_text else text,
+            state_key="; ".join(sorted(self._titles_read)),
             goal=self._question,
         )
 
 
-def _shown(number: int, document: Document, num_words: int | None = None) -> str:
+def _show_document(number: int, document: Document, num_words: int | None = None) -> str:
     return f"Doc {number} (Title: {document.title}) {' '.join(document.text.split()[:num_words])}"
 
 
 @lru_cache(maxsize=2)
-def _corpus(path: str) -> Corpus:
+def _load_corpus(path: str) -> Corpus:
     return read_corpus(path)
 
 
 @lru_cache(maxsize=2)
-def _questions(path: str) -> list[Question]:
+def _load_questions(path: str) -> list[SearchQuestion]:
     return read_questions(path)
 
 
 @lru_cache(maxsize=4)
-def _panels(documents: str, questions: str) -> Panels:
-    corpus = _corpus(documents)
+def _build_panels(documents: str, questions: str) -> Panels:
+    corpus = _load_corpus(documents)
     # In an order that says nothing about them: files tend to put questions of a kind together.
-    found = sorted(_questions(questions), key=lambda each: uniform(ENV, "panel", each.question))
-    panels = {split: tuple(_task(each, corpus) for each in found if each.split == split) for split in SPLITS}
+    ordered = sorted(_load_questions(questions), key=lambda question: draw_uniform(ENV, "panel", question.question))
+    panels = {
+        split: tuple(_make_task(question, corpus) for question in ordered if question.split == split)
+        for split in SPLITS
+    }
     for split, tasks in panels.items():
         if not tasks:
             raise ConfigError(
-                f"search_qa: of {len(found)} questions none is in the {split} panel; add questions, or give each a "
+                f"search_qa: of {len(ordered)} questions none is in the {split} panel; add questions, or give each a "
                 "`split`"
             )
     check_disjoint(panels)
     return panels
 
 
-def _task(question: Question, corpus: Corpus) -> Task:
+def _make_task(question: SearchQuestion, corpus: Corpus) -> Task:
     payload = {
         "question": question.question,
         "answers": list(question.answers),

@@ -11,10 +11,10 @@ ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """A text without case, punctuation, articles and extra spaces.
 
-    >>> normalised("The  Amber-Sea.")
+    >>> normalise("The  Amber-Sea.")
     'ambersea'
     """
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
@@ -22,7 +22,7 @@ def normalised(text: str) -> str:
 
 def exact_match(answer: str, right: Sequence[str]) -> bool:
     """Whether an answer is one of the right ones, once both are normalised."""
-    return normalised(answer) in {normalised(each) for each in right}
+    return normalise(answer) in {normalise(accepted) for accepted in right}
 
 
 def f1(answer: str, right: Sequence[str]) -> float:
@@ -31,11 +31,11 @@ def f1(answer: str, right: Sequence[str]) -> float:
     >>> round(f1("the Amber Sea in the north", ["the Amber Sea"]), 3)
     0.667
     """
-    return max((_overlap(normalised(answer).split(), normalised(each).split()) for each in right), default=0.0)
+    return max((_overlap(normalise(answer).split(), normalise(accepted).split()) for accepted in right), default=0.0)
 
 
-def _overlap(said: Sequence[str], right: Sequence[str]) -> float:
-    if not said or not right:
-        return float(said == right)
-    shared = sum((Counter(said) & Counter(right)).values())
-    return 2 * shared / (len(said) + len(right))
+def _overlap(answer: Sequence[str], right: Sequence[str]) -> float:
+    if not answer or not right:
+        return float(answer == right)
+    shared = sum((Counter(answer) & Counter(right)).values())
+    return 2 * shared / (len(answer) + len(right))

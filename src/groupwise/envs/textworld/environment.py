@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,23 +18,21 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.panel import check_env, choose_split
+from groupwise.envs.kit.packages import package_version
+from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks, panel_sizes_of
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import vocabulary_of
-from groupwise.envs.textworld.maker import kept_game
+from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
+from groupwise.envs.textworld.maker import find_or_make_game
 
 ENV = "textworld"
-FIRST_SEED = {"train": 0, "validation": 1_000_000, "test": 2_000_000}
-"""The seeds of a split count up from here."""
 FOODS = {"train": "train", "validation": "valid", "test": "test"}
 """TextWorld's own name for each split of what is cooked."""
-MOST_TASKS = 1_000_000
+MAX_TASKS = 1_000_000
 INSTRUCTIONS = {
     "coin_collector": "Find the coin and take it, one command at a time.",
     "treasure_hunter": "Find what is asked for and take it, one command at a time.",
     "cooking": "Cook the meal of the cookbook and eat it, one command at a time.",
 }
-NOTHING_HAPPENS = "Nothing happens."
 SHOWN = (
     *("admissible_commands", "policy_commands", "won", "lost", "objective", "max_score"),
     *("description", "inventory"),
@@ -85,11 +82,11 @@ class Textworld(Part, slot="env"):
     """Whether the goal tells the whole way, as TextWorld does by default, or its end alone."""
     path: str = ""
     """Folder that made games are kept in; empty = groupwise/textworld in the user's cache folder."""
-    num_train: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 200
+    num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 200
     """Tasks in the training panel."""
-    num_validation: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 20
+    num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 20
     """Tasks in the validation panel."""
-    num_test: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 40
+    num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 40
     """Tasks in the test panel."""
     max_steps: Annotated[int, Field(ge=1)] = 50
     """Steps before an attempt is truncated."""
@@ -103,34 +100,33 @@ class Textworld(Part, slot="env"):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
-        choose_split(dict.fromkeys(counts, ()), split)
-        payload = {"game": self.game, "settings": self._settings(split), "version": _version()}
-        seeds = range(FIRST_SEED[split], FIRST_SEED[split] + counts[split])
-        return tuple(Task.create(env=ENV, split=split, seed=seed, payload=payload, tags=(self.game,)) for seed in seeds)
+        check_split(split)
+        payload = {"game": self.game, "settings": self._make_settings(split), "version": _find_version()}
+        return list_seed_tasks(ENV, split, panel_sizes_of(self), payload=payload, tags=(self.game,))
 
     def open(self, task: Task) -> TextworldEnvironment:
         check_env(task, ENV)
-        if task.payload["version"] != _version():
+        made_with, installed = task.payload["version"], _find_version()
+        if made_with != installed:
             raise ConfigError(
-                f"task {task.id} is a game of TextWorld {task.payload['version']}, but {_version()} is installed, and "
+                f"task {task.id} is a game of TextWorld {made_with}, but {installed} is installed, and "
                 "makes others; install that version, or make the panel anew"
             )
         return TextworldEnvironment(task, self, self.game_file(task))
 
     def game_file(self, task: Task) -> Path:
         """The compiled game of a task, which is made where it is not kept yet."""
-        of = task.payload
-        folder = Path(os.path.expandvars(self.path)).expanduser() if self.path else _cache_folder()
-        return kept_game(folder, of["game"], of["settings"], task.seed, of["version"])
+        payload = task.payload
+        folder = Path(os.path.expandvars(self.path)).expanduser() if self.path else _find_cache_folder()
+        return find_or_make_game(folder, payload["game"], payload["settings"], task.seed, payload["version"])
 
     def vocabulary(self) -> tuple[str, ...]:
-        return vocabulary_of((*INSTRUCTIONS.values(), NOTHING_HAPPENS, *INFORM, *_grammars(self.game)))
+        return vocabulary_of((*INSTRUCTIONS.values(), NOTHING_HAPPENS, *INFORM, *_read_grammars(self.game)))
 
     def instruction(self) -> str:
         return INSTRUCTIONS[self.game]
 
-    def _settings(self, split: str) -> dict[str, Any]:
+    def _make_settings(self, split: str) -> dict[str, Any]:
         if self.game != "cooking":
             return {"level": self.level, "tell_way": self.tell_way}
         asked = {skill: skill in self.skills for skill in ("cook", "cut", "open", "drop")}
@@ -143,13 +139,13 @@ class TextworldEnvironment:
 
     _observation: Observation
     _plan: tuple[str, ...]
-    _most: float
+    _max_score: float
 
     def __init__(self, task: Task, part: Textworld, file: Path) -> None:
         self._progress = Progress(task, max_steps=part.max_steps)
-        self._world = _start(file)
+        self._world = _start_game(file)
         self._score = 0.0
-        self._see(self._world.reset(), first=True)
+        self._update_observation(self._world.reset(), first=True)
 
     def observe(self) -> Observation:
         return self._observation
@@ -163,57 +159,57 @@ class TextworldEnvironment:
             )
             return self._progress.outcome(self._observation, accepted=False)
         state, score, _ = self._world.step(action)
-        reward, self._score = (float(score) - self._score) / self._most, float(score)
-        self._see(state)
+        reward, self._score = (float(score) - self._score) / self._max_score, float(score)
+        self._update_observation(state)
         success = True if state["won"] else False if state["lost"] else None
         return self._progress.outcome(self._observation, success=success, reward=reward)
 
     def fork(self) -> TextworldEnvironment:
         twin = TextworldEnvironment.__new__(TextworldEnvironment)
         twin._observation, twin._plan = self._observation, self._plan
-        twin._score, twin._most = self._score, self._most
-        with _quiet():
+        twin._score, twin._max_score = self._score, self._max_score
+        with _silence_warnings():
             twin._world, twin._progress = self._world.copy(), self._progress.fork()
         return twin
 
     def expert(self) -> str | None:
         return None if self._progress.ended else next(iter(self._plan), None)
 
-    def _see(self, state: Any, *, first: bool = False) -> None:
-        here, carried = _line(state["description"]), _line(state["inventory"])
+    def _update_observation(self, state: Any, *, first: bool = False) -> None:
+        here, carried = _clean_text(state["description"]), _clean_text(state["inventory"])
         if first:
-            self._most = float(state["max_score"]) or 1.0
+            self._max_score = float(state["max_score"]) or 1.0
         self._plan = tuple(state["policy_commands"] or ())
         self._observation = Observation(
-            text=here if first else _line(state["feedback"]),
+            text=here if first else _clean_text(state["feedback"]),
             state_key=f"{here} {carried}",
             admissible=tuple(state["admissible_commands"]),
-            goal=_line(state["objective"]),
+            goal=_clean_text(state["objective"]),
         )
 
 
-def _line(text: str | None) -> str:
+def _clean_text(text: str | None) -> str:
     """A text on one line, without the status line, which counts steps, and what a game says after its end."""
     return " ".join(STATUS.sub("", text or "").partition("***")[0].split())
 
 
-def _start(file: Path) -> Any:
-    textworld = _package()
+def _start_game(file: Path) -> Any:
+    textworld = _import_textworld()
     wanted = textworld.EnvInfos(**dict.fromkeys(SHOWN, True))
-    with _quiet():
+    with _silence_warnings():
         world = textworld.start(str(file), wanted)
     world.seed(0)  # the interpreter's chances would come from the clock
     return world
 
 
-def _package() -> Any:
-    _version()
-    with _quiet():
+def _import_textworld() -> Any:
+    _find_version()
+    with _silence_warnings():
         return import_module("textworld")
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_warnings() -> Iterator[None]:
     """Without the warnings of TextWorld's own packages: of age in places, and of every game, which they do not know."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -221,24 +217,19 @@ def _quiet() -> Iterator[None]:
 
 
 @cache
-def _version() -> str:
-    try:
-        return version("textworld")
-    except PackageNotFoundError:
-        raise ConfigError(
-            "the environment 'textworld' needs a package that is not here; pip install 'groupwise[textworld]'"
-        ) from None
+def _find_version() -> str:
+    return package_version(ENV, "textworld")
 
 
 @cache
-def _grammars(game: str) -> tuple[str, ...]:
+def _read_grammars(game: str) -> tuple[str, ...]:
     """TextWorld's grammars: every name and sentence that its games are made from."""
-    root = Path(_package().__file__).parent
+    root = Path(_import_textworld().__file__).parent
     folders = (root / "generator" / "data", root / "challenges" / f"tw_{game}")
     files = [file for folder in folders for end in ("twg", "twl", "py") for file in sorted(folder.rglob(f"*.{end}"))]
     return tuple(file.read_text(encoding="utf-8") for file in files)
 
 
-def _cache_folder() -> Path:
+def _find_cache_folder() -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(root).expanduser() / "groupwise" / "textworld"

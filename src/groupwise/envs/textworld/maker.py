@@ -20,12 +20,12 @@ from typing import Any
 from groupwise.core.errors import EnvironmentFault
 
 FILE = "game.z8"
-MAKE = "import sys; sys.path[:] = {path!r}; from groupwise.envs.textworld.maker import make; make({order!r})"
+MAKE = "import sys; sys.path[:] = {path!r}; from groupwise.envs.textworld.maker import make_game; make_game({order!r})"
 SECONDS = 300.0
 """How long the making of a game may take; seconds are usual."""
 
 
-def kept_game(folder: Path, challenge: str, settings: Mapping[str, Any], seed: int, version: str) -> Path:
+def find_or_make_game(folder: Path, challenge: str, settings: Mapping[str, Any], seed: int, version: str) -> Path:
     """The file of a game, which is made where it is not there yet."""
     order = {"challenge": challenge, "settings": dict(settings), "seed": seed, "version": version}
     name = sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()[:16]
@@ -60,7 +60,7 @@ def _make_apart(order: Mapping[str, Any]) -> None:
         ) from None
 
 
-def make(order: str) -> None:
+def make_game(order: str) -> None:
     """Make a game as ordered; runs in the interpreter that is started for it."""
     from textworld.challenges import CHALLENGES
     from textworld.generator import compile_game

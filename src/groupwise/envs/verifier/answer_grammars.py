@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-MAX_CHARACTERS = 20_000
+MAX_PARSED_CHARACTERS = 20_000
 """A longer text is not read."""
 MAX_DEPTH = 100
 """Levels that parentheses and calls may nest; a long sum is no deeper than a short one."""
@@ -79,8 +79,8 @@ def read_literal(text: str, *_: object) -> Any:
     >>> read_literal("[[0, 1], [1, 0]]")
     [[0, 1], [1, 0]]
     """
-    if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
-        raise GrammarError(f"not a text of at most {MAX_CHARACTERS} characters")
+    if not isinstance(text, str) or len(text) > MAX_PARSED_CHARACTERS:
+        raise GrammarError(f"not a text of at most {MAX_PARSED_CHARACTERS} characters")
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
@@ -95,10 +95,10 @@ def read_tree(code: str | ast.Expression, names: Mapping[str, Any], given: Mappi
     """
     if isinstance(code, str):
         code = _parse(code)
-    return _Walk(names, given).value(code.body, MAX_DEPTH)
+    return _TreeWalk(names, given).value(code.body, MAX_DEPTH)
 
 
-class _Walk:
+class _TreeWalk:
     def __init__(self, names: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         self._names, self._given = names, given
 
@@ -106,66 +106,70 @@ class _Walk:
         if depth == 0:
             raise GrammarError(f"nested more than {MAX_DEPTH} levels deep")
         if isinstance(node, ast.BinOp):
-            return self._binary(node, depth)
+            return self._compute_binary(node, depth)
         if isinstance(node, ast.UnaryOp) and type(node.op) in UNARY:
             return UNARY[type(node.op)](self.value(node.operand, depth - 1))
         if isinstance(node, ast.Constant) and type(node.value) in (int, bool):
             return node.value
         if isinstance(node, ast.Name):
-            return self._name(node.id)
+            return self._look_up_name(node.id)
         if isinstance(node, ast.Call):
-            return self._call(node, depth)
+            return self._compute_call(node, depth)
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
             compare = COMPARISONS[type(node.ops[0])]
             return compare(self.value(node.left, depth - 1), self.value(node.comparators[0], depth - 1))
         raise GrammarError(f"{type(node).__name__} is not part of an expression")
 
-    def _binary(self, node: ast.BinOp, depth: int) -> Any:
+    def _compute_binary(self, node: ast.BinOp, depth: int) -> Any:
         # A long sum leans to the left: its terms are taken one after another, not one within another.
         rest = [node]
         while isinstance(rest[-1].left, ast.BinOp):
             rest.append(rest[-1].left)
         value = self.value(rest[-1].left, depth - 1)
-        for each in reversed(rest):
-            if type(each.op) not in BINARY:
-                raise GrammarError(f"{type(each.op).__name__} is not arithmetic")
-            right = self.value(each.right, depth - 1)
-            if isinstance(each.op, ast.Pow):
+        for operation in reversed(rest):
+            if type(operation.op) not in BINARY:
+                raise GrammarError(f"{type(operation.op).__name__} is not arithmetic")
+            right = self.value(operation.right, depth - 1)
+            if isinstance(operation.op, ast.Pow):
                 _check_power(value, right)
-            value = BINARY[type(each.op)](value, right)
+            value = BINARY[type(operation.op)](value, right)
         return value
 
-    def _name(self, name: str) -> Any:
+    def _look_up_name(self, name: str) -> Any:
         if name in self._given:
             return self._given[name]
         if name in CONSTANTS:
             return self._names[name]
         raise GrammarError(f"the name {name[:50]!r} is not part of an expression")
 
-    def _call(self, node: ast.Call, depth: int) -> Any:
+    def _compute_call(self, node: ast.Call, depth: int) -> Any:
         if not isinstance(node.func, ast.Name) or node.func.id in self._given:
             raise GrammarError("a call of something other than a function by name")
-        name, options = node.func.id, self._options(node)
+        name, options = node.func.id, self._read_options(node)
         if name in MAKERS:
-            return self._names[name](*[self._written(name, each, depth) for each in node.args], **options)
+            return self._names[name](*[self._read_argument(name, argument, depth) for argument in node.args], **options)
         if name not in FUNCTIONS:
             raise GrammarError(f"the function {name[:50]!r} is not part of an expression")
-        arguments = [self.value(each, depth - 1) for each in node.args]
+        arguments = [self.value(argument, depth - 1) for argument in node.args]
         if name == "Pow" and len(arguments) == 2:
             _check_power(*arguments)
-        if name in GROWING and any(_size(each) > MAX_EXPONENT for each in arguments):
+        if name in GROWING and any(_size(argument) > MAX_EXPONENT for argument in arguments):
             raise GrammarError(f"{name} of a number above {MAX_EXPONENT}")
         return self._names[name](*arguments, **options)
 
-    def _options(self, node: ast.Call) -> dict[str, bool]:
+    def _read_options(self, node: ast.Call) -> dict[str, bool]:
         options: dict[str, bool] = {}
-        for each in node.keywords:
-            if each.arg != "evaluate" or not isinstance(each.value, ast.Constant) or type(each.value.value) is not bool:
+        for keyword in node.keywords:
+            if (
+                keyword.arg != "evaluate"
+                or not isinstance(keyword.value, ast.Constant)
+                or type(keyword.value.value) is not bool
+            ):
                 raise GrammarError("an argument by name")
-            options[each.arg] = each.value.value
+            options[keyword.arg] = keyword.value.value
         return options
 
-    def _written(self, maker: str, node: ast.expr, depth: int) -> Any:
+    def _read_argument(self, maker: str, node: ast.expr, depth: int) -> Any:
         """What a symbol or a number is made of: a name, digits, or a whole number."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             form = SYMBOL if maker == "Symbol" else NUMBER
@@ -178,8 +182,8 @@ class _Walk:
 
 
 def _parse(code: str) -> ast.Expression:
-    if len(code) > 10 * MAX_CHARACTERS:  # sympy writes more around each name and number than was said
-        raise GrammarError(f"longer than {MAX_CHARACTERS} characters")
+    if len(code) > 10 * MAX_PARSED_CHARACTERS:  # sympy writes more around each name and number than was said
+        raise GrammarError(f"longer than {MAX_PARSED_CHARACTERS} characters")
     try:
         return ast.parse(code.strip(), mode="eval")
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-Kind = Literal["told", "failed", "fault"]
+Kind = Literal["answered", "failed", "fault"]
 """What came of a request: an answer, a judge that failed at it, or a request that cannot be meant."""
 MAX_BYTES = 2**24
 """Of a frame: a page of questions fits in, and nothing that would fill the memory."""
@@ -32,7 +32,7 @@ class ProtocolError(ValueError):
     """What came through the pipe is not what was asked for."""
 
 
-class Frames:
+class FramedPipe:
     """One end of the pipe. With a deadline nothing blocks, neither one who does not read nor one who stops halfway."""
 
     def __init__(self, descriptor: int, *, blocks: bool) -> None:
@@ -57,17 +57,17 @@ class Frames:
     def receive(self, *, within: float | None = None) -> bytes:
         """Read one frame and nothing beyond it; what does not come in time raises TimeoutError, the end EOFError."""
         until = None if within is None else time.monotonic() + within
-        found = self._read(until)
+        frame = self._read(until)
         while True:
-            if len(found) >= _LENGTH.size:
-                whole = _LENGTH.size + _LENGTH.unpack_from(found)[0]
+            if len(frame) >= _LENGTH.size:
+                whole = _LENGTH.size + _LENGTH.unpack_from(frame)[0]
                 if whole > MAX_BYTES + _LENGTH.size:
                     raise ProtocolError(f"a message of {whole} bytes; at most {MAX_BYTES} are read")
-                if len(found) > whole:
+                if len(frame) > whole:
                     raise ProtocolError("more than one answer")
-                if len(found) == whole:
-                    return found[_LENGTH.size :]
-            found += self._read(until)
+                if len(frame) == whole:
+                    return frame[_LENGTH.size :]
+            frame += self._read(until)
 
     def is_quiet(self) -> bool:
         """Whether nothing waits to be read."""
@@ -94,11 +94,11 @@ def _wait(poll: select.poll, until: float | None) -> None:
 
 def write_request(call: int, request: Mapping[str, Any], seconds: float) -> bytes:
     """A request to a verifier."""
-    said = [call, seconds, dict(request)]
+    message = [call, seconds, dict(request)]
     try:
-        return to_json(said)
+        return to_json(message)
     except (ValueError, PydanticSerializationError):  # half a character: in ASCII it passes as it is
-        return json.dumps(said, allow_nan=False).encode()
+        return json.dumps(message, allow_nan=False).encode()
 
 
 def read_request(frame: bytes) -> tuple[int, float, dict[str, Any]]:
@@ -110,33 +110,33 @@ def read_request(frame: bytes) -> tuple[int, float, dict[str, Any]]:
     return call, seconds, request
 
 
-class Answer(NamedTuple):
+class JudgeAnswer(NamedTuple):
     """What a verifier answers to a call."""
 
     kind: Kind
-    told: Any
+    content: Any
     is_last: bool = False
     """Whether the verifier ends after it."""
 
 
-def write_answer(call: int, answer: Answer) -> bytes:
+def write_answer(call: int, answer: JudgeAnswer) -> bytes:
     """An answer as JSON; what JSON does not have raises ValueError or TypeError.
 
     It is a list: there are no names of fields that could come twice.
     """
-    if type(answer.told) is float and math.isfinite(answer.told):  # the usual one, at once
-        return b'[%d, "told", %s, %s]' % (call, float.__repr__(answer.told).encode(), _WORDS[answer.is_last])
+    if type(answer.content) is float and math.isfinite(answer.content):  # the usual one, at once
+        return b'[%d, "answered", %s, %s]' % (call, float.__repr__(answer.content).encode(), _WORDS[answer.is_last])
     return json.dumps([call, *answer], allow_nan=False).encode()
 
 
-def read_answer_to(call: int, frame: bytes) -> Answer:
+def read_answer_to(call: int, frame: bytes) -> JudgeAnswer:
     """What a verifier answered to a call; ProtocolError where it answered something else."""
     try:
-        said = from_json(frame, allow_inf_nan=False, cache_strings="none")
+        message = from_json(frame, allow_inf_nan=False, cache_strings="none")
     except ValueError:
         raise ProtocolError("an answer that is not JSON") from None
-    if type(said) is not list or len(said) != 4 or said[1] not in _KINDS or type(said[3]) is not bool:
+    if type(message) is not list or len(message) != 4 or message[1] not in _KINDS or type(message[3]) is not bool:
         raise ProtocolError("an answer of another form")
-    if type(said[0]) is not int or said[0] != call:
+    if type(message[0]) is not int or message[0] != call:
         raise ProtocolError("an answer to another call")
-    return Answer(*said[1:])
+    return JudgeAnswer(*message[1:])

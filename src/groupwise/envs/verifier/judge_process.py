@@ -19,7 +19,7 @@ from groupwise.core.confinement.process import confine
 from groupwise.core.confinement.system_calls import filter_calls
 from groupwise.core.errors import GroupwiseError
 from groupwise.core.text.safe_text import quote_line
-from groupwise.envs.verifier.framed_pipe import MAX_BYTES, Answer, Frames, read_request, write_answer
+from groupwise.envs.verifier.framed_pipe import MAX_BYTES, FramedPipe, JudgeAnswer, read_request, write_answer
 
 MAX_MEMORY = 2 * 2**30
 """Address space of the process: an answer such as 9^9^9^9 must not take the machine's memory."""
@@ -39,61 +39,65 @@ def serve(descriptor: int, judge: str, parent: int, *, apart: bool) -> None:
     """
     die_with_parent(parent)
     os.set_inheritable(descriptor, False)
-    frames = Frames(descriptor, blocks=True)
+    frames = FramedPipe(descriptor, blocks=True)
     # The default action: the kernel ends the process when the timer below runs out, whatever code is computing.
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's goes to the parent
     try:
         module, _, function = judge.partition(":")
-        judged: Judge = getattr(importlib.import_module(module), function)()
+        answer_judge: Judge = getattr(importlib.import_module(module), function)()
     except Exception as error:  # importing somebody's package may raise anything, and the parent should hear of it
-        frames.send(write_answer(0, Answer("failed", quote_line(f"{type(error).__name__}: {error}"))))
+        frames.send(write_answer(0, JudgeAnswer("failed", quote_line(f"{type(error).__name__}: {error}"))))
         return
     boundaries = confine(max_memory=MAX_MEMORY, filters_calls=not apart)
     # Linux begins a new program's peak with that of the process that started it, and a trainer is large.
-    max_peak = max(MAX_PEAK_MEMORY, peak_memory())
-    frames.send(write_answer(0, Answer("told", sorted(boundaries))))
+    max_peak = max(MAX_PEAK_MEMORY, measure_peak_memory())
+    frames.send(write_answer(0, JudgeAnswer("answered", sorted(boundaries))))
     while True:
         try:
             frame = frames.receive()
         except EOFError:
             return
-        frames.send(_judge_apart(judged, frame, frames) if apart else answer_frame(judged, frame, max_peak=max_peak))
+        frames.send(
+            _judge_apart(answer_judge, frame, frames) if apart else answer_frame(answer_judge, frame, max_peak=max_peak)
+        )
 
 
 def answer_frame(judge: Judge, frame: bytes, *, max_peak: int) -> bytes:
     """The answer to a request, as it is sent; it says that it is the last where the memory's peak is too high."""
     call, seconds, request = read_request(frame)
-    kind, told, is_last = _verdict(judge, request, seconds)
-    is_last = is_last or peak_memory() > max_peak
+    kind, content, is_last = _judge_request(judge, request, seconds)
+    is_last = is_last or measure_peak_memory() > max_peak
     try:
-        return write_answer(call, Answer(kind, told, is_last))
+        return write_answer(call, JudgeAnswer(kind, content, is_last))
     except (ValueError, TypeError, RecursionError):  # not a number, or nothing that JSON has
-        return write_answer(call, Answer("failed", quote_line(f"gave the score {_shown(told)}"), is_last))
+        return write_answer(
+            call, JudgeAnswer("failed", quote_line(f"gave the score {_describe_score(content)}"), is_last)
+        )
 
 
-def peak_memory() -> int:
+def measure_peak_memory() -> int:
     """The most memory that this process ever had, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def _verdict(judge: Judge, request: Mapping[str, Any], seconds: float) -> Answer:
+def _judge_request(judge: Judge, request: Mapping[str, Any], seconds: float) -> JudgeAnswer:
     # Seconds of computing, not of the clock: a busy machine must not turn a right answer into a wrong one.
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
-        return Answer("told", judge(request))
+        return JudgeAnswer("answered", judge(request))
     except GroupwiseError as error:
-        return Answer("fault", quote_line(str(error), limit=MAX_FAULT_CHARACTERS))
+        return JudgeAnswer("fault", quote_line(str(error), limit=MAX_FAULT_CHARACTERS))
     except MemoryError:
-        return Answer("failed", "ran out of memory", is_last=True)
+        return JudgeAnswer("failed", "ran out of memory", is_last=True)
     except Exception as error:  # a verifier may raise anything at what a model says
-        return Answer("failed", quote_line(f"raised {type(error).__name__}: {error}", limit=300))
+        return JudgeAnswer("failed", quote_line(f"raised {type(error).__name__}: {error}", limit=300))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
-def _judge_apart(judge: Judge, frame: bytes, frames: Frames) -> bytes:
+def _judge_apart(judge: Judge, frame: bytes, frames: FramedPipe) -> bytes:
     call, seconds, _ = read_request(frame)
     reader, writer = os.pipe()
     child = os.fork()
@@ -101,26 +105,26 @@ def _judge_apart(judge: Judge, frame: bytes, frames: Frames) -> bytes:
         _answer_as_child(judge, frame, frames, reader, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read(MAX_BYTES + 1)
+        answer = pipe.read(MAX_BYTES + 1)
     os.kill(child, signal.SIGKILL)  # it has said what it had to say
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    if code == 0 and said:
-        return said
-    return write_answer(call, Answer("failed", describe_death(code, seconds)))
+    if code == 0 and answer:
+        return answer
+    return write_answer(call, JudgeAnswer("failed", describe_death(code, seconds)))
 
 
-def _answer_as_child(judge: Judge, frame: bytes, frames: Frames, reader: int, writer: int) -> None:
+def _answer_as_child(judge: Judge, frame: bytes, frames: FramedPipe, reader: int, writer: int) -> None:
     """Judge one answer and end; whatever it does, it holds nothing but the pipe for its own answer."""
     try:
         die_with_parent(os.getppid())
         frames.close()
         os.close(reader)
         if filter_calls():
-            said = answer_frame(judge, frame, max_peak=sys.maxsize)  # it ends with this answer anyway
+            answer = answer_frame(judge, frame, max_peak=sys.maxsize)  # it ends with this answer anyway
         else:
-            said = write_answer(read_request(frame)[0], Answer("failed", NOT_HELD))
-        os.write(writer, said)
+            answer = write_answer(read_request(frame)[0], JudgeAnswer("failed", NOT_HELD))
+        os.write(writer, answer)
     finally:
         os._exit(0)
 
@@ -134,7 +138,7 @@ def describe_death(code: int, seconds: float) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
 
 
-def _shown(value: Any) -> str:
+def _describe_score(value: Any) -> str:
     try:
         return repr(value) if isinstance(value, int | float | str) else type(value).__name__
     except ValueError:  # a whole number of more digits than Python writes

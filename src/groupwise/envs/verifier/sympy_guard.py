@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from groupwise.core.errors import ConfigError
-from groupwise.envs.verifier.answer_grammars import MAX_CHARACTERS, GrammarError, read_tree
+from groupwise.envs.verifier.answer_grammars import MAX_PARSED_CHARACTERS, GrammarError, read_tree
 
 PARSER, LAMBDIFY = "sympy.parsing.sympy_parser", "sympy.utilities.lambdify"
 IMPORT = "from sympy import *"
@@ -35,9 +35,9 @@ def guard_sympy() -> None:
     sympy, parser, lambdify = (import_module(name) for name in ("sympy", PARSER, LAMBDIFY))
     names, stringify = {name: getattr(sympy, name) for name in sympy.__all__}, parser.stringify_expr
 
-    def bounded_stringify(text: str, *rest: Any) -> str:
-        if len(text) > MAX_CHARACTERS:
-            raise GrammarError(f"longer than {MAX_CHARACTERS} characters")
+    def stringify_bounded(text: str, *rest: Any) -> str:
+        if len(text) > MAX_PARSED_CHARACTERS:
+            raise GrammarError(f"longer than {MAX_PARSED_CHARACTERS} characters")
         return str(stringify(text, *rest))
 
     def lend_names(statement: str, place: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ def guard_sympy() -> None:
             raise GrammarError("a statement")
         place.update(names)
 
-    parser.__dict__.update(stringify_expr=bounded_stringify, eval_expr=_read, compile=_keep_tree, exec=lend_names)
+    parser.__dict__.update(stringify_expr=stringify_bounded, eval_expr=_read, compile=_keep_tree, exec=lend_names)
     lambdify.__dict__["compile"] = _compile_arithmetic
     for text in _CANARIES:
         for evaluate in (True, False):
@@ -55,7 +55,7 @@ def guard_sympy() -> None:
         lambdify.lambdify((), hostile)
     except GrammarError:
         return
-    raise _unknown("lambdify")
+    raise _refuse_sympy("lambdify")
 
 
 def _read(code: str | ast.Expression, given: dict[str, Any], names: dict[str, Any]) -> Any:
@@ -83,9 +83,9 @@ def _expect_refusal(parser: Any, text: str, *, evaluate: bool) -> None:
         parser.parse_expr(text, evaluate=evaluate)
     except Exception:  # its transformations refuse some of them in their own way
         return
-    raise _unknown("parse_expr")
+    raise _refuse_sympy("parse_expr")
 
 
-def _unknown(place: str) -> ConfigError:
+def _refuse_sympy(place: str) -> ConfigError:
     version = getattr(import_module("sympy"), "__version__", "?")
     return ConfigError(f"sympy {version} evaluates text in a way that is not known ({place}); pip install sympy==1.14")

@@ -23,7 +23,7 @@ from typing import Any
 from groupwise.core.confinement.process import Boundary
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.text.safe_text import quote_line
-from groupwise.envs.verifier.framed_pipe import Frames, Kind, ProtocolError, read_answer_to, write_request
+from groupwise.envs.verifier.framed_pipe import FramedPipe, Kind, ProtocolError, read_answer_to, write_request
 from groupwise.envs.verifier.judge_process import describe_death
 
 START = (
@@ -36,7 +36,7 @@ PATIENCE = 4.0
 """How many times its seconds of computing a verdict may take by the clock, on a busy machine."""
 # One order of sets everywhere, so that what follows from a seed is the same in every process.
 SETTINGS = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
+KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 """What Python may need of the environment: where its libraries are, how text is encoded, and the time zone."""
 
 
@@ -63,19 +63,24 @@ class Verifier:
         self._lock = Lock()
         self._owner, self._calls = 0, 0
         self._popen: subprocess.Popen[bytes] | None = None
-        self._frames: Frames | None = None
+        self._frames: FramedPipe | None = None
         self._boundaries: frozenset[Boundary] = frozenset()
 
-    def verdict(self, request: Mapping[str, Any], *, seconds: float) -> Verdict:
+    def judge(self, request: Mapping[str, Any], *, seconds: float) -> Verdict:
         """Judge an answer within so many seconds of computing; what goes wrong is a score of 0 with a reason."""
-        kind, told = self.ask(request, seconds=seconds)
+        kind, content = self.ask(request, seconds=seconds)
         if kind == "fault":
-            raise EnvironmentFault(quote_line(str(told)))
+            raise EnvironmentFault(quote_line(str(content)))
         if kind == "failed":
-            return Verdict(score=0.0, reason=quote_line(f"the verifier {told}"))
-        if isinstance(told, bool) or not isinstance(told, int | float) or not 0 <= told <= 1 or not math.isfinite(told):
-            return Verdict(score=0.0, reason=quote_line(f"the verifier gave the score {told}"))
-        return Verdict(score=float(told))
+            return Verdict(score=0.0, reason=quote_line(f"the verifier {content}"))
+        if (
+            isinstance(content, bool)
+            or not isinstance(content, int | float)
+            or not 0 <= content <= 1
+            or not math.isfinite(content)
+        ):
+            return Verdict(score=0.0, reason=quote_line(f"the verifier gave the score {content}"))
+        return Verdict(score=float(content))
 
     def ask(self, request: Mapping[str, Any], *, seconds: float) -> tuple[Kind, Any]:
         """What the judge made of a request; where it failed, how; where the request was at fault, why.
@@ -94,7 +99,7 @@ class Verifier:
                 return "failed", f"broke its protocol with {error}"
 
     def _ask(self, request: Mapping[str, Any], seconds: float) -> tuple[Kind, Any]:
-        frames = self._ready()
+        frames = self._ensure_started()
         self._calls += 1
         try:
             frames.send(write_request(self._calls, request, seconds), within=PATIENCE * seconds)
@@ -103,18 +108,18 @@ class Verifier:
             self.close()
             return "failed", f"gave no verdict within {PATIENCE * seconds:g} s"
         except (EOFError, OSError):
-            return "failed", self._last_words(seconds)
+            return "failed", self._explain_death(seconds)
         except BaseException:  # ctrl-c, say: the verdict still to come must not be taken for the next one
             self.close()
             raise
         if answer.is_last:
             self.close()
-        return answer.kind, answer.told
+        return answer.kind, answer.content
 
-    def boundaries(self) -> frozenset[Boundary]:
+    def ask_boundaries(self) -> frozenset[Boundary]:
         """The boundaries that hold around the judge; the process is started to say so."""
         with self._lock:
-            self._ready()
+            self._ensure_started()
             return self._boundaries
 
     def close(self) -> None:
@@ -126,7 +131,7 @@ class Verifier:
             popen.kill()
             popen.wait()
 
-    def _ready(self) -> Frames:
+    def _ensure_started(self) -> FramedPipe:
         # After a fork the pipe belongs to the parent: two processes would read each other's verdicts.
         is_ours = self._popen is not None and self._owner == os.getpid()
         if is_ours and self._frames is not None and self._frames.is_quiet():
@@ -136,7 +141,7 @@ class Verifier:
         self._frames = self._start()
         return self._frames
 
-    def _start(self) -> Frames:
+    def _start(self) -> FramedPipe:
         ours, theirs = socket.socketpair()
         code = START.format(
             path=[str(entry) for entry in sys.path if entry],  # not the current folder, whatever it is then
@@ -148,27 +153,27 @@ class Verifier:
         with theirs:
             self._owner = os.getpid()
             self._popen = _start_process(code, theirs.fileno())
-        frames = Frames(ours.detach(), blocks=False)
-        told = f"it was not ready within {START_SECONDS:g} s"
+        frames = FramedPipe(ours.detach(), blocks=False)
+        trouble = f"it was not ready within {START_SECONDS:g} s"
         try:
             answer = read_answer_to(0, frames.receive(within=START_SECONDS))
-            if answer.kind == "told":
-                self._boundaries = frozenset(answer.told)
+            if answer.kind == "answered":
+                self._boundaries = frozenset(answer.content)
                 return frames
-            told = quote_line(str(answer.told))
+            trouble = quote_line(str(answer.content))
         except TimeoutError:
             pass
         except (EOFError, OSError, ProtocolError):
-            told = "it died at once"
+            trouble = "it died at once"
         except BaseException:
             frames.close()
             self.close()
             raise
         frames.close()
         self.close()
-        raise EnvironmentFault(f"the verifier {self._judge} did not start: {told}")
+        raise EnvironmentFault(f"the verifier {self._judge} did not start: {trouble}")
 
-    def _last_words(self, seconds: float) -> str:
+    def _explain_death(self, seconds: float) -> str:
         """Why the process is gone."""
         assert self._popen is not None, "a verdict was asked of it"
         try:
@@ -197,7 +202,7 @@ def _start_process(code: str, descriptor: int) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,  # what verifiers print must not mix with what a command prints
         stderr=subprocess.DEVNULL,  # nor reach a terminal: an answer may be in it
-        env={name: os.environ[name] for name in KEPT if name in os.environ} | SETTINGS,
+        env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | SETTINGS,
     )
     try:
         return started.result()
@@ -223,7 +228,7 @@ def _end(started: Future[subprocess.Popen[bytes]]) -> None:
 _VERIFIERS: dict[tuple[str, bool], Verifier] = {}
 
 
-def verifier(judge: str, *, apart: bool = False) -> Verifier:
+def find_verifier(judge: str, *, apart: bool = False) -> Verifier:
     """This process's verifier for a judge; it lives as long as the process does."""
     return _VERIFIERS.setdefault((judge, apart), Verifier(judge, apart=apart))
 
@@ -231,5 +236,5 @@ def verifier(judge: str, *, apart: bool = False) -> Verifier:
 @atexit.register
 def close_verifiers() -> None:
     """End all verifiers of this process."""
-    for each in _VERIFIERS.values():
-        each.close()
+    for verifier in _VERIFIERS.values():
+        verifier.close()

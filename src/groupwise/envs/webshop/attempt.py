@@ -8,13 +8,24 @@ from typing import Protocol
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import words
+from groupwise.envs.kit.words import split_words
 from groupwise.envs.webshop.catalogue import Catalogue, Goal
-from groupwise.envs.webshop.pages import BACK, BUY, NEXT, PAGE, PREVIOUS, SEPARATOR, Page, buttons_of, key_of, texts_of
-from groupwise.envs.webshop.reward import score_of
+from groupwise.envs.webshop.pages import (
+    BACK,
+    BUY,
+    NEXT,
+    PAGE_SIZE,
+    PREVIOUS,
+    SEPARATOR,
+    Page,
+    buttons_of,
+    key_of,
+    texts_of,
+)
+from groupwise.envs.webshop.reward import score_purchase
 
 ACTION = re.compile(r"(search|click)\s*+\[(.*)\]", re.DOTALL)
-MAX_CHARACTERS = 10_000
+MAX_ACTION_CHARACTERS = 10_000
 """Of an action that is still read; what is searched for is remembered."""
 
 
@@ -75,10 +86,10 @@ class ShopEnvironment:
             return None
         page = self._page
         if page.query is None:
-            query = self._best_query()
+            query = self._find_best_query()
             return None if query is None else f"search[{query}]"
         if not page.asin:
-            return self._towards(page.query, page.number)
+            return self._approach(page.query, page.number)
         if page.asin != self._goal.asin:
             return _click(BACK)
         if page.sub_page:
@@ -88,42 +99,42 @@ class ShopEnvironment:
         known = [value for value in missing if value in self._buttons]
         return _click(known[0] if known else BUY)
 
-    def _towards(self, query: str, number: int) -> str:
-        rank = self._rank(query)
-        if rank is None or rank // PAGE + 1 < number:
+    def _approach(self, query: str, number: int) -> str:
+        rank = self._find_rank(query)
+        if rank is None or rank // PAGE_SIZE + 1 < number:
             return _click(BACK)
-        return _click(self._goal.asin if rank // PAGE + 1 == number else NEXT)
+        return _click(self._goal.asin if rank // PAGE_SIZE + 1 == number else NEXT)
 
-    def _best_query(self) -> str | None:
+    def _find_best_query(self) -> str | None:
         title = self._catalogue.by_asin[self._goal.asin].title
         ranked = [
-            (rank // PAGE, query)
+            (rank // PAGE_SIZE, query)
             for query in (self._goal.instruction.lower(), title.lower())
-            if (rank := self._rank(" ".join(words(query)))) is not None
+            if (rank := self._find_rank(" ".join(split_words(query)))) is not None
         ]
-        return min(ranked, key=lambda each: each[0])[1] if ranked else None
+        return min(ranked, key=lambda rank_and_query: rank_and_query[0])[1] if ranked else None
 
-    def _rank(self, query: str) -> int | None:
-        listed = [product.asin for product in self._catalogue.search(query)]
-        return listed.index(self._goal.asin) if self._goal.asin in listed else None
+    def _find_rank(self, query: str) -> int | None:
+        results = [product.asin for product in self._catalogue.search(query)]
+        return results.index(self._goal.asin) if self._goal.asin in results else None
 
     def _follow(self, action: str) -> Page | None:
         """The page that an action leads to; None where there is no such action here."""
-        read = ACTION.fullmatch(action.strip()) if len(action) <= MAX_CHARACTERS else None
-        if read is None:
+        match = ACTION.fullmatch(action.strip()) if len(action) <= MAX_ACTION_CHARACTERS else None
+        if match is None:
             return None
-        verb, said = read[1], read[2].strip().lower()
+        verb, target = match[1], match[2].strip().lower()
         if verb == "search":
             may_search = self._page.query is None or self._rules.reference
-            return Page(query=" ".join(words(said))) if said and may_search else None
-        if said in self._buttons:
-            return self._buttons[said]
-        spelt = words(said)  # a tokenizer may put spaces around punctuation
-        return next((page for text, page in self._buttons.items() if words(text) == spelt), None)
+            return Page(query=" ".join(split_words(target))) if target and may_search else None
+        if target in self._buttons:
+            return self._buttons[target]
+        target_words = split_words(target)  # a tokenizer may put spaces around punctuation
+        return next((page for text, page in self._buttons.items() if split_words(text) == target_words), None)
 
     def _buy(self) -> Outcome:
         bought, wanted = self._catalogue.by_asin[self._page.asin], self._catalogue.by_asin[self._goal.asin]
-        score = score_of(
+        score = score_purchase(
             bought,
             dict(self._page.chosen),
             self._goal,

@@ -13,9 +13,9 @@ from groupwise.core.errors import RecordError
 from groupwise.core.records import Task
 from groupwise.envs.kit.bm25 import Bm25
 
-MOST_RESULTS = 50
+MAX_RESULTS = 50
 """How many products a search finds at most."""
-MOST_REMEMBERED = 4096
+MAX_REMEMBERED_SEARCHES = 4096
 """How many searches a catalogue remembers."""
 
 
@@ -55,7 +55,7 @@ class Product:
     """The lines of its reviews page."""
 
     @property
-    def searched(self) -> str:
+    def search_text(self) -> str:
         """The text that a search looks at."""
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options.items())
         return " ".join((self.title, self.description, *self.features[:1], options)).lower()
@@ -82,14 +82,14 @@ class Goal:
     @classmethod
     def of(cls, task: Task) -> Goal:
         """The goal of a task."""
-        given = task.payload
+        payload = task.payload
         return cls(
-            instruction=str(given["instruction"]),
-            asin=str(given["asin"]),
-            attributes=tuple(given["attributes"]),
-            options=dict(given["options"]),
-            price_upper=float(given["price_upper"]),
-            is_paired=bool(given["is_paired"]),
+            instruction=str(payload["instruction"]),
+            asin=str(payload["asin"]),
+            attributes=tuple(payload["attributes"]),
+            options=dict(payload["options"]),
+            price_upper=float(payload["price_upper"]),
+            is_paired=bool(payload["is_paired"]),
         )
 
     def payload(self) -> dict[str, Any]:
@@ -106,23 +106,23 @@ class Catalogue:
         self.by_asin = {product.asin: product for product in self.products}
         """The same, by name."""
         self._env = env
-        self._found: dict[str, tuple[Product, ...]] = {}
+        self._searches: dict[str, tuple[Product, ...]] = {}
 
     @cached_property
     def digest(self) -> str:
         """Fingerprint of all there is in the shop: a task belongs to the shop that it was made for."""
-        found = sha256()
+        digest = sha256()
         for product in self.products:  # one by one: the publisher's whole catalogue is gigabytes of text
-            found.update(dumps(asdict(product), sort_keys=True).encode())
-        return found.hexdigest()[:16]
+            digest.update(dumps(asdict(product), sort_keys=True).encode())
+        return digest.hexdigest()[:16]
 
     def search(self, query: str) -> tuple[Product, ...]:
         """The products that fit a query best; remembered, because the attempts of a group search for the same."""
-        if query not in self._found:
-            if len(self._found) >= MOST_REMEMBERED:
-                self._found.clear()
-            self._found[query] = tuple(self.products[number] for number in self._index.search(query, MOST_RESULTS))
-        return self._found[query]
+        if query not in self._searches:
+            if len(self._searches) >= MAX_REMEMBERED_SEARCHES:
+                self._searches.clear()
+            self._searches[query] = tuple(self.products[number] for number in self._index.search(query, MAX_RESULTS))
+        return self._searches[query]
 
     def check(self, task: Task) -> None:
         """Raise if a task was made for another shop."""
@@ -135,4 +135,4 @@ class Catalogue:
 
     @cached_property
     def _index(self) -> Bm25:
-        return Bm25([product.searched for product in self.products], needed_by=self._env, extra="webshop")
+        return Bm25([product.search_text for product in self.products], needed_by=self._env, extra="webshop")

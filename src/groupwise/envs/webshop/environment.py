@@ -15,7 +15,7 @@ from groupwise.core.records import Task
 from groupwise.envs.kit.panel import Panels, check_disjoint, check_env, choose_split
 from groupwise.envs.kit.words import vocabulary_of
 from groupwise.envs.webshop.attempt import ShopEnvironment
-from groupwise.envs.webshop.catalogue import MOST_RESULTS, Catalogue, Goal
+from groupwise.envs.webshop.catalogue import MAX_RESULTS, Catalogue, Goal
 from groupwise.envs.webshop.files import LIMIT_TEXT, read_goals, read_products
 from groupwise.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SEPARATOR, SUB_PAGES, THANKS
 
@@ -25,7 +25,7 @@ NUM_TEST, NUM_VALIDATION = 500, 1000
 SENTENCES = (
     SEPARATOR.join((BACK, PREVIOUS, NEXT, BUY, *SUB_PAGES, THANKS)),
     "Instruction: Page 1 (Total results: 0) Price: Rating: Chosen: , No Search search[] click[]",
-    *(str(number) for number in range(MOST_RESULTS + 1)),
+    *(str(number) for number in range(MAX_RESULTS + 1)),
 )
 """What every shop says."""
 INSTRUCTION = "Shop for what is asked: search[words], click[button], and click[buy now] in the end."
@@ -76,21 +76,21 @@ class Webshop(Part, slot="env"):
     """Whether each text begins with the instruction, as the published one does."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_panels(self.path, self.size, self.goals, self.num_test, self.num_validation), split)
+        return choose_split(_build_panels(self.path, self.size, self.goals, self.num_test, self.num_validation), split)
 
     def open(self, task: Task) -> ShopEnvironment:
         check_env(task, ENV)
-        return ShopEnvironment(task, self, _catalogue(self.path, self.size))
+        return ShopEnvironment(task, self, _load_catalogue(self.path, self.size))
 
     def vocabulary(self) -> tuple[str, ...]:
-        goals = [goal.instruction for goal in _goals(self.path, self.size, self.goals)]
-        return shop_vocabulary(_catalogue(self.path, self.size), goals)
+        goals = [goal.instruction for goal in _load_goals(self.path, self.size, self.goals)]
+        return collect_shop_vocabulary(_load_catalogue(self.path, self.size), goals)
 
     def instruction(self) -> str:
         return INSTRUCTION
 
 
-def shop_vocabulary(catalogue: Catalogue, instructions: list[str]) -> tuple[str, ...]:
+def collect_shop_vocabulary(catalogue: Catalogue, instructions: list[str]) -> tuple[str, ...]:
     """Every word that a shop may show or a goal may say."""
     texts = [INSTRUCTION, *SENTENCES, *instructions]
     for product in catalogue.products:
@@ -101,44 +101,44 @@ def shop_vocabulary(catalogue: Catalogue, instructions: list[str]) -> tuple[str,
 
 
 @lru_cache(maxsize=2)
-def _catalogue(path: str, size: str) -> Catalogue:
+def _load_catalogue(path: str, size: str) -> Catalogue:
     return Catalogue(read_products(Path(path), size), env=ENV)
 
 
 @lru_cache(maxsize=2)
-def _goals(path: str, size: str, goals: str) -> list[Goal]:
-    return read_goals(Path(path), size, list(_catalogue(path, size).products), human=goals == "human")
+def _load_goals(path: str, size: str, goals: str) -> list[Goal]:
+    return read_goals(Path(path), size, list(_load_catalogue(path, size).products), human=goals == "human")
 
 
 @lru_cache(maxsize=4)
-def _panels(path: str, size: str, goals: str, num_test: int, num_validation: int) -> Panels:
-    found = _goals(path, size, goals)
+def _build_panels(path: str, size: str, goals: str, num_test: int, num_validation: int) -> Panels:
+    ordered = _load_goals(path, size, goals)
     cut = {
-        "test": found[:num_test],
-        "validation": found[num_test : num_test + num_validation],
-        "train": found[num_test + num_validation :],
+        "test": ordered[:num_test],
+        "validation": ordered[num_test : num_test + num_validation],
+        "train": ordered[num_test + num_validation :],
     }
     if not cut["train"]:
         raise ConfigError(
-            f"webshop: {path!r} has {len(found)} {goals} goals, and {num_test} for the test and {num_validation} for "
+            f"webshop: {path!r} has {len(ordered)} {goals} goals, and {num_test} for the test and {num_validation} for "
             "the validation leave none to train on; set num_test and num_validation lower"
         )
-    catalogue, seen = _catalogue(path, size), set[Hashable]()
+    catalogue, seen = _load_catalogue(path, size), set[Hashable]()
     panels: dict[str, tuple[Task, ...]] = {}
     for split, chosen in cut.items():
         # A goal that comes again, in this panel or a later one, is left out: it would train on the test.
-        fresh = {content: goal for goal in chosen if (content := _content(goal)) not in seen}
+        fresh = {content: goal for goal in chosen if (content := _identify_goal(goal)) not in seen}
         seen |= set(fresh)
-        panels[split] = tuple(_task(split, goal, catalogue) for goal in fresh.values())
+        panels[split] = tuple(_make_task(split, goal, catalogue) for goal in fresh.values())
     check_disjoint(panels)
     return panels
 
 
-def _content(goal: Goal) -> Hashable:
+def _identify_goal(goal: Goal) -> Hashable:
     """What a goal asks for, its price limit aside: the same wish with another limit is the same wish."""
     return goal.asin, goal.attributes, tuple(sorted(goal.options.items())), goal.instruction.partition(LIMIT_TEXT)[0]
 
 
-def _task(split: str, goal: Goal, catalogue: Catalogue) -> Task:
+def _make_task(split: str, goal: Goal, catalogue: Catalogue) -> Task:
     payload = goal.payload() | {"catalogue": catalogue.digest}
     return Task.create(env=ENV, split=split, payload=payload, tags=(catalogue.by_asin[goal.asin].category,))

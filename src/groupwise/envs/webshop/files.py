@@ -33,58 +33,65 @@ REVIEWS = "reviews.json"
 
 def read_products(folder: Path, size: str) -> list[Product]:
     """The products of a catalogue; reviews are read where they are there."""
-    items, described = (_read(folder, name, kind) for name, kind in zip(FILES[size], (list, dict), strict=True))
+    items, described = (_read_file(folder, name, kind) for name, kind in zip(FILES[size], (list, dict), strict=True))
     reviews = {}
     if (folder / REVIEWS).is_file():
-        reviews = {each.get("asin"): each for each in _read(folder, REVIEWS, list)}
-    found: dict[str, Product] = {}
+        reviews = {review.get("asin"): review for review in _read_file(folder, REVIEWS, list)}
+    products: dict[str, Product] = {}
     for number, item in enumerate(items):
-        asin = str(_field(folder / FILES[size][0], number, item, "asin"))
-        if asin == "nan" or len(asin) > 10 or asin in found:
+        asin = str(_read_field(folder / FILES[size][0], number, item, "asin"))
+        if asin == "nan" or len(asin) > 10 or asin in products:
             continue  # as the published loader does
         attributes = described.get(asin, {}).get("attributes") or ()
         try:
-            found[asin] = _product(asin, item, tuple(attributes), reviews.get(asin, {}))
+            products[asin] = _make_product(asin, item, tuple(attributes), reviews.get(asin, {}))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileError(
                 f"{folder / FILES[size][0]}: product {number} ({asin}) is not as the publisher writes them "
                 f"({type(error).__name__}: {error}); download the file again"
             ) from None
-    return list(found.values())
+    return list(products.values())
 
 
 def read_goals(folder: Path, size: str, products: list[Product], *, human: bool) -> list[Goal]:
     """The goals in the order of the published environment, whose places decide the split."""
-    told = _read(folder, HUMAN if human else FILES[size][1], dict)
-    made = _human_goals if human else _synthetic_goals
-    goals = [goal for product in products if product.asin in told for goal in made(product, told[product.asin])]
+    descriptions = _read_file(folder, HUMAN if human else FILES[size][1], dict)
+    make_goals = _make_human_goals if human else _make_synthetic_goals
+    goals = [
+        goal
+        for product in products
+        if product.asin in descriptions
+        for goal in make_goals(product, descriptions[product.asin])
+    ]
     Random(SHUFFLE_SEED).shuffle(goals)
     return goals
 
 
-def _synthetic_goals(product: Product, told: Mapping[str, Any]) -> Iterator[Goal]:
+def _make_synthetic_goals(product: Product, description: Mapping[str, Any]) -> Iterator[Goal]:
     """A goal for each combination of the product's options."""
-    if not told.get("instruction"):
+    if not description.get("instruction"):
         return
     names = sorted(product.options)
     for number, values in enumerate(combinations(*(product.options[name] for name in names))):
         chosen = dict(zip(names, values, strict=True))
-        listed = ", and ".join(f"{name}: {value}" for name, value in chosen.items())
-        asked = f"{told['instruction']} with {listed}" if listed else str(told["instruction"])
-        yield _goal(product, asked, tuple(told["instruction_attributes"]), chosen, number, is_paired=True)
+        options = ", and ".join(f"{name}: {value}" for name, value in chosen.items())
+        asked = f"{description['instruction']} with {options}" if options else str(description["instruction"])
+        yield _make_goal(product, asked, tuple(description["instruction_attributes"]), chosen, number, is_paired=True)
 
 
-def _human_goals(product: Product, told: list[Mapping[str, Any]]) -> Iterator[Goal]:
-    for number, each in enumerate(told):
-        if each["instruction_attributes"]:
-            options = each["instruction_options"]
+def _make_human_goals(product: Product, descriptions: list[Mapping[str, Any]]) -> Iterator[Goal]:
+    for number, description in enumerate(descriptions):
+        if description["instruction_attributes"]:
+            options = description["instruction_options"]
             values = list(options.values()) if isinstance(options, Mapping) else list(options)
-            chosen = {_name_of(product, str(value), place): str(value).lower() for place, value in enumerate(values)}
-            asked = str(each["instruction"]).strip(".")
-            yield _goal(product, asked, tuple(each["instruction_attributes"]), chosen, number, is_paired=False)
+            chosen = {_option_of(product, str(value), place): str(value).lower() for place, value in enumerate(values)}
+            asked = str(description["instruction"]).strip(".")
+            yield _make_goal(
+                product, asked, tuple(description["instruction_attributes"]), chosen, number, is_paired=False
+            )
 
 
-def _goal(
+def _make_goal(
     product: Product,
     asked: str,
     attributes: tuple[str, ...],
@@ -93,7 +100,7 @@ def _goal(
     *,
     is_paired: bool,
 ) -> Goal:
-    limit = price_limit(product.price, Draws("webshop", "limit", product.asin, number))
+    limit = draw_price_limit(product.price, Draws("webshop", "limit", product.asin, number))
     return Goal(
         instruction=with_limit(asked, limit),
         asin=product.asin,
@@ -104,7 +111,7 @@ def _goal(
     )
 
 
-def price_limit(price: float, draws: Draws) -> float:
+def draw_price_limit(price: float, draws: Draws) -> float:
     """The larger of two of the next four limits above a price, as published; none for what is too dear."""
     above = [limit for limit in LIMITS if limit > price][:4]
     return max(draws.sample(above, 2)) if len(above) >= 2 else NO_LIMIT
@@ -115,14 +122,16 @@ def with_limit(asked: str, limit: float) -> str:
     return asked if limit == NO_LIMIT else f"{asked}{LIMIT_TEXT}{limit:.2f} dollars"
 
 
-def _name_of(product: Product, value: str, place: int) -> str:
+def _option_of(product: Product, value: str, place: int) -> str:
     """The option that has a value; people's goals list values alone."""
     return next((name for name, values in product.options.items() if value.lower() in values), f"option {place}")
 
 
-def _product(asin: str, item: Mapping[str, Any], attributes: tuple[str, ...], review: Mapping[str, Any]) -> Product:
+def _make_product(
+    asin: str, item: Mapping[str, Any], attributes: tuple[str, ...], review: Mapping[str, Any]
+) -> Product:
     lines = item["small_description"]
-    price, tag = _price(asin, item.get("pricing"))
+    price, tag = _read_price(asin, item.get("pricing"))
     return Product(
         asin=asin,
         title=str(item["name"]),
@@ -144,7 +153,7 @@ def _product(asin: str, item: Mapping[str, Any], attributes: tuple[str, ...], re
     )
 
 
-def _price(asin: str, pricing: str | None) -> tuple[float, str]:
+def _read_price(asin: str, pricing: str | None) -> tuple[float, str]:
     """What a product costs, and the tag that says it; of a range, one price that belongs to the product."""
     amounts = [float(re.sub(r"[^\d.]", "", amount)) for amount in (pricing or "").split("$")[1:]]
     if not amounts:
@@ -156,7 +165,7 @@ def _price(asin: str, pricing: str | None) -> tuple[float, str]:
     return low + share * (high - low), f"${low} to ${high}"
 
 
-def _read(folder: Path, name: str, kind: type) -> Any:
+def _read_file(folder: Path, name: str, kind: type) -> Any:
     if not folder.is_dir():
         raise ConfigError(
             f"webshop: there is no folder {str(folder)!r}; give in `path` the folder of WebShop's data, which its "
@@ -175,7 +184,7 @@ def _read(folder: Path, name: str, kind: type) -> Any:
     return content
 
 
-def _field(path: Path, number: int, item: Any, name: str) -> Any:
+def _read_field(path: Path, number: int, item: Any, name: str) -> Any:
     if not isinstance(item, Mapping) or name not in item:
         raise FileError(f"{path}: product {number} has no {name!r}; download the file again")
     return item[name]

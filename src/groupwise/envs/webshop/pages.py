@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from groupwise.envs.webshop.catalogue import Catalogue, Product
 
-PAGE = 10
+PAGE_SIZE = 10
 """Products on a page of results."""
 SEPARATOR = " [SEP] "
 """What stands between the texts of a page, as in the published text mode."""
@@ -45,10 +45,10 @@ def texts_of(page: Page, catalogue: Catalogue, *, show_chosen: bool) -> list[str
     if page.query is None:
         return ["Search"]
     if not page.asin:
-        return _results(page, catalogue)
+        return _describe_results(page, catalogue)
     product = catalogue.by_asin[page.asin]
     if page.sub_page:
-        return [BACK, PREVIOUS, *_sub_page(product, page.sub_page)]
+        return [BACK, PREVIOUS, *_describe_sub_page(product, page.sub_page)]
     options = [text for name, values in product.options.items() for text in (name, *values)]
     about = (product.title, f"Price: {product.price_tag}", f"Rating: {product.rating}")
     chosen = [f"Chosen: {', '.join(value for _, value in page.chosen)}"] if show_chosen and page.chosen else []
@@ -62,21 +62,23 @@ def buttons_of(page: Page, catalogue: Catalogue) -> Mapping[str, Page]:
     """
     if page.query is None or page.is_bought:
         return {}
-    found = {BACK.lower(): Page()}
+    buttons = {BACK.lower(): Page()}
     if not page.asin:
-        listed = catalogue.search(page.query)
+        results = catalogue.search(page.query)
         if page.number > 1:
-            found[PREVIOUS.lower()] = replace(page, number=page.number - 1)
-        if page.number * PAGE < len(listed):
-            found[NEXT.lower()] = replace(page, number=page.number + 1)
-        return found | {product.asin.lower(): replace(page, asin=product.asin) for product in _shown(page, catalogue)}
+            buttons[PREVIOUS.lower()] = replace(page, number=page.number - 1)
+        if page.number * PAGE_SIZE < len(results):
+            buttons[NEXT.lower()] = replace(page, number=page.number + 1)
+        return buttons | {
+            product.asin.lower(): replace(page, asin=product.asin) for product in _list_products(page, catalogue)
+        }
     if page.sub_page:
-        return found | {PREVIOUS.lower(): replace(page, sub_page="")}
-    found[PREVIOUS.lower()] = Page(query=page.query, number=page.number)
-    found |= {name.lower(): replace(page, sub_page=name) for name in SUB_PAGES}
-    found[BUY.lower()] = replace(page, is_bought=True)
+        return buttons | {PREVIOUS.lower(): replace(page, sub_page="")}
+    buttons[PREVIOUS.lower()] = Page(query=page.query, number=page.number)
+    buttons |= {name.lower(): replace(page, sub_page=name) for name in SUB_PAGES}
+    buttons[BUY.lower()] = replace(page, is_bought=True)
     options = catalogue.by_asin[page.asin].options
-    return found | {value: page.choose(name, value) for name, values in options.items() for value in values}
+    return buttons | {value: page.choose(name, value) for name, values in options.items() for value in values}
 
 
 def key_of(page: Page, catalogue: Catalogue) -> str:
@@ -87,20 +89,22 @@ def key_of(page: Page, catalogue: Catalogue) -> str:
         return f"{where} {page.asin}{chosen}"
     if page.query is None:
         return "search"
-    return " ".join(("results", str(page.number), *(product.asin for product in _shown(page, catalogue))))
+    return " ".join(("results", str(page.number), *(product.asin for product in _list_products(page, catalogue))))
 
 
-def _results(page: Page, catalogue: Catalogue) -> list[str]:
+def _describe_results(page: Page, catalogue: Catalogue) -> list[str]:
     total = len(catalogue.search(page.query or ""))
-    moves = [PREVIOUS] * (page.number > 1) + [NEXT] * (page.number * PAGE < total)
-    listed = [text for product in _shown(page, catalogue) for text in (product.asin, product.title, product.price_tag)]
-    return [BACK, f"Page {page.number} (Total results: {total})", *moves, *listed]
+    moves = [PREVIOUS] * (page.number > 1) + [NEXT] * (page.number * PAGE_SIZE < total)
+    entries = [
+        text for product in _list_products(page, catalogue) for text in (product.asin, product.title, product.price_tag)
+    ]
+    return [BACK, f"Page {page.number} (Total results: {total})", *moves, *entries]
 
 
-def _shown(page: Page, catalogue: Catalogue) -> tuple[Product, ...]:
-    return catalogue.search(page.query or "")[(page.number - 1) * PAGE : page.number * PAGE]
+def _list_products(page: Page, catalogue: Catalogue) -> tuple[Product, ...]:
+    return catalogue.search(page.query or "")[(page.number - 1) * PAGE_SIZE : page.number * PAGE_SIZE]
 
 
-def _sub_page(product: Product, name: str) -> tuple[str, ...]:
-    found = {"Description": (product.description,), "Features": product.features, "Reviews": product.reviews}[name]
-    return tuple(text for text in found if text) or (f"No {name}",)
+def _describe_sub_page(product: Product, name: str) -> tuple[str, ...]:
+    texts = {"Description": (product.description,), "Features": product.features, "Reviews": product.reviews}[name]
+    return tuple(text for text in texts if text) or (f"No {name}",)

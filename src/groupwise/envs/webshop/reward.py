@@ -12,13 +12,13 @@ from functools import cache, lru_cache, partial
 from typing import Any
 
 from groupwise.core.errors import ConfigError
-from groupwise.envs.kit.words import words
+from groupwise.envs.kit.words import split_words
 from groupwise.envs.webshop.catalogue import Goal, Product
 
-ALIKE = 85
+ALIKE_RATIO = 85
 """Two phrases whose token set ratio is above this many per cent mean the same."""
 COLOURS = tuple(
-    words(
+    split_words(
         """
     alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
     caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal
@@ -34,7 +34,7 @@ COLOURS = tuple(
 LATIN_1 = dict.fromkeys(range(128, 256))
 """Letters that the published matcher drops."""
 NOT_NOUNS = frozenset(
-    words(
+    split_words(
         """
     a an and are as at by for from in into is it its of on or per that the this to up with without your all best easy
     free good great high long low new non old small large big short super very men mens women womens kids
@@ -45,7 +45,7 @@ NOT_NOUNS = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Score:
+class PurchaseScore:
     """A purchase, part by part."""
 
     type: float
@@ -65,9 +65,9 @@ class Score:
         return self.type * (self.attributes + self.options + self.price) / self.asked
 
 
-def score_of(
+def score_purchase(
     bought: Product, chosen: Mapping[str, str], goal: Goal, wanted: Product, *, reference: bool, tagger: str
-) -> Score:
+) -> PurchaseScore:
     """What a purchase is worth.
 
     Args:
@@ -79,31 +79,33 @@ def score_of(
         tagger: Name of the spaCy model that finds the nouns of titles; empty = by a list of words that are none.
     """
     as_published = reference and goal.is_paired
-    found = _options_as_published(chosen, goal.options) if as_published else _options(chosen, goal.options)
-    return Score(
-        type=type_score(bought, wanted, tagger=tagger),
-        attributes=sum(_has(bought, attribute) for attribute in goal.attributes),
-        options=found,
+    num_options = (
+        _count_options_as_published(chosen, goal.options) if as_published else _count_options(chosen, goal.options)
+    )
+    return PurchaseScore(
+        type=score_type(bought, wanted, tagger=tagger),
+        attributes=sum(_has_attribute(bought, attribute) for attribute in goal.attributes),
+        options=num_options,
         price=bought.price <= goal.price_upper,
         asked=len(goal.attributes) + len(goal.options) + 1,
     )
 
 
-def type_score(bought: Product, wanted: Product, *, tagger: str = "") -> float:
+def score_type(bought: Product, wanted: Product, *, tagger: str = "") -> float:
     """Whether two products are of a kind: by the nouns that their titles share, their query and their categories."""
-    nouns, asked = _nouns(bought.title, tagger), _nouns(wanted.title, tagger)
+    nouns, asked = _find_nouns(bought.title, tagger), _find_nouns(wanted.title, tagger)
     shared = len(set(nouns) & set(asked)) / len(asked) if asked else 0.2
     if shared == 0:
         return 0.0
     if shared < 0.1:
         return 0.1
-    categories = _levels(bought.product_category) & _levels(wanted.product_category)
+    categories = _split_levels(bought.product_category) & _split_levels(wanted.product_category)
     return 1.0 if shared > 0.2 or bought.query == wanted.query or len(categories) >= 2 else 0.5
 
 
-def alike(one: str, other: str) -> bool:
+def are_alike(phrase: str, other: str) -> bool:
     """Whether two phrases mean the same: one's words are among the other's, or nearly so."""
-    return round(_token_set_ratio()(one.translate(LATIN_1), other.translate(LATIN_1))) > ALIKE
+    return round(_load_ratio()(phrase.translate(LATIN_1), other.translate(LATIN_1))) > ALIKE_RATIO
 
 
 def colour_of(option: str) -> str:
@@ -115,48 +117,48 @@ def colour_of(option: str) -> str:
     return next((colour for colour in COLOURS if colour in option), option)
 
 
-def _has(product: Product, attribute: str) -> bool:
-    if any(alike(own, attribute) for own in product.attributes):
+def _has_attribute(product: Product, attribute: str) -> bool:
+    if any(are_alike(own, attribute) for own in product.attributes):
         return True
     texts = (product.title, " ".join(product.features), product.description)
     return any(attribute in text.lower() for text in texts)
 
 
-def _options(chosen: Mapping[str, str], asked: Mapping[str, str]) -> int:
+def _count_options(chosen: Mapping[str, str], asked: Mapping[str, str]) -> int:
     """Each option that is asked for, against what was chosen: the same words, or the same colour on both sides."""
     return sum(
-        any(value == wanted or alike(colour_of(value), colour_of(wanted)) for value in chosen.values())
+        any(value == wanted or are_alike(colour_of(value), colour_of(wanted)) for value in chosen.values())
         for wanted in asked.values()
     )
 
 
-def _options_as_published(chosen: Mapping[str, str], asked: Mapping[str, str]) -> int:
+def _count_options_as_published(chosen: Mapping[str, str], asked: Mapping[str, str]) -> int:
     """As the published code does it: what was chosen is reduced to its colour, what is asked for is not.
 
     A word that contains a colour by chance then misses itself: "titanium" becomes "tan". An option that is asked for is
     a pair of name and value there, in which a colour is found only if it is the whole value.
     """
     wanted = [value if value in COLOURS else f"{name} {value}" for name, value in asked.items()]
-    return sum(any(alike(colour_of(value), each) for value in chosen.values()) for each in wanted)
+    return sum(any(are_alike(colour_of(value), option) for value in chosen.values()) for option in wanted)
 
 
-def _levels(product_category: str) -> set[str]:
+def _split_levels(product_category: str) -> set[str]:
     return {level.strip() for level in product_category.split("\u203a")}
 
 
 @lru_cache(4096)
-def _nouns(title: str, tagger: str) -> tuple[str, ...]:
+def _find_nouns(title: str, tagger: str) -> tuple[str, ...]:
     if tagger:
-        return tuple(token.text.lower() for token in _spacy(tagger)(title) if token.pos_ in ("NOUN", "PROPN"))
-    return _words_that_name(re.findall(r"[a-z]{2,}", title.lower()))
+        return tuple(token.text.lower() for token in _load_spacy(tagger)(title) if token.pos_ in ("NOUN", "PROPN"))
+    return _drop_other_words(re.findall(r"[a-z]{2,}", title.lower()))
 
 
-def _words_that_name(found: Sequence[str]) -> tuple[str, ...]:
-    return tuple(word for word in found if word not in NOT_NOUNS)
+def _drop_other_words(title_words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word for word in title_words if word not in NOT_NOUNS)
 
 
 @cache
-def _token_set_ratio() -> Callable[[str, str], float]:
+def _load_ratio() -> Callable[[str, str], float]:
     try:
         from rapidfuzz import fuzz, utils
     except ImportError:
@@ -167,7 +169,7 @@ def _token_set_ratio() -> Callable[[str, str], float]:
 
 
 @cache
-def _spacy(model: str) -> Any:
+def _load_spacy(model: str) -> Any:
     try:
         import spacy
     except ImportError:

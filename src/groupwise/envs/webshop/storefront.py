@@ -16,8 +16,8 @@ from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.webshop.attempt import ShopEnvironment
 from groupwise.envs.webshop.catalogue import Catalogue, Goal, Product
-from groupwise.envs.webshop.environment import INSTRUCTION, shop_vocabulary
-from groupwise.envs.webshop.files import LIMITS, price_limit, with_limit
+from groupwise.envs.webshop.environment import INSTRUCTION, collect_shop_vocabulary
+from groupwise.envs.webshop.files import LIMITS, draw_price_limit, with_limit
 
 ENV = "storefront"
 SIZES = {"train": 2000, "validation": 200, "test": 400}
@@ -25,7 +25,7 @@ ASIN = "0123456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 """Letters and digits of which the shop's names for its products are made."""
 NUM_KINDS = 26
 """Kinds of products that there are."""
-MOST_VALUES = 4
+MAX_OPTION_VALUES = 4
 """Values that an option has at most."""
 
 
@@ -62,45 +62,47 @@ class Storefront(Part, slot="env", stays_inside=True):
     """Whether each text begins with the instruction."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_panels(self.shop, self.num_products, self.num_kinds), split)
+        return choose_split(_build_panels(self.shop, self.num_products, self.num_kinds), split)
 
     def open(self, task: Task) -> ShopEnvironment:
         check_env(task, ENV)
-        return ShopEnvironment(task, self, catalogue(self.shop, self.num_products, self.num_kinds))
+        return ShopEnvironment(task, self, draw_catalogue(self.shop, self.num_products, self.num_kinds))
 
     def vocabulary(self) -> tuple[str, ...]:
         limits = " ".join(with_limit("", limit) for limit in LIMITS)
-        stock = catalogue(self.shop, self.num_products, self.num_kinds)
-        kinds = [text for kind in _kinds(self.num_kinds) for text in (kind["query"], *_attributes(kind))]
-        return shop_vocabulary(stock, [*_stock()["openings"], "From our with for , and :", limits, *kinds])
+        stock = draw_catalogue(self.shop, self.num_products, self.num_kinds)
+        kinds = [text for kind in _list_kinds(self.num_kinds) for text in (kind["query"], *_list_attributes(kind))]
+        return collect_shop_vocabulary(stock, [*_read_stock()["openings"], "From our with for , and :", limits, *kinds])
 
     def instruction(self) -> str:
         return INSTRUCTION
 
 
 @lru_cache(maxsize=8)
-def catalogue(shop: int, num_products: int, num_kinds: int) -> Catalogue:
+def draw_catalogue(shop: int, num_products: int, num_kinds: int) -> Catalogue:
     """The products of a shop; the kinds take turns."""
-    kinds, found = _kinds(num_kinds), dict[str, Product]()
+    kinds, products = _list_kinds(num_kinds), dict[str, Product]()
     index = 0
-    while len(found) < num_products:
+    while len(products) < num_products:
         draws = Draws(ENV, "product", shop, index)
-        made = _product(draws, kinds[len(found) % len(kinds)])
-        found.setdefault(made.asin, made)
+        product = _make_product(draws, kinds[len(products) % len(kinds)])
+        products.setdefault(product.asin, product)
         index += 1
-    return Catalogue(list(found.values()), env=ENV)
+    return Catalogue(list(products.values()), env=ENV)
 
 
-def _product(draws: Draws, kind: Mapping[str, Any]) -> Product:
-    own = draws.sample(_attributes(kind), min(len(_attributes(kind)), 3 + draws.below(3)))
-    told, hidden = own[: len(own) // 2], own[len(own) // 2 :]
+def _make_product(draws: Draws, kind: Mapping[str, Any]) -> Product:
+    own = draws.sample(_list_attributes(kind), min(len(_list_attributes(kind)), 3 + draws.below(3)))
+    named, hidden = own[: len(own) // 2], own[len(own) // 2 :]
     options = {
-        name: tuple(sorted(draws.sample(values, min(len(values), 2 + draws.below(MOST_VALUES - 1))), key=values.index))
+        name: tuple(
+            sorted(draws.sample(values, min(len(values), 2 + draws.below(MAX_OPTION_VALUES - 1))), key=values.index)
+        )
         for name, values in kind["options"].items()
     }
     low, high = kind["prices"]
     price = low + draws.below(100 * (high - low)) / 100
-    title = f"{draws.pick(_stock()['brands'])} {kind['noun']}, {', '.join(told)}"
+    title = f"{draws.pick(_read_stock()['brands'])} {kind['noun']}, {', '.join(named)}"
     return Product(
         asin="B0" + "".join(draws.pick(ASIN) for _ in range(8)),
         title=title,
@@ -112,42 +114,44 @@ def _product(draws: Draws, kind: Mapping[str, Any]) -> Product:
         attributes=tuple(own),
         options=options,
         description=f"From our {kind['query']}: {hidden[0]}.",
-        features=tuple(f"{each}." for each in hidden),
+        features=tuple(f"{attribute}." for attribute in hidden),
         rating=f"{3 + draws.below(3)}.0",
     )
 
 
 @lru_cache(maxsize=8)
-def _panels(shop: int, num_products: int, num_kinds: int) -> Panels:
-    stock = catalogue(shop, num_products, num_kinds)
-    by_query = {kind["query"]: kind for kind in _kinds(num_kinds)}
+def _build_panels(shop: int, num_products: int, num_kinds: int) -> Panels:
+    stock = draw_catalogue(shop, num_products, num_kinds)
+    by_query = {kind["query"]: kind for kind in _list_kinds(num_kinds)}
 
     def propose(index: int) -> Proposal:
         draws = Draws(ENV, "goal", shop, num_products, num_kinds, index)
         product = draws.pick(stock.products)
-        goal = _goal(draws, product, by_query[product.query])
+        goal = _make_goal(draws, product, by_query[product.query])
         return Proposal(payload=goal.payload() | {"catalogue": stock.digest}, tags=(product.category,))
 
     return build_panels(ENV, propose, sizes=SIZES)
 
 
-def _goal(draws: Draws, product: Product, kind: Mapping[str, Any]) -> Goal:
+def _make_goal(draws: Draws, product: Product, kind: Mapping[str, Any]) -> Goal:
     """An instruction for a product, worded as WebShop's: find me ATTRIBUTES KIND with ATTRIBUTES for ATTRIBUTES."""
     drawn = draws.sample(product.attributes, 1 + draws.below(min(3, len(product.attributes))))
-    asked = tuple(each for each in _attributes(kind) if each in drawn)
+    asked = tuple(attribute for attribute in _list_attributes(kind) if attribute in drawn)
     options = {name: draws.pick(values) for name, values in sorted(product.options.items())}
     # The wording and the limit belong to the wish: or the same wish could be trained on and tested, in other words.
     wish = Draws(ENV, "wish", product.asin, asked, tuple(options.values()))
-    groups = {role: ", ".join(each for each in kind[role] if each in asked) for role in ("is", "with", "for")}
+    groups = {
+        role: ", ".join(attribute for attribute in kind[role] if attribute in asked) for role in ("is", "with", "for")
+    }
     parts = [
-        wish.pick(_stock()["openings"]),
+        wish.pick(_read_stock()["openings"]),
         groups["is"],
         product.query,
         f"with {groups['with']}" if groups["with"] else "",
         f"for {groups['for']}" if groups["for"] else "",
     ]
     chosen = ", and ".join(f"{name}: {value}" for name, value in options.items())
-    limit = price_limit(product.price, wish)
+    limit = draw_price_limit(product.price, wish)
     return Goal(
         instruction=with_limit(f"{' '.join(part for part in parts if part)} with {chosen}", limit),
         asin=product.asin,
@@ -157,18 +161,18 @@ def _goal(draws: Draws, product: Product, kind: Mapping[str, Any]) -> Goal:
     )
 
 
-def _attributes(kind: Mapping[str, Any]) -> list[str]:
+def _list_attributes(kind: Mapping[str, Any]) -> list[str]:
     return [*kind["is"], *kind["with"], *kind["for"]]
 
 
-def _kinds(count: int) -> list[Mapping[str, Any]]:
-    return list(_stock()["kinds"][:count])
+def _list_kinds(count: int) -> list[Mapping[str, Any]]:
+    return list(_read_stock()["kinds"][:count])
 
 
 @cache
-def _stock() -> dict[str, Any]:
+def _read_stock() -> dict[str, Any]:
     """The words that shops are drawn from."""
-    found: dict[str, Any] = json.loads(
+    stock: dict[str, Any] = json.loads(
         (files("groupwise.envs.webshop") / "storefront.json").read_text(encoding="utf-8")
     )
-    return found
+    return stock

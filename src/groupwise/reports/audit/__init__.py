@@ -1,5 +1,5 @@
 """Audit recorded rollouts: groups, histories, and what several recipes would make of them."""
 
-from groupwise.reports.audit.audit import Audit, audit
+from groupwise.reports.audit.audit import Audit, audit_tables
 
-__all__ = ["Audit", "audit"]
+__all__ = ["Audit", "audit_tables"]

@@ -13,9 +13,9 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.step_table import StepTable
 from groupwise.groups import ByHistory
 from groupwise.reports.audit.census import Census, CensusTally
-from groupwise.reports.audit.findings import findings
-from groupwise.reports.audit.levels import Level, LevelTally
-from groupwise.reports.audit.memories import MemoryCosts, memory_costs
+from groupwise.reports.audit.findings import write_findings
+from groupwise.reports.audit.levels import HistoryLevel, LevelTally
+from groupwise.reports.audit.memories import MemoryCosts, count_memory_costs
 from groupwise.reports.audit.movers import Mover, MoverTally
 from groupwise.reports.audit.recipe_comparison import RecipeColumn, RecipeTally
 from groupwise.reports.audit.recorded_tokens import RecordedTokens
@@ -30,7 +30,7 @@ class Audit:
 
     census: Census
     """What is in the file."""
-    levels: list[Level]
+    levels: list[HistoryLevel]
     """Groups at each depth of history."""
     recipes: list[RecipeColumn]
     """Credit under each recipe."""
@@ -48,7 +48,7 @@ class Audit:
         return asdict(self)
 
 
-def audit(
+def audit_tables(
     tables: Iterable[StepTable],
     algorithms: Mapping[str, Algorithm],
     *,
@@ -79,7 +79,7 @@ def audit(
             _refuse_batchwide(algorithms)
         credits = {name: algorithm.credit(table) for name, algorithm in algorithms.items()}
         census.add(table)
-        level_tally.add(table, [_comparison(level, table) for level in levels])
+        level_tally.add(table, [_compare(level, table) for level in levels])
         recipe_tally.add(table, credits)
         movers.add(table, credits[names[0]], credits[names[-1]])
     gains, losses = movers.result()
@@ -90,12 +90,12 @@ def audit(
         recipes=result[2],
         gains=gains,
         losses=losses,
-        memories=None if tokens is None else memory_costs(tokens, memories or {}),
-        findings=findings(*result),
+        memories=None if tokens is None else count_memory_costs(tokens, memories or {}),
+        findings=write_findings(*result),
     )
 
 
-def _comparison(level: Relative, table: StepTable) -> Comparison:
+def _compare(level: Relative, table: StepTable) -> Comparison:
     trace = level(table).trace
     assert isinstance(trace, Comparison), "a level is a plain comparison"
     return trace

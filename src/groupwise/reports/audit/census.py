@@ -62,7 +62,7 @@ class CensusTally:
             equal_tasks=int(np.sum(equal)),
             steps_without_state=int(np.sum(table.state < 0)),
         )
-        self._counts.update({name: int(np.sum(flawed)) for name, flawed in _flawed_steps(table).items()})
+        self._counts.update({name: int(np.sum(flawed)) for name, flawed in _find_flawed_steps(table).items()})
 
     def result(self) -> Census:
         """The counts so far."""
@@ -82,13 +82,13 @@ class CensusTally:
         )
 
 
-def _flawed_steps(table: StepTable) -> dict[str, BoolArray]:
+def _find_flawed_steps(table: StepTable) -> dict[str, BoolArray]:
     """Which steps were malformed, refused, or one of the two, as far as the table says (S)."""
-    said, flawed = table.extra, {}
-    if "well_formed" in said:
-        flawed["malformed_steps"] = ~said["well_formed"]
-    if "accepted" in said:
-        flawed["refused_steps"] = ~said["accepted"] & ~flawed.get("malformed_steps", np.False_)
-    if "valid" in said:
-        flawed["invalid_steps"] = ~said["valid"]
+    columns, flawed = table.extra, {}
+    if "well_formed" in columns:
+        flawed["malformed_steps"] = ~columns["well_formed"]
+    if "accepted" in columns:
+        flawed["refused_steps"] = ~columns["accepted"] & ~flawed.get("malformed_steps", np.False_)
+    if "valid" in columns:
+        flawed["invalid_steps"] = ~columns["valid"]
     return flawed

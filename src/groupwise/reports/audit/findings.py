@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from groupwise.reports.audit.census import Census
-from groupwise.reports.audit.levels import Level
+from groupwise.reports.audit.levels import HistoryLevel
 from groupwise.reports.audit.recipe_comparison import RecipeColumn
 
 MUCH_UNREWARDED = 0.05
@@ -15,12 +15,17 @@ ENOUGH_STEPS = 30
 """Compared steps below which a level is too thin to speak about."""
 
 
-def findings(census: Census, levels: Sequence[Level], recipes: Sequence[RecipeColumn]) -> list[str]:
+def write_findings(census: Census, levels: Sequence[HistoryLevel], recipes: Sequence[RecipeColumn]) -> list[str]:
     """Sentences worth reading first, in the order of the pipeline: groups, states, histories, recipes."""
-    return [*_groups(census), *_states(census, levels), *_histories(levels), *_recipes(census, recipes)]
+    return [
+        *_describe_groups(census),
+        *_describe_states(census, levels),
+        *_describe_histories(levels),
+        *_describe_recipes(census, recipes),
+    ]
 
 
-def _groups(census: Census) -> Iterator[str]:
+def _describe_groups(census: Census) -> Iterator[str]:
     if census.lone_tasks:
         yield (
             f"{_share(census.lone_tasks, census.tasks)} of the tasks have a single attempt: nothing to compare it "
@@ -34,10 +39,10 @@ def _groups(census: Census) -> Iterator[str]:
     sizes = set(census.attempts_per_task)
     if len(sizes) > 1:
         yield f"Group sizes differ ({min(sizes)} to {max(sizes)} attempts): statistics are over the attempts present."
-    yield from _flaws(census)
+    yield from _describe_flaws(census)
 
 
-def _flaws(census: Census) -> Iterator[str]:
+def _describe_flaws(census: Census) -> Iterator[str]:
     if census.malformed_steps:
         yield f"{_share(census.malformed_steps, census.steps)} of the responses were malformed."
     if census.refused_steps:
@@ -49,7 +54,7 @@ def _flaws(census: Census) -> Iterator[str]:
         )
 
 
-def _states(census: Census, levels: Sequence[Level]) -> Iterator[str]:
+def _describe_states(census: Census, levels: Sequence[HistoryLevel]) -> Iterator[str]:
     if census.steps_without_state:
         yield (
             f"{_share(census.steps_without_state, census.steps)} of the steps have no state: "
@@ -69,7 +74,7 @@ def _states(census: Census, levels: Sequence[Level]) -> Iterator[str]:
         )
 
 
-def _histories(levels: Sequence[Level]) -> Iterator[str]:
+def _describe_histories(levels: Sequence[HistoryLevel]) -> Iterator[str]:
     shallow = levels[0]
     # The deepest level that still compares enough steps to speak about.
     deep = next((level for level in reversed(levels[1:]) if level.compared_at_both >= ENOUGH_STEPS), None)
@@ -87,7 +92,7 @@ def _histories(levels: Sequence[Level]) -> Iterator[str]:
     )
 
 
-def _recipes(census: Census, recipes: Sequence[RecipeColumn]) -> Iterator[str]:
+def _describe_recipes(census: Census, recipes: Sequence[RecipeColumn]) -> Iterator[str]:
     for before, after in pairwise(recipes):
         flips, both = after.flips[before.name], after.both_signed[before.name]
         if both:

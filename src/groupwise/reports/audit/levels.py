@@ -17,7 +17,7 @@ from groupwise.core.step_table import StepTable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level:
+class HistoryLevel:
     """What comparing at one depth of history gives."""
 
     depth: int
@@ -68,24 +68,24 @@ class LevelTally:
                 alone_steps=int(np.sum((level.label >= 0) & ~level.compared)),
                 too_early_steps=int(np.sum(level.label < 0)),
                 equal_steps=int(equal.sum()),
-                split_steps=int(np.sum(_splits(shallow.label, level.label) & shallow.compared)),
+                split_steps=int(np.sum(_find_split(shallow.label, level.label) & shallow.compared)),
             )
             self._add_shift(depth, shallow, level)
 
     def _add_shift(self, depth: int, shallow: Comparison, level: Comparison) -> None:
         both = shallow.compared & level.compared
         shift = np.abs(level.baseline[both] - shallow.baseline[both])
-        spread = _deviation(shallow)[both]
+        spread = _measure_deviation(shallow)[both]
         flips = (shallow.signal - shallow.baseline)[both] * (level.signal - level.baseline)[both] < 0
         self._shift[depth] += float(shift.sum())
         self._relative_shift[depth] += float((shift[spread > 0] / spread[spread > 0]).sum())
         self._scaled[depth] += float(np.sum(spread > 0))
         self._counts[depth].update(sign_flips=int(flips.sum()), compared_at_both=int(both.sum()))
 
-    def result(self) -> list[Level]:
+    def result(self) -> list[HistoryLevel]:
         """The levels so far, shallowest first."""
         return [
-            Level(
+            HistoryLevel(
                 depth=depth,
                 groups=counts["groups"],
                 compared_steps=counts["compared_steps"],
@@ -103,7 +103,7 @@ class LevelTally:
         ]
 
 
-def _splits(shallow: IntArray, deep: IntArray) -> BoolArray:
+def _find_split(shallow: IntArray, deep: IntArray) -> BoolArray:
     """Whether a step's shallow group holds several deep groups (S); steps too early for depth count as one more."""
     states = Segments.of(shallow)
     pairs = Segments.of(pair_labels(states.label, deep + 1))
@@ -111,7 +111,7 @@ def _splits(shallow: IntArray, deep: IntArray) -> BoolArray:
     return np.append(kinds > 1, False)[states.label]
 
 
-def _deviation(level: Comparison) -> np.ndarray:
+def _measure_deviation(level: Comparison) -> np.ndarray:
     """Population deviation of each step's group (S); 0 outside."""
     groups = Segments.of(level.label)
     distance = np.where(level.compared, level.signal - level.baseline, 0.0)

@@ -10,10 +10,10 @@ from groupwise.reports.audit.recorded_tokens import (
     WIDTH,
     RecordedStep,
     RecordedTokens,
-    distinct_tokens,
-    most_common_end,
+    count_distinct_tokens,
+    find_common_end,
 )
-from groupwise.reports.audit.turns import CharacterFit, Opening, Turns, cut, openings
+from groupwise.reports.audit.turns import CharacterFit, Opening, Turns, cut_prompts, find_openings
 from groupwise.rollout.prompts.memory import Memory
 
 NO_IDS = "No prompts and responses were recorded as token ids, so that tokens cannot be counted."
@@ -63,7 +63,7 @@ class MemoryCosts:
     """What could not be counted, and what is an estimate."""
 
 
-def memory_costs(recorded: RecordedTokens, memories: Mapping[str, Memory]) -> MemoryCosts:
+def count_memory_costs(recorded: RecordedTokens, memories: Mapping[str, Memory]) -> MemoryCosts:
     """Count the tokens of recorded steps, as they are and as each memory would have them.
 
     Sharing is counted within a group: attempts at one task. What all tasks begin with is shared in an update too, once.
@@ -72,26 +72,28 @@ def memory_costs(recorded: RecordedTokens, memories: Mapping[str, Memory]) -> Me
         recorded: tokens of the groups to count.
         memories: by the name to show.
     """
-    whole = recorded.whole()
+    whole = recorded.list_whole_attempts()
     if not whole:
         return MemoryCosts(groups=0, attempts=0, left_out=recorded.num_attempts, lines=[], notes=[NO_IDS])
-    end = most_common_end(step.response for steps in _flat(whole) for step in steps if not step.is_cut)
-    pieces = {scope: [found for steps in attempts if (found := cut(steps, end))] for scope, attempts in whole.items()}
+    end = find_common_end(step.response for steps in _walk_attempts(whole) for step in steps if not step.is_cut)
+    pieces = {
+        scope: [turns for steps in attempts if (turns := cut_prompts(steps, end))] for scope, attempts in whole.items()
+    }
     # Attempts of one step have nothing to cut; where little else is left they would speak for all.
     if 2 * sum(map(len, pieces.values())) < sum(map(len, whole.values())):
-        return _costs(recorded, whole, [_recorded(whole)], [NO_DIALOGUE])
-    rebuilt = Rebuilt([attempts for attempts in pieces.values() if attempts])
+        return _make_costs(recorded, whole, [_count_recorded(whole)], [NO_DIALOGUE])
+    prompts = RebuiltPrompts([attempts for attempts in pieces.values() if attempts])
     kept = {scope: [attempt.steps for attempt in attempts] for scope, attempts in pieces.items() if attempts}
-    lines = [_recorded(kept), *(rebuilt.line(name, memory) for name, memory in memories.items())]
-    return _costs(recorded, kept, lines, rebuilt.notes(lines))
+    lines = [_count_recorded(kept), *(prompts.count_tokens(name, memory) for name, memory in memories.items())]
+    return _make_costs(recorded, kept, lines, prompts.write_notes(lines))
 
 
-class Rebuilt:
+class RebuiltPrompts:
     """Recorded attempts in pieces, and prompts put together from them."""
 
     def __init__(self, groups: Sequence[Sequence[Turns]]) -> None:
         characters = CharacterFit([attempt for attempts in groups for attempt in attempts])
-        self._groups = [(attempts, openings(attempts, characters)) for attempts in groups]
+        self._groups = [(attempts, find_openings(attempts, characters)) for attempts in groups]
         checks = [
             known[attempt.first].prompt(attempt, step, shown) == attempt.steps[step].prompt
             for attempts, known in self._groups
@@ -103,17 +105,18 @@ class Rebuilt:
         self.num_wrong = len(checks) - sum(checks)
         """Recorded prompts that come out different when put together again."""
 
-    def line(self, name: str, memory: Memory) -> MemoryLine:
+    def count_tokens(self, name: str, memory: Memory) -> MemoryLine:
         """The tokens under a memory."""
-        samples = (self._samples(attempts, known, memory) for attempts, known in self._groups)  # one group at a time
+        # One group at a time is held.
+        samples = (self._make_samples(attempts, known, memory) for attempts, known in self._groups)
         is_seen = all(
             not known[attempt.first].is_estimated or memory.first_shown(len(attempt.steps) - 1) == 0
             for attempts, known in self._groups
             for attempt in attempts
         )
-        return _line(name, samples, is_exact=is_seen and not self.num_wrong)
+        return _count_tokens(name, samples, is_exact=is_seen and not self.num_wrong)
 
-    def notes(self, lines: Iterable[MemoryLine]) -> list[str]:
+    def write_notes(self, lines: Iterable[MemoryLine]) -> list[str]:
         """What is estimated, and what no count can say."""
         notes = [INEXACT.format(wrong=self.num_wrong, prompts=self.num_prompts)] if self.num_wrong else []
         if not self.num_wrong and not all(line.is_exact for line in lines):
@@ -121,7 +124,7 @@ class Rebuilt:
         return [*notes, SAME_STEPS]
 
     @staticmethod
-    def _samples(attempts: Sequence[Turns], known: Mapping[bytes, Opening], memory: Memory) -> list[bytes]:
+    def _make_samples(attempts: Sequence[Turns], known: Mapping[bytes, Opening], memory: Memory) -> list[bytes]:
         return [
             known[attempt.first].prompt(attempt, number, memory.first_shown(number)) + step.response
             for attempt in attempts
@@ -129,16 +132,16 @@ class Rebuilt:
         ]
 
 
-def _recorded(groups: Mapping[Id, Sequence[Sequence[RecordedStep]]]) -> MemoryLine:
+def _count_recorded(groups: Mapping[Id, Sequence[Sequence[RecordedStep]]]) -> MemoryLine:
     samples = ([step.prompt + step.response for steps in group for step in steps] for group in groups.values())
-    return _line("as recorded", samples, is_exact=True)
+    return _count_tokens("as recorded", samples, is_exact=True)
 
 
-def _line(name: str, groups: Iterable[Sequence[bytes]], *, is_exact: bool) -> MemoryLine:
+def _count_tokens(name: str, groups: Iterable[Sequence[bytes]], *, is_exact: bool) -> MemoryLine:
     raw = computed = longest = 0
     for samples in groups:
         raw += sum(map(len, samples)) // WIDTH
-        computed += distinct_tokens(samples)
+        computed += count_distinct_tokens(samples)
         longest = max(longest, *(len(sample) // WIDTH for sample in samples))
     return MemoryLine(
         memory=name,
@@ -150,7 +153,7 @@ def _line(name: str, groups: Iterable[Sequence[bytes]], *, is_exact: bool) -> Me
     )
 
 
-def _costs(
+def _make_costs(
     recorded: RecordedTokens,
     counted: Mapping[Id, Sequence[Sequence[RecordedStep]]],
     lines: list[MemoryLine],
@@ -166,5 +169,5 @@ def _costs(
     )
 
 
-def _flat(groups: Mapping[Id, Sequence[Sequence[RecordedStep]]]) -> Iterable[Sequence[RecordedStep]]:
+def _walk_attempts(groups: Mapping[Id, Sequence[Sequence[RecordedStep]]]) -> Iterable[Sequence[RecordedStep]]:
     return (steps for attempts in groups.values() for steps in attempts)

@@ -59,25 +59,25 @@ class MoverTally:
         if len(falling) > self._num:
             edge = np.partition(change[falling], self._num - 1)[self._num - 1]
             falling = falling[change[falling] <= edge]  # ties at the edge stay in
-        chosen = heapq.nsmallest(self._num, falling.tolist(), key=lambda step: (change[step], _step_name(table, step)))
-        found = known + [_mover(table, step, before, after) for step in chosen]
-        return heapq.nsmallest(self._num, found, key=lambda mover: (-abs(mover.change), _name(mover)))
+        chosen = heapq.nsmallest(self._num, falling.tolist(), key=lambda step: (change[step], _name_step(table, step)))
+        movers = known + [_make_mover(table, step, before, after) for step in chosen]
+        return heapq.nsmallest(self._num, movers, key=lambda mover: (-abs(mover.change), _name_mover(mover)))
 
     def result(self) -> tuple[list[Mover], list[Mover]]:
         """The largest gains and the largest losses, largest first."""
         return self._gains, self._losses
 
 
-def _name(mover: Mover) -> tuple[str, str, int]:
+def _name_mover(mover: Mover) -> tuple[str, str, int]:
     return str(mover.task), str(mover.attempt), mover.index
 
 
-def _step_name(table: StepTable, step: int) -> tuple[str, str, int]:
+def _name_step(table: StepTable, step: int) -> tuple[str, str, int]:
     task, attempt = table.task_ids[table.task[step]], table.attempt_ids[table.attempt[step]]
     return str(task), str(attempt), int(table.index[step])
 
 
-def _mover(table: StepTable, step: int, before: Credit, after: Credit) -> Mover:
+def _make_mover(table: StepTable, step: int, before: Credit, after: Credit) -> Mover:
     state = table.state_keys[table.state[step]] if table.state[step] >= 0 else ""
     action = table.extra["action"][step] if "action" in table.extra else ""
     return Mover(

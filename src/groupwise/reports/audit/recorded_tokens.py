@@ -17,7 +17,7 @@ from groupwise.recordings.row import Id, Row
 
 WIDTH = 8
 """Bytes of a token."""
-MOST_TOKENS = 2_000_000
+MAX_TOKENS = 2_000_000
 """Tokens after which no further group is taken; those that were taken are kept whole."""
 
 
@@ -40,8 +40,8 @@ class RecordedStep:
 class RecordedTokens:
     """Looks at the rows of a file as they pass, and keeps the tokens of its first groups."""
 
-    def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
-        self.most_tokens = most_tokens
+    def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
+        self.max_tokens = max_tokens
         """Tokens after which no further group is taken."""
         self.groups: dict[Id, dict[Id, list[RecordedStep]]] = {}
         """Steps by group and attempt, as they came."""
@@ -53,7 +53,7 @@ class RecordedTokens:
         """Look at one row."""
         scope, attempt = row.get("group", row["task"]), row["attempt"]
         if scope not in self.groups:
-            if self._num_tokens >= self.most_tokens:
+            if self._num_tokens >= self.max_tokens:
                 return
             self.groups[scope] = {}
         steps = self.groups[scope].setdefault(attempt, [])
@@ -64,17 +64,17 @@ class RecordedTokens:
         text = row.get("observation")
         step = RecordedStep(
             index=row["index"],
-            prompt=_bytes(row["prompt_ids"], row),
-            response=_bytes(row["response_ids"], row),
+            prompt=_pack_ids(row["prompt_ids"], row),
+            response=_pack_ids(row["response_ids"], row),
             is_cut=row.get("cut", False),
             characters=None if text is None else len(text),
         )
         steps.append(step)
         self._num_tokens += (len(step.prompt) + len(step.response)) // WIDTH
 
-    def whole(self) -> dict[Id, list[list[RecordedStep]]]:
+    def list_whole_attempts(self) -> dict[Id, list[list[RecordedStep]]]:
         """The attempts of each group of which every step is there with its tokens, steps in order."""
-        found: dict[Id, list[list[RecordedStep]]] = {}
+        by_group: dict[Id, list[list[RecordedStep]]] = {}
         for scope, attempts in self.groups.items():
             kept = [
                 sorted(steps, key=lambda step: step.index)
@@ -83,8 +83,8 @@ class RecordedTokens:
             ]
             whole = [steps for steps in kept if [step.index for step in steps] == list(range(len(steps)))]
             if whole:
-                found[scope] = whole
-        return found
+                by_group[scope] = whole
+        return by_group
 
     @property
     def num_attempts(self) -> int:
@@ -92,40 +92,40 @@ class RecordedTokens:
         return sum(map(len, self.groups.values()))
 
 
-def distinct_tokens(sequences: Iterable[bytes]) -> int:
+def count_distinct_tokens(sequences: Iterable[bytes]) -> int:
     """Nodes of the prefix forest of token sequences: what an update computes where equal prefixes are shared.
 
     Sorted, a sequence first repeats what it shares with the one before it and then goes on alone.
     """
     before, count = b"", 0
     for sequence in sorted(sequences):
-        count += len(sequence) // WIDTH - common_prefix(before, sequence)
+        count += len(sequence) // WIDTH - count_common_prefix(before, sequence)
         before = sequence
     return count
 
 
-def common_prefix(one: bytes, other: bytes) -> int:
+def count_common_prefix(first: bytes, second: bytes) -> int:
     """How many tokens two sequences begin with alike."""
-    length = min(len(one), len(other)) // WIDTH
-    same = np.frombuffer(one, np.int64, length) == np.frombuffer(other, np.int64, length)
+    length = min(len(first), len(second)) // WIDTH
+    same = np.frombuffer(first, np.int64, length) == np.frombuffer(second, np.int64, length)
     return length if same.all() else int(np.argmin(same))
 
 
-def common_suffix(one: bytes, other: bytes) -> int:
+def count_common_suffix(first: bytes, second: bytes) -> int:
     """How many tokens two sequences end with alike."""
-    length = min(len(one), len(other)) // WIDTH
-    ends = [np.frombuffer(each[len(each) - length * WIDTH :], np.int64)[::-1] for each in (one, other)]
+    length = min(len(first), len(second)) // WIDTH
+    ends = [np.frombuffer(tokens[len(tokens) - length * WIDTH :], np.int64)[::-1] for tokens in (first, second)]
     same = ends[0] == ends[1]
     return length if same.all() else int(np.argmin(same))
 
 
-def most_common_end(sequences: Iterable[bytes]) -> bytes:
+def find_common_end(sequences: Iterable[bytes]) -> bytes:
     """The token that most sequences end with; nothing where all are empty."""
     counts = Counter(sequence[-WIDTH:] for sequence in sequences if sequence)
     return counts.most_common(1)[0][0] if counts else b""
 
 
-def _bytes(ids: Sequence[int], row: Row) -> bytes:
+def _pack_ids(ids: Sequence[int], row: Row) -> bytes:
     try:
         return array("q", ids).tobytes()
     except OverflowError:

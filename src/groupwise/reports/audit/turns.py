@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.reports.audit.recorded_tokens import WIDTH, RecordedStep, common_prefix, common_suffix
+from groupwise.reports.audit.recorded_tokens import WIDTH, RecordedStep, count_common_prefix, count_common_suffix
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,7 @@ class Opening:
         return attempt.first[: self.length] + attempt.turns[first_shown][self.lead :] + past
 
 
-def cut(steps: Sequence[RecordedStep], end: bytes) -> Turns | None:
+def cut_prompts(steps: Sequence[RecordedStep], end: bytes) -> Turns | None:
     """Cut an attempt's prompts; None where one does not go on after the response before it.
 
     Args:
@@ -80,7 +80,7 @@ def cut(steps: Sequence[RecordedStep], end: bytes) -> Turns | None:
     turns, closed, first_shown = [b""], list[bytes](), [0]
     for number in range(1, len(steps)):
         before = steps[number - 1]
-        turn = _after(steps[number].prompt, before)
+        turn = _find_turn(steps[number].prompt, before)
         if turn is None:
             return None
         response = before.response
@@ -88,21 +88,21 @@ def cut(steps: Sequence[RecordedStep], end: bytes) -> Turns | None:
             response, turn = response + end, turn[WIDTH:]
         turns.append(turn)
         closed.append(response)
-        first_shown.append(_first_shown(steps[number].prompt, turns, closed))
+        first_shown.append(_find_first_shown(steps[number].prompt, turns, closed))
     return Turns(steps=steps, turns=turns, closed=[*closed, steps[-1].response], first_shown=first_shown)
 
 
-def openings(attempts: Sequence[Turns], characters: CharacterFit) -> dict[bytes, Opening]:
+def find_openings(attempts: Sequence[Turns], characters: CharacterFit) -> dict[bytes, Opening]:
     """The opening of each first prompt; told from texts where no prompt shows where it ends."""
-    found: dict[bytes, Opening] = {}
+    by_first_prompt: dict[bytes, Opening] = {}
     for first in dict.fromkeys(attempt.first for attempt in attempts):
         alike = [attempt for attempt in attempts if attempt.first == first]
-        found[first] = _seen(first, alike) or Opening(
+        by_first_prompt[first] = _find_opening(first, alike) or Opening(
             length=max(len(first) - WIDTH * characters.tokens(alike[0].steps[0].characters), 0),
             lead=0,  # what leads a turn is counted to it here, and so is missing from the opening
             is_estimated=True,
         )
-    return found
+    return by_first_prompt
 
 
 class CharacterFit:
@@ -115,10 +115,10 @@ class CharacterFit:
             for step, turn in zip(attempt.steps[1:], attempt.turns[1:], strict=True)
         ]
         self._mean = float(np.mean([tokens for _, tokens in pairs])) if pairs else 0.0
-        told = np.array([pair for pair in pairs if pair[0] is not None], dtype=np.float64).reshape(-1, 2)
+        recorded = np.array([pair for pair in pairs if pair[0] is not None], dtype=np.float64).reshape(-1, 2)
         self._line: tuple[float, float] | None = None
-        if len(np.unique(told[:, 0])) > 1:
-            slope, offset = np.polyfit(told[:, 0], told[:, 1], 1)
+        if len(np.unique(recorded[:, 0])) > 1:
+            slope, offset = np.polyfit(recorded[:, 0], recorded[:, 1], 1)
             self._line = float(slope), float(offset)
 
     def tokens(self, characters: int | None) -> int:
@@ -128,38 +128,40 @@ class CharacterFit:
         return max(round(self._line[0] * characters + self._line[1]), 0)
 
 
-def _seen(first: bytes, attempts: Sequence[Turns]) -> Opening | None:
+def _find_opening(first: bytes, attempts: Sequence[Turns]) -> Opening | None:
     """The opening, where recorded prompts show its end: those that left the first turn out."""
-    seen = [
+    heads = [
         (attempt.before_past(step), attempt.turns[shown])
         for attempt in attempts
         for step, shown in enumerate(attempt.first_shown)
         if shown > 0
     ]
-    if not seen:
+    if not heads:
         return None
     # What such a prompt has in common with the turn's end is the turn, and perhaps what stands before both.
-    shortest = max(len(head) // WIDTH - common_suffix(head, turn) for head, turn in seen)
-    if shortest > min(common_prefix(head, first) for head, _ in seen):
+    shortest = max(len(head) // WIDTH - count_common_suffix(head, turn) for head, turn in heads)
+    if shortest > min(count_common_prefix(head, first) for head, _ in heads):
         return None
     length = shortest * WIDTH
-    leads = Counter(len(turn) - (len(head) - length) for head, turn in seen)
+    leads = Counter(len(turn) - (len(head) - length) for head, turn in heads)
     return Opening(length=length, lead=max(leads.most_common(1)[0][0], 0), is_estimated=False)
 
 
-def _after(prompt: bytes, before: RecordedStep) -> bytes | None:
+def _find_turn(prompt: bytes, before: RecordedStep) -> bytes | None:
     """What a prompt adds after the response of the step before; None where it does not show that response."""
     whole = before.prompt + before.response
     if prompt.startswith(whole):
         return prompt[len(whole) :]
     # The response may also stand there by chance: it is the place where the prompt before it stands too.
-    found = [(common_suffix(prompt[:place], before.prompt), place) for place in _places(prompt, before.response)]
-    if not found or max(found)[0] == 0:
+    places = [
+        (count_common_suffix(prompt[:place], before.prompt), place) for place in _find_places(prompt, before.response)
+    ]
+    if not places or max(places)[0] == 0:
         return None
-    return prompt[max(found)[1] + len(before.response) :]
+    return prompt[max(places)[1] + len(before.response) :]
 
 
-def _places(prompt: bytes, response: bytes) -> Iterator[int]:
+def _find_places(prompt: bytes, response: bytes) -> Iterator[int]:
     place = prompt.find(response) if response else -1
     while place >= 0:
         if place % WIDTH == 0:
@@ -167,7 +169,7 @@ def _places(prompt: bytes, response: bytes) -> Iterator[int]:
         place = prompt.find(response, place + 1)
 
 
-def _first_shown(prompt: bytes, turns: Sequence[bytes], closed: Sequence[bytes]) -> int:
+def _find_first_shown(prompt: bytes, turns: Sequence[bytes], closed: Sequence[bytes]) -> int:
     """The earliest step from which on a prompt holds every response and turn."""
     earliest, past = len(closed), b""
     while earliest:

@@ -30,7 +30,7 @@ def mean(values: Sequence[float | Fraction]) -> Fraction:
     return sum((Fraction(value) for value in values), Fraction(0)) / len(values)
 
 
-def weighted_mean(values: Sequence[float | Fraction], weights: Sequence[float]) -> Fraction:
+def mean_by_weight(values: Sequence[float | Fraction], weights: Sequence[float]) -> Fraction:
     """The exact mean with weights."""
     pairs = zip(values, weights, strict=True)
     return sum((Fraction(v) * Fraction(w) for v, w in pairs), Fraction(0)) / sum(map(Fraction, weights), Fraction(0))
@@ -41,46 +41,46 @@ def deviation(values: Sequence[float | Fraction], ddof: int) -> float:
     if len(values) <= ddof:
         return 0.0
     level = mean(values)
-    return _root(sum(((Fraction(value) - level) ** 2 for value in values), Fraction(0)) / (len(values) - ddof))
+    return _take_root(sum(((Fraction(value) - level) ** 2 for value in values), Fraction(0)) / (len(values) - ddof))
 
 
-def discounted(rewards: Sequence[float], gamma: float) -> Fraction:
+def discount(rewards: Sequence[float], gamma: float) -> Fraction:
     """Sum of gamma^k * r_k."""
     return sum((Fraction(gamma) ** k * Fraction(reward) for k, reward in enumerate(rewards)), Fraction(0))
 
 
-def distinct(values: Sequence[float | Fraction], decimals: int) -> list[float]:
+def find_distinct(values: Sequence[float | Fraction], decimals: int) -> list[float]:
     """The values that differ after rounding, once each."""
     return sorted({round(float(value), decimals) for value in values})
 
 
-def baseline(part: object, values: Sequence[float | Fraction], own: int) -> Fraction | None:
+def derive_baseline(part: object, values: Sequence[float | Fraction], own: int) -> Fraction | None:
     """Level of a group as the member `own` sees it; None for a baseline that is not known here."""
     known: dict[type, Callable[[Any], Fraction]] = {
         Mean: lambda _: mean(values),
         LeaveOneOut: lambda _: mean([value for i, value in enumerate(values) if i != own]),
         Median: lambda _: Fraction(median_low(values)),
-        DistinctMean: lambda part: mean(distinct(values, part.decimals)),
+        DistinctMean: lambda part: mean(find_distinct(values, part.decimals)),
         NoBaseline: lambda _: Fraction(0),
     }
     return known[type(part)](part) if type(part) in known else None
 
 
-def scale(part: object, values: Sequence[float | Fraction]) -> float | None:
+def derive_scale(part: object, values: Sequence[float | Fraction]) -> float | None:
     """Spread of a group; None for a scale that is not known here."""
     known: dict[type, Callable[[Any], float]] = {
         Deviation: lambda part: part.factor * deviation(values, part.ddof) + part.eps,
-        MedianAbsoluteDeviation: lambda part: _median_distance(part, values),
+        MedianAbsoluteDeviation: lambda part: _find_median_distance(part, values),
         MeanAbsoluteDeviation: lambda part: float(
             (sum((abs(Fraction(v) - mean(values)) for v in values), Fraction(0)) + Fraction(part.eps)) / len(values)
         ),
-        DistinctDeviation: lambda part: deviation(distinct(values, part.decimals), 1) + part.eps,
+        DistinctDeviation: lambda part: deviation(find_distinct(values, part.decimals), 1) + part.eps,
         NoScale: lambda _: 1.0,
     }
     return known[type(part)](part) if type(part) in known else None
 
 
-def _median_distance(part: MedianAbsoluteDeviation, values: Sequence[float | Fraction]) -> float:
+def _find_median_distance(part: MedianAbsoluteDeviation, values: Sequence[float | Fraction]) -> float:
     level = Fraction(median_low(values))
     distance = median_low([abs(Fraction(value) - level) for value in values])
     if distance < Fraction(part.fallback) * (Fraction(max(values)) - Fraction(min(values))):
@@ -88,7 +88,7 @@ def _median_distance(part: MedianAbsoluteDeviation, values: Sequence[float | Fra
     return float(distance) + part.eps
 
 
-def _root(value: Fraction) -> float:
+def _take_root(value: Fraction) -> float:
     """Square root of a fraction of any size: scaled by a power of four, so that nothing over- or underflows."""
     if not value:
         return 0.0

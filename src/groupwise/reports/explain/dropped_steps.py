@@ -30,7 +30,7 @@ class DroppedStep:
     """Its credit, which it does not train on."""
 
 
-def steps_dropped_by_credit(algorithm: Algorithm, table: StepTable, credit: Credit) -> list[DroppedStep]:
+def find_steps_dropped_by_credit(algorithm: Algorithm, table: StepTable, credit: Credit) -> list[DroppedStep]:
     """Every step that a filter drops which reads the credit, in the order of the filters and of the table."""
     seen, earned = algorithm.estimator_table(table), credit.by_step()
     return [
@@ -46,7 +46,7 @@ def steps_dropped_by_credit(algorithm: Algorithm, table: StepTable, credit: Cred
     ]
 
 
-def filters_that_drop(algorithm: Algorithm, table: StepTable, credit: Credit, step: int) -> list[str]:
+def find_filters_that_drop(algorithm: Algorithm, table: StepTable, credit: Credit, step: int) -> list[str]:
     """The filters that drop one step, each in a few words; with none it trains."""
     seen, earned = algorithm.estimator_table(table), credit.by_step()
     bare = replace(table, filters=())

@@ -31,9 +31,9 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit, Derivation, Mixture, OwnTrace, Shared, Trace
 from groupwise.core.errors import RecordError, nearest
 from groupwise.core.parts.part import Part, name_of
-from groupwise.core.parts.results import describe
 from groupwise.core.segments import IntArray
 from groupwise.core.step_table import StepTable
+from groupwise.core.text.value_words import describe_value
 from groupwise.reports.explain import by_hand
 
 
@@ -82,16 +82,16 @@ class Explanation:
         here = abs(self.value - self.by_hand) / max(1.0, abs(self.value))
         return max([here, *(inner.largest_gap() for _, inner in self.inner)])
 
-    def taken_on_trust(self) -> tuple[str, ...]:
+    def list_not_derived(self) -> tuple[str, ...]:
         """Everything, here or below, that was not derived again."""
-        found = [self.not_derived] if self.not_derived else []
-        found += [words for _, inner in self.inner for words in inner.taken_on_trust()]
-        return tuple(dict.fromkeys(found))
+        reasons = [self.not_derived] if self.not_derived else []
+        reasons += [reason for _, inner in self.inner for reason in inner.list_not_derived()]
+        return tuple(dict.fromkeys(reasons))
 
 
-def explain(table: StepTable, credit: Credit, *, task: str | int, attempt: str | int, index: int) -> Explanation:
+def explain_step(table: StepTable, credit: Credit, *, task: str | int, attempt: str | int, index: int) -> Explanation:
     """Explain the credit of one step."""
-    return _explain(table, credit.trace, find_step(table, task=task, attempt=attempt, index=index))
+    return _explain_trace(table, credit.trace, find_step(table, task=task, attempt=attempt, index=index))
 
 
 def explain_channels(
@@ -99,60 +99,62 @@ def explain_channels(
 ) -> dict[str, Explanation]:
     """Explain the credit of one step in each further channel that the loss reads, by name."""
     step = find_step(table, task=task, attempt=attempt, index=index)
-    return {name: _explain(table, credit.trace, step) for name, credit in algorithm.channel_credit(table).items()}
+    return {name: _explain_trace(table, credit.trace, step) for name, credit in algorithm.channel_credit(table).items()}
 
 
 def find_step(table: StepTable, *, task: str | int, attempt: str | int, index: int) -> int:
     """Position of a step in the table, by identity; ids may be given as text."""
-    task_code = _lookup("task", task, table.task_ids)
+    task_code = _find_code("task", task, table.task_ids)
     of_task = np.flatnonzero(table.task == task_code)
     attempts = sorted(set(table.attempt[of_task].tolist()))
-    attempt_code = attempts[_lookup("attempt", attempt, [table.attempt_ids[code] for code in attempts])]
-    found = np.flatnonzero((table.attempt == attempt_code) & (table.index == index))
-    if not len(found):
+    attempt_code = attempts[_find_code("attempt", attempt, [table.attempt_ids[code] for code in attempts])]
+    positions = np.flatnonzero((table.attempt == attempt_code) & (table.index == index))
+    if not len(positions):
         steps = table.index[table.attempt == attempt_code]
         raise RecordError(
             f"task {task!r}, attempt {attempt!r} has no step {index}; its steps run from {steps.min()} to {steps.max()}"
         )
-    return int(found[0])
+    return int(positions[0])
 
 
-def _lookup(kind: str, wanted: str | int, ids: Sequence[str | int]) -> int:
+def _find_code(kind: str, wanted: str | int, ids: Sequence[str | int]) -> int:
     names = [str(name) for name in ids]
     if str(wanted) not in names:
         raise RecordError(f"there is no {kind} {wanted!r}; {nearest(str(wanted), names)}")
     return names.index(str(wanted))
 
 
-def _explain(table: StepTable, trace: Trace, step: int) -> Explanation:
+def _explain_trace(table: StepTable, trace: Trace, step: int) -> Explanation:
     if isinstance(trace, Comparison):
-        return _comparison(table, trace, step)
+        return _explain_comparison(table, trace, step)
     if isinstance(trace, Mixture):
-        return _mixture(table, trace, step)
+        return _explain_mixture(table, trace, step)
     if isinstance(trace, Shared):
-        return _shared(table, trace, step)
-    return _own(table, trace, step)
+        return _explain_shared(table, trace, step)
+    return _explain_own_trace(table, trace, step)
 
 
-def _comparison(table: StepTable, trace: Comparison, step: int) -> Explanation:
+def _explain_comparison(table: StepTable, trace: Comparison, step: int) -> Explanation:
     part, value, label = trace.part, float(trace.values[step]), trace.label[step]
-    inner = ((1.0, _signal(table, trace, step)),)
+    inner = ((1.0, _explain_signal(table, trace, step)),)
     if not trace.compared[step]:
         formula = "in no group: 0" if label < 0 else f"nobody else in the group: {value:.6g}"
-        return Explanation(what=_words(part), value=value, by_hand=value, compared=False, formula=formula, inner=inner)
+        return Explanation(
+            what=_describe_part(part), value=value, by_hand=value, compared=False, formula=formula, inner=inner
+        )
     steps = np.flatnonzero(trace.label == label)
-    level, spread, not_derived = _statistics(table, part, trace, steps, step)
+    level, spread, not_derived = _derive_statistics(table, part, trace, steps, step)
     distance = float(Fraction(float(trace.signal[step])) - level)
-    credit = 0.0 if not spread or _all_equal(table, part, trace, steps) else distance / spread
+    credit = 0.0 if not spread or _is_all_equal(table, part, trace, steps) else distance / spread
     return Explanation(
-        what=_words(part),
+        what=_describe_part(part),
         value=value,
         by_hand=credit,
         compared=True,
         formula=f"({trace.signal[step]:.9g} - {float(level):.9g}) / {spread:.9g} = {credit:.6g}",
         members=(
-            *_members(table, trace.signal, steps, step, by_attempt=_counts_attempts(part)),
-            *_made_up(table, part, step),
+            *_list_members(table, trace.signal, steps, step, by_attempt=_counts_attempts(part)),
+            *_list_made_up(table, part, step),
         ),
         inner=inner,
         not_derived=not_derived,
@@ -164,13 +166,13 @@ def _counts_attempts(part: object) -> bool:
     return isinstance(part, Relative) and part.average == "attempt"
 
 
-def _signal(table: StepTable, trace: Comparison, step: int) -> Explanation:
+def _explain_signal(table: StepTable, trace: Comparison, step: int) -> Explanation:
     """What was compared: credit of its own, or a number summed up by hand from the rewards."""
     if trace.of is not None:
-        return _explain(table, trace.of, step)
+        return _explain_trace(table, trace.of, step)
     traced = float(trace.signal[step])
     signal = trace.part.of if isinstance(trace.part, Relative) else trace.part
-    known = _worked_out(table, signal, step)
+    known = _derive_signal(table, signal, step)
     worked_out = traced if known is None else float(known)
     return Explanation(
         what=name_of(signal),
@@ -182,114 +184,116 @@ def _signal(table: StepTable, trace: Comparison, step: int) -> Explanation:
     )
 
 
-def _statistics(
+def _derive_statistics(
     table: StepTable, part: object, trace: Comparison, steps: IntArray, step: int
 ) -> tuple[Fraction, float, str]:
     """Baseline and scale of the step's group, by hand; as traced, where the part is not known here, and which are."""
     traced = Fraction(float(trace.baseline[step])), float(trace.scale[step])
     if isinstance(part, Whitened):
-        return *_whitening(table, part, trace, steps), ""
+        return *_derive_whitening(table, part, trace, steps), ""
     if not isinstance(part, Relative):
-        return *traced, f"baseline and scale of {_words(part)}"
-    values, own = _counted(table, part, trace, steps, step)
-    scale = _scale(table, part, steps)
-    level, spread = by_hand.baseline(part.baseline, values, own), by_hand.scale(scale, values)
-    unknown = [name_of(which) for which, found in ((part.baseline, level), (scale, spread)) if found is None]
+        return *traced, f"baseline and scale of {_describe_part(part)}"
+    values, own = _list_counted(table, part, trace, steps, step)
+    scale = _choose_scale(table, part, steps)
+    level, spread = by_hand.derive_baseline(part.baseline, values, own), by_hand.derive_scale(scale, values)
+    unknown = [name_of(which) for which, number in ((part.baseline, level), (scale, spread)) if number is None]
     words = f"what {' and '.join(unknown)} says" if unknown else ""
     return traced[0] if level is None else level, traced[1] if spread is None else spread, words
 
 
-def _scale(table: StepTable, part: Relative, steps: IntArray) -> object:
+def _choose_scale(table: StepTable, part: Relative, steps: IntArray) -> object:
     """What the group is divided by: one with off-policy members may have a scale of its own."""
     return part.mixed_scale if part.mixed_scale is not None and table.off_policy[steps].any() else part.scale
 
 
-def _counted(
+def _list_counted(
     table: StepTable, part: Relative, trace: Comparison, steps: IntArray, step: int
 ) -> tuple[list[float | Fraction], int]:
     """The values that count in the statistics, and which of them is the step's own."""
     values: list[float | Fraction]
     if _counts_attempts(part):
-        attempts = _by_attempt(table, steps)
+        attempts = _group_by_attempt(table, steps)
         values = [by_hand.mean(trace.signal[own].tolist()) for own in attempts.values()]
         return values + list(part.virtual), list(attempts).index(int(table.attempt[step]))
     values = list(trace.signal[steps].tolist())
     return values + list(part.virtual), int(np.flatnonzero(steps == step)[0])
 
 
-def _by_attempt(table: StepTable, steps: IntArray) -> dict[int, IntArray]:
+def _group_by_attempt(table: StepTable, steps: IntArray) -> dict[int, IntArray]:
     """The steps of each attempt, in the order of attempts."""
     return {attempt: steps[table.attempt[steps] == attempt] for attempt in sorted(set(table.attempt[steps].tolist()))}
 
 
-def _all_equal(table: StepTable, part: object, trace: Comparison, steps: IntArray) -> bool:
+def _is_all_equal(table: StepTable, part: object, trace: Comparison, steps: IntArray) -> bool:
     if isinstance(part, Whitened):
         return len(set(trace.signal[steps[table.trained_tokens[steps] > 0]].tolist())) == 1
     if not isinstance(part, Relative) or isinstance(part.baseline, NoBaseline):
         return False
-    values, _ = _counted(table, part, trace, steps, int(steps[0]))
+    values, _ = _list_counted(table, part, trace, steps, int(steps[0]))
     if isinstance(part.baseline, DistinctMean):
-        return len(by_hand.distinct(values, part.baseline.decimals)) == 1
+        return len(by_hand.find_distinct(values, part.baseline.decimals)) == 1
     return len(set(values)) == 1
 
 
-def _whitening(table: StepTable, part: Whitened, trace: Comparison, steps: IntArray) -> tuple[Fraction, float]:
+def _derive_whitening(table: StepTable, part: Whitened, trace: Comparison, steps: IntArray) -> tuple[Fraction, float]:
     tokens, values = table.trained_tokens[steps].tolist(), trace.signal[steps].tolist()
-    level = by_hand.weighted_mean(values, tokens)
+    level = by_hand.mean_by_weight(values, tokens)
     total = sum(map(Fraction, tokens), Fraction(0))
-    variance = by_hand.weighted_mean([(Fraction(value) - level) ** 2 for value in values], tokens) * total / (total - 1)
+    variance = (
+        by_hand.mean_by_weight([(Fraction(value) - level) ** 2 for value in values], tokens) * total / (total - 1)
+    )
     return level, math.sqrt(variance + Fraction(part.eps))
 
 
-def _mixture(table: StepTable, trace: Mixture, step: int) -> Explanation:
-    terms = [_explain(table, term, step) for term in trace.terms]
-    weights = _weights(trace, terms, step)
+def _explain_mixture(table: StepTable, trace: Mixture, step: int) -> Explanation:
+    terms = [_explain_trace(table, term, step) for term in trace.terms]
+    weights = _derive_weights(trace, terms, step)
     total = math.fsum(weight * term.by_hand for weight, term in zip(weights, terms, strict=True))
     shown = " + ".join(f"{weight:.6g} x {term.by_hand:.6g}" for weight, term in zip(weights, terms, strict=True))
     return Explanation(
-        what=_words(trace.part),
+        what=_describe_part(trace.part),
         value=float(trace.values[step]),
         by_hand=total,
         compared=bool(trace.compared[step]),
         formula=f"{shown} = {total:.6g}",
         inner=tuple(zip(weights, terms, strict=True)),
-        not_derived="" if isinstance(trace.part, Sum | Blend) else f"the weights of {_words(trace.part)}",
+        not_derived="" if isinstance(trace.part, Sum | Blend) else f"the weights of {_describe_part(trace.part)}",
     )
 
 
-def _weights(trace: Mixture, terms: Sequence[Explanation], step: int) -> list[float]:
+def _derive_weights(trace: Mixture, terms: Sequence[Explanation], step: int) -> list[float]:
     part = trace.part
     if isinstance(part, Sum):
         return [term.weight for term in part.terms]
     if isinstance(part, Blend):
         skips_zeros = part.absent == "zero_valued"
         raw = [
-            term.weight if (found.value != 0 if skips_zeros else found.compared) else 0.0
-            for term, found in zip(part.terms, terms, strict=True)
+            term.weight if (explanation.value != 0 if skips_zeros else explanation.compared) else 0.0
+            for term, explanation in zip(part.terms, terms, strict=True)
         ]
         total = math.fsum(raw) + part.eps
         return [weight / total if total else 0.0 for weight in raw]
     return [float(weight[step]) for weight in trace.weights]
 
 
-def _shared(table: StepTable, trace: Shared, step: int) -> Explanation:
-    own = _explain(table, trace.of, step)
+def _explain_shared(table: StepTable, trace: Shared, step: int) -> Explanation:
+    own = _explain_trace(table, trace.of, step)
     if trace.label[step] < 0:
         members: tuple[Member, ...] = ()
         value, formula = own.by_hand, "shared with no other attempt: its own credit"
     else:
         steps = np.flatnonzero(trace.label == trace.label[step])
         once = isinstance(trace.part, Merged) and trace.part.count == "attempt"
-        members = _members(table, trace.of.values, steps, step, by_attempt=once)
+        members = _list_members(table, trace.of.values, steps, step, by_attempt=once)
         counted: list[float | Fraction] = (
-            [by_hand.mean(trace.of.values[own].tolist()) for own in _by_attempt(table, steps).values()]
+            [by_hand.mean(trace.of.values[own].tolist()) for own in _group_by_attempt(table, steps).values()]
             if once
             else trace.of.values[steps].tolist()
         )
         value = float(by_hand.mean(counted))
         formula = f"mean of {len(counted)} {'attempts' if once else 'steps'} = {value:.6g}"
     return Explanation(
-        what=_words(trace.part),
+        what=_describe_part(trace.part),
         value=float(trace.values[step]),
         by_hand=value,
         compared=own.compared,
@@ -299,40 +303,40 @@ def _shared(table: StepTable, trace: Shared, step: int) -> Explanation:
     )
 
 
-def _own(table: StepTable, trace: OwnTrace, step: int) -> Explanation:
+def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int) -> Explanation:
     """What a trace from elsewhere derives; one that derives nothing is shown as it is, and said to be."""
-    part = getattr(trace, "part", trace)
+    what = _describe_part(getattr(trace, "part", trace))
     value, compared = float(trace.values[step]), bool(trace.compared[step])
     if not isinstance(trace, OwnTrace):
         return Explanation(
-            what=_words(part),
+            what=what,
             value=value,
             by_hand=value,
             compared=compared,
             formula=f"{value:.6g}",
-            not_derived=f"the credit of {_words(part)}, whose trace {type(trace).__name__} has no part and derive",
+            not_derived=f"the credit of {what}, whose trace {type(trace).__name__} has no part and derive",
         )
-    found = trace.derive(table, step)
-    if not isinstance(found, Derivation):
+    derivation = trace.derive(table, step)
+    if not isinstance(derivation, Derivation):
         raise RecordError(
-            f"the trace {type(trace).__name__} of {_words(part)}: derive gave {describe(found)}, but a Derivation is "
-            "needed"
+            f"the trace {type(trace).__name__} of {what}: derive gave {describe_value(derivation)}, but a "
+            "Derivation is needed"
         )
-    counted = np.array([member for member, _ in found.members], dtype=np.int64)
+    counted = np.array([member for member, _ in derivation.members], dtype=np.int64)
     values = np.zeros(len(table))
-    values[counted] = [value for _, value in found.members]
+    values[counted] = [value for _, value in derivation.members]
     return Explanation(
-        what=_words(part),
+        what=what,
         value=value,
-        by_hand=float(found.value),
+        by_hand=float(derivation.value),
         compared=compared,
-        formula=found.formula,
-        members=_members(table, values, counted, step, by_attempt=False),
-        inner=tuple((weight, _explain(table, term, step)) for weight, term in found.terms),
+        formula=derivation.formula,
+        members=_list_members(table, values, counted, step, by_attempt=False),
+        inner=tuple((weight, _explain_trace(table, term, step)) for weight, term in derivation.terms),
     )
 
 
-def _worked_out(table: StepTable, signal: object, step: int) -> float | Fraction | None:
+def _derive_signal(table: StepTable, signal: object, step: int) -> float | Fraction | None:
     """A signal by hand; None where it is not known here."""
     attempt = table.attempt == table.attempt[step]
     if isinstance(signal, StepReward):
@@ -344,16 +348,16 @@ def _worked_out(table: StepTable, signal: object, step: int) -> float | Fraction
     if isinstance(signal, EpisodeReturn):
         return by_hand.mean(table.reward[attempt].tolist()) * int(attempt.sum())
     if isinstance(signal, ReturnToGo) and signal.within == "attempt" and isinstance(signal.of, StepReward):
-        return by_hand.discounted(table.reward[attempt & (table.index >= table.index[step])].tolist(), signal.gamma)
+        return by_hand.discount(table.reward[attempt & (table.index >= table.index[step])].tolist(), signal.gamma)
     if isinstance(signal, Bounded):
-        return _worked_out(table, signal.of, step)
+        return _derive_signal(table, signal.of, step)
     if isinstance(signal, AbovePrior):
         prior = float(table.column(signal.column)[step])
-        inner = _worked_out(table, signal.of, step)
+        inner = _derive_signal(table, signal.of, step)
         return None if inner is None else Fraction(inner) - Fraction(prior)
     if isinstance(signal, Penalised | PenalisedRefusals):
         penalty = signal.penalty if _is_penalised(table, signal, step) else 0.0
-        inner = _worked_out(table, signal.of, step)
+        inner = _derive_signal(table, signal.of, step)
         return None if inner is None else Fraction(inner) - Fraction(penalty)
     return None
 
@@ -365,9 +369,11 @@ def _is_penalised(table: StepTable, signal: Penalised | PenalisedRefusals, step:
     return bool(signal.penalty) and is_well_formed and not table.column("accepted")[step]
 
 
-def _members(table: StepTable, values: Any, steps: IntArray, step: int, *, by_attempt: bool) -> tuple[Member, ...]:
+def _list_members(table: StepTable, values: Any, steps: IntArray, step: int, *, by_attempt: bool) -> tuple[Member, ...]:
     """Who is counted: every step, or every attempt with the mean of its steps."""
-    counted = list(_by_attempt(table, steps).values()) if by_attempt else [steps[i : i + 1] for i in range(len(steps))]
+    counted = (
+        list(_group_by_attempt(table, steps).values()) if by_attempt else [steps[i : i + 1] for i in range(len(steps))]
+    )
     return tuple(
         Member(
             task=table.task_ids[table.task[own[0]]],
@@ -381,13 +387,13 @@ def _members(table: StepTable, values: Any, steps: IntArray, step: int, *, by_at
     )
 
 
-def _made_up(table: StepTable, part: object, step: int) -> tuple[Member, ...]:
+def _list_made_up(table: StepTable, part: object, step: int) -> tuple[Member, ...]:
     """The members that are in no attempt, and count in the statistics."""
     values, task = part.virtual if isinstance(part, Relative) else (), table.task_ids[table.task[step]]
     return tuple(Member(task=task, attempt=None, index=None, value=v, is_self=False, num_steps=0) for v in values)
 
 
-def _words(part: object) -> str:
+def _describe_part(part: object) -> str:
     if isinstance(part, Relative):
         return f"{name_of(part.of)} compared {name_of(part.by)}, {name_of(part.baseline)} / {name_of(part.scale)}"
     return type(part).__name__ if isinstance(part, Part) else str(part)

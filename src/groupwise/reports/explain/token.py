@@ -11,8 +11,8 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Credit, Derivation
 from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import name_of
-from groupwise.core.parts.results import describe
 from groupwise.core.step_table import StepTable
+from groupwise.core.text.value_words import describe_value
 from groupwise.core.token_credit import TokenCredit, TokenTrace
 from groupwise.core.token_table import TokenTable
 
@@ -80,8 +80,8 @@ def explain_token(
     unsaid = TokenExplanation(
         position=position,
         token=int(tokens.token[token]),
-        logp=_number(tokens.logp[token]),
-        entropy=_number(tokens.entropy[token]),
+        logp=_none_if_missing(tokens.logp[token]),
+        entropy=_none_if_missing(tokens.entropy[token]),
         trains=True,
         what=WITHOUT_PART,
         value=own,
@@ -90,18 +90,18 @@ def explain_token(
     )
     if algorithm.token_credit is None:
         return unsaid
-    found = algorithm.token_credit(algorithm.estimator_table(table), earned, tokens)
-    named = replace(unsaid, what=name_of(algorithm.token_credit), trains=bool(found.trains[token]))
+    token_credit = algorithm.token_credit(algorithm.estimator_table(table), earned, tokens)
+    named = replace(unsaid, what=name_of(algorithm.token_credit), trains=bool(token_credit.trains[token]))
     if not named.trains:
-        formula = f"it does not train{_mask_words(found, position, first=tokens.num_forced(step))}"
+        formula = f"it does not train{_describe_mask(token_credit, position, first=tokens.num_forced(step))}"
         return replace(named, value=None, by_hand=None, formula=formula)
-    derivation, not_derived = _derive(table, earned, tokens, token, found)
+    derivation, not_derived = _derive(table, earned, tokens, token, token_credit)
     return replace(
         named,
-        value=float(found.values[token]),
+        value=float(token_credit.values[token]),
         by_hand=float(derivation.value),
         formula=derivation.formula,
-        members=_members(table, tokens, derivation),
+        members=_list_members(table, tokens, derivation),
         not_derived=not_derived,
     )
 
@@ -121,38 +121,38 @@ def _explain_forced(token: int, position: int) -> TokenExplanation:
     )
 
 
-def _mask_words(found: TokenCredit, position: int, *, first: int) -> str:
+def _describe_mask(token_credit: TokenCredit, position: int, *, first: int) -> str:
     """Why a token does not train, where that is known here; `first` is where the sampled tokens of its step begin."""
-    part = getattr(found.trace, "part", None)
+    part = getattr(token_credit.trace, "part", None)
     if isinstance(part, FirstTokens) and position - first >= part.count:
         return f": only tokens {first} to {first + part.count - 1} of a response do"
     return ": nothing reads its number"
 
 
 def _derive(
-    table: StepTable, credit: Credit, tokens: TokenTable, token: int, found: TokenCredit
+    table: StepTable, credit: Credit, tokens: TokenTable, token: int, token_credit: TokenCredit
 ) -> tuple[Derivation, str]:
     """The number again, and what of it could not be derived."""
-    trace, own = found.trace, float(credit.values[tokens.step[token]])
+    trace, own = token_credit.trace, float(credit.values[tokens.step[token]])
     if isinstance(trace, TokenTrace):
-        weight = _weight(trace.part, tokens, token)
+        weight = _derive_weight(trace.part, tokens, token)
         used = float(trace.weight[token]) if weight is None else float(weight)
         value = used * own
         words = f"the weights of {name_of(trace.part)}" if weight is None else ""
         return Derivation(value=value, formula=f"{used:.6g} x {own:.6g} = {value:.6g}"), words
     if not hasattr(trace, "derive"):
-        value = float(found.values[token])
+        value = float(token_credit.values[token])
         words = f"the number itself: the trace {type(trace).__name__} has no derive"
         return Derivation(value=value, formula=f"{value:.6g}"), words
     derivation = trace.derive(table, credit, tokens, token)
     if not isinstance(derivation, Derivation):
         raise RecordError(
-            f"the trace {type(trace).__name__}: derive gave {describe(derivation)}, but a Derivation is needed"
+            f"the trace {type(trace).__name__}: derive gave {describe_value(derivation)}, but a Derivation is needed"
         )
     return derivation, ""
 
 
-def _weight(part: object, tokens: TokenTable, token: int) -> Fraction | None:
+def _derive_weight(part: object, tokens: TokenTable, token: int) -> Fraction | None:
     """What a token has of its step's credit, by hand; None for a part that is not known here."""
     of_step = [k for k, step in enumerate(tokens.step.tolist()) if step == tokens.step[token]]
     if isinstance(part, DiscountedTokens):
@@ -160,7 +160,7 @@ def _weight(part: object, tokens: TokenTable, token: int) -> Fraction | None:
     return Fraction(1) if isinstance(part, FirstTokens) else None
 
 
-def _members(table: StepTable, tokens: TokenTable, derivation: Derivation) -> tuple[TokenMember, ...]:
+def _list_members(table: StepTable, tokens: TokenTable, derivation: Derivation) -> tuple[TokenMember, ...]:
     return tuple(
         TokenMember(
             attempt=table.attempt_ids[table.attempt[tokens.step[token]]],
@@ -172,5 +172,5 @@ def _members(table: StepTable, tokens: TokenTable, derivation: Derivation) -> tu
     )
 
 
-def _number(value: float) -> float | None:
+def _none_if_missing(value: float) -> float | None:
     return None if math.isnan(value) else float(value)

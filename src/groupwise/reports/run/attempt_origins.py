@@ -1,4 +1,4 @@
-"""Where attempts come from: those that joined a group from elsewhere, and those with guidance."""
+"""Where the attempts of an update come from: which joined a group from elsewhere, and which attempt they go back to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groupwise.rollout.plans.requests import MARK
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ParentAttempt:
     """The attempt that an attempt goes back to.
 
     Worked example: attempt 8 of a group of eight was recalled from update 4, where it was attempt 0 at the same task,
@@ -35,14 +35,14 @@ class Source:
     """Whether it trains on the credit it had, outside all comparisons."""
 
 
-def recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]]:
+def read_recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]]:
     """What an update recalled, as `Journal.trajectories` gives attempts, each with its `source`."""
-    past_attempts, found = journal.past_attempts, []
-    for row in past_attempts.recalled(number):
+    past_attempts, records = journal.past_attempts, []
+    for row in past_attempts.list_recalled(number):
         past = past_attempts.find(row["from_task"], number=row["from_number"], attempt=row["from_attempt"])
         read = past_attempts.read(past)
         member = replace(read, task=Task(id=row["task"]), attempt=row["attempt"], origin=Origin.REPLAYED)
-        source = Source(
+        source = ParentAttempt(
             number=past.number,
             task=past.task,
             attempt=past.attempt,
@@ -50,7 +50,7 @@ def recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]]:
             log_ratio=row["log_ratio"],
             keeps_credit=row["keeps_credit"],
         )
-        found.append(
+        records.append(
             {
                 "task": row["task"],
                 "attempt": row["attempt"],
@@ -65,7 +65,7 @@ def recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]]:
                 "source": source,
             }
         )
-    return found
+    return records
 
 
 def find_joined(attempts: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
@@ -74,23 +74,23 @@ def find_joined(attempts: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
     Recalled attempts, guided successes that are told without their guidance, and guided attempts beside unguided ones
     have joined. Guided attempts in a group that their guidance made, or whose place they all took, are its own.
     """
-    unguided = {found["task"] for found in attempts if found["origin"] not in SAMPLED_ELSEWHERE}
+    unguided = {record["task"] for record in attempts if record["origin"] not in SAMPLED_ELSEWHERE}
     joined = set()
-    for found in attempts:
-        task, origin = found["task"], found["origin"]
-        is_retold = str(found.get("parent") or "").startswith(f"{task}{MARK}")
+    for record in attempts:
+        task, origin = record["task"], record["origin"]
+        is_retold = str(record.get("parent") or "").startswith(f"{task}{MARK}")
         is_beside = task in unguided and MARK not in task
         if origin == Origin.REPLAYED.value or (origin == Origin.GUIDED.value and (is_retold or is_beside)):
-            joined.add((task, found["attempt"]))
+            joined.add((task, record["attempt"]))
     return joined
 
 
-def source_of(found: Mapping[str, Any], number: int) -> Source | None:
-    """What an attempt of an update goes back to; None where that is nothing, or was not recorded."""
-    if "source" in found:
-        recalled: Source = found["source"]
+def find_parent(record: Mapping[str, Any], number: int) -> ParentAttempt | None:
+    """The attempt that an attempt of an update goes back to; None where that is nothing, or was not recorded."""
+    if "source" in record:
+        recalled: ParentAttempt = record["source"]
         return recalled
-    parent, origin = found.get("parent"), found["origin"]
+    parent, origin = record.get("parent"), record["origin"]
     if not parent or origin not in (Origin.GUIDED.value, Origin.REFLECTED.value):
         return None
     # A past attempt is `update/task/attempt`, one of the same update `task/attempt`; anything else is not ours to read.
@@ -98,9 +98,11 @@ def source_of(found: Mapping[str, Any], number: int) -> Source | None:
     update, _, task = rest.partition("/")
     if not attempt.isdecimal():
         return None
-    if origin == Origin.GUIDED.value and rest.startswith(f"{found['task']}{MARK}"):
-        return Source(number=number, task=rest, attempt=int(attempt), why="solved with guidance, told without it")
+    if origin == Origin.GUIDED.value and rest.startswith(f"{record['task']}{MARK}"):
+        return ParentAttempt(
+            number=number, task=rest, attempt=int(attempt), why="solved with guidance, told without it"
+        )
     why = "shown in the prompt" if origin == Origin.REFLECTED.value else "it guided this one"
     if update.isdecimal() and task:
-        return Source(number=int(update), task=task, attempt=int(attempt), why=why)
-    return Source(number=number, task=rest, attempt=int(attempt), why=why)
+        return ParentAttempt(number=int(update), task=task, attempt=int(attempt), why=why)
+    return ParentAttempt(number=number, task=rest, attempt=int(attempt), why=why)

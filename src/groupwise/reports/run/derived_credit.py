@@ -38,7 +38,7 @@ class Company:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Recredit:
+class DerivedCredit:
     """The step table of an update and the credit that an algorithm gives it."""
 
     algorithm: Algorithm
@@ -53,20 +53,20 @@ class Recredit:
     """The credit that the journal holds, in the same order."""
 
     @classmethod
-    def of(
+    def compute(
         cls,
         trajectories: Sequence[Mapping[str, Any]],
         algorithm: Algorithm,
         states: Sequence[StateBefore] = (),
-    ) -> Recredit:
+    ) -> DerivedCredit:
         """Compute the credit of an update's trajectories, as `Journal.trajectories` gives them.
 
         `states` is what the update's parts remembered when it began, as `Journal.states_before` gives it.
         """
-        rows = [row for found in trajectories for row in found["steps"]]
-        recorded = [value for found in trajectories for value in found["credit"]]
-        number = next((found["number"] for found in trajectories if "number" in found), None)
-        table = join_columns(step_table(rows, version=None if number is None else number - 1), states)
+        rows = [row for record in trajectories for row in record["steps"]]
+        recorded = [value for record in trajectories for value in record["credit"]]
+        number = next((record["number"] for record in trajectories if "number" in record), None)
+        table = join_columns(make_step_table(rows, version=None if number is None else number - 1), states)
         table = algorithm.estimator_table(table)
         credit = algorithm.advantage(table)
         return cls(algorithm=algorithm, table=table, rows=rows, credit=credit, recorded=recorded)
@@ -82,9 +82,12 @@ class Recredit:
         tokens = TokenTable.from_rows(self.table, self.rows)
         return explain_token(self.algorithm, self.table, self.credit, tokens, step=step, position=position)
 
-    def company(self) -> list[tuple[Company, ...]]:
+    def find_company(self) -> list[tuple[Company, ...]]:
         """Whom each row was compared with, in the order of the rows."""
-        levels = [(_shared_by(trace.part), _group_sizes(trace.label)) for trace in _comparisons(self.credit.trace)]
+        levels = [
+            (_describe_shared(trace.part), _count_members(trace.label))
+            for trace in _walk_comparisons(self.credit.trace)
+        ]
         return [
             tuple(Company(by=by, members=int(sizes[step])) for by, sizes in levels)
             for step in self.credit.step_of_row.tolist()
@@ -98,7 +101,7 @@ class Underived:
     reason: str
     """Why, in words."""
 
-    def sentence(self, number: int) -> str:
+    def describe(self, number: int) -> str:
         """What a page says of the update: why, and what stands in the place of what it would have shown."""
         return (
             f"The credit of update {number} cannot be derived again ({self.reason}): what is shown is the credit that "
@@ -106,26 +109,26 @@ class Underived:
         )
 
 
-def company_words(company: Sequence[Company]) -> str:
+def describe_company(company: Sequence[Company]) -> str:
     """Whom a step was compared with.
 
-    >>> company_words([Company(by="state", members=8), Company(by="state and 1 before", members=2)])
+    >>> describe_company([Company(by="state", members=8), Company(by="state and 1 before", members=2)])
     '7 others by state, 1 other by state and 1 before'
     """
-    found = [
+    comparisons = [
         f"{level.members - 1} other{'s' if level.members > 2 else ''} by {level.by}"
         for level in company
         if level.members > 1
     ]
-    return ", ".join(found) or "nobody"
+    return ", ".join(comparisons) or "nobody"
 
 
-def recredit(
+def derive_credit(
     trajectories: Sequence[Mapping[str, Any]],
     algorithm: Algorithm | None,
     recalled: Sequence[Mapping[str, Any]] = (),
     states: Sequence[StateBefore] = (),
-) -> Recredit | Underived:
+) -> DerivedCredit | Underived:
     """The credit computed again; or why it cannot be, which also holds where it is not what the journal holds.
 
     Args:
@@ -136,24 +139,24 @@ def recredit(
     """
     if algorithm is None:
         return Underived(reason="the run's algorithm cannot be read here")
-    if not any(found["steps"] for found in trajectories):
+    if not any(record["steps"] for record in trajectories):
         return Underived(reason="it has no steps")
     try:
-        found = Recredit.of([*trajectories, *those_compared(recalled)], algorithm, states)
+        derived = DerivedCredit.compute([*trajectories, *choose_compared(recalled)], algorithm, states)
     except (RecordError, ConfigError) as error:
         return Underived(reason=str(error))
-    if not found.agrees:
-        furthest = float(np.max(np.abs(found.credit.values - np.asarray(found.recorded, dtype=np.float64))))
+    if not derived.agrees:
+        furthest = float(np.max(np.abs(derived.credit.values - np.asarray(derived.recorded, dtype=np.float64))))
         return Underived(reason=f"what comes of it now is another number, up to {furthest:.3g} away")
-    return found
+    return derived
 
 
-def those_compared(recalled: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def choose_compared(recalled: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The recalled attempts that were compared anew; the others train on the credit that they had."""
-    return [one for one in recalled if not one["source"].keeps_credit]
+    return [record for record in recalled if not record["source"].keeps_credit]
 
 
-def sizes_without_rescue(
+def measure_without_rescue(
     trajectories: Sequence[Mapping[str, Any]], algorithm: Algorithm | None, states: Sequence[StateBefore] = ()
 ) -> dict[str, float] | None:
     """Mean size of the credit of each group's own steps, had nothing joined it and nothing been added to its rewards.
@@ -161,44 +164,44 @@ def sizes_without_rescue(
     None where it cannot be computed.
     """
     joined = find_joined(trajectories)
-    own = [found for found in trajectories if (found["task"], found["attempt"]) not in joined]
-    rows = [row | {"reward": row.get("reward_alone", row["reward"])} for found in own for row in found["steps"]]
+    own = [record for record in trajectories if (record["task"], record["attempt"]) not in joined]
+    rows = [row | {"reward": row.get("reward_alone", row["reward"])} for record in own for row in record["steps"]]
     if algorithm is None or not rows:
         return None
     try:
-        values = algorithm.credit(join_columns(step_table(rows), states)).values.tolist()
+        values = algorithm.credit(join_columns(make_step_table(rows), states)).values.tolist()
     except (RecordError, ConfigError):
         return None
     sizes: dict[str, list[float]] = {}
     for row, value in zip(rows, values, strict=True):
         sizes.setdefault(row["task"], []).append(abs(value))
-    return {task: math.fsum(found) / len(found) for task, found in sizes.items()}
+    return {task: math.fsum(of_task) / len(of_task) for task, of_task in sizes.items()}
 
 
-def step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> StepTable:
+def make_step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> StepTable:
     """Rows of a journal as the table that their trajectories gave; `version` is that of the weights that learnt."""
     return StepTable.from_columns(**row_columns(rows, version=version))
 
 
-def _comparisons(trace: Trace) -> Iterator[Comparison]:
+def _walk_comparisons(trace: Trace) -> Iterator[Comparison]:
     """Every comparison within groups that a number came from."""
     if isinstance(trace, Comparison):
         yield trace
         if trace.of is not None:
-            yield from _comparisons(trace.of)
+            yield from _walk_comparisons(trace.of)
     elif isinstance(trace, Mixture):
         for term in trace.terms:
-            yield from _comparisons(term)
+            yield from _walk_comparisons(term)
     elif isinstance(trace, Shared):
-        yield from _comparisons(trace.of)
+        yield from _walk_comparisons(trace.of)
 
 
-def _group_sizes(label: IntArray) -> IntArray:
+def _count_members(label: IntArray) -> IntArray:
     sizes = np.bincount(label[label >= 0], minlength=1)
     return np.where(label >= 0, sizes[np.maximum(label, 0)], 0)
 
 
-def _shared_by(part: object) -> str:
+def _describe_shared(part: object) -> str:
     """What the members of a group share, in words."""
     grouper = getattr(part, "by", None)
     if isinstance(grouper, ByTask):

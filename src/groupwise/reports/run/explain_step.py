@@ -10,15 +10,15 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import RecordError
 from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.stateful import check_journaled
-from groupwise.reports.explain.step import Explanation, explain, explain_channels, find_step
+from groupwise.reports.explain.step import Explanation, explain_channels, explain_step, find_step
 from groupwise.reports.explain.token import TokenExplanation
-from groupwise.reports.run.attempt_origins import recalled_attempts
-from groupwise.reports.run.derived_credit import AGREEMENT, Recredit, those_compared
+from groupwise.reports.run.attempt_origins import read_recalled_attempts
+from groupwise.reports.run.derived_credit import AGREEMENT, DerivedCredit, choose_compared
 from groupwise.reports.run.run_folder import RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remembered:
+class RememberedNumber:
     """A number that a stateful part knew of a task when an update began."""
 
     path: str
@@ -30,18 +30,18 @@ class Remembered:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Why:
+class RunStepExplanation:
     """A step's credit, explained."""
 
     explanation: Explanation
     """How the number comes about."""
     recorded: float
     """The number that the journal holds."""
-    again: Recredit
+    derived: DerivedCredit
     """The update's credit, computed again."""
     position: int
     """The step's position in the table."""
-    remembered: tuple[Remembered, ...] = ()
+    remembered: tuple[RememberedNumber, ...] = ()
     """What stateful parts knew of the step's task when the update began."""
     channels: Mapping[str, Explanation] = field(default_factory=dict)
     """How its credit in each further channel comes about; the journal holds none of these, they derive again."""
@@ -55,7 +55,7 @@ class Why:
         """Largest relative distance between the journal's number, the computed one and those derived by hand."""
         value = self.explanation.value
         recorded = abs(value - self.recorded) / max(1.0, abs(value)) if self.is_what_trained else 0.0
-        by_hand = max(found.largest_gap() for found in (self.explanation, *self.channels.values()))
+        by_hand = max(explanation.largest_gap() for explanation in (self.explanation, *self.channels.values()))
         return max(by_hand, recorded, self.token.gap if self.token else 0.0)
 
     @property
@@ -64,7 +64,7 @@ class Why:
         return self.gap <= AGREEMENT
 
 
-def why(
+def explain_run_step(
     folder: RunFolder,
     *,
     number: int,
@@ -73,7 +73,7 @@ def why(
     step: int,
     token: int | None = None,
     other: Algorithm | None = None,
-) -> Why:
+) -> RunStepExplanation:
     """Explain one step's credit, and where asked that of one of its tokens.
 
     Args:
@@ -85,39 +85,38 @@ def why(
         token: position of a token in the response.
         other: explain what this algorithm would give the update; None = the run's own, which trained it.
     """
-    trajectories, recalled = list(folder.journal.trajectories(number)), recalled_attempts(folder.journal, number)
-    everybody, algorithm = [*trajectories, *recalled], other or folder.algorithm()
+    trajectories, recalled = list(folder.journal.trajectories(number)), read_recalled_attempts(folder.journal, number)
+    everybody, algorithm = [*trajectories, *recalled], other or folder.read_algorithm()
     states = folder.journal.states_before(number)
     check_journaled(algorithm, states, where=f"{folder.path}: update {number}", path="algorithm")
     # Where it is another number than the journal's, the explanation says both and how far they are apart.
-    again = Recredit.of([*trajectories, *those_compared(recalled)], algorithm, states)
-    _check_compared(again, everybody, task, attempt, number)
-    position = find_step(again.table, task=task, attempt=attempt, index=step)
+    derived = DerivedCredit.compute([*trajectories, *choose_compared(recalled)], algorithm, states)
+    _check_compared(derived, everybody, task, attempt, number)
+    position = find_step(derived.table, task=task, attempt=attempt, index=step)
     recorded = [
         credit
-        for found in everybody
-        if (found["task"], found["attempt"]) == (task, attempt)
-        for row, credit in zip(found["steps"], found["credit"], strict=True)
+        for record in everybody
+        if (record["task"], record["attempt"]) == (task, attempt)
+        for row, credit in zip(record["steps"], record["credit"], strict=True)
         if row["index"] == step
     ]
     if len(recorded) != 1:
         raise RecordError(f"{folder.path}: update {number} holds {len(recorded)} rows of that step; there must be one")
-    found = explain(again.table, again.credit, task=task, attempt=attempt, index=step)
-    return Why(
-        explanation=found,
+    return RunStepExplanation(
+        explanation=explain_step(derived.table, derived.credit, task=task, attempt=attempt, index=step),
         recorded=recorded[0],
-        again=again,
+        derived=derived,
         position=position,
-        remembered=_remembered_of(task, states),
-        token=None if token is None else again.explain_token(position, token),
-        channels=explain_channels(again.table, algorithm, task=task, attempt=attempt, index=step),
+        remembered=_find_remembered(task, states),
+        token=None if token is None else derived.explain_token(position, token),
+        channels=explain_channels(derived.table, algorithm, task=task, attempt=attempt, index=step),
         is_what_trained=other is None,
     )
 
 
-def _remembered_of(task: str, states: Sequence[StateBefore]) -> tuple[Remembered, ...]:
+def _find_remembered(task: str, states: Sequence[StateBefore]) -> tuple[RememberedNumber, ...]:
     return tuple(
-        Remembered(path=state.path, column=name, value=by_task[task])
+        RememberedNumber(path=state.path, column=name, value=by_task[task])
         for state in states
         for name, by_task in state.columns.items()
         if task in by_task
@@ -125,13 +124,13 @@ def _remembered_of(task: str, states: Sequence[StateBefore]) -> tuple[Remembered
 
 
 def _check_compared(
-    again: Recredit, everybody: Sequence[Mapping[str, Any]], task: str, attempt: int, number: int
+    derived: DerivedCredit, everybody: Sequence[Mapping[str, Any]], task: str, attempt: int, number: int
 ) -> None:
     """An attempt that kept the credit it had was compared with nobody here."""
-    for found in everybody:
-        is_asked_for = (found["task"], found["attempt"]) == (task, attempt)
-        if is_asked_for and not any((row["task"], row["attempt"]) == (task, attempt) for row in again.rows):
-            source = found["source"]
+    for record in everybody:
+        is_asked_for = (record["task"], record["attempt"]) == (task, attempt)
+        if is_asked_for and not any((row["task"], row["attempt"]) == (task, attempt) for row in derived.rows):
+            source = record["source"]
             raise RecordError(
                 f"task {task!r}, attempt {attempt} kept the credit that it had in update {source.number}, and was "
                 f"compared with nobody in update {number}; ask there: --update {source.number} --task {source.task} "

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from groupwise.core.records import Task
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.kit.panel import SPLITS
-from groupwise.rollout.hosts.host import Fault, guarded
+from groupwise.rollout.hosts.host import Fault, call_guarded
 
 
 @dataclass(frozen=True, kw_only=True)
-class Goal:
+class TaskGoal:
     """What is known of a task beyond its id."""
 
     text: str
@@ -20,24 +20,24 @@ class Goal:
     """Its labels, such as its family."""
 
 
-class Goals:
+class GoalLookup:
     """Looks tasks up in an environment's panels; an environment that is not there, or fails, knows nothing."""
 
     def __init__(self, env: EnvironmentPart | None) -> None:
         self._env = env
         self._tasks: dict[str, Task] | None = None
 
-    def of(self, task_id: str) -> Goal:
+    def find(self, task_id: str) -> TaskGoal:
         """What a task asks for."""
-        found = guarded(lambda: self._look_up(task_id))
-        return Goal(text="", tags=()) if isinstance(found, Fault) else found
+        goal = call_guarded(lambda: self._look_up(task_id))
+        return TaskGoal(text="", tags=()) if isinstance(goal, Fault) else goal
 
-    def _look_up(self, task_id: str) -> Goal:
+    def _look_up(self, task_id: str) -> TaskGoal:
         if self._env is None:
-            return Goal(text="", tags=())
+            return TaskGoal(text="", tags=())
         if self._tasks is None:
             self._tasks = {task.id: task for split in SPLITS for task in self._env.panel(split)}
         task = self._tasks.get(task_id)
         if task is None:
-            return Goal(text="", tags=())
-        return Goal(text=self._env.open(task).observe().goal, tags=task.tags)
+            return TaskGoal(text="", tags=())
+        return TaskGoal(text=self._env.open(task).observe().goal, tags=task.tags)

@@ -14,7 +14,7 @@ from itertools import combinations, product
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from groupwise import ConfigError, recipes
-from groupwise.reports.run.differences import flat_settings, setting_differences
+from groupwise.reports.run.differences import find_setting_differences, flatten_settings
 from groupwise.reports.run.run_folder import RunFolder
 
 MAX_SETTINGS = 3
@@ -42,83 +42,91 @@ class _Candidate:
     """How far the run is from the recipe: a setting or an option counts 1, a part that was replaced more."""
 
 
-def method_name(folder: RunFolder) -> tuple[str, str]:
+def find_method_name(folder: RunFolder) -> tuple[str, str]:
     """What the run's algorithm is called, and what there is to add in a few words."""
     section = folder.settings.get("algorithm")
     if not isinstance(section, dict):
         return "a run", ""
     if "recipe" in section:
-        changes = [f"{path} {value}" for path, value in flat_settings(section).items() if path != "recipe"]
+        changes = [f"{path} {value}" for path, value in flatten_settings(section).items() if path != "recipe"]
         return str(section["recipe"]), _shorten(changes)
     nearest = _find_nearest(section)
     if nearest is not None:
         return nearest.recipe, _shorten(nearest.changes)
-    return _own_name(section), OWN
+    return _name_by_parts(section), OWN
 
 
-def _own_name(section: Mapping[str, Any]) -> str:
+def describe_method(folder: RunFolder) -> str:
+    """What a run's algorithm is called, with what there is to add."""
+    name, own = find_method_name(folder)
+    return f"{name} ({own})" if own else name
+
+
+def _name_by_parts(section: Mapping[str, Any]) -> str:
     """What is nobody's published method, by its parts; a loss is named where it comes from elsewhere."""
-    loss = str(_loss_kind(section))
-    name = describe_part(section.get("advantage")) or "credit"
+    loss = str(_find_loss_kind(section))
+    name = describe_parts(section.get("advantage")) or "credit"
     name = f"{name} with {loss.rpartition(':')[2]}" if ":" in loss else name
     return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
 
 
-def describe_part(part: object) -> str:
+def describe_parts(part: object) -> str:
     """A part in words, with those that it compares by, is made of or adds up; without the module of one from elsewhere.
 
-    >>> describe_part({"kind": "relative", "by": {"kind": "by_task"}, "of": {"kind": "mine.signals:Surprise"}})
+    >>> describe_parts({"kind": "relative", "by": {"kind": "by_task"}, "of": {"kind": "mine.signals:Surprise"}})
     'relative by_task of Surprise'
     """
     if not isinstance(part, Mapping):
         return ""
     terms = part.get("terms")
-    added = [describe_part(term.get("of")) for term in terms if isinstance(term, Mapping)] if terms else []
-    of = " and ".join(added) or describe_part(part.get("of"))
+    added = [describe_parts(term.get("of")) for term in terms if isinstance(term, Mapping)] if terms else []
+    of = " and ".join(added) or describe_parts(part.get("of"))
     kind = str(part.get("kind", "")).rpartition(":")[2]
-    return " ".join(filter(None, [kind, describe_part(part.get("by")), f"of {of}" if of else ""]))
+    return " ".join(filter(None, [kind, describe_parts(part.get("by")), f"of {of}" if of else ""]))
 
 
 def _find_nearest(section: Mapping[str, Any]) -> _Candidate | None:
     """The recipe that the run is, or comes nearest to; None where the credit of none has the parts of the run's."""
     nearest = None
-    for found in _candidates(section):
-        if nearest is None or found.distance < nearest.distance:
-            nearest = found
+    for candidate in _list_candidates(section):
+        if nearest is None or candidate.distance < nearest.distance:
+            nearest = candidate
         if not nearest.distance:
             break
     return nearest
 
 
-def _candidates(section: Mapping[str, Any]) -> Iterator[_Candidate]:
+def _list_candidates(section: Mapping[str, Any]) -> Iterator[_Candidate]:
     """The recipes, with options, whose credit has the parts of the run's."""
-    shape = _shape(section)
+    shape = _list_kinds(section)
     for name in recipes.names():
-        for options in _options(name):
+        for options in _list_options(name):
             with suppress(ConfigError):  # an option that the recipe does not allow
-                made = recipes.build(name, **options).config()
-                if _shape(made) == shape:
-                    yield _compare(name, options, made, section)
+                built = recipes.build(name, **options).config()
+                if _list_kinds(built) == shape:
+                    yield _make_candidate(name, options, built, section)
 
 
-def _shape(section: Mapping[str, Any]) -> dict[str, Any]:
+def _list_kinds(section: Mapping[str, Any]) -> dict[str, Any]:
     """Which parts the credit is put together from, where each stands, and what kind of loss it goes into."""
-    found = flat_settings({"advantage": section.get("advantage")})
-    return {path: kind for path, kind in found.items() if path.endswith(".kind")} | {"loss": _loss_kind(section)}
+    settings = flatten_settings({"advantage": section.get("advantage")})
+    return {path: kind for path, kind in settings.items() if path.endswith(".kind")} | {
+        "loss": _find_loss_kind(section)
+    }
 
 
-def _loss_kind(section: Mapping[str, Any]) -> object:
+def _find_loss_kind(section: Mapping[str, Any]) -> object:
     loss = section.get("loss")
     return loss.get("kind") if isinstance(loss, Mapping) else None
 
 
-def _compare(
-    recipe: str, options: Mapping[str, Any], made: Mapping[str, Any], section: Mapping[str, Any]
+def _make_candidate(
+    recipe: str, options: Mapping[str, Any], built: Mapping[str, Any], section: Mapping[str, Any]
 ) -> _Candidate:
     # One setting may stand in several parts, and is named once.
     settings = {f"{key} {value}": 1 for key, value in options.items()}
-    own = flat_settings(section)
-    for difference in setting_differences(made, section):
+    own = flatten_settings(section)
+    for difference in find_setting_differences(built, section):
         path, value = difference.path, difference.second
         # A list that became empty, or is so no more, is told once: by itself, or by what is in it.
         if value is None and (difference.first == [] or own.get(path.rpartition("[")[0]) == []):
@@ -133,13 +141,13 @@ def _shorten(changes: tuple[str, ...] | list[str]) -> str:
     return ", ".join(changes) if len(changes) <= MAX_SETTINGS else f"{len(changes)} settings of its own"
 
 
-def _options(name: str) -> Iterator[dict[str, Any]]:
+def _list_options(name: str) -> Iterator[dict[str, Any]]:
     """A recipe's defaults, then every change of one or two of the options that may add, drop or replace parts."""
     hints = get_type_hints(recipes.RECIPES[name])
     others = {
-        key: found
+        key: values
         for key, default in recipes.summary(name).options.items()
-        if (found := _others(default, hints.get(key)))
+        if (values := _list_alternatives(default, hints.get(key)))
     }
     yield {}
     for num in range(1, MAX_CHANGED + 1):
@@ -148,7 +156,7 @@ def _options(name: str) -> Iterator[dict[str, Any]]:
                 yield dict(zip(keys, values, strict=True))
 
 
-def _others(default: object, hint: object) -> tuple[object, ...]:
+def _list_alternatives(default: object, hint: object) -> tuple[object, ...]:
     """What else an option may be, where that is a yes or no, one of several words, or a whole number."""
     if get_origin(hint) is Literal:
         return tuple(value for value in get_args(hint) if value != default)

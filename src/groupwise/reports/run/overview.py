@@ -38,7 +38,7 @@ class UpdateLine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupCount:
+class GroupCounts:
     """The groups of an update, counted."""
 
     number: int
@@ -61,10 +61,10 @@ class GroupCount:
         return self.attempts / self.groups
 
 
-def update_lines(folder: RunFolder) -> list[UpdateLine]:
+def read_update_lines(folder: RunFolder) -> list[UpdateLine]:
     """The main numbers of every update."""
     metrics = folder.metrics
-    told = tells_success(folder)
+    is_success_known = has_success(folder)
     stages = [curve for name, curve in metrics.items() if name.startswith(STAGES)]
 
     def value(name: str, number: int) -> float | None:
@@ -73,7 +73,7 @@ def update_lines(folder: RunFolder) -> list[UpdateLine]:
     return [
         UpdateLine(
             number=number,
-            success=value("rollout/success", number) if told else None,
+            success=value("rollout/success", number) if is_success_known else None,
             returned=value("rollout/return", number),
             steps=value("rollout/steps", number),
             compared=value("credit/compared", number),
@@ -90,15 +90,15 @@ def rests_on_penalties(metrics: Mapping[str, float]) -> bool:
     return metrics.get(PENALTIES_ALONE) == 1.0
 
 
-def find_penalised(folder: RunFolder) -> list[int]:
+def find_penalised_updates(folder: RunFolder) -> list[int]:
     """The updates whose credit comes from penalties alone; none in a run that was written before that was measured."""
     return [number for number, value in folder.metrics.get(PENALTIES_ALONE, {}).items() if value == 1.0]
 
 
-def penalty_sentence(numbers: Sequence[int], updates: int) -> str:
+def describe_penalties(numbers: Sequence[int], updates: int) -> str:
     """What is to be said of a run with so many updates, some of which rest on penalties alone; nothing where none do.
 
-    >>> penalty_sentence([3, 5], 40).partition(":")[0]
+    >>> describe_penalties([3, 5], 40).partition(":")[0]
     'In 2 of 40 updates (3, 5) credit comes from penalties alone'
     """
     if not numbers:
@@ -112,32 +112,32 @@ def penalty_sentence(numbers: Sequence[int], updates: int) -> str:
     )
 
 
-def tells_success(folder: RunFolder) -> bool:
+def has_success(folder: RunFolder) -> bool:
     """Whether the environment says which attempts succeeded."""
     return not folder.attempts or any(attempt["success"] is not None for attempt in folder.attempts)
 
 
-def group_counts(folder: RunFolder) -> list[GroupCount]:
+def count_groups(folder: RunFolder) -> list[GroupCounts]:
     """What the groups of every update were like, without the attempts that had guidance."""
     outcomes: dict[int, dict[str, list[float]]] = {}
     for attempt in (attempt for attempt in folder.attempts if attempt["origin"] == Origin.FRESH):
         outcomes.setdefault(attempt["number"], {}).setdefault(attempt["task"], []).append(attempt["outcome"])
     return [
-        GroupCount(
+        GroupCounts(
             number=number,
             groups=len(groups),
-            equal=sum(len(found) > 1 and len(set(found)) == 1 for found in groups.values()),
+            equal=sum(len(of_task) > 1 and len(set(of_task)) == 1 for of_task in groups.values()),
             attempts=sum(map(len, groups.values())),
         )
         for number, groups in outcomes.items()
     ]
 
 
-def stage_seconds(folder: RunFolder) -> dict[str, float]:
+def sum_stage_seconds(folder: RunFolder) -> dict[str, float]:
     """Seconds of each stage over all updates, longest first."""
-    found = {
+    stages = {
         name.removeprefix(STAGES): sum(curve.values())
         for name, curve in folder.metrics.items()
         if name.startswith(STAGES)
     }
-    return dict(sorted(found.items(), key=lambda stage: -stage[1]))
+    return dict(sorted(stages.items(), key=lambda stage: -stage[1]))

@@ -1,4 +1,4 @@
-"""Groups that would have taught nothing or less: what was done for them, from when, and what became of their credit."""
+"""Rescued groups, which would have taught nothing or less: what was done for them, and what became of their credit."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from groupwise.core.records import Origin
-from groupwise.reports.run.attempt_origins import Source
+from groupwise.reports.run.attempt_origins import ParentAttempt
 from groupwise.reports.run.number_format import NO_NUMBER, format_compact, format_number
+from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, read_groups
+from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup
 
-MOST_UPDATES = 4
+MAX_UPDATES = 4
 """How many updates are searched for rescued groups, from the last one backwards."""
-DONE = ("replay/", "guidance/", "shaping/")
+RESCUE_METRICS = ("replay/", "guidance/", "shaping/")
 """What the names of the metrics begin with that an update has where something was done for its groups."""
 
 
@@ -27,9 +28,9 @@ class Rescue:
 
     task: str
     """Id of the group's task."""
-    recalled: tuple[Source, ...]
+    recalled: tuple[ParentAttempt, ...]
     """The past attempts that joined it."""
-    told: tuple[Source, ...]
+    told: tuple[ParentAttempt, ...]
     """The successes with guidance that joined it as if they had had none."""
     num_joined_guided: int
     """Attempts with guidance that joined it."""
@@ -45,7 +46,7 @@ class Rescue:
     """Whether its own attempts were guided: by their prompt, forced tokens or another temperature."""
     asked_for: tuple[str, ...]
     """What the plan asked for guided attempts with, each once."""
-    guidance: Source | None
+    guidance: ParentAttempt | None
     """The attempt that their prompt showed; None = none, or it was not recorded."""
     size: float
     """Mean size of its own steps' credit."""
@@ -62,7 +63,7 @@ class Rescue:
             "shaping": self.num_shaped,
             "guidance": self.has_guidance or self.num_joined_guided,
         }
-        return [name for name, found in done.items() if found]
+        return [name for name, sign in done.items() if sign]
 
 
 def rescue_of(group: PlayedGroup) -> Rescue | None:
@@ -79,8 +80,8 @@ def rescue_of(group: PlayedGroup) -> Rescue | None:
         was_silent = not group.size_without
     return Rescue(
         task=group.task,
-        recalled=_sources(group.joined, Origin.REPLAYED),
-        told=_sources(group.joined, Origin.GUIDED),
+        recalled=_list_parents(group.joined, Origin.REPLAYED),
+        told=_list_parents(group.joined, Origin.GUIDED),
         num_joined_guided=len(guided),
         num_joined_solved=sum(bool(attempt.success) for attempt in guided),
         num_shaped=num_shaped,
@@ -88,15 +89,19 @@ def rescue_of(group: PlayedGroup) -> Rescue | None:
         > 1,
         num_attempts=len(group.attempts),
         has_guidance=has_guidance,
-        asked_for=tuple(dict.fromkeys(each.asked_for for each in group.members if _is_guided(each) and each.asked_for)),
-        guidance=next(iter(_sources(group.attempts, Origin.REFLECTED)), None),
+        asked_for=tuple(
+            dict.fromkeys(member.asked_for for member in group.members if _is_guided(member) and member.asked_for)
+        ),
+        guidance=next(iter(_list_parents(group.attempts, Origin.REFLECTED)), None),
         size=group.credit_size,
         size_without=group.size_without,
         is_rescued=group.teaches and (was_silent or (has_guidance and not replaced)),
     )
 
 
-def recent_rescues(folder: RunFolder, last: Sequence[PlayedGroup], *, most: int) -> list[tuple[int, Rescue]]:
+def find_recent_rescues(
+    folder: RunFolder, last: Sequence[PlayedGroup], *, max_rescues: int
+) -> list[tuple[int, Rescue]]:
     """The groups of the newest updates that were rescued, with the update, newest first.
 
     Args:
@@ -104,36 +109,36 @@ def recent_rescues(folder: RunFolder, last: Sequence[PlayedGroup], *, most: int)
         last: the groups of its last update.
         most: at most so many.
     """
-    found: list[tuple[int, Rescue]] = []
-    for place, number in enumerate(folder.updates[: -MOST_UPDATES - 1 : -1]):
+    rescues: list[tuple[int, Rescue]] = []
+    for place, number in enumerate(folder.updates[: -MAX_UPDATES - 1 : -1]):
         groups = read_groups(folder, number) if place else last
-        rescues = [rescue_of(group) for group in groups]
-        found += [(number, rescue) for rescue in rescues if rescue and rescue.is_rescued]
-        if len(found) >= most:
+        candidates = [rescue_of(group) for group in groups]
+        rescues += [(number, rescue) for rescue in candidates if rescue and rescue.is_rescued]
+        if len(rescues) >= max_rescues:
             break
-    return found[:most]
+    return rescues[:max_rescues]
 
 
 def has_rescues(folder: RunFolder) -> bool:
     """Whether anything was done for any group of a run."""
-    return any(any(curve.values()) for name, curve in folder.metrics.items() if name.startswith(DONE))
+    return any(any(curve.values()) for name, curve in folder.metrics.items() if name.startswith(RESCUE_METRICS))
 
 
-def recalled_words(rescue: Rescue) -> str:
+def describe_recalled(rescue: Rescue) -> str:
     """How many past attempts joined, and from which updates."""
     if not rescue.recalled:
         return NO_NUMBER
-    return f"{len(rescue.recalled)} from {updates_words([source.number for source in rescue.recalled])}"
+    return f"{len(rescue.recalled)} from {name_updates([source.number for source in rescue.recalled])}"
 
 
-def shaped_words(rescue: Rescue) -> str:
+def describe_shaping(rescue: Rescue) -> str:
     """To how many attempts something was added, and whether to all of them the same."""
     if not rescue.num_shaped:
         return NO_NUMBER
     return f"{rescue.num_shaped} of {rescue.num_attempts}{'' if rescue.is_shaped_apart else ', all alike'}"
 
 
-def guidance_words(rescue: Rescue) -> str:
+def describe_guidance(rescue: Rescue) -> str:
     """What the prompt showed or the plan asked for, and how many attempts with guidance joined."""
     words = []
     if rescue.has_guidance:
@@ -141,14 +146,14 @@ def guidance_words(rescue: Rescue) -> str:
         asked = ", ".join(rescue.asked_for) or "with guidance"
         words.append(f"shown attempt {shown.attempt} of update {shown.number}" if shown else asked)
     if rescue.num_joined_guided:
-        words.append(_joined_words(rescue.num_joined_guided, rescue.num_joined_solved))
+        words.append(_describe_joined(rescue.num_joined_guided, rescue.num_joined_solved))
     return ", ".join(words) or NO_NUMBER
 
 
-def _joined_words(num: int, solved: int) -> str:
+def _describe_joined(num: int, solved: int) -> str:
     """How many attempts with guidance joined, and how many of them were successes.
 
-    >>> _joined_words(1, 1), _joined_words(2, 2), _joined_words(2, 1)
+    >>> _describe_joined(1, 1), _describe_joined(2, 2), _describe_joined(2, 1)
     ('1 success with guidance joined', '2 successes with guidance joined', '2 attempts with guidance joined, 1 solved')
     """
     if num == solved:
@@ -156,15 +161,15 @@ def _joined_words(num: int, solved: int) -> str:
     return f"{num} attempt{'' if num == 1 else 's'} with guidance joined, {solved} solved"
 
 
-def sizes_words(rescue: Rescue) -> tuple[str, str]:
+def format_sizes(rescue: Rescue) -> tuple[str, str]:
     """The mean size of its credit without and with what was done; a group that guidance made has no before."""
     return format_number(rescue.size_without, 3), format_number(rescue.size, 3)
 
 
-def updates_words(numbers: Sequence[int]) -> str:
+def name_updates(numbers: Sequence[int]) -> str:
     """Some updates in words.
 
-    >>> updates_words([4]), updates_words([6, 4, 4]), updates_words([1, 2, 3])
+    >>> name_updates([4]), name_updates([6, 4, 4]), name_updates([1, 2, 3])
     ('update 4', 'updates 4 and 6', 'updates 1, 2 and 3')
     """
     known = [str(number) for number in sorted(set(numbers))]
@@ -173,7 +178,7 @@ def updates_words(numbers: Sequence[int]) -> str:
     return f"updates {', '.join(known[:-1])} and {known[-1]}"
 
 
-def source_words(attempt: PlayedAttempt) -> str:
+def describe_origin(attempt: PlayedAttempt) -> str:
     """Where an attempt comes from, in words; empty for one that is new."""
     source = attempt.source
     if source is None:
@@ -187,7 +192,7 @@ def source_words(attempt: PlayedAttempt) -> str:
     return f"shown attempt {source.attempt} of update {source.number}"
 
 
-def _sources(attempts: Sequence[PlayedAttempt], origin: Origin) -> tuple[Source, ...]:
+def _list_parents(attempts: Sequence[PlayedAttempt], origin: Origin) -> tuple[ParentAttempt, ...]:
     return tuple(attempt.source for attempt in attempts if attempt.source and attempt.origin == origin.value)
 
 

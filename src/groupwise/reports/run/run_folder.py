@@ -17,11 +17,11 @@ from groupwise.core.run_folder import CONFIG, JOURNAL
 from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.envs.environment import EnvironmentPart
 
-GIVE = "give the folder that `groupwise train --out FOLDER` wrote"
+WHAT_TO_GIVE = "give the folder that `groupwise train --out FOLDER` wrote"
 
 
 class RunFolder:
-    """A run as it is now. Its journal is opened read-only: the run may go on, and the folder may be read-only.
+    """A run's folder, open for reading. Its journal is read-only: the run may go on, and the folder may be read-only.
 
     Settings that cannot be decoded (a part of a package that is not installed here) cost only what needs them.
     """
@@ -31,10 +31,10 @@ class RunFolder:
         """The folder."""
         journal = path / JOURNAL
         if not journal.is_file():
-            raise FileError(f"{path}: {_instead(path)}; {GIVE}")
-        self.config_text = _read(path / CONFIG)
+            raise FileError(f"{path}: {_describe_mistake(path)}; {WHAT_TO_GIVE}")
+        self.config_text = _read_config(path / CONFIG)
         """The settings as they stand in the folder; empty where there are none."""
-        self.settings = _decode(path / CONFIG, self.config_text)
+        self.settings = _parse_config(path / CONFIG, self.config_text)
         """The settings as plain data."""
         self.journal = Journal(journal, read_only=True)
         """Its updates, metrics, attempts and evaluations."""
@@ -52,39 +52,39 @@ class RunFolder:
         """What the folder is called."""
         return self.path.resolve().name
 
-    def algorithm(self) -> Algorithm:
+    def read_algorithm(self) -> Algorithm:
         """The algorithm that gave the credit; an error where it cannot be decoded here."""
         section = self.settings.get("algorithm")
         if not isinstance(section, dict):
-            raise ConfigError(f"{self.path / CONFIG}: there is no section [algorithm]; {GIVE}")
+            raise ConfigError(f"{self.path / CONFIG}: there is no section [algorithm]; {WHAT_TO_GIVE}")
         try:
             return Algorithm(**section)
         except ConfigError as error:
             raise ConfigError(f"{self.path / CONFIG}: {error}") from None
 
-    def known_algorithm(self) -> Algorithm | None:
+    def find_algorithm(self) -> Algorithm | None:
         """The algorithm, or None where it cannot be decoded here."""
         try:
-            return self.algorithm()
+            return self.read_algorithm()
         except ConfigError:
             return None
 
-    def env(self) -> EnvironmentPart | None:
+    def find_env(self) -> EnvironmentPart | None:
         """The environment, or None where it cannot be decoded here, or must not be opened."""
         try:
             return self._open_env()
         except ConfigError:
             return None
 
-    def left_alone(self, *, with_env: bool = True) -> list[str]:
+    def list_untrusted(self, *, with_env: bool = True) -> list[str]:
         """What was not loaded because nobody said that the run can be trusted, a sentence each."""
-        found = []
-        for load in (self.algorithm, self._open_env) if with_env else (self.algorithm,):
+        reasons = []
+        for load in (self.read_algorithm, self._open_env) if with_env else (self.read_algorithm,):
             try:
                 load()
             except ConfigError as error:
-                found += [str(error)] if WITHOUT_TRUST in str(error) else []
-        return found
+                reasons += [str(error)] if WITHOUT_TRUST in str(error) else []
+        return reasons
 
     def _open_env(self) -> EnvironmentPart:
         part = Slot("env").fill(self.settings.get("env"))
@@ -116,35 +116,35 @@ class RunFolder:
 
     def setting(self, path: str) -> Any:
         """A setting by its path, such as `training.tasks`; None where there is none."""
-        found: Any = self.settings
+        value: Any = self.settings
         for key in path.split("."):
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
 
 
-def _instead(path: Path) -> str:
+def _describe_mistake(path: Path) -> str:
     """What is wrong with a path that is no run's folder."""
     if not path.exists():
         return "there is no such folder"
     if not path.is_dir():
         return "not a folder"
-    runs = sorted(found.parent.name for found in path.glob(f"*/{JOURNAL}"))
+    runs = sorted(journal.parent.name for journal in path.glob(f"*/{JOURNAL}"))
     if runs:
         return f"holds runs, but is none itself ({', '.join(runs[:8])}{', ...' if len(runs) > 8 else ''})"
     return f"not the folder of a run: it has no {JOURNAL}"
 
 
-def _read(path: Path) -> str:
+def _read_config(path: Path) -> str:
     try:
         return read_text_file(path)
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:
-        raise FileError(f"{path}: cannot be read ({error}); {GIVE}") from None
+        raise FileError(f"{path}: cannot be read ({error}); {WHAT_TO_GIVE}") from None
 
 
-def _decode(path: Path, text: str) -> dict[str, Any]:
+def _parse_config(path: Path, text: str) -> dict[str, Any]:
     try:
         return parse_toml(text)
     except ValueError as error:
-        raise FileError(f"{path}: not valid TOML: {error}; {GIVE}") from None
+        raise FileError(f"{path}: not valid TOML: {error}; {WHAT_TO_GIVE}") from None

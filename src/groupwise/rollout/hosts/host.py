@@ -15,10 +15,11 @@ from socket import socket
 from typing import Protocol, Self, TypeVar, TypeVarTuple, runtime_checkable
 
 from groupwise.core.records import StopReason, Task
-from groupwise.core.text.safe_text import MAX_SEARCHED_CHARACTERS, quote_error, quote_line
+from groupwise.core.text.exceptions import MAX_SEARCHED_CHARACTERS, quote_error
+from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.secrets import redact
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Observation, Outcome
-from groupwise.envs.plain_records import plain_advice, plain_observation, plain_outcome
+from groupwise.envs.plain_records import to_plain_advice, to_plain_observation, to_plain_outcome
 
 Answer = TypeVar("Answer")
 Given = TypeVarTuple("Given")
@@ -108,7 +109,7 @@ class InProcess:
 
     def open(self, tasks: Mapping[int, Task]) -> dict[int, Observation | Fault]:
         """Open an environment for each task and return what each shows first."""
-        return self._let_go({number: guarded(self._start, number, task) for number, task in tasks.items()})
+        return self._let_go({number: call_guarded(self._start, number, task) for number, task in tasks.items()})
 
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
         """Act in some environments and return what came of it."""
@@ -116,10 +117,10 @@ class InProcess:
         if not actions.keys() <= environments.keys():  # before any of them acts
             raise KeyError(min(actions.keys() - environments.keys()))
         answers: dict[int, Outcome | Fault] = {}
-        # As `guarded` does, but here: every step of every environment passes, and each further call is felt.
+        # As `call_guarded` does, but here: every step of every environment passes, and each further call is felt.
         for number, text in actions.items():
             try:
-                answers[number] = plain_outcome(environments[number].act(text))
+                answers[number] = to_plain_outcome(environments[number].act(text))
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
@@ -130,7 +131,7 @@ class InProcess:
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
         """Ask the experts of some environments what they would do next."""
         chosen = {number: self._environments[number] for number in numbers}
-        return self._let_go({number: guarded(_advise, chosen[number]) for number in numbers})
+        return self._let_go({number: call_guarded(_advise, chosen[number]) for number in numbers})
 
     def close(self, numbers: Sequence[int]) -> None:
         """Drop environments whose attempts have ended."""
@@ -149,7 +150,7 @@ class InProcess:
 
     def _start(self, number: int, task: Task) -> Observation:
         environment = self._environments[number] = self._env.open(task)
-        return plain_observation(environment.observe())
+        return to_plain_observation(environment.observe())
 
     def _let_go(self, answers: dict[int, Answer]) -> dict[int, Answer]:
         """Drop the environments whose answer is a fault."""
@@ -158,10 +159,10 @@ class InProcess:
 
 
 def _advise(environment: Environment) -> str | NoExpert | None:
-    return plain_advice(environment.expert()) if isinstance(environment, Expert) else NoExpert()
+    return to_plain_advice(environment.expert()) if isinstance(environment, Expert) else NoExpert()
 
 
-def guarded(call: Callable[[*Given], Answer], *given: *Given) -> Answer | Fault:
+def call_guarded(call: Callable[[*Given], Answer], *given: *Given) -> Answer | Fault:
     """Call an environment; whatever it raises becomes a fault."""
     try:
         return call(*given)

@@ -17,8 +17,8 @@ from pydantic_core import to_json
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.records import StopReason, Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.plain_records import plain_advice, plain_observation, plain_outcome, show_value
-from groupwise.rollout.hosts.host import Advice, Fault, NoExpert, guarded
+from groupwise.envs.plain_records import show_value, to_plain_advice, to_plain_observation, to_plain_outcome
+from groupwise.rollout.hosts.host import Advice, Fault, NoExpert, call_guarded
 
 MAX_ANSWER_BYTES = 2**23
 """Of one answer: above what an observation, its key and a step's facts can take, however they are written."""
@@ -101,7 +101,7 @@ def read_answer(line: bytes) -> tuple[int, Answer]:
     if type(number) is not int:
         raise ValueError("no answer")
     # Checked here too: a worker is where somebody else's code runs.
-    return number, guarded(read, *said)
+    return number, call_guarded(read, *said)
 
 
 def write_payload(value: object) -> Any:
@@ -157,7 +157,7 @@ def _observation_words(seen: Observation) -> tuple[Any, ...]:
 
 def _read_observation(text: Any, key: Any, admissible: Any, goal: Any) -> Observation:
     listed = tuple(admissible) if type(admissible) is list else admissible
-    return plain_observation(Observation(text=text, state_key=_tuples(key), admissible=listed, goal=goal))
+    return to_plain_observation(Observation(text=text, state_key=_tuples(key), admissible=listed, goal=goal))
 
 
 def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any, facts: Any) -> Outcome:
@@ -172,7 +172,7 @@ def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any, facts: Any) ->
         note=note,
         facts=facts,
     )
-    return plain_outcome(outcome)
+    return to_plain_outcome(outcome)
 
 
 def _read_fault(reason: Any, message: Any) -> Fault:
@@ -191,7 +191,7 @@ def _tuples(key: Any) -> Any:
 _READ: Mapping[str, Callable[..., Answer]] = {
     "observation": _read_observation,
     "outcome": _read_outcome,
-    "advice": plain_advice,
+    "advice": to_plain_advice,
     "no expert": NoExpert,
     "fault": _read_fault,
     "ready": _read_ready,

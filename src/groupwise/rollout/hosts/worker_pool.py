@@ -26,7 +26,7 @@ from groupwise.core.errors import ConfigError, EnvironmentFault
 from groupwise.core.parts.part import Part, Slot
 from groupwise.core.records import StopReason, Task
 from groupwise.envs.environment import EnvironmentPart, Observation, Outcome
-from groupwise.rollout.hosts.host import Advice, Fault, NoExpert, guarded
+from groupwise.rollout.hosts.host import Advice, Fault, NoExpert, call_guarded
 from groupwise.rollout.hosts.messages import ASK, CLOSE, Answer, Ready, Written, write_act, write_open
 from groupwise.rollout.hosts.worker import Worker
 
@@ -150,7 +150,7 @@ class Workers:
         for number, task in tasks.items():
             place = min(load, key=load.__getitem__)
             load[place] += 1
-            call = guarded(write_open, task)
+            call = call_guarded(write_open, task)
             fault, calls = (call, []) if isinstance(call, Fault) else (None, [call])
             self._seats[number] = _Seat(key=next(self._keys), place=place, task=task, calls=calls, fault=fault)
         return cast(dict[int, Observation | Fault], self._call(tasks))
@@ -275,7 +275,7 @@ class Workers:
             worker.failure = f"a worker cannot start: {what}"
             worker.waiting.clear()
             worker.end()
-            for seat in self._living(place):
+            for seat in self._seats_alive(place):
                 seat.fail(StopReason.ERROR, worker.failure)
             return
         if worker.waiting:
@@ -286,11 +286,11 @@ class Workers:
     def _replace(self, place: int) -> None:
         self._workers[place].end()
         worker = self._workers[place] = self._start()
-        for seat in self._living(place):
+        for seat in self._seats_alive(place):
             seat.num_done = 0
             worker.ask([(seat, seat.key, call) for call in seat.calls])
 
-    def _living(self, place: int) -> list[_Seat]:
+    def _seats_alive(self, place: int) -> list[_Seat]:
         return [seat for seat in self._seats.values() if seat.place == place and seat.fault is None]
 
     def _start(self, rehearsed: Sequence[str] = ()) -> Worker[_Seat]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw, GuidancePart
-from groupwise.core.past_attempts import PastAttempts
 from groupwise.core.records import Origin, Trajectory
 from groupwise.rollout.plans.plan import Group, PlanSlot, Played, Prior
 from groupwise.rollout.plans.requests import MARK, AttemptRequest
@@ -55,13 +55,13 @@ class Guided(Part, slot="plan"):
     def choose(self, played: Played, wanted: int) -> list[Group]:
         """The other plan's groups, with what succeeded under guidance beside what was tried without, where asked."""
         groups = self.plan.choose(played, wanted)
-        return [*groups, *self._retell(merge_by_task(groups), played)]
+        return [*groups, *self._copy_without_guidance(merge_by_task(groups), played)]
 
-    def _retell(self, groups: Sequence[Group], played: Played) -> list[Group]:
-        """Guided successes as if they had been sampled without guidance, by the task they join, numbered after all."""
+    def _copy_without_guidance(self, groups: Sequence[Group], played: Played) -> list[Group]:
+        """Copy guided successes as if sampled without guidance: by the task that they join, numbered after all."""
         group_of = {group[0].task.id: group for group in groups}
         joining = [trajectory for turn in played.rounds for group in turn.joining for trajectory in group]
-        retold: dict[str, list[Trajectory]] = {}
+        copies: dict[str, list[Trajectory]] = {}
         for trajectory in (trajectory for group in groups for trajectory in group):
             unguided = group_of.get(trajectory.task.id.rpartition(MARK)[0])
             is_asked_for = trajectory.origin is Origin.REFLECTED and unguided is not None
@@ -69,11 +69,11 @@ class Guided(Part, slot="plan"):
                 continue
             assert unguided is not None, "its task has a group"
             task = unguided[0].task
-            joined = retold.setdefault(task.id, [])
+            joined = copies.setdefault(task.id, [])
             numbers = [member.attempt for member in (*unguided, *joining) if member.task.id == task.id]
             joined.append(
                 replace(
-                    tell_unguided(trajectory),
+                    strip_guidance(trajectory),
                     id=f"{trajectory.id}{MARK}",
                     task=task,
                     attempt=max(numbers) + 1 + len(joined),
@@ -82,17 +82,17 @@ class Guided(Part, slot="plan"):
                     parent=trajectory.id,
                 )
             )
-        return list(retold.values())
+        return list(copies.values())
 
 
-def tell_unguided(trajectory: Trajectory) -> Trajectory:
-    """An attempt with the prompts that it would have had without guidance; what it said stays."""
+def strip_guidance(trajectory: Trajectory) -> Trajectory:
+    """Give an attempt the prompts that it would have had without guidance; its responses stay."""
     steps = [replace(step, prompt_ids=step.unguided_prompt_ids, unguided_prompt_ids=()) for step in trajectory.steps]
     return replace(trajectory, steps=tuple(steps))
 
 
 def merge_by_task(groups: Sequence[Group]) -> list[list[Trajectory]]:
-    """One group a task: a task that came in several rounds is compared as a whole."""
+    """Make one group of each task: a task that came in several rounds is compared as a whole."""
     merged: dict[str, list[Trajectory]] = {}
     for trajectory in (trajectory for group in groups for trajectory in group):
         merged.setdefault(trajectory.task.id, []).append(trajectory)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise.core.past_attempts import score_of
-from groupwise.core.records import Origin, SetAside, Trajectory
+from groupwise.core.records import Origin, SetAside, Trajectory, score_of
 from groupwise.rollout.plans.plan import Group
 from groupwise.rollout.plans.requests import AttemptRequest
 
@@ -14,7 +13,7 @@ Joining = tuple[AttemptRequest, Sequence[Trajectory]]
 
 
 def join_groups(groups: Sequence[Group], joining: Sequence[Joining]) -> tuple[list[list[Trajectory]], list[SetAside]]:
-    """The groups with the guided attempts in them, in the order of the requests, and who lost their place.
+    """Let guided attempts join the groups, in the order of the requests; the groups, and who lost their place.
 
     Where the plan did not choose the group of their task, or nobody in it survived, guided attempts join nobody.
     """
@@ -24,7 +23,8 @@ def join_groups(groups: Sequence[Group], joining: Sequence[Joining]) -> tuple[li
         group = group_of.get(request.task.id)
         if group is None:
             set_aside += [
-                SetAside(trajectory=each, by="the plan: the group it was to join is not there") for each in attempts
+                SetAside(trajectory=attempt, by="the plan: the group it was to join is not there")
+                for attempt in attempts
             ]
         else:
             set_aside += _JOIN[request.joins](group, attempts)
@@ -37,7 +37,7 @@ def _join(group: list[Trajectory], attempts: Sequence[Trajectory]) -> list[SetAs
 
 
 def _replace_one(group: list[Trajectory], attempts: Sequence[Trajectory]) -> list[SetAside]:
-    """Each takes the place of the unguided attempt of lowest score, of several the last, if it scored higher itself."""
+    """Let each take the place of the unguided attempt of lowest score, of several the last, where it scored higher."""
     set_aside = []
     for attempt in attempts:
         unguided = [member for member in group if member.origin is Origin.FRESH]
@@ -52,7 +52,7 @@ def _replace_one(group: list[Trajectory], attempts: Sequence[Trajectory]) -> lis
 
 
 def _replace_group(group: list[Trajectory], attempts: Sequence[Trajectory]) -> list[SetAside]:
-    """They take the place of all unguided attempts; guided ones stay, and so does everybody if none survived."""
+    """Let them take the place of all unguided attempts; guided ones stay, and so does everybody if none survived."""
     if not attempts:
         return []
     by = f"the plan: the guided attempts from {attempts[0].attempt} on took its place"

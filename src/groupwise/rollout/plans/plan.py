@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Protocol
 
 from pydantic import Field
 
+from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part, Slot
 from groupwise.core.parts.slots import Draw
-from groupwise.core.past_attempts import PastAttempts
 from groupwise.core.records import Task, Trajectory
 from groupwise.rollout.plans.requests import AttemptRequest
 

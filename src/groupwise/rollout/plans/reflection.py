@@ -12,11 +12,12 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
-from groupwise.core.past_attempts import PastAttempt, PastAttempts, score_of
-from groupwise.core.records import Origin, Trajectory
+from groupwise.core.past_attempts import PastAttempt
+from groupwise.core.records import Origin, Trajectory, score_of
 from groupwise.core.text.files import read_text_file
 from groupwise.core.text.safe_text import quote_line
 from groupwise.envs.kit.words import vocabulary_of
@@ -47,8 +48,8 @@ class Reflection(Part, slot="guidance"):
     its text takes the path's place, so that a run keeps what it said, whatever becomes of the file."""
     to_unguided_prompt: bool = False
     """Whether successes with guidance also train without it, in the group of the task itself."""
-    most: Annotated[int, Field(ge=0)] = 0
-    """Most tasks of an update that get guidance, those of least success first; 0 = all that fall below tau."""
+    max_tasks: Annotated[int, Field(ge=0)] = 0
+    """Most tasks of an update that get guidance, those of lowest success first; 0 = all that fall below tau."""
     ring: Annotated[int, Field(ge=1)] = 64
     """Newest attempts at a task that are looked at."""
     first_words: Annotated[int, Field(ge=0)] = 512
@@ -60,10 +61,10 @@ class Reflection(Part, slot="guidance"):
 
     @field_validator("prompt")
     @classmethod
-    def _there_is_such_a_prompt(cls, value: str) -> str:
+    def _check_prompt(cls, value: str) -> str:
         if "$attempt" not in value and value not in PROMPTS and not may_run():
             raise ConfigError(f"the reflection prompt {quote_line(value)!r} is a file, {WITHOUT_TRUST}")
-        text = value if "$attempt" in value else _prompt(value)
+        text = value if "$attempt" in value else _read_prompt(value)
         template = Template(text)
         if not template.is_valid() or template.get_identifiers() != ["attempt"]:
             raise ConfigError(
@@ -74,39 +75,42 @@ class Reflection(Part, slot="guidance"):
 
     def words(self) -> tuple[str, ...]:
         """The words of the prompt, for a tokenizer made from scratch."""
-        return vocabulary_of((Template(self._said()).substitute(attempt=GAP), ">"))
+        return vocabulary_of((Template(self._prompt_text).substitute(attempt=GAP), ">"))
 
     def choose(self, tasks: Sequence[str], past_attempts: PastAttempts, *, draw: Draw) -> list[PastAttempt]:
         """A failed attempt for each task of little success."""
-        low = {task: mean for task in dict.fromkeys(tasks) if (mean := self._mean(task, past_attempts)) < self.tau}
-        hardest = sorted(low, key=lambda task: low[task])[: self.most] if self.most else list(low)
-        found = []
+        low = {
+            task: mean for task in dict.fromkeys(tasks) if (mean := self._mean_score(task, past_attempts)) < self.tau
+        }
+        hardest = sorted(low, key=lambda task: low[task])[: self.max_tasks] if self.max_tasks else list(low)
+        chosen = []
         for task in (task for task in low if task in hardest):
             failed = [
-                one
-                for one in past_attempts.recent(task, max_attempts=self.ring)
-                if one.score < self.solved_at and one.origin == Origin.FRESH
+                past
+                for past in past_attempts.recent(task, max_attempts=self.ring)
+                if past.score < self.solved_at and past.origin == Origin.FRESH
             ]
             if failed:
-                found.append(failed[int(draw("reflection", task).integers(len(failed)))])
-        return found
+                chosen.append(failed[int(draw("reflection", task).integers(len(failed)))])
+        return chosen
 
     def text(self, past: Trajectory, say: Callable[[Sequence[int]], str]) -> str:
         """What the prompt says of a failed attempt: what was answered, or what was seen and done at each step."""
         if len(past.steps) == 1:
-            told = say(past.steps[0].response_ids)
+            attempt = say(past.steps[0].response_ids)
         else:
-            told = " ".join(f"{step.observation or ''} > {step.action or ''}" for step in past.steps)
-        return Template(self._said()).substitute(attempt=self._cut(told)).strip()
+            attempt = " ".join(f"{step.observation or ''} > {step.action or ''}" for step in past.steps)
+        return Template(self._prompt_text).substitute(attempt=self._cut(attempt)).strip()
 
     def joins_unguided_group(self, trajectory: Trajectory) -> bool:
         """Whether a guided attempt also trains without guidance: a success, where that is asked for."""
         return self.to_unguided_prompt and score_of(trajectory) >= self.solved_at
 
-    def _said(self) -> str:
-        return _prompt(self.prompt) if self.prompt in PROMPTS else self.prompt
+    @property
+    def _prompt_text(self) -> str:
+        return _read_prompt(self.prompt) if self.prompt in PROMPTS else self.prompt
 
-    def _mean(self, task: str, past_attempts: PastAttempts) -> float:
+    def _mean_score(self, task: str, past_attempts: PastAttempts) -> float:
         mean = past_attempts.mean_score(task, max_attempts=self.ring)
         return float("inf") if mean is None else mean  # a task without a past gets none
 
@@ -119,7 +123,7 @@ class Reflection(Part, slot="guidance"):
 
 
 @lru_cache(maxsize=64)
-def _prompt(name: str) -> str:
+def _read_prompt(name: str) -> str:
     if name in PROMPTS:
         return (
             (files("groupwise.rollout.plans") / "reflection_prompts" / f"{name}.txt")

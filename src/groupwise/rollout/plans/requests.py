@@ -83,10 +83,10 @@ class AttemptRequest:
         """The task whose group the attempts are numbered and compared in; that of a group of its own has another id."""
         if not self.is_guided or self.joins != "own":
             return self.task
-        said = self.guidance_text
+        identity = self.guidance_text
         if self.forced or self.temperature is not None:
-            said += f"{MARK}{self.forced}{MARK}{self.temperature}"
-        digest = hashlib.blake2b(said.encode(), digest_size=4).hexdigest()
+            identity += f"{MARK}{self.forced}{MARK}{self.temperature}"
+        digest = hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()
         return replace(self.task, id=f"{self.task.id}{MARK}{digest}")
 
     def describe(self) -> str:
@@ -125,7 +125,7 @@ def check_requests(
     """
     where = f"the plan {kind_of(type(plan))}: its request"
     for request in requests:
-        fault = _find_kind_fault(request, vocabulary_size)
+        fault = _find_type_fault(request, vocabulary_size)
         if fault:
             raise ConfigError(f"{where} {fault}")
     with_group = {*attempted, *(request.task.id for request in requests if not request.is_guided)}
@@ -135,8 +135,8 @@ def check_requests(
             raise ConfigError(f"{where} for task {request.task.id!r} {fault}")
 
 
-def _find_kind_fault(request: AttemptRequest, vocabulary_size: int) -> str | None:
-    """What in a request is of another kind than its fields say: nothing else can be asked of it before."""
+def _find_type_fault(request: AttemptRequest, vocabulary_size: int) -> str | None:
+    """Find what in a request has another type than its field: nothing else can be asked of it before."""
     if not isinstance(request.task, Task):
         return f"has task={request.task!r}; give a Task, as prior.fresh and prior.tasks have them"
     where = f"for task {request.task.id!r} has"
@@ -159,7 +159,7 @@ def _find_kind_fault(request: AttemptRequest, vocabulary_size: int) -> str | Non
 def _find_fault(
     request: AttemptRequest, is_known: Callable[[str], bool], with_group: Collection[str], max_tokens: int, end_id: int
 ) -> str | None:
-    """What is wrong with a request, in words."""
+    """Find what is wrong with a request, in words."""
     if not is_known(request.task.id):
         return "is for a task that the training panel does not have; take tasks from prior.fresh or prior.tasks"
     if type(request.attempts) is not int or request.attempts < 1:

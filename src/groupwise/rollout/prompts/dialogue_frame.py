@@ -1,4 +1,4 @@
-"""The frame around a dialogue, as token ids: what stands before the first observation, and between the turns.
+"""The frame of a dialogue: the token ids that stand before the first observation, and between the turns.
 
 Prompts are put together from pieces of ids: each observation is encoded once, each response is the ids that were
 sampled. Nothing sampled is ever decoded and encoded again, so the learner sees exactly what the sampler saw.
@@ -18,8 +18,8 @@ _FIRST, _ANSWER, _SECOND = "\u2402first\u2403", "\u2402answer\u2403", "\u2402sec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frame:
-    """The fixed pieces of a dialogue.
+class DialogueFrame:
+    """The token ids around the turns of a dialogue.
 
     Worked example (ChatML): opening `<|im_start|>user\\n`, before_response `<|im_end|>\\n<|im_start|>assistant\\n`,
     between `\\n<|im_start|>user\\n`; the response itself ends with the sampled `<|im_end|>`.
@@ -35,15 +35,18 @@ class Frame:
     """The token that ends a response."""
 
     @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase) -> Frame:
-        """The frame that a tokenizer's chat template draws, or plain text where it has none."""
+    def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase) -> DialogueFrame:
+        """Read the frame off a tokenizer's chat template; plain text where it has none."""
         if not tokenizer.chat_template:
             start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
             return cls(
-                opening=start, before_response=_encode(tokenizer, ">"), between=(), end_id=_end_of_sequence(tokenizer)
+                opening=start,
+                before_response=_encode(tokenizer, ">"),
+                between=(),
+                end_id=_find_end_of_sequence(tokenizer),
             )
-        opening, before_response, between = _chat_pieces(tokenizer)
-        end_id, rest = _end_of_turn(tokenizer, between)
+        opening, before_response, between = _read_chat_template(tokenizer)
+        end_id, rest = _find_end_of_turn(tokenizer, between)
         return cls(
             opening=_encode(tokenizer, opening),
             before_response=_encode(tokenizer, before_response),
@@ -52,7 +55,7 @@ class Frame:
         )
 
 
-def _chat_pieces(tokenizer: Any) -> tuple[str, str, str]:
+def _read_chat_template(tokenizer: Any) -> tuple[str, str, str]:
     """Draw a dialogue of two observations and read off what stands around them."""
     turns = [
         {"role": "user", "content": _FIRST},
@@ -60,10 +63,10 @@ def _chat_pieces(tokenizer: Any) -> tuple[str, str, str]:
         {"role": "user", "content": _SECOND},
     ]
     text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    opening, found_first, rest = text.partition(_FIRST)
-    before_answer, found_answer, rest = rest.partition(_ANSWER)
-    between, found_second, before_response = rest.partition(_SECOND)
-    if not (found_first and found_answer and found_second):
+    opening, first, rest = text.partition(_FIRST)
+    before_answer, answer, rest = rest.partition(_ANSWER)
+    between, second, before_response = rest.partition(_SECOND)
+    if not (first and answer and second):
         raise ConfigError("the chat template changes or drops what is said in it; use a template that keeps its turns")
     if before_answer != before_response:
         raise ConfigError(
@@ -73,8 +76,8 @@ def _chat_pieces(tokenizer: Any) -> tuple[str, str, str]:
     return opening, before_response, between
 
 
-def _end_of_turn(tokenizer: Any, between: str) -> tuple[int, tuple[int, ...]]:
-    """The token that ends a response, and what follows it before the next observation.
+def _find_end_of_turn(tokenizer: Any, between: str) -> tuple[int, tuple[int, ...]]:
+    """Find the token that ends a response, and what follows it before the next observation.
 
     A template may end turns with a special token that is not the tokenizer's end of sequence (Gemma, Phi): the model
     then says that one, and would never stop at the other.
@@ -83,10 +86,10 @@ def _end_of_turn(tokenizer: Any, between: str) -> tuple[int, tuple[int, ...]]:
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     if ids and ids[0] in special.union(tokenizer.all_special_ids):
         return ids[0], ids[1:]
-    return _end_of_sequence(tokenizer), ids
+    return _find_end_of_sequence(tokenizer), ids
 
 
-def _end_of_sequence(tokenizer: Any) -> int:
+def _find_end_of_sequence(tokenizer: Any) -> int:
     end_id = tokenizer.eos_token_id
     if not isinstance(end_id, int):
         raise ConfigError("the tokenizer has no end token; set `eos_token`, which ends every response")

@@ -1,4 +1,4 @@
-"""Prompts: an instruction, the past that memory shows, what is seen now; as token ids."""
+"""Prompts as token ids: an instruction, the past steps that memory shows, and what the environment shows now."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
 from groupwise.core.parts.part import Part, Slot
-from groupwise.rollout.prompts.dialogue_frame import Frame
+from groupwise.rollout.prompts.dialogue_frame import DialogueFrame
 from groupwise.rollout.prompts.memory import Memory
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from groupwise.envs.environment import Observation
 
-MOST_NUMBERS = 40
+MAX_NUMBERS = 40
 """How many actions a tokenizer made from scratch can number."""
 
 
-Told = tuple[str, str]
+PastStep = tuple[str, str]
 """A past step in words: what was shown, and the action that was sent."""
 
 
@@ -29,7 +29,7 @@ class Template(Protocol):
 
     @property
     def is_one_message(self) -> bool:
-        """Whether a prompt is a single message that tells the past, made by `step`; else a dialogue that continues."""
+        """Whether a prompt is a single message that tells the past, as `write_step` makes it; else it is a dialogue."""
 
     @property
     def asks_for_tags(self) -> bool:
@@ -38,14 +38,14 @@ class Template(Protocol):
     def words(self) -> tuple[str, ...]:
         """What it says beside the environment's own words, for a tokenizer made from scratch."""
 
-    def opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
-        """What stands at the head of every prompt of an attempt."""
+    def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
+        """Write what stands at the head of every prompt of an attempt."""
 
-    def observation(self, seen: Observation) -> str:
-        """What the environment shows now, as a turn of a dialogue."""
+    def write_observation(self, seen: Observation) -> str:
+        """Write what the environment shows now, as a turn of a dialogue."""
 
-    def step(self, past: Sequence[Told], seen: Observation, *, num_past: int) -> str:
-        """All of a single message after its opening."""
+    def write_step(self, past: Sequence[PastStep], seen: Observation, *, num_past: int) -> str:
+        """Write all of a single message after its opening."""
 
 
 class PromptTemplate(Part, slot="template"):
@@ -74,10 +74,10 @@ class PromptTemplate(Part, slot="template"):
 
     def words(self) -> tuple[str, ...]:
         """What it says beside the environment's own words, for a tokenizer made from scratch."""
-        return tuple(str(number) for number in range(1, MOST_NUMBERS + 1)) if self.show_admissible == "numbered" else ()
+        return tuple(str(number) for number in range(1, MAX_NUMBERS + 1)) if self.show_admissible == "numbered" else ()
 
-    def opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
-        """What stands at the head of every prompt of an attempt."""
+    def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
+        """Write what stands at the head of every prompt of an attempt."""
         parts = [instruction] if self.show_instruction else []
         parts += [guidance_text] if guidance_text else []
         parts += [f"Goal: {goal}"] if self.show_goal and goal else []
@@ -85,8 +85,8 @@ class PromptTemplate(Part, slot="template"):
             parts.append("Think between <think> and </think>, then act between <action> and </action>.")
         return " ".join(parts)
 
-    def observation(self, seen: Observation) -> str:
-        """What the environment shows now."""
+    def write_observation(self, seen: Observation) -> str:
+        """Write what the environment shows now."""
         if self.show_admissible == "no" or not seen.admissible:
             return seen.text
         listed = seen.admissible
@@ -94,7 +94,7 @@ class PromptTemplate(Part, slot="template"):
             listed = tuple(f"{number} {action}" for number, action in enumerate(listed, start=1))
         return f"{seen.text} Possible: {', '.join(listed)}."
 
-    def step(self, past: Sequence[Told], seen: Observation, *, num_past: int) -> str:
+    def write_step(self, past: Sequence[PastStep], seen: Observation, *, num_past: int) -> str:
         """A dialogue has turns instead."""
         raise NotImplementedError("a dialogue is put together from its turns")
 
@@ -103,7 +103,7 @@ TemplateSlot = Annotated[Template, Slot("template")]
 """A field of a run file that a template fills; a table without a kind is a `prompt_template`."""
 
 KEPT_TEXTS = 4096
-"""Texts whose ids are remembered: the attempts of a group see the same ones."""
+"""Texts whose ids are kept: the attempts of a group see the same ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class Exchange:
     """What was shown."""
     response_ids: tuple[int, ...]
     """What was sampled, exactly, or the action in words."""
-    told: Told
+    in_words: PastStep
     """The step in words."""
 
 
@@ -129,30 +129,30 @@ class Prompter:
         self._memory = memory
         self._instruction = instruction
         self._ids_of = lru_cache(KEPT_TEXTS)(self._tokenize)
-        self.frame = Frame.of(tokenizer)
+        self.frame = DialogueFrame.from_tokenizer(tokenizer)
 
-    def opening_ids(self, goal: str, guidance_text: str = "") -> tuple[int, ...]:
-        """The head of an attempt's prompts, with guidance if there is some; a line break parts it from what is seen."""
-        opening = self._template.opening(self._instruction, goal, guidance_text)
+    def encode_opening(self, goal: str, guidance_text: str = "") -> tuple[int, ...]:
+        """Encode the head of an attempt's prompts, with guidance if there is some; a line break ends it."""
+        opening = self._template.write_opening(self._instruction, goal, guidance_text)
         return (*self.frame.opening, *self.encode(f"{opening}\n" if opening else ""))
 
-    def past(self, seen: Observation, response: Sequence[int], action: str) -> Exchange:
-        """A step that is over, as later prompts show it."""
-        told = (seen.text, action)
+    def make_exchange(self, seen: Observation, response: Sequence[int], action: str) -> Exchange:
+        """Make a past step of what was seen, said and done, as later prompts show it."""
+        in_words = (seen.text, action)
         if isinstance(self._template, PromptTemplate) and self._template.tell_past:
-            in_words = (*self.encode(action), self.frame.end_id)
-            return Exchange(observation_ids=self.encode(seen.text), response_ids=in_words, told=told)
-        return Exchange(observation_ids=self.observation_ids(seen), response_ids=tuple(response), told=told)
+            response = (*self.encode(action), self.frame.end_id)
+            return Exchange(observation_ids=self.encode(seen.text), response_ids=response, in_words=in_words)
+        return Exchange(observation_ids=self.encode_observation(seen), response_ids=tuple(response), in_words=in_words)
 
-    def observation_ids(self, seen: Observation) -> tuple[int, ...]:
-        """An observation as a turn; nothing where prompts are single messages."""
-        return () if self._template.is_one_message else self.encode(self._template.observation(seen))
+    def encode_observation(self, seen: Observation) -> tuple[int, ...]:
+        """Encode an observation as a turn; nothing where prompts are single messages."""
+        return () if self._template.is_one_message else self.encode(self._template.write_observation(seen))
 
     def prompt(self, opening: tuple[int, ...], past: Sequence[Exchange], seen: Observation) -> tuple[int, ...]:
-        """The prompt for the next response."""
+        """Make the prompt for the next response."""
         shown = past[self._memory.first_shown(len(past)) :]
         if self._template.is_one_message:
-            message = self._template.step([exchange.told for exchange in shown], seen, num_past=len(past))
+            message = self._template.write_step([exchange.in_words for exchange in shown], seen, num_past=len(past))
             return (*opening, *self.encode(message), *self.frame.before_response)
         ids = list(opening)
         for exchange in shown:
@@ -162,12 +162,12 @@ class Prompter:
             if not exchange.response_ids or exchange.response_ids[-1] != self.frame.end_id:
                 ids.append(self.frame.end_id)  # a response that was cut off is closed for it
             ids += self.frame.between
-        return (*ids, *self.observation_ids(seen), *self.frame.before_response)
+        return (*ids, *self.encode_observation(seen), *self.frame.before_response)
 
     def text(self, response_ids: Sequence[int]) -> str:
         """What a response says, without its end token."""
-        said = [token for token in response_ids if token != self.frame.end_id]
-        return str(self._tokenizer.decode(said, skip_special_tokens=False)).strip()
+        without_end = [token for token in response_ids if token != self.frame.end_id]
+        return str(self._tokenizer.decode(without_end, skip_special_tokens=False)).strip()
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text, without special tokens."""

@@ -1,4 +1,4 @@
-"""The prompt frame of the published agents: one message a step, with the task, the last steps and what is possible."""
+"""The prompt template of the published agents: one message a step, with the task, the last steps, what is possible."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from groupwise.core.parts.part import Part
-from groupwise.rollout.prompts.prompter import Told
+from groupwise.rollout.prompts.prompter import PastStep
 
 if TYPE_CHECKING:
     from groupwise.envs.environment import Observation
 
-MOST_STEPS = 50
+MAX_NUMBERED_STEPS = 50
 """Steps that a tokenizer made from scratch can number."""
 
 
-class PublishedFrame(Part, slot="template"):
-    """The frame that GiGPO and HGPO put ALFWorld and WebShop in (Feng et al. 2025, arXiv:2505.10978, appendix).
+class PublishedTemplate(Part, slot="template"):
+    """The prompt that GiGPO and HGPO put ALFWorld and WebShop in (Feng et al. 2025, arXiv:2505.10978, appendix).
 
     Every prompt is a single message: the task, how many steps were taken, the last of them as pairs of observation and
     action, the present observation, the admissible actions, and the request to think and act between tags. It needs the
@@ -37,24 +37,26 @@ class PublishedFrame(Part, slot="template"):
 
     def words(self) -> tuple[str, ...]:
         """What it says beside the environment's own words, for a tokenizer made from scratch."""
-        empty = self._message([("", "")], num_past=1, text="", admissible=("",))
-        return (self.opening("", ""), empty, *(str(number) for number in range(1, MOST_STEPS + 1)))
+        empty = self._write_message([("", "")], num_past=1, text="", admissible=("",))
+        return (self.write_opening("", ""), empty, *(str(number) for number in range(1, MAX_NUMBERED_STEPS + 1)))
 
-    def opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
-        """What stands at the head of every prompt of an attempt; the frame has an instruction of its own."""
+    def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
+        """Write the head of every prompt of an attempt; the template has an instruction of its own."""
         head = f"You act in {self.world}."
         head = f"{head} Your task: {goal}" if goal else head
         return f"{head}\n{guidance_text}" if guidance_text else head
 
-    def observation(self, seen: Observation) -> str:
-        """What the environment shows; the message says it."""
+    def write_observation(self, seen: Observation) -> str:
+        """Write what the environment shows; the message says it."""
         return seen.text
 
-    def step(self, past: Sequence[Told], seen: Observation, *, num_past: int) -> str:
-        """The rest of a prompt: the past steps that memory shows, of `num_past` so far, and what is seen now."""
-        return self._message(past, num_past=num_past, text=seen.text, admissible=seen.admissible)
+    def write_step(self, past: Sequence[PastStep], seen: Observation, *, num_past: int) -> str:
+        """Write the rest of a prompt: the past steps that memory shows, of `num_past` so far, and what is seen now."""
+        return self._write_message(past, num_past=num_past, text=seen.text, admissible=seen.admissible)
 
-    def _message(self, past: Sequence[Told], *, num_past: int, text: str, admissible: Sequence[str] | None) -> str:
+    def _write_message(
+        self, past: Sequence[PastStep], *, num_past: int, text: str, admissible: Sequence[str] | None
+    ) -> str:
         lines = []
         if past:
             first = num_past - len(past) + 1

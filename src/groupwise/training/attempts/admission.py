@@ -1,4 +1,4 @@
-"""Admitting attempts: what the algorithm's admissions leave of each group, and who was set aside by whom."""
+"""Admission: which attempts of each group the algorithm's admissions let in, and who was set aside by whom."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from groupwise.core.parts.slots import Admission, Draw
 from groupwise.core.records import SetAside, Trajectory
 
 
-def admit(
+def admit_attempts(
     groups: Sequence[Sequence[Trajectory]], admissions: Sequence[Admission], *, draw: Draw
 ) -> tuple[list[Sequence[Trajectory]], list[SetAside]]:
     """The groups that are compared, without those of which nobody is left, and the attempts that are not admitted."""
-    left, set_aside = list(groups), list[SetAside]()
+    remaining, set_aside = list(groups), list[SetAside]()
     for admission in admissions:
         assert isinstance(admission, Part), "a slot is filled by parts"
-        name, before = kind_of(type(admission)), left
-        left = [admission(group, draw=draw) for group in before]
-        for group, admitted in zip(before, left, strict=True):
+        name, before = kind_of(type(admission)), remaining
+        remaining = [admission(group, draw=draw) for group in before]
+        for group, admitted in zip(before, remaining, strict=True):
             ids = {id(member) for member in group}
             admitted_ids = {id(member) for member in admitted}
             if not admitted_ids <= ids or len(admitted_ids) != len(admitted):
@@ -33,5 +33,5 @@ def admit(
                 for member in group
                 if id(member) not in admitted_ids
             ]
-        left = [group for group in left if group]
-    return left, set_aside
+        remaining = [group for group in remaining if group]
+    return remaining, set_aside

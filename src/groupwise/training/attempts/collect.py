@@ -1,4 +1,4 @@
-"""The attempts of an update: asked for by the plan, played, scored, admitted, shaped, and joined by past ones."""
+"""The attempts of an update: requested by the plan, played, scored, admitted, measured, shaped, joined by past ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.parts.part import Part, kind_of
-from groupwise.core.past_attempts import Recalled
+from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.core.records import FAULTS, Origin, SetAside, Trajectory
 from groupwise.rewards import score_trajectory, shape_group
 from groupwise.rollout.episodes import Attempt
@@ -18,10 +18,10 @@ from groupwise.rollout.plans.guided import merge_by_task
 from groupwise.rollout.plans.joining import Joining, join_groups
 from groupwise.rollout.plans.plan import AttemptPlan, Played, PlayedRound
 from groupwise.rollout.plans.requests import AttemptRequest, check_requests
-from groupwise.training.attempts.admission import admit
-from groupwise.training.attempts.from_plan import RunPrior, make_attempts, score_forced, settle
-from groupwise.training.attempts.measuring import measure
-from groupwise.training.attempts.recall import recall
+from groupwise.training.attempts.admission import admit_attempts
+from groupwise.training.attempts.measuring import measure_attempts
+from groupwise.training.attempts.recall import recall_attempts
+from groupwise.training.attempts.requested import RunPrior, make_attempts, prepare_to_train, score_forced
 from groupwise.training.run import Run
 
 MAX_ROUNDS = 256
@@ -29,8 +29,8 @@ MAX_ROUNDS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gathered:
-    """What an update learns from."""
+class UpdateAttempts:
+    """The attempts of an update: all that were played, and those of them that are compared and trained on."""
 
     played: Sequence[Trajectory]
     """Every attempt, faults included."""
@@ -39,7 +39,7 @@ class Gathered:
     have the facts on their steps, and none has what shaping added."""
     chosen: Sequence[Trajectory]
     """The attempts that are compared and trained on, group by group."""
-    recalled: Sequence[Recalled] = ()
+    recalled: Sequence[RecalledAttempt] = ()
     """Past attempts that take part."""
     left_out: int = 0
     """Past attempts that were wanted, but that the policy has moved too far away from."""
@@ -51,18 +51,18 @@ class Gathered:
     """Share of the attempts before admissions that these left out; None = there are no admissions."""
     waiting: Waiting = field(default_factory=Waiting)
     """What environments took."""
-    spent_on_measures: Mapping[str, float] = field(default_factory=dict)
+    measures_cost: Mapping[str, float] = field(default_factory=dict)
     """What measures were given to read, sampled and asked, as metrics; nothing where there are none."""
 
     @property
-    def taking_part(self) -> list[Trajectory]:
+    def members(self) -> list[Trajectory]:
         """The attempts that are compared or trained on, recalled ones too."""
         return [*self.chosen, *(past.trajectory for past in self.recalled if past.trajectory)]
 
     @property
     def faults(self) -> list[Trajectory]:
         """The attempts that a fault ended."""
-        return [trajectory for trajectory in self.played if not _survived(trajectory)]
+        return [trajectory for trajectory in self.played if not _has_survived(trajectory)]
 
 
 @dataclass
@@ -77,40 +77,44 @@ class _Rounds:
     waiting: Waiting = field(default_factory=Waiting)
 
 
-def gather(run: Run, number: int) -> Gathered:
+def collect_update(run: Run, number: int) -> UpdateAttempts:
     """Play attempts until the plan asks for no more, leave out who is not admitted, then let past ones join."""
-    plan, wanted, rounds, prior = run.config.plan, run.config.training.tasks, _Rounds(), RunPrior(run)
+    algorithm, plan, rounds, prior = run.config.algorithm, run.config.plan, _Rounds(), RunPrior(run)
     while requests := _next_requests(run, number, plan, rounds, prior):
         _play_round(run, number, requests, rounds)
     played = Played(update=number, rounds=rounds.rounds)
     survivors = [trajectory for group in played.groups for trajectory in group]
     _check_enough(run, number, plan, rounds.played, survivors)
     # A task that came in several rounds is one group: its attempts are compared, and joined, together.
-    groups, replaced = join_groups(merge_by_task(plan.choose(played, wanted)), rounds.joining)
-    admissions = run.config.algorithm.admissions or ()
-    admitted, not_admitted = admit(groups, admissions, draw=run.draw(number))
-    measured, spent = measure(run, number, admitted)
-    chosen = [shape_group(group, run.config.algorithm.shapers) for group in measured]
+    chosen = merge_by_task(plan.choose(played, run.config.training.tasks))
+    groups, replaced = join_groups(chosen, rounds.joining)
+    admissions = algorithm.admissions or ()
+    admitted, not_admitted = admit_attempts(groups, admissions, draw=run.draw(number))
+    measured, cost = measure_attempts(run, number, admitted)
+    shaped = [shape_group(group, algorithm.shapers) for group in measured]
     set_aside = [*replaced, *not_admitted]
-    recalled, left_out = recall(run, number, chosen, set_aside)
-    return Gathered(
+    recalled, left_out = recall_attempts(run, number, shaped, set_aside)
+    return UpdateAttempts(
         played=rounds.played,
         survivors=_replace_by_measured(survivors, measured),
-        chosen=[trajectory for group in chosen for trajectory in group],
+        chosen=[trajectory for group in shaped for trajectory in group],
         recalled=recalled,
         left_out=left_out,
         set_aside=set_aside,
         asked_for=rounds.asked_for,
         share_not_admitted=len(not_admitted) / max(sum(map(len, groups)), 1) if admissions else None,
         waiting=rounds.waiting,
-        spent_on_measures=spent,
+        measures_cost=cost,
     )
 
 
-def play(
+def play_for_update(
     run: Run, attempts: Sequence[Attempt], *, temperature: float, waiting: Waiting | None = None
 ) -> list[Trajectory]:
-    """Play attempts with the run's engine and environments; `waiting` is told what environments took."""
+    """Play attempts with the run's engine and environments; tokens forced on them get the policy's own log-probs.
+
+    `waiting` is told what environments took.
+    """
     played = run.player.play(attempts, temperature=temperature, waiting=waiting)
     return score_forced(run, attempts, played, temperature)
 
@@ -146,17 +150,19 @@ def _next_requests(
 
 def _play_round(run: Run, number: int, requests: Sequence[AttemptRequest], rounds: _Rounds) -> None:
     """Play all requests of a round together, and sort what survived by whom it is compared with."""
-    asked = [make_attempts(run, number, request, rounds.tried) for request in requests]
-    attempts = [attempt for attempts in asked for attempt in attempts]
-    played = play(run, attempts, temperature=run.config.rollout.temperature, waiting=rounds.waiting)
+    by_request = [make_attempts(run, number, request, rounds.tried) for request in requests]
+    attempts = [attempt for attempts in by_request for attempt in attempts]
+    played = play_for_update(run, attempts, temperature=run.config.rollout.temperature, waiting=rounds.waiting)
     rounds.played += played
     survivors: list[Joining] = []
     remaining = iter(played)
-    for request, attempts in zip(requests, asked, strict=True):
+    for request, attempts in zip(requests, by_request, strict=True):
         scored = [
-            score_trajectory(each, run.config.rewards) for each in islice(remaining, len(attempts)) if _survived(each)
+            score_trajectory(trajectory, run.config.rewards)
+            for trajectory in islice(remaining, len(attempts))
+            if _has_survived(trajectory)
         ]
-        survivors.append((request, [settle(request, trajectory) for trajectory in scored]))
+        survivors.append((request, [prepare_to_train(request, trajectory) for trajectory in scored]))
     unguided = [group for request, group in survivors if not request.is_guided]
     own = [group for request, group in survivors if request.is_guided and request.joins == "own"]
     joining = [(request, group) for request, group in survivors if request.joins != "own"]
@@ -182,14 +188,14 @@ def _replace_by_measured(
     return [by_id.get(trajectory.id, trajectory) for trajectory in survivors]
 
 
-def _survived(trajectory: Trajectory) -> bool:
+def _has_survived(trajectory: Trajectory) -> bool:
     return trajectory.stop not in FAULTS and bool(trajectory.steps)
 
 
 def _check_enough(
     run: Run, number: int, plan: AttemptPlan, played: Sequence[Trajectory], survivors: Sequence[Trajectory]
 ) -> None:
-    """Too few unguided attempts without a fault stop the run, with the causes."""
+    """Stop the run, with the causes, where too few unguided attempts ended without a fault."""
     unguided = [trajectory for trajectory in played if trajectory.origin is Origin.FRESH]
     if not unguided:
         assert isinstance(plan, Part), "a slot is filled by parts"
@@ -197,9 +203,10 @@ def _check_enough(
             f"update {number}: the plan {kind_of(type(plan))} asked for guided attempts only, which say nothing of the "
             "policy by itself; ask for some without guidance, forced tokens or a temperature too"
         )
-    if len(survivors) >= max(run.config.training.least_survivors * len(unguided), 1):
+    if len(survivors) >= max(run.config.training.min_survivors * len(unguided), 1):
         return
-    causes = Counter(trajectory.error or trajectory.stop.value for trajectory in unguided if not _survived(trajectory))
+    lost = [trajectory for trajectory in unguided if not _has_survived(trajectory)]
+    causes = Counter(trajectory.error or trajectory.stop.value for trajectory in lost)
     listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
     raise TrainingError(
         f"update {number}: only {len(survivors)} of {len(unguided)} attempts survived ({listed}); mend the environment"

@@ -19,19 +19,19 @@ from groupwise.rollout.measures.tools import GivesHidden, Question
 from groupwise.training.run import Run
 
 
-def measure(
+def measure_attempts(
     run: Run, number: int, groups: Sequence[Sequence[Trajectory]]
 ) -> tuple[Sequence[Sequence[Trajectory]], dict[str, float]]:
-    """The groups with what the algorithm's measures found, one after the other, and what that cost."""
+    """Let the algorithm's measures add facts to the steps, one after the other; the groups with them, and the cost."""
     parts = run.config.algorithm.measures or ()
     if not parts:
         return groups, {}
     tools = RunTools(run)
     for place, part in enumerate(parts):
         tools.lend_to(part)
-        found = part(groups, tools, draw=_draw_for(run, number, place))
-        groups = add_facts(part, groups, found)
-    return groups, tools.spent()
+        facts = part(groups, tools, draw=_draw_for(run, number, place))
+        groups = add_facts(part, groups, facts)
+    return groups, tools.cost()
 
 
 def _draw_for(run: Run, number: int, place: int) -> Draw:
@@ -39,31 +39,32 @@ def _draw_for(run: Run, number: int, place: int) -> Draw:
     return lambda *path: draw("measure", place, *path)
 
 
-def add_facts(part: Measure, groups: Sequence[Sequence[Trajectory]], found: Any) -> list[list[Trajectory]]:
-    """The groups with a measure's facts on their steps; facts that do not fit are an error that names the measure."""
-    _check_lengths(part, "groups", groups, found)
+def add_facts(part: Measure, groups: Sequence[Sequence[Trajectory]], facts: Any) -> list[list[Trajectory]]:
+    """Put a measure's facts on the groups' steps; facts that do not fit are an error that names the measure."""
+    _check_lengths(part, "groups", groups, facts)
     measured = []
-    for group, of_group in zip(groups, found, strict=True):
-        _check_lengths(part, "attempts of a group", group, of_group)
+    for group, facts_of_group in zip(groups, facts, strict=True):
+        _check_lengths(part, "attempts of a group", group, facts_of_group)
         members = []
-        for trajectory, facts in zip(group, of_group, strict=True):
-            _check_lengths(part, "steps of an attempt", trajectory.steps, facts)
-            steps = [_add(part, trajectory, *pair) for pair in zip(trajectory.steps, facts, strict=True)]
+        for trajectory, facts_of_attempt in zip(group, facts_of_group, strict=True):
+            _check_lengths(part, "steps of an attempt", trajectory.steps, facts_of_attempt)
+            pairs = zip(trajectory.steps, facts_of_attempt, strict=True)
+            steps = [_add_facts_to_step(part, trajectory, step, step_facts) for step, step_facts in pairs]
             members.append(replace(trajectory, steps=tuple(steps)))
         measured.append(members)
     return measured
 
 
-def _check_lengths(part: Measure, what: str, wanted: Sequence[Any], found: Any) -> None:
-    if not isinstance(found, list | tuple) or len(found) != len(wanted):
-        num = len(found) if isinstance(found, list | tuple) else type(found).__name__
+def _check_lengths(part: Measure, what: str, wanted: Sequence[Any], facts: Any) -> None:
+    if not isinstance(facts, list | tuple) or len(facts) != len(wanted):
+        num = len(facts) if isinstance(facts, list | tuple) else type(facts).__name__
         raise RecordError(
             f"the measure {name_of(part)} gave facts for {num} of {len(wanted)} {what}; give a list of groups of "
             "attempts of steps, a mapping for each step"
         )
 
 
-def _add(part: Measure, trajectory: Trajectory, step: Step, facts: Mapping[str, Any]) -> Step:
+def _add_facts_to_step(part: Measure, trajectory: Trajectory, step: Step, facts: Mapping[str, Any]) -> Step:
     where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}: the measure {name_of(part)}"
     if not isinstance(facts, Mapping) or not is_plain(dict(facts)):
         raise RecordError(
@@ -101,10 +102,10 @@ class RunTools:
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Responses of the run's engine."""
         self._check_declared("generate")
-        found = self._run.engine.generate(requests)
+        generations = self._run.engine.generate(requests)
         self._read += sum(len(request.prompt_ids) for request in requests)
-        self._sampled += sum(len(generation.response_ids) for generation in found)
-        return found
+        self._sampled += sum(len(generation.response_ids) for generation in generations)
+        return generations
 
     def score(
         self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: Whose = "current"
@@ -117,7 +118,7 @@ class RunTools:
             return self._run.engine.score(pairs, temperature=divisor)
         return self._run.learner.logps(pairs, temperature=divisor, weights="reference")
 
-    def hidden(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
+    def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
         """Hidden states by the learner."""
         self._check_declared("hidden")
         self._count(pairs)
@@ -138,7 +139,7 @@ class RunTools:
         """What ids say."""
         return self._run.prompter.text(ids)
 
-    def spent(self) -> dict[str, float]:
+    def cost(self) -> dict[str, float]:
         """What was asked, as metrics."""
         return {
             "measures/read_tokens": float(self._read),

@@ -10,7 +10,8 @@ from groupwise.core.run_folder import RunPaths
 from groupwise.core.text.safe_text import quote_line
 from groupwise.training.checkpoints.checkpoint import load_checkpoint
 from groupwise.training.checkpoints.state import advise, damaged, latest_checkpoint
-from groupwise.training.run import Run, open_run
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
 from groupwise.training.run_config import RunConfig
 
 _log = logging.getLogger(__name__)

@@ -1,1 +1,1 @@
-"""A supervised start: the model learns to say what an expert, or somebody's recording, said."""
+"""The supervised start of a run: the model learns to say what an expert said, or what recorded attempts said."""

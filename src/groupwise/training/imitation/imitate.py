@@ -1,4 +1,4 @@
-"""Imitation: the model learns to say what samples say. The supervised start of the local learner."""
+"""Supervised training of the local learner's model: it learns to say what samples say."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WARM_UP_STEPS = 30
 """Optimiser steps over which the step size grows: without them AdamW's first steps throw a fresh model about."""
 
 
-def imitate(
+def train_to_imitate(
     forward: Forward,
     samples: Sequence[Sample],
     config: WarmStartConfig,
@@ -47,24 +47,25 @@ def imitate(
     losses: list[float] = []
     for epoch in range(config.epochs):
         Random(seed_of(seed, "warm start", epoch)).shuffle(weighted)
-        losses.append(_epoch(forward, optimiser, weighted, config, epoch))
+        losses.append(_train_epoch(forward, optimiser, weighted, config, epoch))
         if report is not None:
             report(tuple(losses), config.epochs)  # a copy: whoever is told changes nothing
     return losses
 
 
-def _epoch(
+def _train_epoch(
     forward: Forward,
     optimiser: torch.optim.Optimizer,
     weighted: Sequence[tuple[Pack | PaddedRows, torch.Tensor]],
     config: WarmStartConfig,
     epoch: int,
 ) -> float:
+    """Make an optimiser step for each batch; the mean loss of a token."""
     total = weight = 0.0
     for number, (batch, weight_T) in enumerate(weighted):
         done = epoch * len(weighted) + number
         for group in optimiser.param_groups:
-            group["lr"] = config.learning_rate * _step_size(done, config.epochs * len(weighted))
+            group["lr"] = config.learning_rate * _share_of_step_size(done, config.epochs * len(weighted))
         logp_T, _ = forward(batch)
         loss = -(weight_T * logp_T).sum()
         (loss / weight_T.sum()).backward()
@@ -75,7 +76,7 @@ def _epoch(
     return total / weight
 
 
-def _step_size(done: int, steps: int) -> float:
+def _share_of_step_size(done: int, steps: int) -> float:
     """Share of the full step size: up within a few steps, then down to a twentieth along a cosine."""
     fall = 0.05 + 0.95 * (1 + math.cos(math.pi * done / steps)) / 2
     return min(1.0, (done + 1) / WARM_UP_STEPS) * fall

@@ -1,4 +1,4 @@
-"""A supervised start: the model learns to say what an expert would have done.
+"""The warm start of a run: its expert plays training tasks, and the model learns to say what the expert did.
 
 The expert may know more than the agent sees (where things are hidden); what cannot be known from the prompt averages
 out into a search over what is possible, which is the exploration that the comparison of attempts then sharpens.
@@ -19,25 +19,32 @@ from groupwise.envs.part_queries import ask_max_steps
 from groupwise.rollout.hosts.host import Advice, Fault, NoExpert
 from groupwise.rollout.prompts.prompter import Exchange
 from groupwise.training.learner.protocol import ReportEpoch
-from groupwise.training.run import NO_EXPERT, Run
+from groupwise.training.run import Run
+from groupwise.training.run_checks import NO_EXPERT
 from groupwise.training.run_config import WarmStartConfig
 
-ToldOfFaults = Callable[[Mapping[str, int], int], None]
+ReportFaults = Callable[[Mapping[str, int], int], None]
+"""Called with the number of attempts that a fault ended, by cause, and with the number of all attempts."""
 MAX_AT_ONCE = 64
 """Expert attempts that are played in step with one another, so that workers have work and none holds too many."""
 
 
 def warm_start(
-    run: Run, config: WarmStartConfig, *, told: ReportEpoch | None = None, report: ToldOfFaults | None = None
+    run: Run,
+    config: WarmStartConfig,
+    *,
+    report_epoch: ReportEpoch | None = None,
+    report_faults: ReportFaults | None = None,
 ) -> list[float]:
     """Let the learner imitate expert attempts; mean loss of each epoch. The engine takes the weights over."""
-    return imitate(run, expert_samples(run, run.tasks[: config.tasks], config, report=report), config, told=told)
+    samples = make_expert_samples(run, run.tasks[: config.tasks], config, report_faults=report_faults)
+    return imitate_samples(run, samples, config, report_epoch=report_epoch)
 
 
-def imitate(
-    run: Run, samples: Sequence[Sample], config: WarmStartConfig, *, told: ReportEpoch | None = None
+def imitate_samples(
+    run: Run, samples: Sequence[Sample], config: WarmStartConfig, *, report_epoch: ReportEpoch | None = None
 ) -> list[float]:
-    """Let the learner learn to say what samples say, tokens weighted by `advantage`; mean loss of each epoch.
+    """Let the run's learner learn to say what samples say, tokens weighted by `advantage`; mean loss of each epoch.
 
     The engine takes the weights over.
 
@@ -45,15 +52,15 @@ def imitate(
         run: Whose learner.
         samples: What to say.
         config: Epochs and step sizes.
-        told: Told the losses so far after each epoch, and how many epochs there will be.
+        report_epoch: Called after each epoch with the losses so far, and how many epochs there will be.
     """
-    losses = run.learner.imitate(samples, config, seed=run.config.seed, report=told)
+    losses = run.learner.imitate(samples, config, seed=run.config.seed, report=report_epoch)
     run.hand_over(0)
     return losses
 
 
-def expert_samples(
-    run: Run, tasks: Sequence[Task], config: WarmStartConfig, *, report: ToldOfFaults | None = None
+def make_expert_samples(
+    run: Run, tasks: Sequence[Task], config: WarmStartConfig, *, report_faults: ReportFaults | None = None
 ) -> list[Sample]:
     """What the expert says at every step of its attempts, put exactly as a rollout would put it.
 
@@ -64,23 +71,23 @@ def expert_samples(
         run: Whose environments, prompts and seeds.
         tasks: One attempt at each.
         config: How the teacher strays.
-        report: Told of the attempts that a fault ended, by cause, and how many attempts there were.
+        report_faults: Called where a fault ended some attempts: how many by cause, and how many attempts there were.
     """
     lessons = [_Lesson(run, task, number, config) for number, task in enumerate(tasks)]
     for first in range(0, len(lessons), MAX_AT_ONCE):
-        _play(run, lessons[first : first + MAX_AT_ONCE])
+        _play_lessons(run, lessons[first : first + MAX_AT_ONCE])
     causes = Counter(lesson.fault.message for lesson in lessons if lesson.fault is not None)
-    _check_enough(len(lessons), causes, run.config.training.least_survivors)
-    if causes and report is not None:
-        report(causes, len(lessons))
+    _check_enough(len(lessons), causes, run.config.training.min_survivors)
+    if causes and report_faults is not None:
+        report_faults(causes, len(lessons))
     samples = [sample for lesson in lessons if lesson.fault is None for sample in lesson.samples]
     if not samples:
         raise ConfigError(f"the expert says nothing at any of {len(lessons)} tasks; leave out [warm_start]")
     return samples
 
 
-def _play(run: Run, lessons: Sequence[_Lesson]) -> None:
-    """Play attempts to their ends, in step with one another."""
+def _play_lessons(run: Run, lessons: Sequence[_Lesson]) -> None:
+    """Play the teacher's attempts to their ends, in step with one another."""
     shown = run.host.open({number: lesson.task for number, lesson in enumerate(lessons)})
     for number, lesson in enumerate(lessons):
         lesson.begin(shown[number])
@@ -117,7 +124,7 @@ class _Lesson:
             self._fail(shown)
             return
         self._seen = shown
-        self._opening = self._run.prompter.opening_ids(shown.goal)
+        self._opening = self._run.prompter.encode_opening(shown.goal)
 
     def teach(self, advice: Advice) -> str | None:
         """Make a sample of what the teacher does next, and say what that is; None where the attempt is over."""
@@ -129,16 +136,16 @@ class _Lesson:
             return None
         seen, config, prompter = self._seen, self._config, self._run.prompter
         action, strays = self._choose(advice)
-        observation_ids = prompter.observation_ids(seen)
-        said = self._run.config.rollout.action_rule.say(action, admissible=seen.admissible)
-        self._response = (*prompter.encode(said), prompter.frame.end_id)
+        observation_ids = prompter.encode_observation(seen)
+        response_text = self._run.config.rollout.action_rule.say(action, admissible=seen.admissible)
+        self._response = (*prompter.encode(response_text), prompter.frame.end_id)
         self._action = action
         prompt = prompter.prompt(self._opening, self._past, seen)
         # Within a single message the observation has no place of its own to be weighed at.
         shown = len(prompt) - len(observation_ids) - len(prompter.frame.before_response) if observation_ids else 0
         weight, index = 0.0 if strays else 1.0, len(self.samples)
         self.samples.append(
-            _sample(prompt, self._response, shown, weight, config.observation_weight, self._number, index)
+            _make_sample(prompt, self._response, shown, weight, config.observation_weight, self._number, index)
         )
         return action
 
@@ -149,7 +156,7 @@ class _Lesson:
         elif outcome.ended:
             self.has_ended = True
         else:
-            self._past.append(self._run.prompter.past(self._seen, self._response, self._action))
+            self._past.append(self._run.prompter.make_exchange(self._seen, self._response, self._action))
             self._seen = outcome.observation
 
     def _choose(self, advice: str) -> tuple[str, bool]:
@@ -166,17 +173,17 @@ class _Lesson:
         self.has_ended, self.fault = True, fault
 
 
-def _check_enough(attempts: int, causes: Counter[str], least: float) -> None:
-    """Too few attempts without a fault stop the run, with the causes."""
+def _check_enough(attempts: int, causes: Counter[str], min_share: float) -> None:
+    """Stop the run, with the causes, where too few attempts ended without a fault."""
     survivors = attempts - causes.total()
-    if survivors < max(least * attempts, 1):
+    if survivors < max(min_share * attempts, 1):
         listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
         raise TrainingError(
             f"warm start: only {survivors} of {attempts} expert attempts survived ({listed}); mend the environment"
         )
 
 
-def _sample(
+def _make_sample(
     prompt: tuple[int, ...],
     response: tuple[int, ...],
     shown: int,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.core.parts.members import check_living
-from groupwise.core.parts.results import describe
+from groupwise.core.parts.members import check_methods
+from groupwise.core.text.value_words import describe_value
 from groupwise.training.learner.protocol import Learned
 
 EXTRA = "extra/"
@@ -18,22 +18,22 @@ EXTRA = "extra/"
 
 def check_opened(learner: Any, where: str) -> None:
     """Refuse a learner whose methods take something else than the run gives, or whose counts are none."""
-    check_living(learner, "learner", where)
+    check_methods(learner, "learner", where)
     for name in ("steps", "vocabulary_size"):
         count = getattr(learner, name)
         if not isinstance(count, int | np.integer) or isinstance(count, bool):
-            raise ConfigError(f"{where}: {name!r} is {describe(count)}; let the property give a whole number")
+            raise ConfigError(f"{where}: {name!r} is {describe_value(count)}; let the property give a whole number")
 
 
 def check_learned(learner: Any, learned: Any) -> None:
     """Refuse what `learn` gave if it is no account of an update, before the weights are handed over."""
     where = f"the learner {type(learner).__name__}: learn gave"
     if not isinstance(learned, Learned) or not isinstance(learned.metrics, dict):
-        raise TrainingError(f"{where} {describe(learned)}; return Learned(metrics=...), with numbers by name")
+        raise TrainingError(f"{where} {describe_value(learned)}; return Learned(metrics=...), with numbers by name")
     for name, value in learned.metrics.items():
         if not is_metric(name, value):
             raise TrainingError(
-                f"{where} {describe(value)} for the metric {name!r}; give a finite number, or leave it out"
+                f"{where} {describe_value(value)} for the metric {name!r}; give a finite number, or leave it out"
             )
 
 
@@ -56,7 +56,7 @@ def read_scores(given: Any, num: int, whose: str) -> list[float]:
     if len(found) != num:
         inner = given[0] if isinstance(given, list | tuple) and len(given) == 1 else given
         raise TrainingError(
-            f"{whose} gave {describe(inner)} for a response of {num} tokens; give a list with a tuple for each pair, a "
-            "log-prob for each token of its response"
+            f"{whose} gave {describe_value(inner)} for a response of {num} tokens; give a list with a tuple for each "
+            "pair, a log-prob for each token of its response"
         )
     return found

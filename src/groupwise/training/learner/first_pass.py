@@ -12,8 +12,8 @@ from typing import Any
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import name_of
-from groupwise.core.parts.results import describe
 from groupwise.core.parts.slots import Loss
+from groupwise.core.text.value_words import describe_value
 
 
 def has_first_pass(loss: Loss) -> bool:
@@ -33,13 +33,13 @@ def _merge_two(loss: Loss, merged: Any, summary: Any) -> Any:
         reason = str(error).splitlines()[0]
         raise ConfigError(_sentence(loss, merged, summary, f"cannot be merged ({reason})")) from None
     if type(result) is not type(merged):
-        raise ConfigError(_sentence(loss, merged, summary, f"merge into {describe(result)}"))
+        raise ConfigError(_sentence(loss, merged, summary, f"merge into {describe_value(result)}"))
     return result
 
 
 def _sentence(loss: Loss, merged: Any, summary: Any, what: str) -> str:
     return (
-        f"algorithm.loss: {name_of(loss)}: the summaries of two micro-batches, {describe(merged)} and "
-        f"{describe(summary)}, {what}; let first_pass give numbers that `+` adds up entry by entry, whatever is in the "
-        "micro-batch, or an object with a method `merge` that gives one of its own kind"
+        f"algorithm.loss: {name_of(loss)}: the summaries of two micro-batches, {describe_value(merged)} and "
+        f"{describe_value(summary)}, {what}; let first_pass give numbers that `+` adds up entry by entry, whatever is "
+        "in the micro-batch, or an object with a method `merge` that gives one of its own kind"
     )

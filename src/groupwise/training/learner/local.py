@@ -27,7 +27,7 @@ from groupwise.losses.policy_loss import Tally
 from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import Forward
-from groupwise.training.imitation.imitate import imitate
+from groupwise.training.imitation.imitate import train_to_imitate
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
 from groupwise.training.learner.local_files import load_model, read_weights, write_model
@@ -116,7 +116,7 @@ class LocalLearner:
         self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None
     ) -> list[float]:
         """Learn to say what samples say, with an optimiser that is forgotten afterwards; mean loss of each epoch."""
-        return imitate(self.forward, samples, settings, seed=seed, report=report)
+        return train_to_imitate(self.forward, samples, settings, seed=seed, report=report)
 
     @torch.no_grad()
     def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:

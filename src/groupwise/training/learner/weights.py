@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.parts.results import describe
+from groupwise.core.text.value_words import describe_value
 
 if TYPE_CHECKING:
     import torch
@@ -24,8 +24,8 @@ def collect_weights(
         is_table = False
     if not is_table:
         raise TrainingError(
-            f"the learner's weights() gave {describe(weights)}, but tensors by name, or pairs of a name and a tensor, "
-            "are needed"
+            f"the learner's weights() gave {describe_value(weights)}, but tensors by name, or pairs of a name and a "
+            "tensor, are needed"
         )
     return table
 

@@ -17,9 +17,9 @@ def rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory
     for trajectory in survivors:
         groups.setdefault(trajectory.task.id, []).append(_score(trajectory))
     wide = [scores for scores in groups.values() if len(scores) > 1]
-    told = [trajectory.scores["success"] for trajectory in survivors if "success" in trajectory.scores]
+    successes = [trajectory.scores["success"] for trajectory in survivors if "success" in trajectory.scores]
     entropies = [entropy for step in steps for entropy in step.entropy]
-    found = {
+    metrics = {
         "rollout/return": _mean([_return(trajectory) for trajectory in survivors]),
         "rollout/steps": len(steps) / len(survivors),
         "rollout/faults": float(sum(trajectory.stop in FAULTS or not trajectory.steps for trajectory in played)),
@@ -29,18 +29,18 @@ def rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory
         "rollout/response_tokens": _mean([len(step.response_ids) for step in steps]),
         "rollout/cut_off": _mean([step.cut for step in steps]),
         "rollout/total_steps": float(sum(len(trajectory.steps) for trajectory in played)),
-        "rollout/total_tokens": float(sum(len(step.response_ids) for each in played for step in each.steps)),
+        "rollout/total_tokens": float(sum(len(step.response_ids) for attempt in played for step in attempt.steps)),
     }
     # What nobody measured is left out: it is not 0.
     optional: dict[str, list[float]] = {
-        "rollout/success": told,
+        "rollout/success": successes,
         "rollout/well_formed": [step.well_formed for step in steps if step.well_formed is not None],
         "rollout/accepted": [step.accepted for step in steps if step.accepted is not None],
         "rollout/valid": [step.valid for step in steps if step.valid is not None],
         "rollout/return_spread": [float(np.std(scores)) for scores in wide],
         "rollout/entropy": entropies,
     }
-    return found | {name: _mean(values) for name, values in optional.items() if values}
+    return metrics | {name: _mean(values) for name, values in optional.items() if values}
 
 
 def credit_metrics(values: FloatArray, compared: BoolArray, keep: BoolArray) -> dict[str, float]:

@@ -1,12 +1,31 @@
-"""How fast an update went: sampling, learning, and the environments."""
+"""How fast an update went: the seconds of its stages, and what was sampled, learnt and acted a second."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 from groupwise.core.records import Trajectory
 from groupwise.core.totals import Totals
 from groupwise.rollout.hosts.waiting import Waiting
+from groupwise.training.observer import RunObserver
+
+
+class Stopwatch:
+    """Seconds by stage of an update; the observer is told of a stage as it begins."""
+
+    def __init__(self, observer: RunObserver, number: int) -> None:
+        self.seconds: dict[str, float] = {}
+        self._observer, self._number = observer, number
+        self._current, self._since = "", 0.0
+
+    def begin_stage(self, name: str) -> None:
+        """End the stage before and begin one."""
+        now = time.perf_counter()
+        if self._current:
+            self.seconds[f"seconds/{self._current}"] = now - self._since
+        self._current, self._since = name, now
+        self._observer.on_stage(name, self._number)
 
 
 def speed_metrics(
@@ -14,10 +33,10 @@ def speed_metrics(
 ) -> dict[str, float]:
     """Tokens a second of sampling and of learning, from the seconds by stage; steps a second of environments."""
     sampled = sum(len(step.response_ids) for trajectory in played for step in trajectory.steps)
-    counted = {
+    counts = {
         "sampled_tokens": (sampled, seconds.get("seconds/rollout")),
         "trained_tokens": (totals.tokens, seconds.get("seconds/learn")),
         "env_steps": (waiting.steps, waiting.seconds),
     }
-    found = {f"speed/{name}": number / taken for name, (number, taken) in counted.items() if number and taken}
-    return found | {"speed/env_seconds": waiting.seconds}
+    speeds = {f"speed/{name}": number / taken for name, (number, taken) in counts.items() if number and taken}
+    return speeds | {"speed/env_seconds": waiting.seconds}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from groupwise.core.errors import TrainingError, nearest
-from groupwise.core.parts.results import describe
+from groupwise.core.text.value_words import describe_value
 from groupwise.training.learner.answers import EXTRA, is_metric
 from groupwise.training.metrics.loss import LOSS_METRICS
 from groupwise.training.metrics.metric import SHARE, Metric
@@ -53,7 +53,7 @@ METRICS: dict[str, Metric] = {
     "rollout/faults": Metric(
         "attempts that a fault of the environment or the engine ended; they leave every statistic",
         "attempts",
-        "Above 0: read the error on the trajectory with `groupwise inspect`; below `training.least_survivors` the run "
+        "Above 0: read the error on the trajectory with `groupwise inspect`; below `training.min_survivors` the run "
         "stops.",
     ),
     "rollout/truncated": Metric(
@@ -173,7 +173,7 @@ METRICS: dict[str, Metric] = {
     "guidance/groups": Metric(
         "groups with guided attempts: with guidance in the prompt, forced tokens or another temperature",
         "groups",
-        "As many as tasks: guidance costs as much as the attempts themselves; lower `tau`, or set `most`.",
+        "As many as tasks: guidance costs as much as the attempts themselves; lower `tau`, or set `max_tasks`.",
     ),
     "guidance/success": Metric(
         "share of the guided attempts that solved their task",
@@ -309,11 +309,11 @@ METRICS: dict[str, Metric] = {
 """Every metric that a run may log, by name."""
 
 
-def checked(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics as they are; a name that the table does not have, or a value that is no number, is an error."""
+def check_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Refuse a metric whose name the table does not have, or whose value is no number; the metrics as plain numbers."""
     for name, value in metrics.items():
         if not is_metric(name, value):
-            raise TrainingError(f"metric {name!r} is {describe(value)}; give a finite number, or leave it out")
+            raise TrainingError(f"metric {name!r} is {describe_value(value)}; give a finite number, or leave it out")
         if name not in METRICS and not name.startswith(EXTRA):
             raise TrainingError(
                 f"metric {name!r} is not in the table of training/metrics/table.py; {nearest(name, METRICS)}. A part "

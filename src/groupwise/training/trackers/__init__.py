@@ -7,7 +7,7 @@ from groupwise.training.trackers.csv_file import Csv
 from groupwise.training.trackers.mlflow import Mlflow
 from groupwise.training.trackers.tensorboard import Tensorboard
 from groupwise.training.trackers.tracker import LiveTracker, Tracker, TrackerSlot
-from groupwise.training.trackers.trackers import Trackers, check_trackers, tracked
+from groupwise.training.trackers.trackers import Trackers, check_trackers, track_run
 from groupwise.training.trackers.trackio import Trackio
 from groupwise.training.trackers.wandb import Wandb
 
@@ -31,5 +31,5 @@ __all__ = [
     "Trackio",
     "Wandb",
     "check_trackers",
-    "tracked",
+    "track_run",
 ]

@@ -1,4 +1,4 @@
-"""A run's trackers, together: told by the loop, they are told everything once, and none of them can stop the run."""
+"""A run's trackers as one observer: they are told everything once, and none of them can stop the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.run_folder import RunPaths
 from groupwise.core.text.secrets import redact_all
-from groupwise.training.observer import Observer
+from groupwise.training.observer import RunObserver
 from groupwise.training.trackers.tracker import LiveTracker, Tracker
 
 if TYPE_CHECKING:
@@ -36,16 +36,16 @@ def check_trackers(trackers: Sequence[Tracker]) -> None:
 
 
 @contextmanager
-def tracked(trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path) -> Iterator[Trackers]:
+def track_run(trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path) -> Iterator[Trackers]:
     """Track a run as long as the context lasts."""
-    found = Trackers(trackers, config, folder)
+    live = Trackers(trackers, config, folder)
     try:
-        yield found
+        yield live
     finally:
-        found.finish()
+        live.finish()
 
 
-class Trackers(Observer):
+class Trackers(RunObserver):
     """Hands a run's metrics to its trackers.
 
     What a tracker has been told is bookmarked in the run's folder. A resumed run makes some updates again, the same to
@@ -69,11 +69,11 @@ class Trackers(Observer):
             mark["run_id"] = self._live[kind].run_id
         self._bookmark()
 
-    def updated(self, update: Update) -> None:
+    def on_update(self, update: Update) -> None:
         """Hand on the metrics of an update."""
         self._tell("update", update.number, update.metrics)
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def on_evaluation(self, evaluation: Evaluation) -> None:
         """Hand on what an evaluation found."""
         low, high = evaluation.interval
         metrics = {"success": evaluation.success, "success_low": low, "success_high": high, "steps": evaluation.steps}
@@ -82,17 +82,17 @@ class Trackers(Observer):
     def finish(self) -> None:
         """Finish them all."""
         for kind, tracker in list(self._live.items()):
-            self._guarded(kind, tracker.finish)
+            self._call_tracker(kind, tracker.finish)
         self._live.clear()
 
     def _tell(self, what: str, number: int, metrics: Mapping[str, float]) -> None:
         for kind, tracker in list(self._live.items()):
             if number > self._marks[kind].get(what, -1):
-                self._guarded(kind, lambda tracker=tracker: tracker.log(number, metrics))
+                self._call_tracker(kind, lambda tracker=tracker: tracker.log(number, metrics))
                 self._marks[kind][what] = number
         self._bookmark()
 
-    def _guarded(self, kind: str, call: Any) -> None:
+    def _call_tracker(self, kind: str, call: Any) -> None:
         """Call a tracker. The one place where whatever it raises is caught: a dashboard out of reach ends no run."""
         try:
             call()

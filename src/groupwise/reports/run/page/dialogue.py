@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise.reports.run.derived_credit import company_words
-from groupwise.reports.run.goals import Goal
+from groupwise.reports.run.derived_credit import describe_company
+from groupwise.reports.run.goals import TaskGoal
 from groupwise.reports.run.number_format import NO_NUMBER, format_compact, format_count
-from groupwise.reports.run.page.marks import credit_bar, scaled, sign, strip
-from groupwise.reports.run.page.markup import Html, join, tag, text
-from groupwise.reports.run.rescue import guidance_words, recalled_words, rescue_of, shaped_words
-from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep, set_aside_words
+from groupwise.reports.run.page.marks import draw_credit_bar, draw_credit_strip, name_sign, scale_credit
+from groupwise.reports.run.page.markup import Html, cut_text, join, tag
+from groupwise.reports.run.rescue import describe_guidance, describe_recalled, describe_shaping, rescue_of
+from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep, describe_set_aside
 
-MOST_CHARACTERS = 600
+MAX_CHARACTERS = 600
 """How much of a text is shown."""
-MOST_STEPS = 60
+MAX_STEPS = 60
 """How many steps of an attempt are shown: the first and the last of them."""
 
 
-def group_block(group: PlayedGroup, goal: Goal, *, reach: float, is_open: bool = False) -> Html:
+def write_group(group: PlayedGroup, goal: TaskGoal, *, reach: float, is_open: bool = False) -> Html:
     """A task with its attempts at a glance, and the best and the worst of them in full."""
     best, worst = group.best(), group.worst()
     chosen = [("best", best)] if best is worst else [("best", best), ("worst", worst)]
@@ -26,35 +26,39 @@ def group_block(group: PlayedGroup, goal: Goal, *, reach: float, is_open: bool =
         "article",
         tag(
             "header",
-            tag("h4", text(goal.text or group.task, 240)),
-            tag("p", _about(group, goal), class_="meaning"),
+            tag("h4", cut_text(goal.text or group.task, 240)),
+            tag("p", _describe_group(group, goal), class_="meaning"),
         ),
         [
-            _attempt(attempt, name, reach=reach, is_open=is_open and not place)
+            _write_attempt(attempt, name, reach=reach, is_open=is_open and not place)
             for place, (name, attempt) in enumerate(chosen)
         ],
         class_="group",
     )
 
 
-def _about(group: PlayedGroup, goal: Goal) -> Html:
+def _describe_group(group: PlayedGroup, goal: TaskGoal) -> Html:
     tags = join(*(tag("span", name, class_="tag") for name in goal.tags))
-    told = [attempt for attempt in group.attempts if attempt.success is not None]
-    solved = sum(bool(attempt.success) for attempt in told)
-    words = f"{solved} of {len(told)} attempts solved it" if told else format_count(len(group.attempts), "attempt")
+    judged = [attempt for attempt in group.attempts if attempt.success is not None]
+    solved = sum(bool(attempt.success) for attempt in judged)
+    words = f"{solved} of {len(judged)} attempts solved it" if judged else format_count(len(group.attempts), "attempt")
     if not group.teaches:
         words += "; no step of them has credit"
     rescue = rescue_of(group)
     if rescue is not None:
-        done = {"recalled": recalled_words(rescue), "shaped": shaped_words(rescue), "guidance": guidance_words(rescue)}
-        words += "".join(f"; {name}: {told}" for name, told in done.items() if told != NO_NUMBER)
+        done = {
+            "recalled": describe_recalled(rescue),
+            "shaped": describe_shaping(rescue),
+            "guidance": describe_guidance(rescue),
+        }
+        words += "".join(f"; {name}: {what}" for name, what in done.items() if what != NO_NUMBER)
     if group.set_aside:
-        words += f"; {set_aside_words(group)}"
+        words += f"; {describe_set_aside(group)}"
     shown = tag("code", group.task) if goal.text else None
-    return join(tags, _dots(group), words, " ", shown)
+    return join(tags, _draw_dots(group), words, " ", shown)
 
 
-def _dots(group: PlayedGroup) -> Html:
+def _draw_dots(group: PlayedGroup) -> Html:
     """A dot for each attempt, full where it succeeded."""
     high = max(group.outcomes)
     dots = [
@@ -72,44 +76,44 @@ def _is_good(attempt: PlayedAttempt, high: float) -> bool:
     return bool(attempt.success) if attempt.success is not None else attempt.outcome == high
 
 
-def _attempt(attempt: PlayedAttempt, name: str, *, reach: float, is_open: bool) -> Html:
+def _write_attempt(attempt: PlayedAttempt, name: str, *, reach: float, is_open: bool) -> Html:
     outcome = "" if attempt.success is not None else f"outcome {format_compact(attempt.outcome)}"
-    words = [f"attempt {attempt.attempt}", format_count(len(attempt.steps), "step"), outcome, _stop(attempt)]
+    words = [f"attempt {attempt.attempt}", format_count(len(attempt.steps), "step"), outcome, _describe_stop(attempt)]
     return tag(
         "details",
         tag(
             "summary",
-            _badge(attempt),
+            _write_badge(attempt),
             tag("span", name, class_="name"),
             tag("span", " · ".join(filter(None, words)), class_="meaning"),
-            strip([step.credit for step in attempt.steps], reach),
+            draw_credit_strip([step.credit for step in attempt.steps], reach),
         ),
-        tag("p", text(attempt.error, MOST_CHARACTERS), class_="fault") if attempt.error else None,
-        tag("ol", _shown_steps(attempt.steps, reach), class_="steps"),
+        tag("p", cut_text(attempt.error, MAX_CHARACTERS), class_="fault") if attempt.error else None,
+        tag("ol", _write_steps(attempt.steps, reach), class_="steps"),
         open=is_open,
     )
 
 
-def _badge(attempt: PlayedAttempt) -> Html | None:
+def _write_badge(attempt: PlayedAttempt) -> Html | None:
     if attempt.success is None:
         return None
     return tag("span", "solved", class_="badge good") if attempt.success else tag("span", "not solved", class_="badge")
 
 
-def _stop(attempt: PlayedAttempt) -> str:
+def _describe_stop(attempt: PlayedAttempt) -> str:
     stop = "" if attempt.stop == "terminated" else attempt.stop
     return stop if attempt.origin == "fresh" else f"{attempt.origin} {stop}".strip()
 
 
-def _shown_steps(steps: Sequence[PlayedStep], reach: float) -> list[Html]:
-    if len(steps) <= MOST_STEPS:
-        return [_step(step, reach) for step in steps]
-    half = MOST_STEPS // 2
+def _write_steps(steps: Sequence[PlayedStep], reach: float) -> list[Html]:
+    if len(steps) <= MAX_STEPS:
+        return [_write_step(step, reach) for step in steps]
+    half = MAX_STEPS // 2
     left_out = tag("li", f"… {len(steps) - 2 * half} steps left out …", class_="left-out")
-    return [*(_step(s, reach) for s in steps[:half]), left_out, *(_step(s, reach) for s in steps[-half:])]
+    return [*(_write_step(s, reach) for s in steps[:half]), left_out, *(_write_step(s, reach) for s in steps[-half:])]
 
 
-def _step(step: PlayedStep, reach: float) -> Html:
+def _write_step(step: PlayedStep, reach: float) -> Html:
     notes = []
     if step.flaw:
         notes.append(tag("span", step.flaw, class_="tag warn"))
@@ -119,21 +123,21 @@ def _step(step: PlayedStep, reach: float) -> Html:
         notes.append(tag("span", f"reward {format_compact(step.reward)}", class_="tag"))
     return tag(
         "li",
-        tag("span", class_=f"edge {sign(step.credit)}", style=f"opacity:{scaled(step.credit, reach):.2f}"),
+        tag("span", class_=f"edge {name_sign(step.credit)}", style=f"opacity:{scale_credit(step.credit, reach):.2f}"),
         tag("span", str(step.index), class_="index"),
         tag(
             "div",
-            tag("p", text(step.observation, MOST_CHARACTERS), class_="seen") if step.observation else None,
-            tag("p", text(step.response, MOST_CHARACTERS), class_="said") if step.response else None,
-            tag("p", text(step.action, MOST_CHARACTERS) or "(no action)", notes, class_="done"),
+            tag("p", cut_text(step.observation, MAX_CHARACTERS), class_="seen") if step.observation else None,
+            tag("p", cut_text(step.response, MAX_CHARACTERS), class_="said") if step.response else None,
+            tag("p", cut_text(step.action, MAX_CHARACTERS) or "(no action)", notes, class_="done"),
             class_="said-and-done",
         ),
-        tag("div", _credit(step, reach), class_="credit"),
+        tag("div", _write_credit(step, reach), class_="credit"),
     )
 
 
-def _credit(step: PlayedStep, reach: float) -> Html:
+def _write_credit(step: PlayedStep, reach: float) -> Html:
     if step.compared is False:
         return tag("span", "alone", class_="alone", title="compared with nobody")
-    with_whom = f"compared with {company_words(step.company)}" if step.company else None
-    return tag("span", credit_bar(step.credit, reach), title=with_whom, class_="weighed")
+    with_whom = f"compared with {describe_company(step.company)}" if step.company else None
+    return tag("span", draw_credit_bar(step.credit, reach), title=with_whom, class_="weighed")

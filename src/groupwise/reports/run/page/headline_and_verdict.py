@@ -1,10 +1,11 @@
-"""How the page opens: what was trained, and what came of it in one line."""
+"""The top of the page: what was trained, and the verdict on it in one line, in numbers and by family."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from groupwise.evaluation.verdict import FamilyScores, PanelScore, Verdict, describe_when
 from groupwise.reports.run.number_format import (
     INTERVAL_LEVEL,
     NO_NUMBER,
@@ -18,30 +19,30 @@ from groupwise.reports.run.number_format import (
     format_signed,
     shorten_hash,
 )
-from groupwise.reports.run.overview import find_penalised, penalty_sentence, stage_seconds
-from groupwise.reports.run.page.curves import interval_words
-from groupwise.reports.run.page.marks import bar, intervals
+from groupwise.reports.run.overview import describe_penalties, find_penalised_updates, sum_stage_seconds
+from groupwise.reports.run.page.curves import format_interval
+from groupwise.reports.run.page.marks import draw_bar, draw_intervals
 from groupwise.reports.run.page.markup import Html, join, tag
-from groupwise.reports.run.page.sections import section
+from groupwise.reports.run.page.sections import make_section
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.verdict import Family, Score, Verdict, rollout_success, when
+from groupwise.reports.run.verdict import find_sampling_success
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
-MOST_FIELDS = 3
+MAX_FIELDS = 3
 """How many fields of a part the headline names."""
 
 
-def headline(folder: RunFolder, method: str, note: str) -> Html:
+def write_headline(folder: RunFolder, method: str, note: str) -> Html:
     """What was trained, on what, with which model."""
-    env = kind_of(folder.setting("env"))
+    env = name_kind(folder.setting("env"))
     facts = {
         "algorithm": f"{method} ({note})" if note else method,
-        "environment": part_words(folder.setting("env")),
-        **({"panels": panel_words(folder.panels)} if folder.panels else {}),
-        "model": part_words(folder.setting("model")),
+        "environment": describe_part(folder.setting("env")),
+        **({"panels": describe_panels(folder.panels)} if folder.panels else {}),
+        "model": describe_part(folder.setting("model")),
         "seed": NO_NUMBER if folder.setting("seed") is None else str(folder.setting("seed")),
-        "updates": updates_words(folder),
-        "time": format_seconds(sum(stage_seconds(folder).values()) or None),
+        "updates": describe_updates(folder),
+        "time": format_seconds(sum(sum_stage_seconds(folder).values()) or None),
     }
     return tag(
         "header",
@@ -52,65 +53,74 @@ def headline(folder: RunFolder, method: str, note: str) -> Html:
     )
 
 
-def verdict_section(folder: RunFolder, found: Verdict | None) -> Html:
+def write_verdict_section(folder: RunFolder, verdict: Verdict | None) -> Html:
     """The verdict, and the same by family."""
-    penalised = penalty_sentence(find_penalised(folder), len(folder.updates))
+    penalised = describe_penalties(find_penalised_updates(folder), len(folder.updates))
     warning = tag("p", penalised, class_="sentence") if penalised else None
-    if found is None:
-        return tag("section", _without_evaluation(folder), warning, id="verdict", class_="verdict")
-    big = tag("div", _numbers(found), _plot(found), class_="split")
-    return tag("section", big, tag("p", sentence(found), class_="sentence"), warning, id="verdict", class_="verdict")
+    if verdict is None:
+        return tag("section", _write_sampling_success(folder), warning, id="verdict", class_="verdict")
+    big = tag("div", _write_numbers(verdict), _draw_intervals(verdict), class_="split")
+    return tag(
+        "section",
+        big,
+        tag("p", write_verdict_sentence(verdict), class_="sentence"),
+        warning,
+        id="verdict",
+        class_="verdict",
+    )
 
 
-def families_section(found: Verdict | None) -> Html | None:
+def write_families_section(verdict: Verdict | None) -> Html | None:
     """Success by family of tasks, before and after."""
-    if found is None or not found.families:
+    if verdict is None or not verdict.families:
         return None
     names = ("family", "tasks", "", "before", "after", "change")
     head = tag("tr", [tag("th", name, scope="col") for name in names])
-    high = 1.0 if found.measure == "success" else max(_largest(family) for family in found.families) or 1.0
-    rows = [_family(family, found, high) for family in found.families]
+    high = 1.0 if verdict.measure == "success" else max(_largest_value(family) for family in verdict.families) or 1.0
+    rows = [_write_family(family, verdict, high) for family in verdict.families]
     table = tag("table", tag("thead", head), tag("tbody", rows), class_="families")
     lead = "The same evaluation, by kind of task."
-    if found.before is not None:
-        lead = f"The same evaluations, by kind of task. Grey: {when(found.before)}; blue: {when(found.after)}."
-    return section("families", "By family", tag("div", table, class_="scroll"), lead=lead)
+    if verdict.before is not None:
+        before, after = describe_when(verdict.before), describe_when(verdict.after)
+        lead = f"The same evaluations, by kind of task. Grey: {before}; blue: {after}."
+    return make_section("families", "By family", tag("div", table, class_="scroll"), lead=lead)
 
 
-def sentence(found: Verdict) -> str:
+def write_verdict_sentence(verdict: Verdict) -> str:
     """The verdict in a sentence."""
-    before, after = found.before, found.after
-    what = "Success" if found.measure == "success" else "Mean outcome"
-    panel = f"{format_count(after.tasks, 'task')} of the {found.split} panel"
+    before, after = verdict.before, verdict.after
+    what = "Success" if verdict.measure == "success" else "Mean outcome"
+    panel = f"{format_count(after.tasks, 'task')} of the {verdict.split} panel"
     tries = "" if after.attempts == after.tasks else f" ({format_count(after.attempts, 'attempt')})"
     if before is None:
-        return f"{what} on {panel}{tries}, {when(after)}. There is no second evaluation to compare it with."
-    if not found.is_one_panel:
-        return f"{what} {when(before)} and {when(after)}, on different tasks: the two cannot be compared."
+        return f"{what} on {panel}{tries}, {describe_when(after)}. There is no second evaluation to compare it with."
+    if not verdict.is_one_panel:
+        evaluations = f"{describe_when(before)} and {describe_when(after)}"
+        return f"{what} {evaluations}, on different tasks: the two cannot be compared."
     change = after.value - before.value
     moved = "did not change" if not change else "rose" if change > 0 else "fell"
-    far = f" by {format_number(100 * abs(change), 1)} points" if found.measure == "success" else ""
+    far = f" by {format_number(100 * abs(change), 1)} points" if verdict.measure == "success" else ""
     clear = (
         f"the {INTERVAL_LEVEL} intervals lie apart"
-        if found.is_clear
+        if verdict.is_clear
         else f"the {INTERVAL_LEVEL} intervals overlap, so this may be chance"
     )
     return f"{what} on {panel}{tries} {moved}{far if change else ''}; {clear}."
 
 
-def panel_words(panels: Mapping[str, str]) -> str:
+def describe_panels(panels: Mapping[str, str]) -> str:
     """The run's panels by their hashes, cut short.
 
-    >>> panel_words({"train": "0123456789abcdef"})
+    >>> describe_panels({"train": "0123456789abcdef"})
     'train\\xa00123456789ab'
     """
-    return ", ".join(f"{split}{NO_BREAK}{shorten_hash(found)}" for split, found in panels.items())
+    return ", ".join(f"{split}{NO_BREAK}{shorten_hash(digest)}" for split, digest in panels.items())
 
 
-def part_words(part: Any) -> str:
+def describe_part(part: Any) -> str:
     """A part in a few words: its kind and its first plain fields.
 
-    >>> part_words({"kind": "tiny", "hidden": 128, "layers": 3})
+    >>> describe_part({"kind": "tiny", "hidden": 128, "layers": 3})
     'tiny (hidden\\xa0128, layers\\xa03)'
     """
     if not isinstance(part, Mapping):
@@ -120,16 +130,16 @@ def part_words(part: Any) -> str:
         for name, value in part.items()
         if name != "kind" and isinstance(value, int | float | str) and not isinstance(value, bool) and value != ""
     ]
-    return f"{kind_of(part)} ({', '.join(plain[:MOST_FIELDS])})" if plain else kind_of(part)
+    return f"{name_kind(part)} ({', '.join(plain[:MAX_FIELDS])})" if plain else name_kind(part)
 
 
-def kind_of(part: Any) -> str:
+def name_kind(part: Any) -> str:
     """The kind of a part, without the module of one from elsewhere."""
     kind = part.get("kind", "") if isinstance(part, Mapping) else ""
     return str(kind).rpartition(":")[2]
 
 
-def updates_words(folder: RunFolder) -> str:
+def describe_updates(folder: RunFolder) -> str:
     """How many updates were made, of how many, and how large they are."""
     planned, made = folder.setting("training.updates"), len(folder.updates)
     words = f"{made:,}" if planned in (None, made) else f"{made:,} of {planned:,}"
@@ -137,8 +147,8 @@ def updates_words(folder: RunFolder) -> str:
     return f"{words}, each of {tasks} tasks {TIMES} {tries} attempts" if tasks and tries else words
 
 
-def _numbers(found: Verdict) -> Html:
-    scores = [score for score in (found.before, found.after) if score is not None]
+def _write_numbers(verdict: Verdict) -> Html:
+    scores = [score for score in (verdict.before, verdict.after) if score is not None]
     pieces: list[Html] = []
     for place, score in enumerate(scores):
         if place:
@@ -146,27 +156,27 @@ def _numbers(found: Verdict) -> Html:
         pieces.append(
             tag(
                 "span",
-                tag("span", _value(score.value, found), class_="big"),
-                tag("span", when(score), class_="when"),
-                tag("span", _interval(score, found), class_="when"),
-                class_="after" if score is found.after else "before",
+                tag("span", _format_value(score.value, verdict), class_="big"),
+                tag("span", describe_when(score), class_="when"),
+                tag("span", _format_bounds(score, verdict), class_="when"),
+                class_="after" if score is verdict.after else "before",
             )
         )
     return tag("p", pieces, class_="numbers")
 
 
-def _plot(found: Verdict) -> Html:
-    scores = [("before", found.before), ("after", found.after)]
+def _draw_intervals(verdict: Verdict) -> Html:
+    scores = [("before", verdict.before), ("after", verdict.after)]
     shown = [(name, score) for name, score in scores if score is not None]
-    return tag("div", intervals(shown, is_share=found.measure == "success"), class_="plot")
+    return tag("div", draw_intervals(shown, is_share=verdict.measure == "success"), class_="plot")
 
 
-def _family(family: Family, found: Verdict, high: float) -> Html:
+def _write_family(family: FamilyScores, verdict: Verdict, high: float) -> Html:
     before, after = family.before, family.after
-    is_share = found.measure == "success"
-    words = [interval_words(score, is_share=is_share) for score in (before, after) if score]
-    bars = [bar(before.value / high, "before", words[0])] if before else []
-    bars.append(bar(after.value / high, "after", words[-1]))
+    is_share = verdict.measure == "success"
+    words = [format_interval(score, is_share=is_share) for score in (before, after) if score]
+    bars = [draw_bar(before.value / high, "before", words[0])] if before else []
+    bars.append(draw_bar(after.value / high, "after", words[-1]))
     change = NO_NUMBER
     if before:
         moved = after.value - before.value
@@ -176,34 +186,34 @@ def _family(family: Family, found: Verdict, high: float) -> Html:
         tag("th", family.name, scope="row"),
         tag("td", f"{after.tasks:,}"),
         tag("td", bars, class_="bars"),
-        tag("td", _value(before.value, found) if before else NO_NUMBER),
-        tag("td", _value(after.value, found), class_="strong"),
+        tag("td", _format_value(before.value, verdict) if before else NO_NUMBER),
+        tag("td", _format_value(after.value, verdict), class_="strong"),
         tag("td", change),
     )
 
 
-def _value(value: float, found: Verdict) -> str:
-    return format_percent(value) if found.measure == "success" else format_compact(value)
+def _format_value(value: float, verdict: Verdict) -> str:
+    return format_percent(value) if verdict.measure == "success" else format_compact(value)
 
 
-def _interval(score: Score, found: Verdict) -> str:
+def _format_bounds(score: PanelScore, verdict: Verdict) -> str:
     low, high = score.interval
-    if found.measure == "success":
+    if verdict.measure == "success":
         return f"{format_number(100 * low, 1)} to {format_number(100 * high, 1)}{THIN_SPACE}%"
     return f"{format_compact(low)} to {format_compact(high)}"
 
 
-def _largest(family: Family) -> float:
+def _largest_value(family: FamilyScores) -> float:
     return max(score.value for score in (family.before, family.after) if score is not None)
 
 
-def _without_evaluation(folder: RunFolder) -> Html:
+def _write_sampling_success(folder: RunFolder) -> Html:
     if not folder.updates:
         return join(
             tag("p", "No update yet", class_="numbers quiet"),
             tag("p", "The run has begun, or was stopped, before its first update was written.", class_="sentence"),
         )
-    sampled = rollout_success(folder)
+    sampled = find_sampling_success(folder)
     if sampled is None:
         return tag(
             "p", "The run was not evaluated, and its environment does not say what success is.", class_="sentence"

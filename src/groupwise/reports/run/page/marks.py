@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from groupwise.evaluation.verdict import PanelScore
 from groupwise.reports.run.number_format import (
     format_compact,
     format_count,
@@ -12,10 +13,9 @@ from groupwise.reports.run.number_format import (
     format_seconds,
     format_signed,
 )
-from groupwise.reports.run.page.axes import Axis, value_axis
+from groupwise.reports.run.page.axes import Axis, make_value_axis
 from groupwise.reports.run.page.curves import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from groupwise.reports.run.page.markup import Html, join, tag
-from groupwise.reports.run.verdict import Score
 
 NUM_BARS = 31
 """Bars of a histogram; odd, so that one of them is about zero."""
@@ -23,11 +23,11 @@ SHADES = 6
 """How many shades of the accent colour there are."""
 
 
-def intervals(scores: Sequence[tuple[str, Score]], *, is_share: bool) -> Html:
+def draw_intervals(scores: Sequence[tuple[str, PanelScore]], *, is_share: bool) -> Html:
     """Scores and their intervals on one axis, a row each."""
     width, row, foot = 400.0, 34.0, 22.0
     bounds = [bound for _, score in scores for bound in score.interval]
-    across = value_axis(bounds, 12.0, width - 20.0, share=is_share)
+    across = make_value_axis(bounds, 12.0, width - 20.0, share=is_share)
     height = row * len(scores) + foot
     pieces = []
     for tick in across.ticks:
@@ -49,13 +49,13 @@ def intervals(scores: Sequence[tuple[str, Score]], *, is_share: bool) -> Html:
     return tag("svg", pieces, class_="chart", viewBox=f"0 0 {width:.0f} {height:.0f}", aria_hidden="true")
 
 
-def bar(share: float, kind: str, title: str) -> Html:
+def draw_bar(share: float, kind: str, title: str) -> Html:
     """A bar as long as a share of its column."""
     width = f"width:{100 * min(max(share, 0.0), 1.0):.1f}%"
     return tag("span", tag("span", class_=kind, style=width), class_="bar", title=title)
 
 
-def stacked(parts: Mapping[str, float]) -> Html:
+def draw_stacked_bar(parts: Mapping[str, float]) -> Html:
     """Parts of a whole beside one another, each with its share."""
     whole = sum(parts.values()) or 1.0
     pieces = []
@@ -74,7 +74,7 @@ def stacked(parts: Mapping[str, float]) -> Html:
     return tag("div", pieces, class_="stacked", role="img", aria_label="where the time went")
 
 
-def histogram(values: Sequence[float]) -> Html:
+def draw_histogram(values: Sequence[float]) -> Html:
     """How many values lie where, in bars about zero."""
     known = [value for value in values if math.isfinite(value)]
     reach = max(map(abs, known), default=0.0) or 1.0
@@ -82,7 +82,7 @@ def histogram(values: Sequence[float]) -> Html:
     counts = [0] * NUM_BARS
     for value in known:
         counts[min(max(math.floor((value + reach) / wide), 0), NUM_BARS - 1)] += 1
-    up = value_axis([0.0, max(counts) / max(len(values), 1)], HEIGHT - BOTTOM, TOP)
+    up = make_value_axis([0.0, max(counts) / max(len(values), 1)], HEIGHT - BOTTOM, TOP)
     across = Axis(-reach, reach, LEFT + 4, WIDTH - RIGHT - 4, (-reach, 0.0, reach))
     pieces = []
     for tick in up.ticks:
@@ -94,7 +94,7 @@ def histogram(values: Sequence[float]) -> Html:
         anchor = "middle" if not tick else "start" if tick < 0 else "end"
         pieces.append(tag("text", words, x=across.place(tick), y=HEIGHT - BOTTOM + 17, text_anchor=anchor))
     pieces += [
-        _histogram_bar(-reach + place * wide, wide, count, len(values), across, up)
+        _draw_histogram_bar(-reach + place * wide, wide, count, len(values), across, up)
         for place, count in enumerate(counts)
         if count
     ]
@@ -108,7 +108,7 @@ def histogram(values: Sequence[float]) -> Html:
     )
 
 
-def _histogram_bar(low: float, wide: float, count: int, whole: int, across: Axis, up: Axis) -> Html:
+def _draw_histogram_bar(low: float, wide: float, count: int, whole: int, across: Axis, up: Axis) -> Html:
     middle = low + wide / 2
     kind = "none" if abs(middle) < wide / 2 else "plus" if middle > 0 else "minus"
     left, right, top = across.place(low), across.place(low + wide), up.place(count / whole)
@@ -120,10 +120,10 @@ def _histogram_bar(low: float, wide: float, count: int, whole: int, across: Axis
     )
 
 
-def strip(credits: Sequence[float], reach: float) -> Html:
+def draw_credit_strip(credits: Sequence[float], reach: float) -> Html:
     """An attempt's credit at a glance: a bar a step, upwards or downwards from the middle."""
     wide, half = 5.0 if len(credits) <= 40 else 200.0 / len(credits), 11.0
-    bars = [_strip_bar(credit, reach, place * wide, wide, half) for place, credit in enumerate(credits)]
+    bars = [_draw_strip_bar(credit, reach, place * wide, wide, half) for place, credit in enumerate(credits)]
     length = max(wide * len(credits), 1.0)
     return tag(
         "svg",
@@ -138,32 +138,32 @@ def strip(credits: Sequence[float], reach: float) -> Html:
     )
 
 
-def _strip_bar(credit: float, reach: float, left: float, wide: float, half: float) -> Html:
-    tall = max(half * scaled(credit, reach), 0.6)  # even nothing leaves a mark
+def _draw_strip_bar(credit: float, reach: float, left: float, wide: float, half: float) -> Html:
+    tall = max(half * scale_credit(credit, reach), 0.6)  # even nothing leaves a mark
     return tag(
         "rect",
         x=f"{left:.2f}",
         y=half - tall if credit > 0 else half,
         width=f"{wide * 0.8:.2f}",
         height=tall,
-        class_=f"fill {sign(credit)}",
+        class_=f"fill {name_sign(credit)}",
     )
 
 
-def credit_bar(credit: float, reach: float) -> Html:
+def draw_credit_bar(credit: float, reach: float) -> Html:
     """A step's credit: the number, and a bar to the right of the middle or to the left of it."""
-    width = f"width:{50 * scaled(credit, reach):.1f}%"
+    width = f"width:{50 * scale_credit(credit, reach):.1f}%"
     return join(
-        tag("span", format_signed(credit), class_=f"number {sign(credit)}"),
-        tag("span", tag("span", class_=sign(credit), style=width), class_="balance", aria_hidden="true"),
+        tag("span", format_signed(credit), class_=f"number {name_sign(credit)}"),
+        tag("span", tag("span", class_=name_sign(credit), style=width), class_="balance", aria_hidden="true"),
     )
 
 
-def scaled(credit: float, reach: float) -> float:
+def scale_credit(credit: float, reach: float) -> float:
     """How large a credit is against the largest shown, from 0 to 1."""
     return min(abs(credit) / reach, 1.0) if reach and math.isfinite(credit) else 0.0
 
 
-def sign(credit: float) -> str:
+def name_sign(credit: float) -> str:
     """The class of a credit: plus, minus or none."""
     return "plus" if credit > 0 else "minus" if credit < 0 else "none"

@@ -27,7 +27,7 @@ def tag(name: str, /, *content: Content, **attributes: str | float | bool | None
     >>> tag("p", "1 < 2", tag("b", "yes"), class_="note")
     '<p class="note">1 &lt; 2<b>yes</b></p>'
     """
-    opening = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}"
+    opening = f"<{name}{''.join(_render_attribute(key, value) for key, value in attributes.items())}"
     if name in VOID:
         assert not content, f"<{name}> holds nothing"
         return Html(f"{opening}/>")
@@ -36,37 +36,37 @@ def tag(name: str, /, *content: Content, **attributes: str | float | bool | None
 
 def join(*content: Content) -> Html:
     """Pieces one after another, those that are not markup escaped."""
-    return Html("".join(_piece(piece) for piece in content))
+    return Html("".join(_render_piece(piece) for piece in content))
 
 
-def text(value: str, most: int) -> Html:
+def cut_text(value: str, max_characters: int) -> Html:
     """A text of whatever length, cut where it is too long, with the number of characters left out."""
-    cut = len(value) - most
+    cut = len(value) - max_characters
     if cut <= 0:
         return join(value)
-    return join(value[:most], tag("span", f" … {cut:,} more characters", class_="cut"))
+    return join(value[:max_characters], tag("span", f" … {cut:,} more characters", class_="cut"))
 
 
-def _piece(piece: Content) -> str:
+def _render_piece(piece: Content) -> str:
     if piece is None:
         return ""
     if isinstance(piece, Html):
         return piece
     if isinstance(piece, str):
-        return _escaped(piece)
-    return "".join(_piece(inner) for inner in piece)
+        return _escape(piece)
+    return "".join(_render_piece(inner) for inner in piece)
 
 
-def _attribute(key: str, value: str | float | bool | None) -> str:
+def _render_attribute(key: str, value: str | float | bool | None) -> str:
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")
     if value is True:
         return f" {name}"
     shown = f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
-    return f' {name}="{_escaped(shown)}"'
+    return f' {name}="{_escape(shown)}"'
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     # No control character is one of HTML, and a mark of direction would show a text in another order than it has.
     return escape(escape_controls(redact(value)))

@@ -9,11 +9,16 @@ from pathlib import Path
 
 from groupwise.core.errors import FileError
 from groupwise.reports.run.page import sections
-from groupwise.reports.run.page.headline_and_verdict import families_section, headline, kind_of, verdict_section
+from groupwise.reports.run.page.headline_and_verdict import (
+    name_kind,
+    write_families_section,
+    write_headline,
+    write_verdict_section,
+)
 from groupwise.reports.run.page.markup import Html, join, tag
-from groupwise.reports.run.page.rescued_groups import rescued
+from groupwise.reports.run.page.rescued_groups import write_rescued_section
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.verdict import verdict
+from groupwise.reports.run.verdict import find_verdict
 
 # Nothing is fetched and nothing runs, whatever was recorded: the browser holds the page to it.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -30,7 +35,7 @@ NAMES = {
 """What the sections are called in the list at the top."""
 
 
-def render(folder: RunFolder, *, method: str, note: str = "") -> str:
+def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
     """The report of a run as HTML; the same folder gives the same bytes.
 
     Args:
@@ -38,30 +43,30 @@ def render(folder: RunFolder, *, method: str, note: str = "") -> str:
         method: what its algorithm is called.
         note: what there is to add to that.
     """
-    found = verdict(folder)
-    last, first = sections.last_and_first(folder)
-    written = {
-        "verdict": verdict_section(folder, found),
-        "families": families_section(found),
-        "learning": sections.learning(folder, found),
-        "time": sections.time(folder),
-        "groups": sections.groups(folder, found, last),
-        "rescued": rescued(folder, found, last),
-        "attempts": sections.attempts(folder, first, last),
-        "settings": sections.settings(folder),
+    verdict = find_verdict(folder)
+    last, first = sections.read_last_and_first(folder)
+    by_name = {
+        "verdict": write_verdict_section(folder, verdict),
+        "families": write_families_section(verdict),
+        "learning": sections.write_learning_section(folder, verdict),
+        "time": sections.write_time_section(folder),
+        "groups": sections.write_groups_section(folder, verdict, last),
+        "rescued": write_rescued_section(folder, verdict, last),
+        "attempts": sections.write_attempts_section(folder, first, last),
+        "settings": sections.write_settings_section(folder),
     }
     links = [
-        tag("a", NAMES[name], href=f"#{name}") for name, content in written.items() if content and name != "verdict"
+        tag("a", NAMES[name], href=f"#{name}") for name, content in by_name.items() if content and name != "verdict"
     ]
     body = tag(
         "main",
-        headline(folder, method, note),
+        write_headline(folder, method, note),
         tag("nav", links, aria_label="Sections"),
-        list(filter(None, written.values())),
+        list(filter(None, by_name.values())),
         tag("footer", "Read from ", tag("code", "journal.sqlite"), " by ", tag("b", "groupwise report"), "."),
     )
-    env = kind_of(folder.setting("env"))
-    return _document(f"{method} on {env}" if env else method, folder.name, body)
+    env = name_kind(folder.setting("env"))
+    return _wrap_page(f"{method} on {env}" if env else method, folder.name, body)
 
 
 def write_page(path: Path, text: str) -> int:
@@ -79,7 +84,7 @@ def write_page(path: Path, text: str) -> int:
     return len(content)
 
 
-def _document(title: str, name: str, body: Html) -> str:
+def _wrap_page(title: str, name: str, body: Html) -> str:
     style = resources.files("groupwise.reports.run.page").joinpath("page.css").read_text(encoding="utf-8")
     head = tag(
         "head",

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise.reports.run.page.bands import bands_card
-from groupwise.reports.run.page.curves import Curve, card
+from groupwise.evaluation.verdict import Verdict
+from groupwise.reports.run.page.bands import draw_bands_card
+from groupwise.reports.run.page.curves import Curve, draw_curve_card
 from groupwise.reports.run.page.markup import Html, tag
-from groupwise.reports.run.page.sections import metric_curve, section, updates_span
+from groupwise.reports.run.page.sections import find_update_span, make_metric_curve, make_section
 from groupwise.reports.run.rescue import (
     Rescue,
-    guidance_words,
+    describe_guidance,
+    describe_recalled,
+    describe_shaping,
+    find_recent_rescues,
+    format_sizes,
     has_rescues,
-    recalled_words,
-    recent_rescues,
-    shaped_words,
-    sizes_words,
 )
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import PlayedGroup
-from groupwise.reports.run.verdict import Verdict
 
-MOST_ROWS = 12
+MAX_ROWS = 12
 """How many rescued groups are listed."""
 CURVES = {
     "rollout/zero_spread": "Tasks without spread",
@@ -35,35 +35,37 @@ CURVES = {
 """The metrics that have a curve here, where the run has them, and what they are called."""
 
 
-def rescued(folder: RunFolder, found: Verdict | None, last: Sequence[PlayedGroup]) -> Html | None:
+def write_rescued_section(folder: RunFolder, verdict: Verdict | None, last: Sequence[PlayedGroup]) -> Html | None:
     """What became of the groups that would have taught nothing; None where nothing was done for any."""
     if not has_rescues(folder):
         return None
     curves: list[Curve] = [
-        metric_curve(folder, name, title, found)
+        make_metric_curve(folder, name, title, verdict)
         for name, title in CURVES.items()
         if any(folder.metrics.get(name, {}).values())
     ]
-    shares = _shares(folder)
+    shares = _find_shares(folder)
     meaning = (
         "Share of groups by where their credit comes from. Groups with guidance are counted too: where their attempts "
         "differ, they have signal by themselves."
     )
-    bands = [bands_card("Groups with signal", meaning, shares, updates_span(folder, found))] if shares else []
+    bands = (
+        [draw_bands_card("Groups with signal", meaning, shares, find_update_span(folder, verdict))] if shares else []
+    )
     lead = (
         "Where all attempts at a task do equally well, comparing them teaches nothing. Such a group is rescued by past "
         "attempts that join it, by rewards that rank it, or by a further group with guidance."
     )
-    return section(
+    return make_section(
         "rescued",
         "Rescued groups",
-        tag("div", bands, [card(curve) for curve in curves], class_="cards"),
-        _table(recent_rescues(folder, last, most=MOST_ROWS)),
+        tag("div", bands, [draw_curve_card(curve) for curve in curves], class_="cards"),
+        _write_table(find_recent_rescues(folder, last, max_rescues=MAX_ROWS)),
         lead=lead,
     )
 
 
-def _shares(folder: RunFolder) -> dict[str, dict[int, float]]:
+def _find_shares(folder: RunFolder) -> dict[str, dict[int, float]]:
     """The share of groups that had signal of their own, that were rescued, and that had none, by update."""
     signal, rescued = (folder.metrics.get(f"credit/groups_{name}", {}) for name in ("with_signal", "rescued"))
     numbers = sorted(signal.keys() & rescued.keys())
@@ -76,12 +78,12 @@ def _shares(folder: RunFolder) -> dict[str, dict[int, float]]:
     }
 
 
-def _table(rescues: Sequence[tuple[int, Rescue]]) -> Html | None:
+def _write_table(rescues: Sequence[tuple[int, Rescue]]) -> Html | None:
     if not rescues:
         return None
     names = ("update", "task", "recalled", "shaped", "guidance", "mean |credit|")
     head = tag("tr", [tag("th", name, scope="col") for name in names])
-    rows = [_row(number, rescue) for number, rescue in rescues]
+    rows = [_write_row(number, rescue) for number, rescue in rescues]
     note = (
         "Mean size of the credit of the group's own steps: computed again without what joined or was added, and as it "
         "was. A group that is new because of its guidance has no number before."
@@ -95,15 +97,15 @@ def _table(rescues: Sequence[tuple[int, Rescue]]) -> Html | None:
     )
 
 
-def _row(number: int, rescue: Rescue) -> Html:
-    without, size = sizes_words(rescue)
+def _write_row(number: int, rescue: Rescue) -> Html:
+    without, size = format_sizes(rescue)
     why = "; ".join(dict.fromkeys(source.why for source in rescue.recalled))
     return tag(
         "tr",
         tag("th", str(number), scope="row"),
         tag("td", tag("code", rescue.task)),
-        tag("td", recalled_words(rescue), title=why or None),
-        tag("td", shaped_words(rescue)),
-        tag("td", guidance_words(rescue)),
+        tag("td", describe_recalled(rescue), title=why or None),
+        tag("td", describe_shaping(rescue)),
+        tag("td", describe_guidance(rescue)),
         tag("td", f"{without} → ", tag("b", size)),
     )

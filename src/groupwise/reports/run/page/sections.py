@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from groupwise.reports.run.goals import Goals
+from groupwise.evaluation.verdict import Verdict
+from groupwise.reports.run.goals import GoalLookup
 from groupwise.reports.run.number_format import (
     INTERVAL_LEVEL,
     format_compact,
@@ -13,14 +14,14 @@ from groupwise.reports.run.number_format import (
     format_percent,
     format_seconds,
 )
-from groupwise.reports.run.overview import group_counts, stage_seconds, tells_success
-from groupwise.reports.run.page.curves import Curve, card
-from groupwise.reports.run.page.dialogue import group_block
-from groupwise.reports.run.page.marks import histogram, stacked
+from groupwise.reports.run.overview import count_groups, has_success, sum_stage_seconds
+from groupwise.reports.run.page.curves import Curve, draw_curve_card
+from groupwise.reports.run.page.dialogue import write_group
+from groupwise.reports.run.page.marks import draw_histogram, draw_stacked_bar
 from groupwise.reports.run.page.markup import Html, join, tag
+from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedGroup, read_groups, underived_words
-from groupwise.reports.run.verdict import Verdict
+from groupwise.reports.run.update_groups import PlayedGroup, describe_underived
 from groupwise.training.metrics.metric import SHARE
 from groupwise.training.metrics.table import METRICS
 
@@ -40,36 +41,36 @@ NUM_TASKS = 3
 """Tasks shown of an update."""
 
 
-def section(name: str, title: str, *content: Html | list[Html] | str | None, lead: str = "") -> Html:
+def make_section(name: str, title: str, *content: Html | list[Html] | str | None, lead: str = "") -> Html:
     """A section with its title and a sentence on what it shows."""
     return tag("section", tag("h2", title), tag("p", lead, class_="lead") if lead else None, *content, id=name)
 
 
-def learning(folder: RunFolder, found: Verdict | None) -> Html | None:
+def write_learning_section(folder: RunFolder, verdict: Verdict | None) -> Html | None:
     """The curves that say how learning went; all further metrics in a table."""
     curves = [
-        metric_curve(folder, name, title, found)
+        make_metric_curve(folder, name, title, verdict)
         for name, title in MAIN_CURVES.items()
-        if folder.metrics.get(name) and (name != "rollout/success" or tells_success(folder))
+        if folder.metrics.get(name) and (name != "rollout/success" or has_success(folder))
     ]
     if not curves:
         return None
     lead = "Measured on the attempts that each update was made from, sampled from the tasks of training."
-    scores = found is not None and found.measure == "success" and "rollout/success" in folder.metrics
+    scores = verdict is not None and verdict.measure == "success" and "rollout/success" in folder.metrics
     if scores:
         lead += f" Open dots are evaluations with their {INTERVAL_LEVEL} intervals."
-    return section(
+    return make_section(
         "learning",
         "How it learnt",
-        tag("div", [card(curve) for curve in curves], class_="cards"),
-        _rest(folder),
+        tag("div", [draw_curve_card(curve) for curve in curves], class_="cards"),
+        _write_metric_table(folder),
         lead=lead,
     )
 
 
-def time(folder: RunFolder) -> Html | None:
+def write_time_section(folder: RunFolder) -> Html | None:
     """Where the time of all updates went."""
-    stages = stage_seconds(folder)
+    stages = sum_stage_seconds(folder)
     whole = sum(stages.values())
     if not whole:
         return None
@@ -86,15 +87,17 @@ def time(folder: RunFolder) -> Html | None:
     head = tag("tr", [tag("th", name, scope="col") for name in ("stage", "in all", "an update", "share")])
     lead = f"{format_seconds(whole)} over {format_count(len(folder.updates), 'update')}, evaluations not counted."
     table = tag("table", tag("thead", head), tag("tbody", rows))
-    return section("time", "Where the time went", stacked(stages), tag("div", table, class_="narrow"), lead=lead)
+    return make_section(
+        "time", "Where the time went", draw_stacked_bar(stages), tag("div", table, class_="narrow"), lead=lead
+    )
 
 
-def groups(folder: RunFolder, found: Verdict | None, last: Sequence[PlayedGroup]) -> Html | None:
+def write_groups_section(folder: RunFolder, verdict: Verdict | None, last: Sequence[PlayedGroup]) -> Html | None:
     """What the groups were like over the updates, and how the credit of the last one is distributed."""
-    counts = group_counts(folder)
+    counts = count_groups(folder)
     if not counts:
         return None
-    span = updates_span(folder, found)
+    span = find_update_span(folder, verdict)
     curves = [
         Curve(
             span=span,
@@ -118,9 +121,9 @@ def groups(folder: RunFolder, found: Verdict | None, last: Sequence[PlayedGroup]
     else:
         meaning = "Mean attempts at a task that were compared with one another."
         curves.append(Curve(span=span, title="Attempts of a group", meaning=meaning, points=sizes))
-    shown = [card(curve) for curve in curves if curve.points]
-    shown += [_credit_card(folder, last)] if any(group.steps for group in last) else []
-    return section(
+    shown = [draw_curve_card(curve) for curve in curves if curve.points]
+    shown += [_draw_credit_card(folder, last)] if any(group.steps for group in last) else []
+    return make_section(
         "groups",
         "What was compared",
         tag("div", shown, class_="cards"),
@@ -128,37 +131,37 @@ def groups(folder: RunFolder, found: Verdict | None, last: Sequence[PlayedGroup]
     )
 
 
-def attempts(folder: RunFolder, first: Sequence[PlayedGroup], last: Sequence[PlayedGroup]) -> Html | None:
+def write_attempts_section(folder: RunFolder, first: Sequence[PlayedGroup], last: Sequence[PlayedGroup]) -> Html | None:
     """The best and the worst attempt at a few tasks of the first and of the last update."""
     updates = [(folder.updates[0], first), (folder.updates[-1], last)] if folder.updates else []
-    chosen = {number: instructive(found) for number, found in updates if found}
-    steps = [step for found in chosen.values() for group in found for step in group.steps]
+    chosen = {number: choose_instructive(groups) for number, groups in updates if groups}
+    steps = [step for groups in chosen.values() for group in groups for step in group.steps]
     if not steps:
         return None
-    reach = usual_reach([step.credit for step in steps])
-    goals = Goals(folder.env())
+    reach = find_usual_reach([step.credit for step in steps])
+    goals = GoalLookup(folder.find_env())
     blocks = [
         join(
             tag("h3", f"Update {number}"),
             [
-                group_block(
-                    group, goals.of(group.task), reach=reach, is_open=number == folder.updates[-1] and not place
+                write_group(
+                    group, goals.find(group.task), reach=reach, is_open=number == folder.updates[-1] and not place
                 )
-                for place, group in enumerate(found)
+                for place, group in enumerate(groups)
             ],
         )
-        for number, found in chosen.items()
+        for number, groups in chosen.items()
     ]
     lead = (
         "The best and the worst attempt at a few tasks. The bar of a step is its credit: "
         "blue and to the right makes what was done likelier, orange and to the left less likely."
     )
-    said = [*folder.left_alone(), *(underived_words(found) for found in chosen.values())]
-    notes = [tag("p", f"{why}.", class_="meaning") for why in said if why]
-    return section("attempts", "Attempts", join(notes), blocks, lead=lead)
+    reasons = [*folder.list_untrusted(), *(describe_underived(groups) for groups in chosen.values())]
+    notes = [tag("p", f"{reason}.", class_="meaning") for reason in reasons if reason]
+    return make_section("attempts", "Attempts", join(notes), blocks, lead=lead)
 
 
-def settings(folder: RunFolder) -> Html | None:
+def write_settings_section(folder: RunFolder) -> Html | None:
     """The resolved settings."""
     if not folder.config_text:
         return None
@@ -166,7 +169,7 @@ def settings(folder: RunFolder) -> Html | None:
         tag("b", line) if line.startswith("[") else line
         for line in folder.config_text.strip().splitlines(keepends=True)
     ]
-    return section(
+    return make_section(
         "settings",
         "Settings",
         tag("details", tag("summary", tag("span", "config.toml", class_="name")), tag("pre", lines)),
@@ -174,25 +177,25 @@ def settings(folder: RunFolder) -> Html | None:
     )
 
 
-def instructive(found: Sequence[PlayedGroup]) -> list[PlayedGroup]:
+def choose_instructive(groups: Sequence[PlayedGroup]) -> list[PlayedGroup]:
     """A few groups to look at: those whose outcomes differ most, then those with credit."""
-    played = [group for group in found if group.attempts]
-    return sorted(played, key=lambda group: (-group.spread, not group.teaches))[:NUM_TASKS]
+    attempted = [group for group in groups if group.attempts]
+    return sorted(attempted, key=lambda group: (-group.spread, not group.teaches))[:NUM_TASKS]
 
 
-def updates_span(folder: RunFolder, found: Verdict | None) -> tuple[int, int]:
+def find_update_span(folder: RunFolder, verdict: Verdict | None) -> tuple[int, int]:
     """The first and the last update that any curve shows, so that all of them lie alike."""
-    numbers = folder.updates + [score.number for score in (found.scores if found else ())]
+    numbers = folder.updates + [score.number for score in (verdict.scores if verdict else ())]
     return min(numbers), max(numbers)
 
 
-def usual_reach(credits: Sequence[float]) -> float:
+def find_usual_reach(credits: Sequence[float]) -> float:
     """The size that all but the largest twentieth of the credits stay below: what a full bar stands for."""
     sizes = sorted(abs(credit) for credit in credits if math.isfinite(credit))
     return sizes[math.ceil(0.95 * len(sizes)) - 1] or sizes[-1] if sizes else 0.0
 
 
-def last_and_first(folder: RunFolder) -> tuple[list[PlayedGroup], list[PlayedGroup]]:
+def read_last_and_first(folder: RunFolder) -> tuple[list[PlayedGroup], list[PlayedGroup]]:
     """The groups of the last update and of the first; the first is empty where it is the last."""
     if not folder.updates:
         return [], []
@@ -200,22 +203,22 @@ def last_and_first(folder: RunFolder) -> tuple[list[PlayedGroup], list[PlayedGro
     return last, read_groups(folder, folder.updates[0]) if len(folder.updates) > 1 else []
 
 
-def metric_curve(folder: RunFolder, name: str, title: str, found: Verdict | None) -> Curve:
+def make_metric_curve(folder: RunFolder, name: str, title: str, verdict: Verdict | None) -> Curve:
     """A metric as a curve, with the evaluations where it is success."""
     metric = METRICS.get(name)
     meaning = metric.meaning[0].upper() + metric.meaning[1:] + "." if metric else name
-    has_scores = name == "rollout/success" and found is not None and found.measure == "success"
+    has_scores = name == "rollout/success" and verdict is not None and verdict.measure == "success"
     return Curve(
-        span=updates_span(folder, found),
+        span=find_update_span(folder, verdict),
         title=title,
         meaning=meaning,
         points=sorted(folder.metrics[name].items()),
         is_share=metric is not None and metric.unit == SHARE,
-        scores=found.scores if has_scores and found else (),
+        scores=verdict.scores if has_scores and verdict else (),
     )
 
 
-def _rest(folder: RunFolder) -> Html | None:
+def _write_metric_table(folder: RunFolder) -> Html | None:
     """Every metric in numbers: first, last, lowest, highest."""
     rows = []
     for name, curve in folder.metrics.items():
@@ -231,21 +234,25 @@ def _rest(folder: RunFolder) -> Html | None:
     return tag("details", summary, tag("div", table, class_="scroll"), class_="rest") if rows else None
 
 
-def _credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
+def _draw_credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
     steps = [step for group in last for step in group.steps]
     silent = sum(not step.credit for step in steps) / len(steps)
     size = sum(abs(step.credit) for step in steps) / len(steps)
-    alone = [step.compared for step in steps]
-    told = "" if None in alone else f"; {format_percent(1 - sum(map(bool, alone)) / len(alone))} compared with nobody"
-    underived = underived_words(last)
+    compared = [step.compared for step in steps]
+    lonely = (
+        ""
+        if None in compared
+        else f"; {format_percent(1 - sum(map(bool, compared)) / len(compared))} compared with nobody"
+    )
+    underived = describe_underived(last)
     meaning = (
         f"Share of the steps of update {folder.updates[-1]} by their credit. "
-        f"Mean size {format_compact(size)}; exactly 0: {format_percent(silent)}{told}."
+        f"Mean size {format_compact(size)}; exactly 0: {format_percent(silent)}{lonely}."
     )
     return tag(
         "figure",
         tag("figcaption", tag("h3", "Credit"), tag("span", f"update {folder.updates[-1]}", class_="last")),
-        histogram([step.credit for step in steps]),
+        draw_histogram([step.credit for step in steps]),
         tag("p", meaning, class_="meaning"),
         tag("p", f"{underived}.", class_="meaning") if underived else None,
         class_="card",

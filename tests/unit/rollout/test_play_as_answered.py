@@ -19,15 +19,15 @@ from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.envs import Identity
 from groupwise.models.tiny import make_word_tokenizer
-from groupwise.reports.run.derived_credit import step_table
+from groupwise.reports.run.derived_credit import make_step_table
 from groupwise.rollout import Full, WholeResponse
-from groupwise.rollout.episodes import Attempt, Sampling, collect
+from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.hosts.host import InProcess, open_host
 from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
 from tests.unit.rollout.answering import Answering, Gambling, by_lot
 from tests.unit.rollout.dawdling import Dawdling
-from tests.unit.rollout.test_collect import Breaking
+from tests.unit.rollout.test_play_attempts import Breaking
 
 ENV = Identity(num_words=4, length=3)
 TASKS = ENV.panel("train")[:4]
@@ -54,7 +54,7 @@ class Watched(InProcess):
 def play(
     engine: Any, tasks: Sequence[Task] = TASKS, *, host: Any = None, waiting: Waiting | None = None
 ) -> list[Trajectory]:
-    return collect(
+    return play_attempts(
         [Attempt(task=task, number=0, seed=place) for place, task in enumerate(tasks)],
         host=host or InProcess(ENV),
         engine=engine,
@@ -275,5 +275,5 @@ def test_an_attempt_is_as_old_as_its_oldest_token_when_it_is_derived_again() -> 
     found = play(GAMBLING)
     rows = [row for trajectory in found for row in trajectory_rows(trajectory)]
     expected = [5 - min(trajectory.versions) for trajectory in found for _ in trajectory.steps]
-    table = step_table(rows, version=5)
+    table = make_step_table(rows, version=5)
     assert table.column("age")[table.step_of_row].tolist() == expected

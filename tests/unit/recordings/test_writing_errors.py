@@ -11,7 +11,7 @@ import pytest
 from groupwise.core.errors import GroupwiseError, RecordError
 from groupwise.core.records import Step, Task, Trajectory
 from groupwise.recordings import RolloutsFile, write_rollouts
-from tests.unit.core.rollouts.rows import ROW
+from tests.unit.recordings.rows import ROW
 
 NAMES = ("rollouts.jsonl", "rollouts.jsonl.gz", "rollouts.parquet")
 

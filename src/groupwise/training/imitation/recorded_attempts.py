@@ -14,14 +14,14 @@ from groupwise.envs.part_queries import ask_panel
 from groupwise.recordings.row import Row
 from groupwise.rollout.hosts.host import Fault
 from groupwise.rollout.prompts.prompter import Exchange
-from groupwise.training.imitation.warm_start import MAX_AT_ONCE, ToldOfFaults
+from groupwise.training.imitation.warm_start import MAX_AT_ONCE, ReportFaults
 from groupwise.training.run import Run
 
 
-def recorded_samples(
-    run: Run, rows: Iterable[Row], *, least: float | None = None, report: ToldOfFaults | None = None
+def make_recorded_samples(
+    run: Run, rows: Iterable[Row], *, min_earned: float | None = None, report_faults: ReportFaults | None = None
 ) -> list[Sample]:
-    """One sample a recorded step, attempt by attempt; only attempts that earned enough.
+    """Make a sample of each recorded step, attempt by attempt; only of attempts that earned enough.
 
     Where rows hold `prompt_ids` and `response_ids`, these are used as they are: they must come from this model's
     tokenizer. Elsewhere prompts are put together from `observation` and `action`, as a rollout of this run would put
@@ -31,18 +31,20 @@ def recorded_samples(
     Args:
         run: whose tokenizer, template and memory put the prompts together.
         rows: the rows of a rollouts file, in any order; all of them are held in memory.
-        least: what an attempt must have earned (its outcome, or the sum of its rewards); None = more than 0.
-        report: told of the attempts that were left out for a fault, by cause, and how many attempts there were.
+        min_earned: what an attempt must have earned (its outcome, or the sum of its rewards); None = more than 0.
+        report_faults: called where attempts were left out for a fault: how many by cause, and how many there were.
     """
     attempts: dict[tuple[object, object], list[Row]] = {}
     for row in rows:
         attempts.setdefault((row.get("group", row["task"]), row["attempt"]), []).append(row)
-    good = [steps for steps in attempts.values() if _is_good(_earned(steps), least)]
+    good = [steps for steps in attempts.values() if _has_earned_enough(steps, min_earned)]
     if not good:
-        bound = "more than 0" if least is None else f"{least:g} or more"
-        raise RecordError(f"none of {len(attempts)} recorded attempts earned {bound}; lower the bound with --least")
-    goals = _goals(run, {str(steps[0]["task"]) for steps in good if not _has_tokens(steps)})
-    found: list[Sample] = []
+        bound = "more than 0" if min_earned is None else f"{min_earned:g} or more"
+        raise RecordError(
+            f"none of {len(attempts)} recorded attempts earned {bound}; lower the bound with --min-earned"
+        )
+    goals = _ask_goals(run, {str(steps[0]["task"]) for steps in good if not _has_tokens(steps)})
+    samples: list[Sample] = []
     causes: Counter[str] = Counter()
     for number, steps in enumerate(good):
         ordered = sorted(steps, key=lambda row: (row["index"], row.get("segment", 0)))
@@ -50,65 +52,65 @@ def recorded_samples(
         if isinstance(goal, Fault):
             causes[goal.message] += 1
             continue
-        found += _from_tokens(run, ordered, number) if _has_tokens(ordered) else _from_text(run, ordered, number, goal)
-    if not found:
-        told, count = causes.most_common(1)[0]
+        if _has_tokens(ordered):
+            samples += _make_from_tokens(run, ordered, number)
+        else:
+            samples += _make_from_text(run, ordered, number, goal)
+    if not samples:
+        cause, count = causes.most_common(1)[0]
         raise RecordError(
-            f"no goal of {len(good)} recorded attempts can be had ({count} x {told}); mend the environment"
+            f"no goal of {len(good)} recorded attempts can be had ({count} x {cause}); mend the environment"
         )
-    if causes and report is not None:
-        report(causes, len(good))
-    return found
+    if causes and report_faults is not None:
+        report_faults(causes, len(good))
+    return samples
 
 
-def _earned(steps: Sequence[Row]) -> float:
-    return steps[0]["outcome"] if "outcome" in steps[0] else sum(row["reward"] for row in steps)
-
-
-def _is_good(earned: float, least: float | None) -> bool:
-    return earned > 0 if least is None else earned >= least
+def _has_earned_enough(steps: Sequence[Row], min_earned: float | None) -> bool:
+    earned = steps[0]["outcome"] if "outcome" in steps[0] else sum(row["reward"] for row in steps)
+    return earned > 0 if min_earned is None else earned >= min_earned
 
 
 def _has_tokens(steps: Sequence[Row]) -> bool:
     return all(row.get("prompt_ids") and row.get("response_ids") for row in steps)
 
 
-def _from_tokens(run: Run, steps: Sequence[Row], number: int) -> list[Sample]:
+def _make_from_tokens(run: Run, steps: Sequence[Row], number: int) -> list[Sample]:
     size = run.learner.vocabulary_size
     for row in steps:
         ids = (*row["prompt_ids"], *row["response_ids"])
         strange = next((number for number in (max(ids), min(ids)) if not 0 <= number < size), None)
         if strange is not None:
             raise RecordError(
-                f"{_place(row)}: token id {strange} is not among the model's {size}; the ids come from another "
+                f"{_place_of(row)}: token id {strange} is not among the model's {size}; the ids come from another "
                 "tokenizer. Leave `prompt_ids` out of the file, and the prompts are put together from its text"
             )
-    return [_sample(row["prompt_ids"], row["response_ids"], number, row) for row in steps]
+    return [_make_sample(row["prompt_ids"], row["response_ids"], number, row) for row in steps]
 
 
-def _from_text(run: Run, steps: Sequence[Row], number: int, goal: str) -> list[Sample]:
+def _make_from_text(run: Run, steps: Sequence[Row], number: int, goal: str) -> list[Sample]:
     prompter = run.prompter
     if getattr(run.config.rollout.template, "show_admissible", "always") != "no":
         raise RecordError(
-            f"{_place(steps[0])}: recorded text has no list of possible actions, which this run's prompts show; record "
-            'prompt_ids and response_ids, or take the prompt_template with show_admissible = "no"'
+            f"{_place_of(steps[0])}: recorded text has no list of possible actions, which this run's prompts show; "
+            'record prompt_ids and response_ids, or take the prompt_template with show_admissible = "no"'
         )
-    opening, past, found = prompter.opening_ids(goal), list[Exchange](), list[Sample]()
+    opening, past, samples = prompter.encode_opening(goal), list[Exchange](), list[Sample]()
     for row in steps:
         observation, action = row.get("observation"), row.get("action")
         if observation is None or not action:
             raise RecordError(
-                f"{_place(row)}: it has neither prompt_ids and response_ids nor an observation and an action; record "
-                "the one or the other"
+                f"{_place_of(row)}: it has neither prompt_ids and response_ids nor an observation and an action; "
+                "record the one or the other"
             )
         seen = Observation(text=observation)
-        said = (*prompter.encode(run.config.rollout.action_rule.say(action)), prompter.frame.end_id)
-        found.append(_sample(prompter.prompt(opening, past, seen), said, number, row))
-        past.append(prompter.past(seen, said, action))
-    return found
+        response = (*prompter.encode(run.config.rollout.action_rule.say(action)), prompter.frame.end_id)
+        samples.append(_make_sample(prompter.prompt(opening, past, seen), response, number, row))
+        past.append(prompter.make_exchange(seen, response, action))
+    return samples
 
 
-def _sample(prompt: Sequence[int], response: Sequence[int], number: int, row: Row) -> Sample:
+def _make_sample(prompt: Sequence[int], response: Sequence[int], number: int, row: Row) -> Sample:
     return Sample(
         prompt_ids=tuple(prompt),
         response_ids=tuple(response),
@@ -119,7 +121,7 @@ def _sample(prompt: Sequence[int], response: Sequence[int], number: int, row: Ro
     )
 
 
-def _goals(run: Run, wanted: Set[str]) -> dict[str, str | Fault]:
+def _ask_goals(run: Run, wanted: Set[str]) -> dict[str, str | Fault]:
     """What the environment says that tasks ask for, by id, where it knows them."""
     panels = [ask_panel(run.config.env, split) for split in SPLITS] if wanted else []
     known = list({task.id: task for panel in panels for task in panel if task.id in wanted}.values())
@@ -132,5 +134,5 @@ def _goals(run: Run, wanted: Set[str]) -> dict[str, str | Fault]:
     return goals
 
 
-def _place(row: Row) -> str:
+def _place_of(row: Row) -> str:
     return quote_line(f"task {row['task']!r}, attempt {row['attempt']!r}, step {row['index']}")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from groupwise.recordings import RolloutsFile
-from groupwise.reports.identity_faults import CHECKS, Fault, FaultTally
+from groupwise.reports.identity_faults import CHECKS, FaultTally, IdentityFault
 
 HEADER = {"format": "groupwise.rollouts", "version": 1, "meta": {}}
 
@@ -35,46 +35,46 @@ def counting(attempt: int, text: str) -> list[dict[str, Any]]:
 CLEAN = [step(0, 0, "a"), step(0, 1, "b", 1.0), step(1, 0, "a"), step(1, 1, "c")]
 
 # Lines count from 1, and the header is line 1: the first row stands in line 2.
-FAULTY: list[tuple[str, list[dict[str, Any]], Fault]] = [
+FAULTY: list[tuple[str, list[dict[str, Any]], IdentityFault]] = [
     (
         "duplicated-row",
         [*CLEAN, step(1, 1, "c")],
-        Fault(kind="duplicated-row", lines=(5, 6), found="group 't', attempt 1, index 1 twice"),
+        IdentityFault(kind="duplicated-row", lines=(5, 6), found="group 't', attempt 1, index 1 twice"),
     ),
     (
         "two-first-observations",
         [step(0, 0, "a"), step(1, 0, "b", 1.0)],
-        Fault(kind="two-first-observations", lines=(2, 3), found="group 't' starts from 2 observations"),
+        IdentityFault(kind="two-first-observations", lines=(2, 3), found="group 't' starts from 2 observations"),
     ),
     (
         "two-outcomes",
         [step(0, 0, outcome=1.0), step(0, 1, outcome=0.0, reward=1.0), step(1, 0, outcome=1.0)],
-        Fault(kind="two-outcomes", lines=(2, 3), found="group 't', attempt 0 has outcomes [0.0, 1.0]"),
+        IdentityFault(kind="two-outcomes", lines=(2, 3), found="group 't', attempt 0 has outcomes [0.0, 1.0]"),
     ),
     (
         "row-after-the-end",
         [step(0, 0, stop="terminated"), step(0, 1), step(1, 0, stop="truncated")],
-        Fault(kind="row-after-the-end", lines=(2,), found="group 't', attempt 0 goes on after 'terminated'"),
+        IdentityFault(kind="row-after-the-end", lines=(2,), found="group 't', attempt 0 goes on after 'terminated'"),
     ),
     (
         "outcome-not-in-rewards",
         [step(0, 0, outcome=1.0), step(1, 0, outcome=0.0)],
-        Fault(kind="outcome-not-in-rewards", lines=(2,), found="group 't' has outcomes and no rewards"),
+        IdentityFault(kind="outcome-not-in-rewards", lines=(2,), found="group 't' has outcomes and no rewards"),
     ),
     (
         "gap-in-steps",
         [step(0, 0), step(0, 3), step(1, 0)],
-        Fault(kind="gap-in-steps", lines=(2,), found="group 't', attempt 0 has no step 1 but has 3"),
+        IdentityFault(kind="gap-in-steps", lines=(2,), found="group 't', attempt 0 has no step 1 but has 3"),
     ),
     (
         "copied-attempt",
         [step(0, 0, "a"), step(0, 1, "b"), step(1, 0, "a"), step(1, 1, "b"), step(2, 0, "a"), step(2, 1, "c")],
-        Fault(kind="copied-attempt", lines=(4,), found="group 't': attempt 1 repeats attempt 0 in all 2 rows"),
+        IdentityFault(kind="copied-attempt", lines=(4,), found="group 't': attempt 1 repeats attempt 0 in all 2 rows"),
     ),
     (
         "counter-in-state",
         counting(0, "door 3, step {}") + counting(1, "door 3, step {}"),
-        Fault(
+        IdentityFault(
             kind="counter-in-state",
             lines=(3,),
             found="group 't': 0 of 10 states meet, 10 would without numbers",
@@ -83,17 +83,17 @@ FAULTY: list[tuple[str, list[dict[str, Any]], Fault]] = [
     (
         "no-state",
         [step(0, 0, None, 1.0), step(1, 0, None)],
-        Fault(kind="no-state", lines=(2,), found="group 't' has no state on any of 2 rows"),
+        IdentityFault(kind="no-state", lines=(2,), found="group 't' has no state on any of 2 rows"),
     ),
     (
         "lone-attempt",
         [step(0, 0), step(0, 1)],
-        Fault(kind="lone-attempt", lines=(2,), found="group 't' has one attempt"),
+        IdentityFault(kind="lone-attempt", lines=(2,), found="group 't' has one attempt"),
     ),
     (
         "several-versions",
         [step(0, 0, version=3), step(1, 0, version=4, reward=1.0)],
-        Fault(kind="several-versions", lines=(2, 3), found="group 't' mixes versions [3, 4]"),
+        IdentityFault(kind="several-versions", lines=(2, 3), found="group 't' mixes versions [3, 4]"),
     ),
 ]
 
@@ -106,7 +106,7 @@ def test_a_clean_file_has_no_faults(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "rows", "fault"), FAULTY)
 def test_a_fault_is_found_by_its_check_alone_and_names_its_lines(
-    kind: str, rows: list[dict[str, Any]], fault: Fault, tmp_path: Path
+    kind: str, rows: list[dict[str, Any]], fault: IdentityFault, tmp_path: Path
 ) -> None:
     tally = checked(tmp_path, *rows)
     assert dict(+tally.counts) == {kind: 1}
@@ -132,7 +132,7 @@ def test_every_check_has_a_file_that_it_finds() -> None:
 
 @pytest.mark.parametrize(("kind", "rows", "fault"), FAULTY)
 def test_four_faults_break_credit_and_the_others_warn(
-    kind: str, rows: list[dict[str, Any]], fault: Fault, tmp_path: Path
+    kind: str, rows: list[dict[str, Any]], fault: IdentityFault, tmp_path: Path
 ) -> None:
     breaks = kind in ("duplicated-row", "two-first-observations", "two-outcomes", "row-after-the-end")
     assert checked(tmp_path, *rows).has_errors == breaks

@@ -1,4 +1,4 @@
-"""Requests of a plan as attempts: numbered, seeded, played, and settled into what they train on."""
+"""The attempts that a plan requests: what it may choose from, their numbers and seeds, and what they train on."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts.results import check_tasks
+from groupwise.core.parts.attempt_results import check_tasks
 from groupwise.core.records import Origin, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.rollout.episodes import Attempt
-from groupwise.rollout.plans.guided import tell_unguided
+from groupwise.rollout.plans.guided import strip_guidance
 from groupwise.rollout.plans.requests import AttemptRequest
 from groupwise.training.run import Run
 
@@ -56,7 +56,7 @@ class RunPrior:
 
 
 def make_attempts(run: Run, number: int, request: AttemptRequest, tried: Counter[str]) -> list[Attempt]:
-    """The attempts of a request; a task that comes again within an update gets further ones, not the same."""
+    """Make the attempts of a request; a task that comes again within an update gets further ones, not the same."""
     task = request.group_task
     first = tried[task.id]
     tried[task.id] += request.attempts
@@ -76,17 +76,17 @@ def make_attempts(run: Run, number: int, request: AttemptRequest, tried: Counter
     ]
 
 
-def settle(request: AttemptRequest, trajectory: Trajectory) -> Trajectory:
-    """An attempt as it trains: with the prompt that its request says, off-policy where that is another's."""
+def prepare_to_train(request: AttemptRequest, trajectory: Trajectory) -> Trajectory:
+    """Give an attempt the prompt that its request lets it train with, and mark it where that makes it off-policy."""
     if request.loss_context == "unguided":
-        trajectory = tell_unguided(trajectory)
+        trajectory = strip_guidance(trajectory)
     return replace(trajectory, off_policy=True) if request.origin is Origin.GUIDED else trajectory
 
 
 def score_forced(
     run: Run, attempts: Sequence[Attempt], played: Sequence[Trajectory], temperature: float
 ) -> list[Trajectory]:
-    """The attempts with the policy's own log-probs of the tokens that were forced on them, in place of zeros."""
+    """Give attempts the policy's own log-probs of the tokens that were forced on them, in place of zeros."""
     scored = list(played)
     numbers = [n for n, attempt in enumerate(attempts) if attempt.forced and played[n].steps]
     for asked in sorted({attempts[n].temperature or temperature for n in numbers}):

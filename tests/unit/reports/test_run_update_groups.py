@@ -11,19 +11,12 @@ import pytest
 
 from groupwise import RecordError, recipes
 from groupwise.core.journal.journal import Journal, Update
-from groupwise.reports.run.explain_step import why
-from groupwise.reports.run.goals import Goal, Goals
-from groupwise.reports.run.overview import GroupCount, group_counts, stage_seconds, update_lines
-from groupwise.reports.run.responses import response_decoder
+from groupwise.reports.run.explain_step import explain_run_step
+from groupwise.reports.run.goals import GoalLookup, TaskGoal
+from groupwise.reports.run.overview import GroupCounts, count_groups, read_update_lines, sum_stage_seconds
+from groupwise.reports.run.read_groups import make_response_decoder, read_groups
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import (
-    PlayedAttempt,
-    PlayedGroup,
-    PlayedStep,
-    find_attempt,
-    find_task,
-    read_groups,
-)
+from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep, find_attempt, find_task
 from tests.unit.reports.run_folders import ENV, credit_of, played, skill_at, write_run
 
 
@@ -153,7 +146,7 @@ def test_a_steps_credit_is_explained_to_the_bit(run: RunFolder) -> None:
     for found in read_groups(run, 6)[:2]:
         for each in found.attempts:
             for step in each.steps:
-                told = why(run, number=6, task=found.task, attempt=each.attempt, step=step.index)
+                told = explain_run_step(run, number=6, task=found.task, attempt=each.attempt, step=step.index)
                 assert told.recorded == step.credit
                 assert told.explanation.value == step.credit
                 assert told.agrees
@@ -166,7 +159,7 @@ def test_credit_from_elsewhere_is_explained_and_does_not_agree(tmp_path: Path) -
     with Journal(folder / "journal.sqlite") as journal:
         journal.write(Update(number=1, version=1, metrics={}, trajectories=trajectories, credit=shaped))
     with RunFolder(folder) as run:
-        told = why(run, number=1, task=trajectories[0].task.id, attempt=0, step=0)
+        told = explain_run_step(run, number=1, task=trajectories[0].task.id, attempt=0, step=0)
     assert not told.agrees
     assert told.recorded - told.explanation.value == pytest.approx(0.25, abs=1e-12)
     assert told.gap == pytest.approx(0.25 / max(1.0, abs(told.explanation.value)), abs=1e-12)
@@ -174,12 +167,12 @@ def test_credit_from_elsewhere_is_explained_and_does_not_agree(tmp_path: Path) -
 
 def test_goals_come_from_the_environment() -> None:
     task = ENV.panel("test")[0]
-    goal = Goals(ENV).of(task.id)
-    assert goal == Goal(text=ENV.open(task).observe().goal, tags=task.tags)
+    goal = GoalLookup(ENV).find(task.id)
+    assert goal == TaskGoal(text=ENV.open(task).observe().goal, tags=task.tags)
     assert goal.text
-    nothing = Goal(text="", tags=())
-    assert Goals(ENV).of("no-such-task") == nothing
-    assert Goals(None).of(task.id) == nothing
+    nothing = TaskGoal(text="", tags=())
+    assert GoalLookup(ENV).find("no-such-task") == nothing
+    assert GoalLookup(None).find(task.id) == nothing
 
 
 def test_an_environment_that_fails_knows_no_goals() -> None:
@@ -187,18 +180,18 @@ def test_an_environment_that_fails_knows_no_goals() -> None:
         def panel(self, split: str) -> object:
             raise OSError("the data set is not there")
 
-    assert Goals(Broken()).of("t") == Goal(text="", tags=())  # type: ignore[arg-type]
+    assert GoalLookup(Broken()).find("t") == TaskGoal(text="", tags=())  # type: ignore[arg-type]
 
 
 def test_update_lines_say_what_the_metrics_say(run: RunFolder) -> None:
-    lines = update_lines(run)
+    lines = read_update_lines(run)
     assert [line.number for line in lines] == [1, 2, 3, 4, 5, 6]
     for line in lines:
         assert line.success == run.metrics["rollout/success"][line.number]
         assert line.loss == run.metrics["loss/total"][line.number]
         stages = [curve[line.number] for name, curve in run.metrics.items() if name.startswith("seconds/")]
         assert line.seconds == pytest.approx(sum(stages))
-    whole = stage_seconds(run)
+    whole = sum_stage_seconds(run)
     assert list(whole) == sorted(whole, key=lambda name: -whole[name])
     assert whole["credit"] == pytest.approx(0.12)
 
@@ -211,28 +204,28 @@ def test_success_is_unknown_where_the_environment_does_not_say(tmp_path: Path) -
         credit = credit_of(recipes.hgpo(), trajectories)
         journal.write(Update(number=1, version=1, metrics=metrics, trajectories=trajectories, credit=credit))
     with RunFolder(folder) as run:
-        (line,) = update_lines(run)
+        (line,) = read_update_lines(run)
     assert (line.success, line.returned, line.loss, line.seconds) == (None, 1.0, None, None)
 
 
 def test_groups_are_counted_update_by_update(run: RunFolder) -> None:
-    counts = group_counts(run)
+    counts = count_groups(run)
     assert [count.number for count in counts] == [1, 2, 3, 4, 5, 6]
     for count in counts:
         equal = sum(found.spread == 0.0 for found in read_groups(run, count.number))
-        assert count == GroupCount(number=count.number, groups=4, equal=equal, attempts=16)
+        assert count == GroupCounts(number=count.number, groups=4, equal=equal, attempts=16)
         assert (count.equal_share, count.mean_size) == (equal / 4, 4.0)
 
 
 def test_responses_are_decoded_with_the_runs_own_tokenizer(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
-    assert response_decoder(tmp_path) is None
+    assert make_response_decoder(tmp_path) is None
     words = {"[UNK]": 0, "<think>": 1, "go": 2, "north": 3}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
     (tmp_path / "checkpoints" / "0003").mkdir(parents=True)
     (tmp_path / "checkpoints" / "latest").write_text("0003\n")
-    assert response_decoder(tmp_path) is None
+    assert make_response_decoder(tmp_path) is None
     tokenizer.save(str(tmp_path / "checkpoints" / "0003" / "tokenizer.json"))
-    decode = response_decoder(tmp_path)
+    decode = make_response_decoder(tmp_path)
     assert decode is not None
     assert decode([1, 2, 3]) == "<think> go north"

@@ -13,9 +13,9 @@ from groupwise.core.errors import RecordError
 from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.envs import Household
 from groupwise.training.evaluate_run import evaluate_run
-from groupwise.training.imitation.recorded import recorded_samples
-from groupwise.training.imitation.warm_start import expert_samples
-from groupwise.training.run import open_run
+from groupwise.training.imitation.recorded_attempts import make_recorded_samples
+from groupwise.training.imitation.warm_start import make_expert_samples
+from groupwise.training.open_run import open_run
 from groupwise.training.run_config import WarmStartConfig
 from tests.unit.training.runs import small_config, small_run
 
@@ -32,14 +32,16 @@ def test_tokens_are_taken_as_they_are(tmp_path: Path) -> None:
         for number, trajectory in enumerate(played)
         for each in trajectory_rows(trajectory)
     ]
-    found = recorded_samples(run, rows, least=-1.0)
+    found = make_recorded_samples(run, rows, min_earned=-1.0)
     steps = [step for trajectory in played for step in trajectory.steps]
     assert [(sample.prompt_ids, sample.response_ids) for sample in found] == [
         (step.prompt_ids, step.response_ids) for step in steps
     ]
     solved = [step for trajectory in played if trajectory.scores["success"] for step in trajectory.steps]
     assert 0 < len(solved) < len(steps)
-    assert [sample.response_ids for sample in recorded_samples(run, rows)] == [step.response_ids for step in solved]
+    assert [sample.response_ids for sample in make_recorded_samples(run, rows)] == [
+        step.response_ids for step in solved
+    ]
 
 
 def test_text_is_put_together_as_a_rollout_would_put_it(tmp_path: Path) -> None:
@@ -63,8 +65,8 @@ def test_text_is_put_together_as_a_rollout_would_put_it(tmp_path: Path) -> None:
                 }
             )
             index, ended = index + 1, outcome.ended
-    expected = expert_samples(run, tasks, WarmStartConfig())
-    found = recorded_samples(run, reversed(rows))
+    expected = make_expert_samples(run, tasks, WarmStartConfig())
+    found = make_recorded_samples(run, reversed(rows))
     key = {(sample.prompt_ids, sample.response_ids, sample.step) for sample in expected}
     assert {(sample.prompt_ids, sample.response_ids, sample.step) for sample in found} == key
     assert len(found) == len(expected)
@@ -76,7 +78,7 @@ def test_an_outcome_decides_where_there_is_one(tmp_path: Path) -> None:
         row(0, 0, 5.0, outcome=0.0, observation="Say alpha.", action="alpha"),
         row(1, 0, 0.0, outcome=1.0, observation="Say bravo.", action="bravo"),
     ]
-    [found] = recorded_samples(run, rows)
+    [found] = make_recorded_samples(run, rows)
     assert run.prompter.text(found.response_ids) == "bravo"
 
 
@@ -85,7 +87,7 @@ def test_an_outcome_decides_where_there_is_one(tmp_path: Path) -> None:
     [
         (
             [row(0, 0, 0.0, observation="x", action="y")],
-            "none of 1 recorded attempts earned more than 0; lower the bound with --least",
+            "none of 1 recorded attempts earned more than 0; lower the bound with --min-earned",
         ),
         (
             [row(0, 0, 1.0, action="go")],
@@ -108,5 +110,5 @@ def test_what_cannot_teach_is_told(tmp_path: Path, rows: list[dict[str, Any]], s
     run = small_run(tmp_path)
     size = run.learner.vocabulary_size
     with pytest.raises(RecordError) as caught:
-        recorded_samples(run, rows)  # type: ignore[arg-type]
+        make_recorded_samples(run, rows)  # type: ignore[arg-type]
     assert str(caught.value) == said.format(size=size)

@@ -15,7 +15,7 @@ from hypothesis import given
 from groupwise import StepTable
 from groupwise.core.records import Origin, StopReason, Trajectory
 from groupwise.recordings import RolloutsFile, write_rollouts
-from tests.unit.core.rollouts.rows import ROW, file_rows, in_order, trajectories, without_nulls
+from tests.unit.recordings.rows import ROW, file_rows, in_order, trajectories, without_nulls
 
 
 def written_and_read(name: str, rows: Any, **options: Any) -> list[dict[str, Any]]:

@@ -9,14 +9,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.rollout import TopUp  # noqa: E402
-from groupwise.training.attempts.collect import gather  # noqa: E402
+from groupwise.training.attempts.collect import collect_update  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import open_run  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
 from tests.unit.training.runs import small_config, small_run  # noqa: E402
 
 
 def test_each_task_gets_its_attempts_and_every_attempt_is_chosen(tmp_path: Path) -> None:
-    found = gather(small_run(tmp_path), 1)
+    found = collect_update(small_run(tmp_path), 1)
     assert len(found.played) == len(found.survivors) == len(found.chosen) == 16
     assert sorted({trajectory.attempt for trajectory in found.chosen}) == list(range(8))
     assert len({trajectory.id for trajectory in found.chosen}) == 16
@@ -26,7 +26,7 @@ def test_a_task_that_comes_again_gets_further_attempts(tmp_path: Path) -> None:
     config = small_config()
     more = config.model_copy(update={"training": config.training.model_copy(update={"tasks": 6})})
     run = open_run(more, tmp_path)
-    found = gather(run, 1)
+    found = collect_update(run, 1)
     assert len(found.chosen) == 48
     assert len({trajectory.id for trajectory in found.chosen}) == 48, "no attempt is made twice"
     assert len({trajectory.task.id for trajectory in found.chosen}) == len(run.tasks[:6])

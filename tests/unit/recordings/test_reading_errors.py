@@ -13,7 +13,7 @@ import pytest
 
 from groupwise.core.errors import FileError
 from groupwise.recordings import KEYS, RolloutsFile, write_rollouts
-from tests.unit.core.rollouts.rows import HEADER, ROW, write_lines
+from tests.unit.recordings.rows import HEADER, ROW, write_lines
 
 NOT_OURS = (
     "if another program wrote it, name its format (`--format verl_agent` or `--format verifiers`, "

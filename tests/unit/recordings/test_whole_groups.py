@@ -16,7 +16,7 @@ from groupwise import recipes
 from groupwise.core.errors import FileError
 from groupwise.recordings import Rollouts, RolloutsFile, write_rollouts
 from groupwise.recordings.spill import stable_hash
-from tests.unit.core.rollouts.rows import HEADER, ROW, write_lines
+from tests.unit.recordings.rows import HEADER, ROW, write_lines
 
 PART_BYTES = 4 << 10
 NAMES = ("rollouts.jsonl", "rollouts.jsonl.gz", "rollouts.parquet")

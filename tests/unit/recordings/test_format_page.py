@@ -12,7 +12,7 @@ import pytest
 
 from groupwise.recordings import KEYS, RolloutsFile
 
-DOCS = Path(__file__).parents[4] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 SCRIPT = DOCS / "build_step_fields.py"
 PAGE = (DOCS / "rollouts.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, flags=re.DOTALL)

@@ -18,7 +18,7 @@ from groupwise.envs import Identity
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse
-from groupwise.rollout.episodes import Attempt, Sampling, collect
+from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.hosts.host import InProcess
 from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
@@ -42,7 +42,7 @@ def play(
         return [*prompter.encode(words[step] if words else shown), prompter.frame.end_id]
 
     attempts = [Attempt(task=task, number=i, seed=i) for i, task in enumerate(tasks)]
-    return collect(
+    return play_attempts(
         attempts,
         host=InProcess(env),
         engine=ScriptedEngine(answer, version=3),
@@ -62,7 +62,7 @@ class Short(ScriptedEngine):
 def test_an_attempt_that_outgrows_the_model_is_cut_off_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     env = Identity(num_words=4, length=4)
     monkeypatch.setattr(Short, "context", 18)
-    monkeypatch.setattr("tests.unit.rollout.test_collect.ScriptedEngine", Short)
+    monkeypatch.setattr("tests.unit.rollout.test_play_attempts.ScriptedEngine", Short)
     found = play(env, env.panel("train")[:2])
     for trajectory in found:
         longest = len(trajectory.steps[-1].prompt_ids)
@@ -75,7 +75,7 @@ def test_an_attempt_that_outgrows_the_model_is_cut_off_and_says_so(monkeypatch: 
 
 def test_a_first_prompt_that_does_not_fit_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Short, "context", 6)
-    monkeypatch.setattr("tests.unit.rollout.test_collect.ScriptedEngine", Short)
+    monkeypatch.setattr("tests.unit.rollout.test_play_attempts.ScriptedEngine", Short)
     task = ENV.panel("train")[0]
     with pytest.raises(
         EngineFault, match=rf"task '{re.escape(task.id)}': a prompt of .* do not fit into the model's 6"

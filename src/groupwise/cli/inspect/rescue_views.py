@@ -11,37 +11,37 @@ from rich.table import Table
 from groupwise.reports.run.number_format import format_signed
 from groupwise.reports.run.rescue import (
     Rescue,
-    guidance_words,
-    recalled_words,
+    describe_guidance,
+    describe_origin,
+    describe_recalled,
+    describe_shaping,
+    format_sizes,
     rescue_of,
-    shaped_words,
-    sizes_words,
-    source_words,
 )
 from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup
 
 
-def mark(group: PlayedGroup, rescue: Rescue | None) -> str:
+def mark_group(group: PlayedGroup, rescue: Rescue | None) -> str:
     """A group in a word, where there is one to say."""
     if not group.teaches:
         return "[dark_orange]teaches nothing[/]"
     return "rescued" if rescue and rescue.is_rescued else ""
 
 
-def rescues(found: Sequence[Rescue]) -> Table:
+def make_rescues_table(rescues: Sequence[Rescue]) -> Table:
     """What was done for each group, one a line, with the mean size of its credit without and with it."""
     table = Table(box=None, pad_edge=False)
     for name in ("task", "recalled", "shaped", "guidance"):
         table.add_column(name)
     for name in ("|credit| without", "with"):
         table.add_column(name, justify="right")
-    for rescue in found:
-        done = (recalled_words(rescue), shaped_words(rescue), guidance_words(rescue))
-        table.add_row(escape(rescue.task), *done, *sizes_words(rescue))
+    for rescue in rescues:
+        done = (describe_recalled(rescue), describe_shaping(rescue), describe_guidance(rescue))
+        table.add_row(escape(rescue.task), *done, *format_sizes(rescue))
     return table
 
 
-def about(group: PlayedGroup) -> list[str]:
+def describe_rescue(group: PlayedGroup) -> list[str]:
     """Lines on what was done for a group."""
     rescue = rescue_of(group)
     if rescue is None:
@@ -52,21 +52,21 @@ def about(group: PlayedGroup) -> list[str]:
     elif rescue.has_guidance and not rescue.asked_for:  # what was asked for is told by itself
         lines.append("with guidance: not recorded which")
     if rescue.num_shaped:
-        lines.append(f"rewards shaped: {shaped_words(rescue)}")
+        lines.append(f"rewards shaped: {describe_shaping(rescue)}")
     if rescue.size_without is not None:
-        without, size = sizes_words(rescue)
+        without, size = format_sizes(rescue)
         lines.append(f"mean |credit| {without} without what joined or was added, {size} with it")
     return lines
 
 
-def origin(attempt: PlayedAttempt) -> str:
+def describe_joined_attempt(attempt: PlayedAttempt) -> str:
     """Where an attempt that joined a group comes from, with its credit."""
     credit = ", ".join(format_signed(step.credit) for step in attempt.steps[:4])
     more = ", …" if len(attempt.steps) > 4 else ""
-    return f"{source_words(attempt)}, credit {credit}{more}"
+    return f"{describe_origin(attempt)}, credit {credit}{more}"
 
 
-def joined(group: PlayedGroup) -> list[dict[str, Any]]:
+def list_joined(group: PlayedGroup) -> list[dict[str, Any]]:
     """The attempts that joined a group, as plain data without their steps."""
     return [
         {

@@ -1,0 +1,32 @@
+"""Optional packages that worlds are made of: which version is here, and the sentence that says what to install."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from groupwise.core.errors import ConfigError
+
+
+def report_missing_package(env: str, *, extra: str = "", then: str = "") -> ConfigError:
+    """The error for an environment whose package is not installed.
+
+    Args:
+        env: The environment.
+        extra: The extra of groupwise that installs the package; empty = the environment's own name.
+        then: A second command, where the extra is not enough.
+
+    >>> print(report_missing_package("sokoban"))
+    the environment 'sokoban' needs a package that is not here; pip install 'groupwise[sokoban]'
+    """
+    command = f"pip install 'groupwise[{extra or env}]'"
+    return ConfigError(
+        f"the environment {env!r} needs a package that is not here; {command}{f', then {then}' if then else ''}"
+    )
+
+
+def package_version(env: str, distribution: str) -> str:
+    """The installed version of an environment's package, which is part of its tasks' identity."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        raise report_missing_package(env) from None

@@ -1,0 +1,48 @@
+"""The metrics of an update, all together: of its attempts, its credit, its learning and its speed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.totals import Totals
+from groupwise.training.attempts.collect import UpdateAttempts
+from groupwise.training.metrics.penalties import credit_rests_on_penalties
+from groupwise.training.metrics.rescue import rescue_metrics
+from groupwise.training.metrics.rollout import credit_metrics, rollout_metrics
+from groupwise.training.metrics.speed import speed_metrics
+from groupwise.training.metrics.table import check_metrics
+from groupwise.training.samples import CreditedBatch
+
+
+def update_metrics(
+    algorithm: Algorithm,
+    attempts: UpdateAttempts,
+    batch: CreditedBatch,
+    totals: Totals,
+    *,
+    learned: Mapping[str, float],
+    canary_gap: float,
+    seconds: Mapping[str, float],
+) -> dict[str, float]:
+    """Every metric of an update by name, checked against the table of metrics.
+
+    Args:
+        algorithm: what gave the credit.
+        attempts: the attempts of the update.
+        batch: those that take part, with their credit.
+        totals: what was counted of the samples.
+        learned: what the learner measured; nothing where nothing trained.
+        canary_gap: how far engine and learner differ after the hand-over of weights.
+        seconds: of each stage that is over.
+    """
+    metrics = rollout_metrics(attempts.played, attempts.survivors)
+    metrics |= {"engine/canary_gap": canary_gap, "learner/tokens": float(totals.tokens)}
+    is_penalised = credit_rests_on_penalties(algorithm, batch)
+    metrics["credit/penalties_alone"] = float(is_penalised)
+    metrics |= credit_metrics(*batch.for_fresh()) | rescue_metrics(attempts, batch)
+    metrics |= speed_metrics(attempts.played, totals, seconds, attempts.waiting)
+    metrics |= {**attempts.measures_cost, **learned, **batch.context.metrics()}
+    if algorithm.pairing is not None:
+        metrics["learner/pairs"] = totals.pairs
+    return check_metrics({**metrics, **seconds})

@@ -1,0 +1,194 @@
+"""Opening a run: its environments, model, engine, learner, journal and parts; what cannot work is refused first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from groupwise.core.errors import ConfigError
+from groupwise.core.journal.journal import Journal
+from groupwise.core.parts.members import check_methods
+from groupwise.core.parts.part import name_of
+from groupwise.core.parts.slots import Loss
+from groupwise.core.records import Task
+from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_lock import RunLock
+from groupwise.core.seeds import seed_of
+from groupwise.core.text.value_words import describe_value
+from groupwise.engines.engine import Engine
+from groupwise.engines.model_source import ModelSource
+from groupwise.envs.part_queries import ask_instruction
+from groupwise.rollout.hosts.host import Host, open_host
+from groupwise.rollout.measures.tools import check_learner
+from groupwise.rollout.prompts.prompter import Prompter
+from groupwise.tasks.curriculum import LiveCurriculum
+from groupwise.training.engine.needs import check_engine_gives
+from groupwise.training.learner.answers import check_opened
+from groupwise.training.learner.protocol import Learner
+from groupwise.training.part_states import PartStates
+from groupwise.training.run import Run
+from groupwise.training.run_checks import check_algorithm, check_journal, check_panels, check_tasks
+from groupwise.training.run_config import RunConfig, is_ours
+from groupwise.training.weight_transfer.canary import Canary, allowed_for
+from groupwise.training.weight_transfer.protocol import WeightTransfer
+
+CANARY_TOKENS = 64
+"""Most tokens of the prompt that engine and learner must score alike: enough to run every weight."""
+
+
+def open_run(
+    config: RunConfig,
+    folder: Path | str,
+    *,
+    model_and_tokenizer: tuple[Any, Any] | None = None,
+    read_only: bool = False,
+) -> Run:
+    """Open everything a run needs; what cannot work is refused before a model loads.
+
+    The folder is locked until `train` returns, or the run is gone. With `read_only` it is not: somebody else may write
+    there meanwhile, this run does not.
+
+    Args:
+        config: the run, as `load_run` reads it from a file, or made of its parts.
+        folder: where the run is, or will be.
+        model_and_tokenizer: to take the place of those that `config.model` would open.
+        read_only: whether nothing is written into the folder.
+    """
+    if not isinstance(config, RunConfig):
+        raise ConfigError(
+            f"open_run was given {describe_value(config)} for the run's settings; read them first: "
+            "open_run(load_run('run.toml'), 'runs/first')"
+        )
+    lock = RunLock(Path(folder))
+    if not read_only:
+        lock.acquire()
+    with lock.released_if_refused():
+        return _open(config, Path(folder), lock, model_and_tokenizer)
+
+
+def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None) -> Run:
+    loss, device = check_algorithm(config), choose_device(config.device)
+    check_engine_gives(config, device=device.type)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    check_journal(folder)
+    host = _open_host(config)
+    try:
+        return _open_with_host(host, config, folder, lock, model_and_tokenizer, loss, device)
+    except BaseException:
+        host.shutdown()
+        raise
+
+
+def _open_with_host(
+    host: Host,
+    config: RunConfig,
+    folder: Path,
+    lock: RunLock,
+    model_and_tokenizer: tuple[Any, Any] | None,
+    loss: Loss,
+    device: torch.device,
+) -> Run:
+    """Open the rest of a run, whose environments have their host."""
+    tasks = check_tasks(config, host)
+    part_states = PartStates.start(config, seed=config.seed, tasks=tasks)
+    panels = check_panels(config)
+    model, tokenizer = model_and_tokenizer or config.model.open(
+        words=config.words(), seed=seed_of(config.seed, "model")
+    )
+    model = model.to(device)
+    engine = open_run_engine(config, model, tokenizer)
+    canary_allows = allowed_for(config.engine.precision, model)
+    learner = _open_learner(config, model, loss)
+    prompter = Prompter(
+        tokenizer,
+        template=config.rollout.template,
+        memory=config.rollout.memory,
+        instruction=ask_instruction(config.env),
+    )
+    opening = prompter.encode_opening("")[:CANARY_TOKENS]
+    paths = RunPaths(folder)
+    journal = Journal(paths.journal, read_only=not lock.is_held)
+    if lock.is_held:
+        journal.name_panels(panels)
+    return Run(
+        config=config,
+        folder=folder,
+        lock=lock,
+        tokenizer=tokenizer,
+        learner=learner,
+        engine=engine,
+        weight_transfer=_open_transfer(config, paths.weights if lock.is_held else None),
+        prompter=prompter,
+        host=host,
+        journal=journal,
+        panels=panels,
+        canary=Canary(opening, (*opening[-4:], prompter.frame.end_id), allowed=canary_allows),
+        tasks=tasks,
+        curriculum=_start_curriculum(config, tasks),
+        part_states=part_states,
+    )
+
+
+def _start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:
+    part = config.training.curriculum
+    curriculum = part.start(tasks, seed_of(config.seed, "curriculum"))
+    check_methods(curriculum, "curriculum", f"training.curriculum ({name_of(part)})")
+    return curriculum
+
+
+def open_run_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Any) -> Engine:
+    """Open the engine that the run file names, for a loaded model; refused where it gives less than its part said."""
+    source = ModelSource(model=model, tokenizer=tokenizer, path=getattr(config.model, "path", None))
+    engine: Engine = config.engine.open(source)
+    check_methods(engine, "engine", f"engine ({name_of(config.engine)})")
+    for gift in sorted(config.engine.gives - engine.gives):
+        raise ConfigError(
+            f"engine: {name_of(config.engine)} says that it gives {gift!r}, but its engine does not; take it out of "
+            "the part's `gives`"
+        )
+    return engine
+
+
+def _open_learner(config: RunConfig, model: PreTrainedModel, loss: Loss) -> Learner:
+    """Open the learner that the run file names, on a model that is its own from here on."""
+    part = config.training.learner
+    learner = part.open(model, loss, temperature=config.rollout.temperature)
+    check_opened(learner, f"training.learner ({name_of(part)})")
+    check_learner(config.algorithm, learner)
+    return learner
+
+
+def _open_transfer(config: RunConfig, folder: Path | None) -> WeightTransfer:
+    part = config.training.weight_transfer
+    transfer = part.open(folder)
+    check_methods(transfer, "weight_transfer", f"training.weight_transfer ({name_of(part)})")
+    return transfer
+
+
+def _open_host(config: RunConfig) -> Host:
+    """Open the host that the environments run in.
+
+    Environments from elsewhere are asked for their tasks and words there first, where an exit costs a worker and not
+    the run.
+    """
+    splits = dict.fromkeys(["train", config.evaluation.split] if config.evaluation.tasks else ["train"])
+    rehearsed = () if is_ours(config.env) else tuple(splits)
+    return open_host(config.env, workers=config.num_workers, timeout=config.rollout.env_timeout, rehearsed=rehearsed)
+
+
+def choose_device(name: str) -> torch.device:
+    """Choose the device that a run computes on, by the name that its run file gives."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device: {name!r} cannot be used ({reason}); give cpu, cuda, or auto") from None
+    return device

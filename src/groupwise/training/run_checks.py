@@ -1,0 +1,102 @@
+"""What is refused before a run's model loads: an algorithm, a journal, tasks or panels that a run cannot work with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from groupwise.core.errors import ConfigError, FileError
+from groupwise.core.journal.journal import Journal
+from groupwise.core.parts.part import Part, name_of
+from groupwise.core.parts.slots import Loss
+from groupwise.core.records import Task
+from groupwise.core.run_folder import JOURNAL, RunPaths
+from groupwise.envs.kit.panel import panel_hash
+from groupwise.envs.kit.panel_file import PanelFile
+from groupwise.envs.part_queries import ask_max_steps, ask_panel
+from groupwise.rollout.hosts.host import Fault, Host, NoExpert
+from groupwise.rollout.measures.tools import check_measures
+from groupwise.rollout.plans.plan import TopUp
+from groupwise.training.loss_context import check_loss_context
+from groupwise.training.run_config import RunConfig
+
+NO_EXPERT = "the environment has no expert to start from; leave out [warm_start]"
+
+
+def check_algorithm(config: RunConfig) -> Loss:
+    """Refuse an algorithm that has no loss, needs what nothing computes, or another number of attempts; its loss."""
+    loss = config.algorithm.loss
+    if loss is None:
+        raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
+    check_loss_context(config.algorithm, loss)
+    check_measures(config.algorithm)
+    for part in config.algorithm.parts():
+        part.check_attempts(config.rollout.plan.attempts)
+    return loss
+
+
+def check_journal(folder: Path) -> None:
+    """Refuse a journal that this version cannot go on with, before a model loads."""
+    paths = RunPaths(folder)
+    if not paths.journal.exists():
+        return
+    try:
+        Journal(paths.journal, read_only=True).close()
+    except FileError as error:
+        if not paths.latest.exists():
+            raise
+        raise FileError(
+            f"{error}. To begin again from its first checkpoint, move {JOURNAL} and what begins with its name out of "
+            f"{folder}, write `0000` into {paths.latest} and resume"
+        ) from None
+
+
+def check_tasks(config: RunConfig, host: Host) -> tuple[Task, ...]:
+    """Refuse environments that cannot do what is asked of them; their training tasks."""
+    tasks = ask_panel(config.env, "train")
+    if not tasks:
+        raise ConfigError(f"env: {name_of(config.env)} has no training tasks; give its train panel some")
+    ask_max_steps(config.env)
+    if config.evaluation.tasks:
+        ask_panel(config.env, config.evaluation.split)
+    if config.warm_start is not None:
+        _check_expert(host, tasks[0])
+    _check_past_attempts(config, tasks)
+    return tasks
+
+
+def _check_expert(host: Host, task: Task) -> None:
+    """Refuse a warm start without an expert. An environment that fails here says nothing of whether it has one."""
+    if isinstance(host.open({0: task})[0], Fault):
+        return
+    if isinstance(host.ask_experts([0])[0], NoExpert):
+        raise ConfigError(NO_EXPERT)
+    host.close([0])
+
+
+def _check_past_attempts(config: RunConfig, tasks: Sequence[Task]) -> None:
+    """Refuse a run whose past attempts could not be found again by their tasks, or would be left out by its plan."""
+    assert isinstance(config.rollout.plan, Part), "a slot is filled by parts"
+    if config.algorithm.replay is not None and any(isinstance(part, TopUp) for part in config.rollout.plan.parts()):
+        raise ConfigError(
+            "rollout.plan: top_up leaves out the groups whose attempts all did equally well, which algorithm.replay is "
+            "there for; use the plan flat, or leave out algorithm.replay"
+        )
+    tasks_again = ask_panel(config.env, "train") if config.reads_past_attempts else tasks
+    for task, again in zip(tasks, tasks_again, strict=False):
+        if task.id != again.id:
+            raise ConfigError(
+                f"env: asked twice for its training tasks, it calls the same one {task.id!r} and {again.id!r}, so that "
+                "past attempts cannot be found by task; derive ids from the content (`Task.create`), or leave out "
+                "algorithm.replay and algorithm.guidance"
+            )
+
+
+def check_panels(config: RunConfig) -> dict[str, str]:
+    """Refuse tasks that are not those of the run's panel file; the hash of each panel that the run uses, by split."""
+    env = config.env
+    if config.panel:
+        assert isinstance(env, Part), "the slot is filled by parts"
+        PanelFile.read(Path(config.panel)).check(env, name=config.panel)
+    splits = ["train", config.evaluation.split] if config.evaluation.tasks else ["train"]
+    return {split: panel_hash(ask_panel(env, split)) for split in splits}
