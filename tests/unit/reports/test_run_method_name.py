@@ -17,7 +17,7 @@ from groupwise.reports.run.run_folder import RunFolder
 from tests.unit.reports.run_folders import write_run
 
 
-def invoked(*arguments: object) -> str:
+def invoke(*arguments: object) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -47,9 +47,9 @@ def test_a_recipe_with_other_settings_is_called_by_its_name_and_by_them(
 @pytest.mark.parametrize("name", recipes.names())
 def test_every_recipe_is_known_by_its_settings(tmp_path: Path, name: str) -> None:
     with RunFolder(write_run(tmp_path / "run", updates=0, algorithm=recipes.build(name))) as run:
-        found, note = find_method_name(run)
+        method, note = find_method_name(run)
     assert note == ""
-    assert recipes.build(found).config() == recipes.build(name).config()
+    assert recipes.build(method).config() == recipes.build(name).config()
 
 
 MINE = "mine.credit:SegmentCredit"
@@ -67,16 +67,16 @@ MINE = "mine.credit:SegmentCredit"
 def test_a_recipe_whose_parts_were_changed_says_which(
     tmp_path: Path, changes: dict[str, Any], expected: tuple[str, str]
 ) -> None:
-    found = recipes.hgpo().config()
-    loss = found["loss"] | changes.pop("loss", {})
-    with RunFolder(write_settings(tmp_path / "run", found | changes | {"loss": loss})) as run:
+    config = recipes.hgpo().config()
+    loss = config["loss"] | changes.pop("loss", {})
+    with RunFolder(write_settings(tmp_path / "run", config | changes | {"loss": loss})) as run:
         assert find_method_name(run) == expected
 
 
 def test_a_part_that_is_left_out_of_several_is_told(tmp_path: Path) -> None:
-    found = recipes.gigpo().config()
-    found["loss"]["penalties"] = found["loss"]["penalties"][:1]
-    with RunFolder(write_settings(tmp_path / "run", found)) as run:
+    config = recipes.gigpo().config()
+    config["loss"]["penalties"] = config["loss"]["penalties"][:1]
+    with RunFolder(write_settings(tmp_path / "run", config)) as run:
         assert find_method_name(run) == ("gigpo", "penalties[1] none")
 
 
@@ -99,8 +99,8 @@ def test_a_method_of_ones_own_is_never_called_by_a_recipes_name(
     section = {"advantage": advantage, "loss": recipes.grpo().config()["loss"] | {"kind": loss}}
     with RunFolder(write_settings(tmp_path / "run", section)) as run:
         assert find_method_name(run) == (expected, "a method of its own")
-    assert invoked("inspect", tmp_path / "run").splitlines()[0] == f"run: {expected} (a method of its own) on household"
-    invoked("report", tmp_path / "run")
+    assert invoke("inspect", tmp_path / "run").splitlines()[0] == f"run: {expected} (a method of its own) on household"
+    invoke("report", tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert f"<h1><span>{expected}</span> on household</h1>" in page
 
