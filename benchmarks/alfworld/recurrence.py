@@ -57,9 +57,9 @@ was off, and one for refused commands, which nobody published, did harm ([ADR 6]
 HEADING = "## How often states recur on ALFWorld, and how much history matters"
 
 
-def table(found: Mapping[str, Any], whose: str) -> str:
+def table(audit: Mapping[str, Any], whose: str) -> str:
     """An audit as a paragraph and a table for the page of a method; `whose` says what was audited."""
-    census, levels = found["census"], found["levels"]
+    census, levels = audit["census"], audit["levels"]
     steps = census["steps"]
     last = levels[2]
     lines = [

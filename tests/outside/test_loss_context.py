@@ -40,6 +40,7 @@ from groupwise.training.learner.micro_batches import micro_batches  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from tests.outside.running import train_from_file  # noqa: E402
+from tests.run_file_sections import TINY_WORD_WORLD  # noqa: E402
 from tests.unit.training.learners import attempts, tiny  # noqa: E402
 
 
@@ -265,23 +266,13 @@ def test_padded_rows_give_the_columns_of_packs() -> None:
     assert found[0] == found[1] == {(n, n // 4, float(n % 2 == 0)) for n in range(8)}
 
 
-WORD_RUN = """
+WORD_RUN = f"""
 seed = 0
 threads = 1
-
-[env]
-kind = "identity"
-num_words = 4
-length = 1
-
-[model]
-kind = "tiny"
-hidden = 16
-layers = 1
-
+{TINY_WORD_WORLD}
 [rollout]
 max_tokens = 2
-plan = { kind = "flat", attempts = 48 }
+plan = {{ kind = "flat", attempts = 48 }}
 
 [training]
 updates = 2
