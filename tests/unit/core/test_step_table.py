@@ -228,7 +228,7 @@ def test_equal_parts_are_asked_once_and_their_answer_cannot_be_changed() -> None
             return 1
 
     rows = StepTable.from_columns(**BASIC)
-    first, second = rows.once(Asked()), rows.once(Asked())
+    first, second = rows.ask_once(Asked()), rows.ask_once(Asked())
     assert len(calls) == 1
     assert first is second
     with pytest.raises(ValueError, match="read-only"):

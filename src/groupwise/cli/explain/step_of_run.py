@@ -87,7 +87,9 @@ def check_unique_attempt(
         place = "" if task is None else f" at task {task!r}"
         raise RecordError(f"there is no attempt {attempt!r}{place}; {nearest(attempt, names)}")
     if len(several) > 1:
-        raise RecordError(f"attempt {attempt!r} exists in {len(several)} tasks; add --task, one of: {list_names(several)}")
+        raise RecordError(
+            f"attempt {attempt!r} exists in {len(several)} tasks; add --task, one of: {list_names(several)}"
+        )
 
 
 def _find_attempt(folder: RunFolder, task: str | None, attempt: str) -> tuple[int, str, int]:

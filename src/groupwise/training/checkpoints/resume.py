@@ -21,7 +21,7 @@ def resume(run: Run) -> int | None:
     """Go back to the last checkpoint and forget what came after: it will come again, the same. None = there is none."""
     path = latest_checkpoint(run.checkpoints)
     if path is None:
-        if run.journal.last() >= 0:
+        if run.journal.last_number() >= 0:
             raise TrainingError(
                 f"{run.checkpoints} names no latest checkpoint, but the journal has updates; {advise(run.checkpoints)}"
             )
