@@ -33,10 +33,10 @@ class Turns(RunObserver):
     """Lets the learner hear all samples in every other update, and keeps what each update took."""
 
     def __init__(self, learner: Any) -> None:
-        self.learner, self.hear, self.found = learner, learner._heard, list[dict[str, float]]()
+        self.learner, self.hear, self.found = learner, learner._with_credit, list[dict[str, float]]()
 
     def on_stage(self, name: str, number: int) -> None:
-        self.learner._heard = (lambda samples: samples) if number % 2 else self.hear
+        self.learner._with_credit = (lambda samples: samples) if number % 2 else self.hear
 
     def on_update(self, update: Update) -> None:
         names = {"seconds": "seconds/learn", "computed": "learner/computed", "success": "rollout/success"}

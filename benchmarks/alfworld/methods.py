@@ -110,12 +110,11 @@ def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, A
 
 
 def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
-    from groupwise.training.checkpoints.resume import resume
     from groupwise.training.loop import make_update
     from groupwise.training.observer import ObserverList
 
     curve, marks, sizes = record["curve"], record["marks"], job["arm"].sizes
-    done = resume(run) or 0
+    done = resume_run(run) or 0
     del curve[done:]
     marks[:] = [mark for mark in marks if mark["update"] <= done]
     last = time.time()

@@ -13,7 +13,7 @@ from groupwise.core.text.value_words import describe_value
 from groupwise.core.totals import Totals
 from groupwise.training.attempts.collect import UpdateAttempts, collect_update
 from groupwise.training.checkpoints.checkpoint import save_checkpoint
-from groupwise.training.checkpoints.resume import resume as resume_run
+from groupwise.training.checkpoints.resume import resume_run
 from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.folder_start import check_unused, prepare_folder
 from groupwise.training.imitation.warm_start import warm_start

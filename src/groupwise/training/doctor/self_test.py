@@ -24,36 +24,36 @@ TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class CheckResult:
     """One check of the self-test."""
 
     name: str
     """What was checked."""
-    found: str
+    finding: str
     """What came out."""
     ok: bool
     """Whether it is as it should be."""
 
 
-def self_test() -> Iterator[Checked]:
-    """Run the checks one after another; one that raises is told as broken, and ends the test."""
+def self_test() -> Iterator[CheckResult]:
+    """Run the checks one after another; one that raises is reported as broken, and ends the test."""
     bench = _Bench()
     for name, check in (
         ("the scorer agrees with the sampler", bench.sample_and_score),
         ("a learner step changes the weights", bench.learn),
         ("the engine takes the weights over", bench.hand_over),
     ):
-        result = _checked(name, check)
+        result = _run_check(name, check)
         yield result
         if not result.ok:
             return
 
 
-def _checked(name: str, check: Callable[[], str]) -> Checked:
+def _run_check(name: str, check: Callable[[], str]) -> CheckResult:
     try:
-        return Checked(name=name, found=check(), ok=True)
+        return CheckResult(name=name, finding=check(), ok=True)
     except (TrainingError, RuntimeError) as error:
-        return Checked(name=name, found=str(error), ok=False)
+        return CheckResult(name=name, finding=str(error), ok=False)
 
 
 class _Bench:
