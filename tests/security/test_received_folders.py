@@ -15,7 +15,7 @@ from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.records import StopReason
 from groupwise.core.run_folder import LOCK
 from groupwise.core.run_lock import RunLock
-from groupwise.core.text.safe_text import quote_error
+from groupwise.core.text.exceptions import quote_error
 from groupwise.reports.run.read_groups import make_response_decoder
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.rollout.hosts.host import Fault

@@ -19,7 +19,7 @@ from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.parts.part import Part
 from groupwise.core.records import StopReason, Task, Trajectory
 from groupwise.core.run_folder import RunPaths
-from groupwise.core.text.secrets import check_no_secret, redact, redact_all, resolve
+from groupwise.core.text.secrets import check_no_secret, redact, redact_all, resolve_references
 from groupwise.envs import Openenv
 from groupwise.reports.run.page import render_page
 from groupwise.reports.run.run_folder import RunFolder
@@ -150,12 +150,12 @@ def test_a_reference_is_looked_up_where_it_is_used_and_kept_as_it_is(monkeypatch
     assert part.config()["url"] == "http://${PLACE}"
     task = part.panel("train")[0]
     assert SECRET not in json.dumps(dict(task.payload))
-    assert resolve(part.reset_rest) == {"api_key": SECRET}
+    assert resolve_references(part.reset_rest) == {"api_key": SECRET}
     pytest.importorskip("websockets")
     with pytest.raises(Exception, match=r"openenv http://\$\{PLACE\}: there is no session to be had"):
         part.open(task)
     with pytest.raises(ConfigError, match="the environment variable MISSING is not set"):
-        resolve({"a": ["${MISSING}"]})
+        resolve_references({"a": ["${MISSING}"]})
 
 
 def test_what_is_sent_to_a_server_holds_the_value(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from groupwise.core.text.safe_text import quote_error
+from groupwise.core.text.exceptions import quote_error
 
 Subject = TypeVar("Subject")
 Status = Literal["kept", "broken", "not tested"]

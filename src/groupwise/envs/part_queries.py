@@ -11,7 +11,7 @@ from typing import Any
 
 from groupwise.core.errors import ConfigError, GroupwiseError
 from groupwise.core.records import Task
-from groupwise.core.text.safe_text import quote_error
+from groupwise.core.text.exceptions import quote_error
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.plain_records import is_whole, show_value
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from groupwise.core.errors import EngineFault, GroupwiseError
-from groupwise.core.parts.exceptions import tell_exception
+from groupwise.core.text.exceptions import quote_error_with_place
 from groupwise.core.text.value_words import describe_value
 from groupwise.engines.engine import Generation
 
@@ -50,5 +50,5 @@ def read_future(engine: object, future: Future[Generation]) -> Generation:
     except GroupwiseError:
         raise
     except Exception as error:
-        told = tell_exception(error, type(engine).__module__)
+        told = quote_error_with_place(error, type(engine).__module__)
         raise EngineFault(f"the engine {type(engine).__name__}: a future raised {told}; {ADVICE}") from error

@@ -33,7 +33,7 @@ from pathlib import Path
 from groupwise import Step, StepTable, Task, Trajectory
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.recordings import RolloutsFile, write_rollouts
-from groupwise.reports.run.derived_credit import step_table
+from groupwise.reports.run.derived_credit import make_step_table
 from groupwise.core.step_fields.table import RESERVED_NAMES
 
 folder = Path(sys.argv[1])
@@ -53,7 +53,7 @@ with Journal(folder / "journal.sqlite") as journal:
     journal.write(Update(number=2, version=2, metrics={}, trajectories=[one], credit=[[0.0, 0.0]]))
     (found,) = journal.trajectories(2)
     assert [row.get("patience") for row in found["steps"]] == waited
-    assert step_table(found["steps"]).column("patience").tolist() == waited
+    assert make_step_table(found["steps"]).column("patience").tolist() == waited
     (past,) = journal.past_attempts.newest(max_attempts=1, after=0)
     assert journal.past_attempts.read(past).steps == steps
 try:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from groupwise.core.errors import FileError
 from groupwise.core.text.safe_text import escape_controls
-from groupwise.core.text.secrets import redact, redact_all, redactor
+from groupwise.core.text.secrets import make_redactor, redact, redact_all
 
 CANNOT_WRITE = "standard output cannot be written"
 
@@ -42,7 +42,7 @@ class SafeConsole(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(emoji=False, **options)
-        self._hide = redactor()
+        self._hide = make_redactor()
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print; a disk that is full is an error of ours, and a reader who has seen enough ends the command."""

@@ -15,10 +15,10 @@ from typing import Any
 from groupwise.core.errors import ConfigError, GroupwiseError, TrainingError
 from groupwise.core.parts.attempt_results import ATTEMPT_RESULTS
 from groupwise.core.parts.credit_results import CREDIT_RESULTS
-from groupwise.core.parts.exceptions import tell_exception
 from groupwise.core.parts.loss_results import LOSS_RESULTS
 from groupwise.core.parts.members import OPENED
 from groupwise.core.parts.result_checks import TEXT, RequiredResult, has_members, is_number
+from groupwise.core.text.exceptions import quote_error_with_place
 
 REACHING_OUT = frozenset({"env", "model", "engine", "tracker"})
 """Slots whose parts reach beyond the process: what they raise is told where they are opened."""
@@ -85,7 +85,7 @@ def _guard(
         except Exception as error:
             if slot in REACHING_OUT:
                 raise
-            raise TrainingError(f"{where} raised {tell_exception(error, part.__module__)}; mend it") from error
+            raise TrainingError(f"{where} raised {quote_error_with_place(error, part.__module__)}; mend it") from error
         if not required.fits(result, arguments):
             raise ConfigError(f"{where} gave {required.find_fault(result, arguments)}, but {required.words} is needed")
         return result

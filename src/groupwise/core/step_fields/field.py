@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from groupwise.core.records import Step, Trajectory
-from groupwise.core.step_fields.kinds import Kind
+if TYPE_CHECKING:
+    from groupwise.core.records import Step, Trajectory
+    from groupwise.core.step_fields.kinds import Kind
 
 
 class Owner(StrEnum):

@@ -9,13 +9,8 @@ from __future__ import annotations
 
 import re
 
-from groupwise.core.text.secrets import redact
-
 MAX_QUOTED_CHARACTERS = 500
 """Of somebody else's text in a message of ours: enough to recognise it, too little to fill a screen or a journal."""
-
-MAX_SEARCHED_CHARACTERS = 8 * MAX_QUOTED_CHARACTERS
-"""Of somebody else's text that is searched for secrets before it is cut."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # C0 without tab and newline, delete and C1, line and paragraph separators, marks that set or change the direction of
@@ -56,22 +51,8 @@ def quote_line(text: str, *, limit: int = MAX_QUOTED_CHARACTERS) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
-def quote_error(error: BaseException) -> str:
-    r"""An exception in one line: its class and the first line of what it says, whatever that is.
-
-    >>> quote_error(RuntimeError("half \ud83d\nTraceback ..."))
-    'RuntimeError: half \\ud83d'
-    """
-    try:
-        said = str(error)
-    except Exception:  # somebody else's __str__
-        said = "its message cannot be shown"
-    # Secrets first: half of one, cut off, would no longer be known for what it is.
-    return quote_line(redact(f"{type(error).__name__}: {said[:MAX_SEARCHED_CHARACTERS]}"))
-
-
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape(character: re.Match[str]) -> str:
+    code = ord(character[0])
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -72,17 +72,17 @@ def redact(text: str) -> str:
     """
     if len(text) < MIN_VALUE_CHARACTERS:  # a page is made of thousands of labels and numbers
         return text
-    return redactor()(text)
+    return make_redactor()(text)
 
 
-def redactor() -> Callable[[str], str]:
+def make_redactor() -> Callable[[str], str]:
     """What `redact` does with the variables as they are now, for many texts."""
     return _redactor(tuple(sorted(_secret_values())))
 
 
 def redact_all(value: Any) -> Any:
     """Plain data, tables and lists included, with every text redacted."""
-    return _in_texts(value, redactor())
+    return _in_texts(value, make_redactor())
 
 
 def check_no_secret(content: Mapping[str, Any]) -> None:
@@ -98,7 +98,7 @@ def check_no_secret(content: Mapping[str, Any]) -> None:
             )
 
 
-def resolve(value: Any) -> Any:
+def resolve_references(value: Any) -> Any:
     """Plain data with each `${NAME}` in its texts replaced by the environment variable of that name."""
     return _in_texts(value, lambda text: _REFERENCE.sub(_look_up, text))
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.rules import BrokenRuleError, NotTestedError
-from groupwise.core.text.safe_text import quote_error
+from groupwise.core.text.exceptions import quote_error
 from groupwise.envs.checker.subject import NONSENSE, Subject, iterate_observations, to_comparable
 from groupwise.envs.plain_records import to_plain_key
 

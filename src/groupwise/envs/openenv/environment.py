@@ -11,7 +11,7 @@ from pydantic import Field
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
-from groupwise.core.text.secrets import resolve
+from groupwise.core.text.secrets import resolve_references
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks, panel_sizes_of
 from groupwise.envs.kit.progress import Progress
@@ -84,7 +84,7 @@ class Openenv(Part, slot="env"):
 
     def open(self, task: Task) -> OpenenvEnvironment:
         check_env(task, ENV)
-        socket_url(resolve(self.url))
+        socket_url(resolve_references(self.url))
         return OpenenvEnvironment(task, self)
 
     def vocabulary(self) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class OpenenvEnvironment:
         self._actions: list[str] = []
         self._total = 0.0
         self._session = Session(part.url, timeout=part.timeout)
-        first = self._session.ask("reset", {"seed": task.seed, **resolve(task.payload["reset"])})
+        first = self._session.ask("reset", {"seed": task.seed, **resolve_references(task.payload["reset"])})
         goal = _find_field(first, part.goal_field)
         self._goal = "" if goal is None else _to_text(goal)
         self._observation = self._observe(first)
@@ -149,7 +149,7 @@ class OpenenvEnvironment:
         return twin
 
     def _message(self, action: str) -> dict[str, Any]:
-        return {**resolve(self._part.action_rest), self._part.action_field: action}
+        return {**resolve_references(self._part.action_rest), self._part.action_field: action}
 
     def _nothing_happens(self) -> Outcome:
         seen = self._observation

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from groupwise.core.errors import ConfigError, EnvironmentFault
 from groupwise.core.text.safe_text import quote_line
-from groupwise.core.text.secrets import resolve
+from groupwise.core.text.secrets import resolve_references
 from groupwise.envs.kit.packages import report_missing_package
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ def _connect(held: ExitStack, url: str, timeout: float) -> ClientConnection:
         from websockets.sync.client import connect
     except ImportError:
         raise report_missing_package("openenv") from None
-    place = resolve(url)  # messages keep to the address as it was given, which names secrets and does not hold them
+    # Messages keep to the address as it was given, which names secrets and does not hold them.
+    place = resolve_references(url)
     # A proxy is for what lies outside; its settings often forget this machine.
     proxy: Literal[True] | None = None if _is_this_machine(place) else True
     try:

@@ -15,7 +15,8 @@ from socket import socket
 from typing import Protocol, Self, TypeVar, TypeVarTuple, runtime_checkable
 
 from groupwise.core.records import StopReason, Task
-from groupwise.core.text.safe_text import MAX_SEARCHED_CHARACTERS, quote_error, quote_line
+from groupwise.core.text.exceptions import MAX_SEARCHED_CHARACTERS, quote_error
+from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.secrets import redact
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Observation, Outcome
 from groupwise.envs.plain_records import to_plain_advice, to_plain_observation, to_plain_outcome

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.core.parts.part import Part
-from groupwise.core.text.secrets import resolve
+from groupwise.core.text.secrets import resolve_references
 
 LONGEST_PARAMETER = 500
 """Characters of a parameter that every MLflow store takes."""
@@ -33,7 +33,7 @@ class Mlflow(Part, slot="tracker"):
         """Begin or go on."""
         from mlflow import MlflowClient
 
-        client = MlflowClient(tracking_uri=resolve(self.uri))
+        client = MlflowClient(tracking_uri=resolve_references(self.uri))
         if run_id is not None:
             client.set_terminated(run_id, status="RUNNING")
             return MlflowRun(client, run_id)
