@@ -110,6 +110,7 @@ def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, A
 
 
 def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
+    from groupwise.training.checkpoints.resume import resume_run
     from groupwise.training.loop import make_update
     from groupwise.training.observer import ObserverList
 

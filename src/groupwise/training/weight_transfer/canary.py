@@ -61,7 +61,7 @@ class Canary:
         self._noise = 0.0
 
     def check(self, engine: Engine, learner: ScoringLearner, *, version: int) -> float:
-        """Compare engine and learner: the largest gap in log-prob; an error where it is too large, or nothing arrived."""
+        """Compare engine and learner: the largest gap in log-prob; an error where it is too large or nothing came."""
         if engine.version != version:
             raise TrainingError(
                 f"the engine reports weights of version {engine.version}, but version {version} was handed over; "
