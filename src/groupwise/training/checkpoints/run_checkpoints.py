@@ -1,4 +1,4 @@
-"""Resuming a run from its last checkpoint, if that and the journal are what was written and belong together."""
+"""The checkpoints of a run: saving one, resuming from the last where it fits the journal, opening a run at any."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from pathlib import Path
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.run_folder import RunPaths
 from groupwise.core.text.safe_text import quote_line
-from groupwise.training.checkpoints.checkpoint import load_checkpoint
+from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from groupwise.training.checkpoints.state_file import advise_resuming, damage_error, find_latest_checkpoint
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 from groupwise.training.run_config import RunConfig
 
 _log = logging.getLogger(__name__)
+
+
+def save_run(run: Run, number: int) -> Path:
+    """Write the checkpoint of an update: what `resume_run` needs to go on as if the run had never stopped."""
+    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
+    if run.part_states:
+        state["parts"] = run.part_states.state_dict()
+    return save_checkpoint(run.checkpoints, number, run.learner, run.tokenizer, state)
 
 
 def resume_run(run: Run) -> int | None:
