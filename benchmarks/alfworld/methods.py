@@ -126,8 +126,8 @@ def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path)
             _keep_mark(run, curve, marks, sizes)
         write_record(path, record)
         now, point = time.time(), curve[-1]
-        told = f"{job['method']} update {len(curve)}: {point['total_steps']} steps, {point['success']:.2f} succeed"
-        print(f"{told}, {now - last:.1f} s", file=sys.stderr, flush=True)
+        progress = f"{job['method']} update {len(curve)}: {point['total_steps']} steps, {point['success']:.2f} succeed"
+        print(f"{progress}, {now - last:.1f} s", file=sys.stderr, flush=True)
         last = now
     if curve and (not marks or marks[-1]["update"] < len(curve)):
         _keep_mark(run, curve, marks, sizes)
@@ -182,10 +182,10 @@ def common_updates(records: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     marks = {method: record["marks"] for method, record in records.items() if record.get("marks")}
     if not marks:
         return dict.fromkeys(records, 0)
-    min_steps = min(found[-1]["mark"] for found in marks.values())
+    min_steps = min(reached[-1]["mark"] for reached in marks.values())
     return {
-        method: next((mark["update"] for mark in found if mark["mark"] >= min_steps > 0), found[-1]["update"])
-        for method, found in marks.items()
+        method: next((mark["update"] for mark in reached if mark["mark"] >= min_steps > 0), reached[-1]["update"])
+        for method, reached in marks.items()
     }
 
 

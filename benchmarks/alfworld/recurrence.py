@@ -49,17 +49,17 @@ def audit_rollouts(file: Path) -> dict[str, Any]:
 
 
 SEE = """\
-How it trained there, against GRPO and GiGPO: [performance.md](../performance.md#a-pretrained-model-on-alfworld). There
-the penalty for malformed responses was off, and one for refused commands, which nobody published, did harm
-([ADR 6](../adr/0006-invalid-penalty.md)).
+How it trained there, against GRPO and GiGPO:
+[results.md](../results.md#how-far-does-a-pretrained-model-get-on-alfworld). There the penalty for malformed responses
+was off, and one for refused commands, which nobody published, did harm ([ADR 6](../adr/0006-invalid-penalty.md)).
 """
 """What the page of the method says below the table."""
 HEADING = "## How often states recur on ALFWorld, and how much history matters"
 
 
-def table(found: Mapping[str, Any], whose: str) -> str:
+def table(audit: Mapping[str, Any], whose: str) -> str:
     """An audit as a paragraph and a table for the page of a method; `whose` says what was audited."""
-    census, levels = found["census"], found["levels"]
+    census, levels = audit["census"], audit["levels"]
     steps = census["steps"]
     last = levels[2]
     lines = [

@@ -47,13 +47,13 @@ def pad_shuffled(samples: Sequence[Sample], budget: int) -> Layouts:
     Random(0).shuffle(order)
     width = max(len(one.prompt_ids) for one in samples) + max(len(one.response_ids) for one in samples)
     num_rows = max(1, budget // width)
-    found: list[PaddedRows] = []
+    layouts: list[PaddedRows] = []
     for low in range(0, len(order), num_rows):
         mine = set(order[low : low + num_rows])
         # The others keep their numbers and are in no row.
         some = [one if number in mine else replace(one, trains=False) for number, one in enumerate(samples)]
-        found += padded(some, width=width)
-    return found
+        layouts += padded(some, width=width)
+    return layouts
 
 
 def pack_shared_prompts(samples: Sequence[Sample], budget: int) -> Layouts:

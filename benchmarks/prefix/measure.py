@@ -52,14 +52,14 @@ def gradient(net: Any, update: Update) -> torch.Tensor:
     """The gradient of all weights as one vector, in float32."""
     net.zero_grad()
     train(net, update)
-    found = torch.cat([weight.grad.float().flatten() for weight in net.parameters() if weight.grad is not None])
+    whole = torch.cat([weight.grad.float().flatten() for weight in net.parameters() if weight.grad is not None])
     net.zero_grad()
-    return found
+    return whole
 
 
-def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+def apart(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """Relative distance of two gradients."""
-    return float((found - expected).norm() / expected.norm())
+    return float((actual - expected).norm() / expected.norm())
 
 
 def processor_seconds(work: Callable[[], object]) -> float:
@@ -98,7 +98,7 @@ def by_turns(
     Each round begins with another one, so that no place in it favours any. Those named in `once` are timed in the first
     round only.
     """
-    seconds, found = seconds_on(device), {name: list[float]() for name in works}
+    seconds, times = seconds_on(device), {name: list[float]() for name in works}
     begin = time.perf_counter()
     for number in range(repeats):
         if number and time.perf_counter() - begin > allowance:
@@ -107,8 +107,8 @@ def by_turns(
         turn = number % len(names)
         for name in [*names[turn:], *names[:turn]]:
             if not number or name not in once:
-                found[name].append(seconds(works[name]))
-    return found
+                times[name].append(seconds(works[name]))
+    return times
 
 
 def median_of(work: Callable[[], object], *, device: str, repeats: int) -> float:

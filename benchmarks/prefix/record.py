@@ -161,11 +161,11 @@ def main() -> None:
     recordings = list(household())
     if options.games:
         recordings += alfworld(options.games, options.tokenizer)
-    for found in recordings:
-        path = found.save(options.data)
+    for recording in recordings:
+        path = recording.save(options.data)
         print(
-            f"{path.name}: {len(found.samples):,} steps, {num_tokens(found.samples):,} tokens, "
-            f"{forest(found.samples).token_ratio:.2f}x shared, {path.stat().st_size / 1e3:.0f} kB"
+            f"{path.name}: {len(recording.samples):,} steps, {num_tokens(recording.samples):,} tokens, "
+            f"{forest(recording.samples).token_ratio:.2f}x shared, {path.stat().st_size / 1e3:.0f} kB"
         )
 
 

@@ -19,7 +19,7 @@ from groupwise.envs.alfworld.game_folder import FILE, find_games_folder
 from groupwise.envs.kit.words import split_words
 from groupwise.rollout.hosts.host import InProcess
 from groupwise.rollout.hosts.worker_pool import Workers
-from tests.unit.envs.alfworld_data import all_games, few_games, games
+from tests.unit.envs.worlds.alfworld_data import all_games, few_games, games
 from tests.unit.rollout.test_workers import has_ended
 
 # Provenance: printed by `panel_hash(Alfworld().panel(split))` for the games that `alfworld-download` of ALFWorld 0.4

@@ -35,7 +35,8 @@ from groupwise.envs.checker import suite as checker
 from groupwise.envs.checker.subject import Subject
 from groupwise.envs.household.tasks import FAMILIES
 from groupwise.envs.kit.keyed_draws import Draws
-from tests.unit.envs.corridors import BREAKS, CorridorPart, Straight, part_of
+from tests.unit.envs.worlds.broken_corridors import BREAKS, Straight, part_of
+from tests.unit.envs.worlds.corridor import CorridorPart
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,9 +105,9 @@ def test_a_sound_environment_keeps_every_rule() -> None:
 
 
 def test_a_position_that_grows_with_the_steps_is_no_counter() -> None:
-    found = {result.rule: result.status for result in check_environment(part_of(Straight)())}
-    assert found["state_key_has_no_counter_or_clock"] == "kept", "after a wasted step the keys are the same"
-    assert {rule for rule, status in found.items() if status != "kept"} == {"admissible_actions_are_accepted"}
+    statuses = {result.rule: result.status for result in check_environment(part_of(Straight)())}
+    assert statuses["state_key_has_no_counter_or_clock"] == "kept", "after a wasted step the keys are the same"
+    assert {rule for rule, status in statuses.items() if status != "kept"} == {"admissible_actions_are_accepted"}
 
 
 @pytest.mark.parametrize("part", BREAKS, ids=lambda part: part.__name__)

@@ -18,10 +18,10 @@ from groupwise.config.run_file import load_run
 from groupwise.envs.webshop.storefront import draw_catalogue
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
-from tests.unit.envs.alfworld_data import few_games
-from tests.unit.envs.math_sets import gsm8k, write_lines
-from tests.unit.envs.openenv_servers import server
-from tests.unit.envs.shops import item, publish, told_of
+from tests.unit.envs.worlds.alfworld_data import few_games
+from tests.unit.envs.worlds.math_sets import gsm8k, write_lines
+from tests.unit.envs.worlds.openenv_servers import server
+from tests.unit.envs.worlds.shops import describe_item, item, publish
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.rglob("*.toml"))
@@ -163,6 +163,6 @@ def _own_files(path: Path, folder: Path) -> tuple[str, ...]:
         return (f"env.path={folder}",)
     if kind == "webshop":
         products = draw_catalogue(0, 20, 4).products
-        publish(folder, [item(each) for each in products], {each.asin: told_of(each) for each in products})
+        publish(folder, [item(each) for each in products], {each.asin: describe_item(each) for each in products})
         return (f"env.path={folder}",)
     return ()

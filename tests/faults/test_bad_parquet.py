@@ -13,7 +13,7 @@ import pytest
 from groupwise.core.errors import FileError
 from groupwise.recordings import RolloutsFile, write_rollouts
 from tests.faults.mutations import mutate_bytes
-from tests.unit.core.rollouts.rows import HEADER, ROW
+from tests.unit.recordings.rows import HEADER, ROW
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -15,7 +15,7 @@ from groupwise.core.errors import FileError, GroupwiseError
 from groupwise.recordings import RolloutsFile, lines, reduced, write_rollouts
 from groupwise.recordings.formats import open_rollouts
 from tests.faults.mutations import mutate_bytes, mutate_json_lines
-from tests.unit.core.rollouts.rows import HEADER, ROW, write_lines
+from tests.unit.recordings.rows import HEADER, ROW, write_lines
 
 DATA = Path(__file__).parents[1] / "unit" / "integrations" / "data"
 TAKES = "it takes text, finite numbers, true, false, null, and lists and objects of these"

@@ -14,7 +14,7 @@ from groupwise.core.errors import FileError, RecordError
 from groupwise.core.journal.blobs import pack
 from groupwise.recordings import write_rollouts
 from groupwise.recordings.formats import open_rollouts
-from tests.unit.core.rollouts.rows import ROW
+from tests.unit.recordings.rows import ROW
 
 COLUMNS: dict[str, Any] = {"task": ["t", "t"], "attempt": [0, 1], "index": [0, 0], "reward": [1.0, 0.0]}
 

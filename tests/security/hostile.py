@@ -45,7 +45,7 @@ def write_hostile_run(folder: Path, **changes: Any) -> Path:
                 )
             )
         for number in (0, 2):
-            journal.write_evaluation([_evaluated(number, place) for place in range(2)])
+            journal.write_evaluation([_make_row(number, place) for place in range(2)])
         journal.name_panels({hostile("split"): "a" * 64})
     return folder
 
@@ -85,7 +85,7 @@ def _attempt(task: str, number: int, stop: StopReason = StopReason.TERMINATED) -
     )
 
 
-def _evaluated(number: int, place: int) -> Evaluated:
+def _make_row(number: int, place: int) -> Evaluated:
     return Evaluated(
         number=number,
         split=hostile("split"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def executing() -> Callable[[Mapping[str, Any]], Any]:
+def execute_answer() -> Callable[[Mapping[str, Any]], Any]:
     """Run the answer as Python; its score is what it calls `score`, and what it leaves in `shared` stays."""
     shared: dict[str, Any] = {}
 
@@ -18,7 +18,7 @@ def executing() -> Callable[[Mapping[str, Any]], Any]:
     return score
 
 
-def summing() -> Callable[[Mapping[str, Any]], Any]:
+def sum_answer() -> Callable[[Mapping[str, Any]], Any]:
     """sympy's numerical sum over a symbol that has the answer for its name: sympy compiles a function with it."""
     from groupwise.envs.verifier.sympy_guard import guard_sympy
 

@@ -164,14 +164,14 @@ class TestExpressions:
 
 
 def test_a_symbol_with_code_for_a_name_is_not_compiled(tmp_path: Path) -> None:
-    summing = Verifier("tests.security.hostile_judges:summing")
+    judged = Verifier("tests.security.hostile_judges:sum_answer")
     for code in (f"open('{tmp_path / 'X'}', 'w')", f"__import__('os').system('touch {tmp_path / 'X'}')", "a.b", "a[b]"):
-        verdict = summing.judge({"answer": code}, seconds=10.0)
+        verdict = judged.judge({"answer": code}, seconds=10.0)
         assert verdict.reason.startswith("the verifier raised GrammarError: "), verdict
     assert list(tmp_path.iterdir()) == []
-    plain = summing.judge({"answer": "c"}, seconds=10.0)
+    plain = judged.judge({"answer": "c"}, seconds=10.0)
     assert plain.reason == "the verifier raised TypeError: Cannot convert symbols to int", "sympy's own, as before"
-    summing.close()
+    judged.close()
 
 
 HOSTILE_LATEX = [

@@ -14,7 +14,7 @@ import pytest
 from groupwise.core.errors import FileError
 from groupwise.core.text.files import parse_toml
 from groupwise.recordings import RolloutsFile, write_rollouts
-from tests.unit.core.rollouts.rows import HEADER, ROW
+from tests.unit.recordings.rows import HEADER, ROW
 
 MEMORY = 2 << 30
 CHECK = (

@@ -74,7 +74,7 @@ def capture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name, raising=False)
 
     def call(what: Callable[[], None]) -> str:
-        with _written(monkeypatch, terminal=request.param == "terminal") as written:
+        with _capture(monkeypatch, terminal=request.param == "terminal") as written:
             with suppress(SystemExit):
                 what()
             sys.stdout.flush()
@@ -85,7 +85,7 @@ def capture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @contextmanager
-def _written(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> Iterator[list[str]]:
+def _capture(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> Iterator[list[str]]:
     """What is written to standard output and error meanwhile, both of which are one pipe or pseudo-terminal."""
     reader, writer = os.openpty() if terminal else os.pipe()
     if terminal:  # as it is written: a terminal would make two characters of each line's end
@@ -133,7 +133,7 @@ def test_a_terminal_still_has_its_colours(place: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "argv", ["groupwise", "inspect", FOLDER, "--update", "2", "--task", "task"])
-    with _written(monkeypatch, terminal=True) as written, pytest.raises(SystemExit):
+    with _capture(monkeypatch, terminal=True) as written, pytest.raises(SystemExit):
         main()
     assert len(STYLE.findall(written[0])) > 20
 

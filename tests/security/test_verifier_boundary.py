@@ -30,14 +30,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def apart() -> Iterator[Verifier]:
-    found = Verifier(f"{PLACE}:executing", apart=True)
+    found = Verifier(f"{PLACE}:execute_answer", apart=True)
     yield found
     found.close()
 
 
 @pytest.fixture(scope="module")
 def together() -> Iterator[Verifier]:
-    found = Verifier(f"{PLACE}:executing")
+    found = Verifier(f"{PLACE}:execute_answer")
     yield found
     found.close()
 
@@ -128,7 +128,7 @@ def test_neither_the_environment_nor_an_open_file_is_inherited(tmp_path: Path, m
     monkeypatch.setenv("A_SECRET_TOKEN", "hunter2")
     with (tmp_path / "open").open("w") as file:
         os.set_inheritable(file.fileno(), True)
-        fresh = Verifier(f"{PLACE}:executing")
+        fresh = Verifier(f"{PLACE}:execute_answer")
         told = "import os\nscore = float(any('SECRET' in name or 'hunter2' in os.environ[name] for name in os.environ))"
         assert ask(fresh, told) == Verdict(score=0.0)
         assert 0 < ask(fresh, "import os\nscore = len(os.environ) / 100").score <= 0.1
@@ -275,7 +275,7 @@ PARENT = """
 import sys, threading, time
 sys.path[:] = {path!r}
 from groupwise.envs.verifier.verifier import Verifier
-judged = Verifier("tests.security.hostile_judges:executing", apart={apart})
+judged = Verifier("tests.security.hostile_judges:execute_answer", apart={apart})
 def start():
     judged.judge({{"answer": "score = 1.0"}}, seconds=5.0)
     print(judged._popen.pid, flush=True)
@@ -305,7 +305,7 @@ def test_it_outlives_the_thread_that_asked_first_and_dies_with_the_process(apart
 
 
 def test_threads_that_come_and_go_share_a_verifier() -> None:
-    judged, found = Verifier(f"{PLACE}:executing"), list[float]()
+    judged, found = Verifier(f"{PLACE}:execute_answer"), list[float]()
     for _ in range(3):
         thread = Thread(target=lambda: found.append(ask(judged, "score = 1.0").score))
         thread.start()

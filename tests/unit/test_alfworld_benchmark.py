@@ -25,7 +25,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.envs import SPLITS, Alfworld
 from groupwise.envs.alfworld.game_file import Game
 from groupwise.envs.alfworld.game_folder import find_games_folder, open_game
-from tests.unit.envs.alfworld_data import games
+from tests.unit.envs.worlds.alfworld_data import games
 
 NUM_GAMES = 48
 ROOT = Path(__file__).parents[2]

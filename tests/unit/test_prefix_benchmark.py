@@ -130,7 +130,7 @@ def test_operations_are_counted_on_the_tokens_computed() -> None:
 
 def test_a_section_that_fails_is_written_down_and_the_others_go_on(tmp_path: Path) -> None:
     result = Result({}, tmp_path / "result.json")
-    result.measure({"bad": lambda: 1 / 0, "good": lambda: {"seconds": 1 / 3}}, result.found)
+    result.measure({"bad": lambda: 1 / 0, "good": lambda: {"seconds": 1 / 3}}, result.content)
     assert json.loads((tmp_path / "result.json").read_text()) == {
         "bad": {"error": "ZeroDivisionError: division by zero"},
         "good": {"seconds": 0.33333},

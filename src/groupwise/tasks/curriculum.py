@@ -26,7 +26,7 @@ class LiveCurriculum(Protocol):
 
 
 class Curriculum(Protocol):
-    """Fills the slot `curriculum`."""
+    """Fills the slot `curriculum`: says which tasks of the panel come next."""
 
     def start(self, tasks: Sequence[Task], seed: int) -> LiveCurriculum:
         """Begin with a panel."""

@@ -23,7 +23,7 @@ KEYS = (
 OPTIONS = "Valid: alpha, depth, episode, gamma, invalid_penalty, reference, refused_penalty, scale"
 
 
-def changed(position: int, **change: Any) -> list[dict[str, Any]]:
+def change_row(position: int, **change: Any) -> list[dict[str, Any]]:
     """The rows, one of them with other entries; None takes an entry out."""
     rows = [dict(row) for row in ROWS]
     rows[position] |= change
@@ -49,29 +49,29 @@ GOOD = "".join(json.dumps(line) + "\n" for line in (HEADER, *ROWS)).encode()
 BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
     (
         "a missing column",
-        rows(*changed(2, reward=None)),
+        rows(*change_row(2, reward=None)),
         "rollouts.jsonl, line 4: no key 'reward'; every row needs task, attempt, index and reward",
     ),
     (
         "ragged columns",
-        rows(*changed(3, outcome=1.0)),
+        rows(*change_row(3, outcome=1.0)),
         "rollouts.jsonl, line 5: has 'outcome', but line 2 has none; give it to every row or to none",
     ),
     (
         "a NaN reward",
-        rows(*changed(1, reward=float("nan"))),
+        rows(*change_row(1, reward=float("nan"))),
         "rollouts.jsonl, line 3: key 'reward' is NaN; it takes a finite number "
         "(a missing score is not a zero: score the attempt or leave it out)",
     ),
     (
         "a reward beyond any reward",
-        rows(*changed(1, reward=-1e300)),
+        rows(*change_row(1, reward=-1e300)),
         "rollouts.jsonl: column 'reward', line 3: found -1e+300, beyond 1e+100; "
         "this looks like a sentinel, not a reward: replace or rescale it",
     ),
     (
         "a negative index",
-        rows(*changed(1, index=-1)),
+        rows(*change_row(1, index=-1)),
         "rollouts.jsonl, line 3: key 'index' is -1; it takes an integer from 0 upwards",
     ),
     (
@@ -82,7 +82,7 @@ BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
     ),
     (
         "an unknown key",
-        rows(*changed(0, rewrd=1.0)),
+        rows(*change_row(0, rewrd=1.0)),
         f"rollouts.jsonl, line 2: unknown key 'rewrd'; did you mean 'reward'? {KEYS} (further columns go into 'extra')",
     ),
     (
@@ -144,7 +144,7 @@ def test_a_bad_file_gives_one_line_and_status_2_and_writes_nothing(
     ran = groupwise(command[0], path.name, *command[1:])
     assert ran.err == f"error: {message}\n"
     assert (ran.status, ran.out) == (2, "")
-    assert [found.name for found in tmp_path.rglob("*")] == [path.name]
+    assert [file.name for file in tmp_path.rglob("*")] == [path.name]
     assert path.read_bytes() == content
 
 
@@ -209,7 +209,7 @@ def test_a_bad_option_gives_one_line_and_status_2_and_writes_nothing(
     ran = groupwise(*(rollouts if argument == "FILE" else argument for argument in arguments))
     assert ran.err == f"error: {message}\n"
     assert (ran.status, ran.out) == (2, "")
-    assert [found.name for found in tmp_path.rglob("*")] == [rollouts]
+    assert [file.name for file in tmp_path.rglob("*")] == [rollouts]
 
 
 def test_brackets_in_a_message_are_printed_as_they_are(groupwise: Run, rollouts: str) -> None:
@@ -218,7 +218,7 @@ def test_brackets_in_a_message_are_printed_as_they_are(groupwise: Run, rollouts:
 
 
 def test_a_long_message_stays_on_one_line(groupwise: Run, tmp_path: Path) -> None:
-    path = write(tmp_path / "rollouts.jsonl", changed(0, rewrd=1.0))
+    path = write(tmp_path / "rollouts.jsonl", change_row(0, rewrd=1.0))
     err = groupwise("audit", path.name).err
     assert len(err) > 300
     assert err.count("\n") == 1

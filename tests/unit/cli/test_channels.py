@@ -40,9 +40,9 @@ def test_explain_shows_each_channel_and_derives_it_again(groupwise: Run, rollout
 
 def test_explain_json_holds_the_channels_by_name(groupwise: Run, rollouts: str, tmp_path: Path) -> None:
     (tmp_path / "method.toml").write_text(METHOD, encoding="utf-8")
-    found = json.loads(groupwise("explain", rollouts, *AT_TASK_T, "--json").out)
-    assert found["value"] == 0.5
-    assert {name: inner["value"] for name, inner in found["channels"].items()} == {"tempo": 0.75}
+    data = json.loads(groupwise("explain", rollouts, *AT_TASK_T, "--json").out)
+    assert data["value"] == 0.5
+    assert {name: inner["value"] for name, inner in data["channels"].items()} == {"tempo": 0.75}
     plain = json.loads(groupwise("explain", rollouts, *AT_TASK_T[:-1], "dr_grpo", "--json").out)
     assert "channels" not in plain
 
@@ -56,7 +56,7 @@ def test_why_explains_the_channels_of_a_run(groupwise: Run, tmp_path: Path) -> N
     rewards = [[step.reward for step in attempt.steps] for attempt in group.attempts]
     every = [reward for own in rewards for reward in own]
     arguments = ("inspect", "run", "--update", "1", "--task", group.task, "--attempt", "1", "--why", "0")
-    found = json.loads(groupwise(*arguments, "--json").out)
+    data = json.loads(groupwise(*arguments, "--json").out)
     expected = rewards[1][0] - sum(every) / len(every)
-    assert abs(found["channels"]["tempo"]["value"] - expected) < 1e-9
+    assert abs(data["channels"]["tempo"]["value"] - expected) < 1e-9
     assert f"channel tempo: credit {expected:+.9f}" in groupwise(*arguments).out

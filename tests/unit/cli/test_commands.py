@@ -12,13 +12,13 @@ from typer.testing import CliRunner, Result
 from groupwise import recipes
 from groupwise.cli.arguments.algorithms import build_algorithm
 from groupwise.cli.main import app
-from groupwise.cli.terminal.screen import share, shorten
+from groupwise.cli.terminal.screen import format_share, shorten
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import EXAMPLE, ROWS, row, write
 from tests.unit.reports.run_folders import write_run
 
 
-def invoked(*arguments: str) -> Result:
+def invoke(*arguments: str) -> Result:
     result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result
@@ -33,17 +33,17 @@ def words(text: str) -> str:
 
 
 def test_recipes_lists_every_recipe_with_its_sentence_and_citation() -> None:
-    listed = words(invoked("recipes").stdout)
+    listed = words(invoke("recipes").stdout)
     for name in recipes.names():
         summary = recipes.summary(name)
         assert name in listed
         # Sentences and citations share their lines with the other columns, so look word by word.
-        assert all(word in listed for word in (summary.describe + " " + summary.citation).split()), name
+        assert all(word in listed for word in (summary.sentence + " " + summary.citation).split()), name
 
 
 @pytest.mark.parametrize("name", recipes.names())
 def test_recipes_show_prints_the_docstring_the_options_and_the_parts(name: str) -> None:
-    shown = words(invoked("recipes", "--show", name).stdout)
+    shown = words(invoke("recipes", "--show", name).stdout)
     assert words(recipes.summary(name).text) in shown
     for option, default in recipes.summary(name).options.items():
         assert f"{option}={default!r}" in shown
@@ -52,7 +52,7 @@ def test_recipes_show_prints_the_docstring_the_options_and_the_parts(name: str) 
 
 
 def test_recipes_show_names_every_part_down_to_its_numbers() -> None:
-    shown = invoked("recipes", "--show", "grpo").stdout
+    shown = invoke("recipes", "--show", "grpo").stdout
     tree = shown.partition("parts (as a run file names them)\n")[2]
     assert tree.splitlines()[:12] == [
         "├── advantage: relative",
@@ -71,7 +71,7 @@ def test_recipes_show_names_every_part_down_to_its_numbers() -> None:
 
 
 def test_recipes_show_numbers_the_terms_of_a_sum() -> None:
-    shown = invoked("recipes", "--show", "gigpo").stdout
+    shown = invoke("recipes", "--show", "gigpo").stdout
     assert "terms[0]" in shown
     assert "terms[1]" in shown
     assert "weight = 1.0" in shown
@@ -80,9 +80,9 @@ def test_recipes_show_numbers_the_terms_of_a_sum() -> None:
 # audit
 
 
-def audited(file: str | Path, *arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(invoked("audit", str(file), "--json", *arguments).stdout)
-    return found
+def audit_json(file: str | Path, *arguments: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(invoke("audit", str(file), "--json", *arguments).stdout)
+    return data
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_audit_json_holds_the_census_levels_recipes_and_findings(small: Path) -> None:
-    found = audited(small, "--recipe", "dr_grpo", "--recipe", "rloo", "--depth", "1", "--gamma", "1")
-    assert found["census"] == {
+    audit = audit_json(small, "--recipe", "dr_grpo", "--recipe", "rloo", "--depth", "1", "--gamma", "1")
+    assert audit["census"] == {
         "tasks": 2,
         "attempts": 4,
         "steps": 6,
@@ -105,33 +105,33 @@ def test_audit_json_holds_the_census_levels_recipes_and_findings(small: Path) ->
         "refused_steps": None,
         "invalid_steps": None,
     }
-    assert [level["depth"] for level in found["levels"]] == [0, 1]
-    assert [level["compared_steps"] for level in found["levels"]] == [6, 2]
-    assert [column["name"] for column in found["recipes"]] == ["dr_grpo", "rloo"]
+    assert [level["depth"] for level in audit["levels"]] == [0, 1]
+    assert [level["compared_steps"] for level in audit["levels"]] == [6, 2]
+    assert [column["name"] for column in audit["recipes"]] == ["dr_grpo", "rloo"]
     # Returns 1, 0 and 0, 4: credit a half and two; leave-one-out doubles both.
-    assert [column["largest"] for column in found["recipes"]] == [2.0, 4.0]
-    assert found["recipes"][0]["flips"] == {"rloo": 0}
-    assert [mover["action"] for mover in found["gains"]] == ["go", "go", "take"]
-    assert [mover["attempt"] for mover in found["losses"]] == ["a", "b", "b"]
-    assert found["findings"][-1] == "From dr_grpo to rloo, 0.0 % of the credited steps change sign."
+    assert [column["largest"] for column in audit["recipes"]] == [2.0, 4.0]
+    assert audit["recipes"][0]["flips"] == {"rloo": 0}
+    assert [mover["action"] for mover in audit["gains"]] == ["go", "go", "take"]
+    assert [mover["attempt"] for mover in audit["losses"]] == ["a", "b", "b"]
+    assert audit["findings"][-1] == "From dr_grpo to rloo, 0.0 % of the credited steps change sign."
 
 
 def test_audit_compares_three_recipes_and_four_depths_by_default(small: Path) -> None:
-    found = audited(small)
-    assert [column["name"] for column in found["recipes"]] == ["grpo", "gigpo", "hgpo"]
-    assert [level["depth"] for level in found["levels"]] == [0, 1, 2, 3, 4]
+    audit = audit_json(small)
+    assert [column["name"] for column in audit["recipes"]] == ["grpo", "gigpo", "hgpo"]
+    assert [level["depth"] for level in audit["levels"]] == [0, 1, 2, 3, 4]
 
 
 def test_audit_of_a_run_has_the_runs_own_recipe_too(tmp_path: Path) -> None:
     write_run(tmp_path / "run", algorithm=recipes.hgpo(refused_penalty=0.1), updates=2)
-    *others, own = audited(tmp_path / "run")["recipes"]
+    *others, own = audit_json(tmp_path / "run")["recipes"]
     assert [column["name"] for column in (*others, own)] == ["grpo", "gigpo", "hgpo", "this run's own"]
     assert own["mean_size"] != others[-1]["mean_size"]  # the run punished what the environment refused
-    assert [column["name"] for column in audited(tmp_path / "run", "--recipe", "rloo")["recipes"]] == ["rloo"]
+    assert [column["name"] for column in audit_json(tmp_path / "run", "--recipe", "rloo")["recipes"]] == ["rloo"]
 
 
 def test_audit_prints_tables_movers_and_findings(small: Path) -> None:
-    text = invoked("audit", str(small), "--recipe", "dr_grpo", "--recipe", "rloo").stdout
+    text = invoke("audit", str(small), "--recipe", "dr_grpo", "--recipe", "rloo").stdout
     lines = [words(line) for line in text.splitlines()]
     assert lines[0].startswith("Audit of ")
     assert "2 tasks, 4 attempts, 6 steps; mean return 1.25; 0 tasks with one attempt, 0 with equal returns; " in text
@@ -151,14 +151,14 @@ def test_audit_prints_tables_movers_and_findings(small: Path) -> None:
 
 
 def test_audit_of_one_recipe_has_no_movers(small: Path) -> None:
-    assert "Steps that gain most" not in invoked("audit", str(small), "--recipe", "grpo").stdout
+    assert "Steps that gain most" not in invoke("audit", str(small), "--recipe", "grpo").stdout
 
 
 def test_audit_takes_recipes_with_options_and_run_files(small: Path, tmp_path: Path) -> None:
     run = tmp_path / "mine.toml"
     run.write_text('[algorithm]\nrecipe = "hgpo"\ndepth = 0\nscale = "none"\ngamma = 1.0\n')
     with_options = "hgpo:depth=0,scale=none,gamma=1.0"
-    columns = audited(small, "--recipe", with_options, "--recipe", str(run))["recipes"]
+    columns = audit_json(small, "--recipe", with_options, "--recipe", str(run))["recipes"]
     assert [column["name"] for column in columns] == [with_options, str(run)]
     # States of t: returns 1, 0 at both: a half. s of u: 0, 4: two.
     assert [column["largest"] for column in columns] == [2.0, 2.0]
@@ -174,11 +174,11 @@ WITH_TOKENS = [
 
 def test_audit_counts_tokens_under_memories(tmp_path: Path) -> None:
     file = write(tmp_path / "tokens.jsonl", WITH_TOKENS)
-    found = audited(file, "--memory", "full", "--memory", "window:steps=3")["memories"]
+    audit = audit_json(file, "--memory", "full", "--memory", "window:steps=3")["memories"]
     counts = {"raw_tokens": 24, "computed_tokens": 9, "longest": 6, "ratio": 24 / 9, "is_exact": True}
-    assert found["lines"] == [{"memory": name, **counts} for name in ("as recorded", "full", "window(steps=3)")]
-    assert (found["groups"], found["attempts"], found["left_out"]) == (2, 4, 0)
-    lines = [words(line) for line in invoked("audit", str(file)).stdout.splitlines()]
+    assert audit["lines"] == [{"memory": name, **counts} for name in ("as recorded", "full", "window(steps=3)")]
+    assert (audit["groups"], audit["attempts"], audit["left_out"]) == (2, 4, 0)
+    lines = [words(line) for line in invoke("audit", str(file)).stdout.splitlines()]
     assert "Tokens under each memory (prompts and responses of 2 groups)" in lines
     assert "memory without sharing with shared prefixes ratio longest" in lines
     for name in ("as recorded", "window(steps=2)", "anchored_window(low=2, high=6)", "full"):
@@ -186,7 +186,7 @@ def test_audit_counts_tokens_under_memories(tmp_path: Path) -> None:
 
 
 def test_audit_says_where_there_are_no_tokens_to_count(small: Path) -> None:
-    text = words(invoked("audit", str(small)).stdout)
+    text = words(invoke("audit", str(small)).stdout)
     assert "No prompts and responses were recorded as token ids, so that tokens cannot be counted." in text
     assert "Tokens under each memory" not in text
 
@@ -199,7 +199,7 @@ def test_audit_refuses_a_memory_that_there_is_not(groupwise: Run, rollouts: str)
 
 def test_audit_of_the_shipped_example_counts_what_is_in_the_file() -> None:
     lines = [json.loads(line) for line in EXAMPLE.read_text(encoding="utf-8").splitlines()[1:]]
-    census = audited(EXAMPLE)["census"]
+    census = audit_json(EXAMPLE)["census"]
     assert census["steps"] == len(lines)
     assert census["tasks"] == len({line["task"] for line in lines})
     assert census["attempts"] == len({(line["task"], line["attempt"]) for line in lines})
@@ -207,20 +207,20 @@ def test_audit_of_the_shipped_example_counts_what_is_in_the_file() -> None:
 
 
 def test_audit_of_the_shipped_example_has_something_to_say() -> None:
-    text = invoked("audit", str(EXAMPLE)).stdout
+    text = invoke("audit", str(EXAMPLE)).stdout
     assert "Findings" in text
     assert "reached by several histories" in words(text)
 
 
 def test_a_batch_wide_recipe_audits_a_file_that_fits_into_memory(small: Path) -> None:
-    assert audited(small, "--recipe", "reinforce_pp")["recipes"][0]["compared_steps"] == 6
+    assert audit_json(small, "--recipe", "reinforce_pp")["recipes"][0]["compared_steps"] == 6
 
 
 # explain
 
 
 def test_explain_shows_groups_members_and_the_number_derived_again(small: Path) -> None:
-    text = invoked("explain", str(small), "--task", "t", "--attempt", "a", "--step", "1", "--recipe", "dr_grpo").stdout
+    text = invoke("explain", str(small), "--task", "t", "--attempt", "a", "--step", "1", "--recipe", "dr_grpo").stdout
     assert text.splitlines() == [
         "task 't', attempt 'a', index 1 under dr_grpo",
         "state  m",
@@ -234,13 +234,13 @@ def test_explain_shows_groups_members_and_the_number_derived_again(small: Path) 
 
 
 def test_explain_needs_no_task_where_the_attempt_is_unique(small: Path) -> None:
-    text = invoked("explain", str(small), "--attempt", "c", "--step", "0", "--recipe", "rloo").stdout
+    text = invoke("explain", str(small), "--attempt", "c", "--step", "0", "--recipe", "rloo").stdout
     assert text.splitlines()[0] == "task 'u', attempt 'c', index 0 under rloo"
     assert "credit +4.000000000" in text
 
 
 def test_explain_is_about_hgpo_by_default_and_shows_its_weights(small: Path) -> None:
-    text = invoked("explain", str(small), "--task", "t", "--attempt", "a", "--step", "1").stdout
+    text = invoke("explain", str(small), "--task", "t", "--attempt", "a", "--step", "1").stdout
     assert text.splitlines()[0] == "task 't', attempt 'a', index 1 under hgpo"
     # Levels 0 and 1 compare with weights 1 and 2 of 3; nobody has two steps of history.
     assert "weight 0.3333 x Penalised" in text
@@ -250,18 +250,18 @@ def test_explain_is_about_hgpo_by_default_and_shows_its_weights(small: Path) -> 
 
 def test_explain_json_holds_every_number(small: Path) -> None:
     arguments = ("--task", "t", "--attempt", "b", "--step", "0", "--recipe", "dr_grpo", "--json")
-    found = json.loads(invoked("explain", str(small), *arguments).stdout)
-    assert found["value"] == found["by_hand"] == -0.5
-    assert found["largest_gap"] == 0
-    assert found["compared"] is True
-    [[weight, signal]] = found["inner"]
+    data = json.loads(invoke("explain", str(small), *arguments).stdout)
+    assert data["value"] == data["by_hand"] == -0.5
+    assert data["largest_gap"] == 0
+    assert data["compared"] is True
+    [[weight, signal]] = data["inner"]
     assert (weight, signal["what"], signal["value"], signal["by_hand"]) == (1, "EpisodeReturn", 0, 0)
-    assert [(each["attempt"], each["index"], each["num_steps"]) for each in found["members"]] == [
+    assert [(each["attempt"], each["index"], each["num_steps"]) for each in data["members"]] == [
         ("a", None, 2),
         ("b", None, 2),
     ]
-    assert [member["value"] for member in found["members"]] == [1, 0]
-    assert [member["is_self"] for member in found["members"]] == [False, True]
+    assert [member["value"] for member in data["members"]] == [1, 0]
+    assert [member["is_self"] for member in data["members"]] == [False, True]
 
 
 def test_explain_leaves_out_of_whitening_what_the_filters_drop(tmp_path: Path) -> None:
@@ -271,16 +271,16 @@ def test_explain_leaves_out_of_whitening_what_the_filters_drop(tmp_path: Path) -
     config = tmp_path / "masked.toml"
     config.write_text('[algorithm]\nrecipe = "reinforce_pp"\nfilters = ["overlong_mask"]\n', encoding="utf-8")
     file = write(tmp_path / "answers.jsonl", rows)
-    found = json.loads(
-        invoked("explain", str(file), "--attempt", "0", "--step", "0", "--recipe", str(config), "--json").stdout
+    data = json.loads(
+        invoke("explain", str(file), "--attempt", "0", "--step", "0", "--recipe", str(config), "--json").stdout
     )
-    assert found["value"] == pytest.approx(0.57735, abs=1e-4)
-    assert found["largest_gap"] <= 1e-12
+    assert data["value"] == pytest.approx(0.57735, abs=1e-4)
+    assert data["largest_gap"] <= 1e-12
 
 
 def test_explain_shows_twelve_members_and_counts_the_rest(tmp_path: Path) -> None:
     path = write(tmp_path / "many.jsonl", [row("t", f"a{i:02d}", 0, "s", float(i)) for i in range(15)])
-    text = invoked("explain", str(path), "--attempt", "a00", "--step", "0", "--recipe", "grpo").stdout
+    text = invoke("explain", str(path), "--attempt", "a00", "--step", "0", "--recipe", "grpo").stdout
     assert text.count("attempt a") == 12
     assert "… and 3 more members" in text
 
@@ -289,7 +289,7 @@ def test_explain_agrees_on_the_first_step_of_the_shipped_example() -> None:
     first = json.loads(EXAMPLE.read_text(encoding="utf-8").splitlines()[1])
     arguments = ("--task", str(first["task"]), "--attempt", str(first["attempt"]), "--step", str(first["index"]))
     for name in ("grpo", "gigpo", "hgpo", "salt"):
-        text = invoked("explain", str(EXAMPLE), *arguments, "--recipe", name).stdout
+        text = invoke("explain", str(EXAMPLE), *arguments, "--recipe", name).stdout
         assert "it agrees" in words(text)
 
 
@@ -323,19 +323,19 @@ def test_check_warns_of_a_lone_attempt_with_status_0(groupwise: Run, tmp_path: P
 def test_check_json_tells_every_check(groupwise: Run, tmp_path: Path) -> None:
     write(tmp_path / "copies.jsonl", [*ROWS, ROWS[1]])
     ran = groupwise("check", "rollouts", "copies.jsonl", "--json")
-    found = json.loads(ran.out)
+    data = json.loads(ran.out)
     assert ran.status == 1
-    assert found["rows"] == 7
-    assert found["faults"]["duplicated-row"]["count"] == 1
-    assert found["faults"]["duplicated-row"]["severity"] == "error"
-    assert found["faults"]["duplicated-row"]["examples"] == [
+    assert data["rows"] == 7
+    assert data["faults"]["duplicated-row"]["count"] == 1
+    assert data["faults"]["duplicated-row"]["severity"] == "error"
+    assert data["faults"]["duplicated-row"]["examples"] == [
         {"kind": "duplicated-row", "lines": [3, 8], "found": "group 't', attempt 'a', index 1 twice"}
     ]
-    assert found["faults"]["lone-attempt"]["count"] == 0
+    assert data["faults"]["lone-attempt"]["count"] == 0
 
 
 def test_the_shipped_example_breaks_no_credit() -> None:
-    assert "error" not in [line.split()[0] for line in invoked("check", "rollouts", str(EXAMPLE)).stdout.splitlines()]
+    assert "error" not in [line.split()[0] for line in invoke("check", "rollouts", str(EXAMPLE)).stdout.splitlines()]
 
 
 # names and words
@@ -354,8 +354,8 @@ def test_a_recipe_is_named_with_its_options(text: str, name: str, options: dict[
 
 
 def test_shares_and_short_texts() -> None:
-    assert share(1, 8) == "12.5 %"
-    assert share(1, 0) == "-"
+    assert format_share(1, 8) == "12.5 %"
+    assert format_share(1, 0) == "-"
     assert shorten("one  two\nthree", 13) == "one two three"
     assert shorten("one two three", 12) == "one two thr…"
 

@@ -99,10 +99,10 @@ def test_a_gpu_without_bfloat16_and_one_that_torch_cannot_see(groupwise: Run, mo
 def test_a_sampler_that_lies_is_broken(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = TransformersEngine.score
 
-    def lying(self: TransformersEngine, sequences: Any, *, temperature: float = 1.0) -> Any:
+    def lie(self: TransformersEngine, sequences: Any, *, temperature: float = 1.0) -> Any:
         return [tuple(logp + 0.01 for logp in logps) for logps in honest(self, sequences, temperature=temperature)]
 
-    monkeypatch.setattr(TransformersEngine, "score", lying)
+    monkeypatch.setattr(TransformersEngine, "score", lie)
     ran = groupwise("doctor")
     assert ran.status == 1
     [line, fix] = about(ran.out, "the scorer agrees with the sampler")
@@ -172,13 +172,13 @@ def test_without_the_trainer_a_machine_is_sound_and_a_run_file_is_not(
 
 def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:
     config = load_run(tmp_path / small(tmp_path))
-    found = estimate_sizes(config)
+    sizes = estimate_sizes(config)
     model, tokenizer = config.model.open(words=config.env.vocabulary(), seed=0)
     weights = sum(value.numel() for value in model.parameters())
-    assert (found.attempts, found.tokens, found.parameters, found.trained) == (8, 64, weights, weights)
-    assert found.checkpoint == weights * 4 * 3
+    assert (sizes.attempts, sizes.tokens, sizes.parameters, sizes.trained) == (8, 64, weights, weights)
+    assert sizes.checkpoint == weights * 4 * 3
     # Learner and engine, gradients and two moments; then activations of 8192 tokens, one layer, 16 units.
-    assert found.memory == weights * 4 * 5 + 8192 * 16 * 30 * 4
+    assert sizes.memory == weights * 4 * 5 + 8192 * 16 * 30 * 4
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     lora = f'model={{kind="pretrained",path="{tmp_path / "model"}",lora_rank=2}}'

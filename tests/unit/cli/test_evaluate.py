@@ -30,27 +30,27 @@ def rows(run: Path) -> set[tuple[int, str, int, int]]:
 def test_the_latest_checkpoint_is_evaluated_over_three_seeds_and_written_down(groupwise: Run, run: Path) -> None:
     ran = groupwise("evaluate", "run", "--json", "--per-task")
     assert ran.status == 0, ran.err
-    found = json.loads(ran.out)
-    assert (found["number"], found["split"], found["tasks"], found["attempts"], found["faults"]) == (
+    data = json.loads(ran.out)
+    assert (data["number"], data["split"], data["tasks"], data["attempts"], data["faults"]) == (
         2,
         "train",
         2,
         18,
         0,
     )
-    assert list(found["by_seed"]) == ["0", "1", "2"]
-    assert found["success"] == pytest.approx(sum(found["by_seed"].values()) / 3)
-    assert found["interval"][0] <= found["success"] <= found["interval"][1]
-    assert [line["attempts"] for line in found["per_task"]] == [9, 9]
-    assert found["families"] == []
-    assert found["mean_at"] == {"n": 9, "success": found["success"], "interval": found["interval"]}
-    assert [(line["k"], line["tasks"]) for line in found["pass_at"]] == [(1, 2), (2, 2), (4, 2), (8, 2), (9, 2)]
-    assert found["pass_at"][0]["success"] == pytest.approx(found["success"])
-    solved = [line["success"] > 0 for line in found["per_task"]]
-    assert found["pass_at"][-1]["success"] == sum(solved) / 2
+    assert list(data["by_seed"]) == ["0", "1", "2"]
+    assert data["success"] == pytest.approx(sum(data["by_seed"].values()) / 3)
+    assert data["interval"][0] <= data["success"] <= data["interval"][1]
+    assert [line["attempts"] for line in data["per_task"]] == [9, 9]
+    assert data["families"] == []
+    assert data["mean_at"] == {"n": 9, "success": data["success"], "interval": data["interval"]}
+    assert [(line["k"], line["tasks"]) for line in data["pass_at"]] == [(1, 2), (2, 2), (4, 2), (8, 2), (9, 2)]
+    assert data["pass_at"][0]["success"] == pytest.approx(data["success"])
+    solved = [line["success"] > 0 for line in data["per_task"]]
+    assert data["pass_at"][-1]["success"] == sum(solved) / 2
     with Journal(run / "journal.sqlite") as journal:
         tokens = [row.tokens for row in journal.evaluations() if row.number == 2]
-    assert found["tokens"] == pytest.approx(sum(filter(None, tokens)) / 18)
+    assert data["tokens"] == pytest.approx(sum(filter(None, tokens)) / 18)
     assert {row for row in rows(run) if row[0] == 2} == {
         (2, "train", seed, attempt) for seed in range(3) for attempt in range(3)
     }
@@ -60,9 +60,9 @@ def test_options_take_the_place_of_the_run_files_settings(groupwise: Run, run: P
     before = rows(run)
     options = ("--checkpoint", "0", "--split", "test", "--tasks", "1", "--seeds", "1", "--attempts", "5")
     ran = groupwise("evaluate", "run", *options, "--temperature", "0", "--dry", "--json")
-    found = json.loads(ran.out)
-    assert (found["number"], found["split"], found["tasks"], found["attempts"]) == (0, "test", 1, 5)
-    assert found["success"] in (0.0, 1.0)  # at temperature 0 every attempt says the same
+    data = json.loads(ran.out)
+    assert (data["number"], data["split"], data["tasks"], data["attempts"]) == (0, "test", 1, 5)
+    assert data["success"] in (0.0, 1.0)  # at temperature 0 every attempt says the same
     assert rows(run) == before
 
 

@@ -12,7 +12,7 @@ from groupwise import Algorithm, StepTable, recipes
 from groupwise.core.journal.journal import Journal, Update
 from tests.unit.cli.conftest import Run
 from tests.unit.reports.rescue_runs import FAILED, RECALLED, write_rescue_run
-from tests.unit.reports.run_folders import played, settings, write_run
+from tests.unit.reports.run_folders import play_update, settings, write_run
 
 
 def write_run_of(folder: Path, algorithm: Algorithm, *, updates: int) -> Path:
@@ -21,20 +21,20 @@ def write_run_of(folder: Path, algorithm: Algorithm, *, updates: int) -> Path:
     (folder / "config.toml").write_text(tomli_w.dumps(settings(algorithm)), encoding="utf-8")
     with Journal(folder / "journal.sqlite") as journal:
         for number in range(1, updates + 1):
-            found = played(number, tasks=3, attempts=4, skill=0.2 * number)
-            values = iter(algorithm.credit(StepTable.from_trajectories(found)).values.tolist())
-            credit = [[next(values) for _ in trajectory.steps] for trajectory in found]
-            journal.write(Update(number=number, version=number, metrics={}, trajectories=found, credit=credit))
+            trajectories = play_update(number, tasks=3, attempts=4, skill=0.2 * number)
+            values = iter(algorithm.credit(StepTable.from_trajectories(trajectories)).values.tolist())
+            credit = [[next(values) for _ in trajectory.steps] for trajectory in trajectories]
+            journal.write(Update(number=number, version=number, metrics={}, trajectories=trajectories, credit=credit))
     return folder
 
 
-def recorded(folder: Path, number: int) -> list[tuple[str, int, int, float]]:
+def read_recorded(folder: Path, number: int) -> list[tuple[str, int, int, float]]:
     """Task, attempt, step and credit of every step of an update."""
     with Journal(folder / "journal.sqlite", read_only=True) as journal:
         return [
-            (found["task"], found["attempt"], row["index"], value)
-            for found in journal.trajectories(number)
-            for row, value in zip(found["steps"], found["credit"], strict=True)
+            (record["task"], record["attempt"], row["index"], value)
+            for record in journal.trajectories(number)
+            for row, value in zip(record["steps"], record["credit"], strict=True)
         ]
 
 
@@ -46,24 +46,24 @@ def test_a_group_that_a_past_attempt_joined_has_the_journals_credit(
     write_rescue_run(tmp_path / "run")
     number, credit = attempt
     ran = groupwise("explain", "run", "--task", "t@2", "--attempt", str(number), "--step", "0", *recipe, "--json")
-    found = json.loads(ran.out)
+    data = json.loads(ran.out)
     assert ran.status == 0
-    assert found["is_what_trained"] is True
-    assert found["value"] == found["recorded"] == pytest.approx(credit)
+    assert data["is_what_trained"] is True
+    assert data["value"] == data["recorded"] == pytest.approx(credit)
 
 
 def test_a_method_that_compares_across_tasks_does_so_within_an_update(groupwise: Run, tmp_path: Path) -> None:
     folder = write_run_of(tmp_path / "run", recipes.build("reinforce_pp_baseline"), updates=3)
     for number in (1, 2, 3):
-        for task, attempt, index, credit in recorded(folder, number)[::7]:
+        for task, attempt, index, credit in read_recorded(folder, number)[::7]:
             step = ("--task", f"{task}@{number}", "--attempt", str(attempt), "--step", str(index))
-            found = json.loads(groupwise("explain", "run", *step, "--json").out)
-            assert found["value"] == pytest.approx(credit, rel=1e-9, abs=1e-9)
+            data = json.loads(groupwise("explain", "run", *step, "--json").out)
+            assert data["value"] == pytest.approx(credit, rel=1e-9, abs=1e-9)
 
 
 def test_another_recipe_is_said_not_to_be_what_trained(groupwise: Run, tmp_path: Path) -> None:
     folder = write_run_of(tmp_path / "run", recipes.build("dr_grpo"), updates=1)
-    task, attempt, index, credit = recorded(folder, 1)[0]
+    task, attempt, index, credit = read_recorded(folder, 1)[0]
     step = ("--task", f"{task}@1", "--attempt", str(attempt), "--step", str(index))
     own = groupwise("explain", "run", *step).out
     assert "under dr_grpo" in own

@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return write(tmp_path / "rollouts.jsonl", ROWS), method
 
 
-def explained(file: Path, *arguments: object, status: int = 0) -> str:
+def explain_json(file: Path, *arguments: object, status: int = 0) -> str:
     given = ["explain", file, "--task", "t", "--attempt", "a", "--step", 0, *arguments]
     result = CliRunner().invoke(app, [str(argument) for argument in given], catch_exceptions=False)
     assert result.exit_code == status, result.output
@@ -44,7 +44,7 @@ def explained(file: Path, *arguments: object, status: int = 0) -> str:
 
 def test_a_token_of_a_recorded_step_is_explained(files: tuple[Path, Path]) -> None:
     file, method = files
-    lines = explained(file, "--recipe", method, "--token", 1).splitlines()
+    lines = explain_json(file, "--recipe", method, "--token", 1).splitlines()
     assert lines[-3:] == [
         "token 1, id 6 (log-prob -1): DiscountedTokens(gamma=0.5)",
         "0.5 x 0.5 = 0.25; credit of the token +0.250000000, by hand +0.250000000",
@@ -54,27 +54,27 @@ def test_a_token_of_a_recorded_step_is_explained(files: tuple[Path, Path]) -> No
 
 def test_the_same_as_json(files: tuple[Path, Path]) -> None:
     file, method = files
-    found: dict[str, Any] = json.loads(explained(file, "--recipe", method, "--token", 0, "--json"))
-    assert (found["value"], found["largest_gap"]) == (0.5, 0.0)
-    assert {name: found["token"][name] for name in ("position", "token", "value", "by_hand", "trains")} == {
+    data: dict[str, Any] = json.loads(explain_json(file, "--recipe", method, "--token", 0, "--json"))
+    assert (data["value"], data["largest_gap"]) == (0.5, 0.0)
+    assert {name: data["token"][name] for name in ("position", "token", "value", "by_hand", "trains")} == {
         "position": 0,
         "token": 5,
         "value": 0.125,
         "by_hand": 0.125,
         "trains": True,
     }
-    assert [(one["task"], one["attempt"]) for one in found["dropped_by_credit"]] == [("u", "c")]
+    assert [(one["task"], one["attempt"]) for one in data["dropped_by_credit"]] == [("u", "c")]
 
 
 def test_without_a_token_part_a_token_has_the_credit_of_its_step(files: tuple[Path, Path]) -> None:
-    text = explained(files[0], "--recipe", "dr_grpo", "--token", 2)
+    text = explain_json(files[0], "--recipe", "dr_grpo", "--token", 2)
     assert "no token_credit: each token has the credit of its step" in text
     assert "credit of the token +0.500000000" in text
-    assert "dropped_by_credit" not in json.loads(explained(files[0], "--recipe", "dr_grpo", "--json"))
+    assert "dropped_by_credit" not in json.loads(explain_json(files[0], "--recipe", "dr_grpo", "--json"))
 
 
 def test_what_is_not_derived_is_said(tmp_path: Path) -> None:
     """The weights of A-GRAE come from its own arithmetic, which `explain` does not repeat."""
     file = write(tmp_path / "rollouts.jsonl", ROWS[1:])
-    lines = explained(file, "--recipe", "a_grae").splitlines()
+    lines = explain_json(file, "--recipe", "a_grae").splitlines()
     assert lines[-1] == "not derived again, but taken as it was computed: the weights of Asymmetric"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.reports.run.number_format import NO_NUMBER
-from tests.unit.cli.test_report_and_inspect import invoked, shown, words
+from tests.unit.cli.test_report_and_inspect import invoke, show_json, words
 from tests.unit.reports.rescue_runs import FAILED, RECALLED, write_rescue_run
 
 
@@ -17,7 +17,7 @@ def rescue_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_group_table_marks_rescued_groups_and_says_what_was_done(rescue_path: Path) -> None:
-    lines = words(invoked("inspect", rescue_path, "--update", 2))
+    lines = words(invoke("inspect", rescue_path, "--update", 2))
     assert lines[0] == "rescued, update 2: 6 groups, 0 without any credit, 5 rescued"
     assert lines[2] == "t 4 0 0 0 0 0 0.000 4 4 0.250 rescued"
     assert lines[5] == "v 2 1 0 1 0.500 2 2 1.000"
@@ -34,18 +34,18 @@ def test_the_group_table_marks_rescued_groups_and_says_what_was_done(rescue_path
 
 
 def test_the_group_table_as_json_holds_the_rescue(rescue_path: Path) -> None:
-    found = {group["task"]: group for group in shown("inspect", rescue_path, "--update", 2)["groups"]}
-    assert found["v"]["rescue"] is None
-    rescue = found["t"]["rescue"]
+    data = {group["task"]: group for group in show_json("inspect", rescue_path, "--update", 2)["groups"]}
+    assert data["v"]["rescue"] is None
+    rescue = data["t"]["rescue"]
     assert rescue["is_rescued"] is True
     assert rescue["size_without"] == 0.0
     assert rescue["size"] == pytest.approx(-FAILED)
     assert [source["number"] for source in rescue["recalled"]] == [1]
-    assert found["t~beef"]["rescue"]["guidance"]["attempt"] == 0
+    assert data["t~beef"]["rescue"]["guidance"]["attempt"] == 0
 
 
 def test_a_groups_view_lists_what_was_recalled(rescue_path: Path) -> None:
-    lines = words(invoked("inspect", rescue_path, "--update", 2, "--task", "t"))
+    lines = words(invoke("inspect", rescue_path, "--update", 2, "--task", "t"))
     assert lines[:3] == [
         "t, update 2",
         "mean |credit| 0.000 without what joined or was added, 0.250 with it",
@@ -54,29 +54,29 @@ def test_a_groups_view_lists_what_was_recalled(rescue_path: Path) -> None:
     assert lines[7].startswith(
         "4 1 terminated 1 █ recalled from update 1, attempt 2: every attempt failed, log-ratio 0.125, credit"
     )
-    found = shown("inspect", rescue_path, "--update", 2, "--task", "t")
-    (joined,) = found["joined"]
+    data = show_json("inspect", rescue_path, "--update", 2, "--task", "t")
+    (joined,) = data["joined"]
     assert joined["attempt"] == 4
     assert joined["source"]["number"] == 1
     assert joined["credit"] == [pytest.approx(RECALLED)]
-    assert found["attempt"]["attempt"] == 0
+    assert data["attempt"]["attempt"] == 0
 
 
 def test_a_recalled_attempt_is_shown_as_a_dialogue_and_explained(rescue_path: Path) -> None:
     arguments = ("inspect", rescue_path, "--update", 2, "--task", "t", "--attempt", 4)
-    lines = words(invoked(*arguments))
+    lines = words(invoke(*arguments))
     assert "> say 2 reward 1" in " ".join(lines)
     assert "credit +1.000 │████████ compared with 4 others by task" in lines
     assert lines[-1] == "terminated; outcome 1"
-    found = shown(*arguments, "--why", 0)
-    assert found["value"] == found["recorded"] == pytest.approx(RECALLED)
-    assert found["largest_gap"] <= 1e-9
+    data = show_json(*arguments, "--why", 0)
+    assert data["value"] == data["recorded"] == pytest.approx(RECALLED)
+    assert data["largest_gap"] <= 1e-9
 
 
 def test_a_group_with_help_or_shaping_says_so(rescue_path: Path) -> None:
-    helped = words(invoked("inspect", rescue_path, "--update", 2, "--task", "t~beef"))
+    helped = words(invoke("inspect", rescue_path, "--update", 2, "--task", "t~beef"))
     assert helped[1] == "with guidance in the prompt: attempt 0 of update 1 at t"
-    ranked = words(invoked("inspect", rescue_path, "--update", 2, "--task", "u"))
+    ranked = words(invoke("inspect", rescue_path, "--update", 2, "--task", "u"))
     assert ranked[1:3] == [
         "rewards shaped: 2 of 4",
         "mean |credit| 0.000 without what joined or was added, 0.905 with it",

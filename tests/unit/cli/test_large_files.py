@@ -98,8 +98,8 @@ def test_an_explanation_that_does_not_agree_says_so_with_status_1(
     honest = explain_command.explain_step
 
     def off_by_a_little(*arguments: Any, **options: Any) -> Explanation:
-        found = honest(*arguments, **options)
-        return replace(found, by_hand=found.by_hand + 2e-9)
+        explanation = honest(*arguments, **options)
+        return replace(explanation, by_hand=explanation.by_hand + 2e-9)
 
     monkeypatch.setattr(explain_command, "explain_step", off_by_a_little)
     ran = groupwise("explain", rollouts, "--attempt", "c", "--step", "0", "--recipe", "dr_grpo")

@@ -103,17 +103,17 @@ def test_a_run_is_checked_against_what_it_was_evaluated_on(groupwise: Run, tmp_p
     (run / "config.toml").write_text((tmp_path / small(tmp_path)).read_text(), encoding="utf-8")
     assert groupwise("panel", "run").out.splitlines()[1].rstrip() == line("train"), "a run without a journal"
     with Journal(run / "journal.sqlite") as journal:
-        journal.write_evaluation([evaluated(PART.panel("train")[0].id)])
+        journal.write_evaluation([make_row(PART.panel("train")[0].id)])
     ran = groupwise("panel", "run")
     assert (ran.status, ran.out.splitlines()[-1]) == (0, " ok every task that the run was evaluated on is in its panel")
     with Journal(run / "journal.sqlite") as journal:
-        journal.write_evaluation([evaluated(PART.panel("test")[0].id)])
+        journal.write_evaluation([make_row(PART.panel("test")[0].id)])
     ran = groupwise("panel", "run")
     assert ran.status == 2
     assert "an evaluation on split 'train' (panel dddddddddddd) played 1 tasks that this panel does not hold" in ran.err
 
 
-def evaluated(task: str) -> Evaluated:
+def make_row(task: str) -> Evaluated:
     """An attempt that was evaluated on the train split."""
     fields = {"tags": "", "stop": "terminated", "success": 1.0, "outcome": 1.0, "steps": 1}
     return Evaluated(number=1, split="train", seed=0, task=task, attempt=0, panel="d" * 64, **fields)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import PlayedGroup
 from tests.architecture.test_start_up import HELP, fresh, without
 from tests.unit.cli.conftest import Run
-from tests.unit.reports.run_folders import ENV, credit_of, played, settings, write_run
+from tests.unit.reports.run_folders import ENV, credit_of, play_update, settings, write_run
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +34,14 @@ def groups(run_path: Path) -> list[PlayedGroup]:
         return read_groups(run, 3)
 
 
-def invoked(*arguments: object, status: int = 0) -> str:
+def invoke(*arguments: object, status: int = 0) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == status, result.output
     return result.stdout
 
 
-def shown(*arguments: object) -> Any:
-    return json.loads(invoked(*arguments, "--json"))
+def show_json(*arguments: object) -> Any:
+    return json.loads(invoke(*arguments, "--json"))
 
 
 def words(text: str) -> list[str]:
@@ -54,17 +54,17 @@ def words(text: str) -> list[str]:
 
 def test_report_writes_the_page_into_the_folder(tmp_path: Path, run_path: Path) -> None:
     folder = Path(shutil.copytree(run_path, tmp_path / "copy"))
-    told = " ".join(invoked("report", folder).split())
+    printed = " ".join(invoke("report", folder).split())
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "<h1><span>hgpo</span> on household</h1>" in page
-    assert told == f"wrote {folder / 'report.html'} ({len(page.encode()) / 1000:,.0f} kB)"
+    assert printed == f"wrote {folder / 'report.html'} ({len(page.encode()) / 1000:,.0f} kB)"
 
 
 def test_report_writes_where_it_is_told_and_nowhere_else(tmp_path: Path, run_path: Path) -> None:
     before = {path.name: path.stat().st_size for path in run_path.iterdir() if not path.name.endswith(("-wal", "-shm"))}
     out = tmp_path / "page.html"
-    invoked("report", run_path, "--out", out)
+    invoke("report", run_path, "--out", out)
     assert out.stat().st_size > 50_000
     assert before.keys() == {"config.toml", "journal.sqlite"}
     assert all((run_path / name).stat().st_size == size for name, size in before.items())
@@ -87,7 +87,7 @@ def test_report_on_what_is_no_run_is_one_line_and_status_2(groupwise: Run, tmp_p
 
 
 def test_inspect_lists_the_updates_and_the_evaluations(run_path: Path) -> None:
-    lines = words(invoked("inspect", run_path))
+    lines = words(invoke("inspect", run_path))
     assert lines[0] == "home: hgpo on household"
     assert lines[1] == "update success return steps compared loss time"
     assert [line.split()[0] for line in lines[2:5]] == ["1", "2", "3"]
@@ -95,23 +95,23 @@ def test_inspect_lists_the_updates_and_the_evaluations(run_path: Path) -> None:
     assert lines[6].startswith("test, after update 3: success ")
     digest = panel_hash(ENV.panel("test")[:20])
     assert lines[6].endswith(f" over 20 tasks (panel {digest[:12]})")
-    found = shown("inspect", run_path)
-    assert [update["number"] for update in found["updates"]] == [1, 2, 3]
-    assert [score["number"] for score in found["evaluations"][0]["scores"]] == [0, 3]
-    assert {score["panel"] for score in found["evaluations"][0]["scores"]} == {digest}
-    assert found["panels"] == {}
+    data = show_json("inspect", run_path)
+    assert [update["number"] for update in data["updates"]] == [1, 2, 3]
+    assert [score["number"] for score in data["evaluations"][0]["scores"]] == [0, 3]
+    assert {score["panel"] for score in data["evaluations"][0]["scores"]} == {digest}
+    assert data["panels"] == {}
     with RunFolder(run_path) as run:
-        assert found["updates"][1]["loss"] == run.metrics["loss/total"][2]
+        assert data["updates"][1]["loss"] == run.metrics["loss/total"][2]
 
 
 def test_inspect_names_the_panels_that_the_run_began_with(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=1)
     with Journal(folder / "journal.sqlite") as journal:
         journal.name_panels({"train": "a" * 64, "test": "b" * 64})
-    lines = words(invoked("inspect", folder))
+    lines = words(invoke("inspect", folder))
     assert lines[1] == "panels: test bbbbbbbbbbbb, train aaaaaaaaaaaa"
-    assert shown("inspect", folder)["panels"] == {"train": "a" * 64, "test": "b" * 64}
-    invoked("report", folder)
+    assert show_json("inspect", folder)["panels"] == {"train": "a" * 64, "test": "b" * 64}
+    invoke("report", folder)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "<dt>panels</dt><dd>test\N{NO-BREAK SPACE}bbbbbbbbbbbb, train\N{NO-BREAK SPACE}aaaaaaaaaaaa</dd>" in page
 
@@ -121,20 +121,20 @@ def test_inspect_has_a_column_for_rescued_groups_where_there_are_any(tmp_path: P
     with Journal(folder / "journal.sqlite") as journal:
         for number, share in ((1, 0.0), (2, 0.25)):
             journal.write(Update(number=number, version=number, metrics={"credit/groups_rescued": share}))
-    lines = words(invoked("inspect", folder))
+    lines = words(invoke("inspect", folder))
     assert lines[1] == "update success return steps compared rescued loss time"
     assert [line.split()[5:7] for line in lines[2:4]] == [["0.0", "%"], ["25.0", "%"]]
 
 
 def test_inspect_of_a_run_without_updates(tmp_path: Path) -> None:
-    assert words(invoked("inspect", write_run(tmp_path / "run", updates=0))) == [
+    assert words(invoke("inspect", write_run(tmp_path / "run", updates=0))) == [
         "run: hgpo on household",
         "no update yet",
     ]
 
 
 def test_inspect_lists_the_groups_of_an_update(run_path: Path, groups: list[PlayedGroup]) -> None:
-    lines = words(invoked("inspect", run_path, "--update", 3))
+    lines = words(invoke("inspect", run_path, "--update", 3))
     silent = sum(not group.teaches for group in groups)
     assert lines[0] == f"home, update 3: 4 groups, {silent} without any credit"
     assert lines[1] == "task attempts solved outcomes spread steps compared mean |credit|"
@@ -146,14 +146,14 @@ def test_inspect_lists_the_groups_of_an_update(run_path: Path, groups: list[Play
             f"{group.task} 4 {solved} {outcomes} {group.spread:.3f} {len(group.steps)} {group.num_compared} {size:.3f}"
         )
         assert line.startswith(start)
-    found = shown("inspect", run_path, "--update", 3)["groups"]
-    assert [group["outcomes"] for group in found] == [group.outcomes for group in groups]
-    assert [group["compared"] for group in found] == [group.num_compared for group in groups]
+    data = show_json("inspect", run_path, "--update", 3)["groups"]
+    assert [group["outcomes"] for group in data] == [group.outcomes for group in groups]
+    assert [group["compared"] for group in data] == [group.num_compared for group in groups]
 
 
 def test_inspect_says_which_groups_teach_nothing(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=1, tasks=2, attempts=1, algorithm=recipes.grpo())
-    lines = words(invoked("inspect", folder, "--update", 1))
+    lines = words(invoke("inspect", folder, "--update", 1))
     assert lines[0] == "run, update 1: 2 groups, 2 without any credit"
     assert all(line.endswith("0.000 teaches nothing") for line in lines[2:])
 
@@ -164,7 +164,7 @@ def test_inspect_says_which_groups_teach_nothing(tmp_path: Path) -> None:
 def test_inspect_shows_an_attempt_as_a_dialogue(run_path: Path, groups: list[PlayedGroup]) -> None:
     group = groups[0]
     best = group.best()
-    lines = words(invoked("inspect", run_path, "--update", 3, "--task", group.task.rpartition("-")[2][:6]))
+    lines = words(invoke("inspect", run_path, "--update", 3, "--task", group.task.rpartition("-")[2][:6]))
     assert lines[0].startswith(f"{group.task} (")
     assert lines[1].startswith("goal: ")
     assert lines[2] == "attempt outcome ended steps credit, step by step"
@@ -184,12 +184,12 @@ def test_inspect_shows_an_attempt_as_a_dialogue(run_path: Path, groups: list[Pla
 
 def test_inspect_shows_the_attempt_that_is_asked_for(run_path: Path, groups: list[PlayedGroup]) -> None:
     group = groups[1]
-    found = shown("inspect", run_path, "--update", 3, "--task", group.task, "--attempt", 2)
-    assert found["goal"]
-    assert found["attempt"]["attempt"] == 2
+    data = show_json("inspect", run_path, "--update", 3, "--task", group.task, "--attempt", 2)
+    assert data["goal"]
+    assert data["attempt"]["attempt"] == 2
     steps = group.attempts[2].steps
-    assert [step["credit"] for step in found["attempt"]["steps"]] == [step.credit for step in steps]
-    assert [step["company"] for step in found["attempt"]["steps"]] == [
+    assert [step["credit"] for step in data["attempt"]["steps"]] == [step.credit for step in steps]
+    assert [step["company"] for step in data["attempt"]["steps"]] == [
         [{"by": level.by, "members": level.members} for level in step.company] for step in steps
     ]
 
@@ -199,24 +199,24 @@ def test_why_gives_the_journals_number_to_the_bit(run_path: Path, groups: list[P
     attempt = group.attempts[1]
     arguments = ("inspect", run_path, "--update", 3, "--task", group.task, "--attempt", 1)
     for step in attempt.steps:
-        found = shown(*arguments, "--why", step.index)
-        assert found["value"] == found["recorded"] == step.credit
-        assert found["largest_gap"] <= 1e-9
-    told = invoked(*arguments, "--why", 0)
-    assert f"task '{group.task}', attempt 1, index 0 under hgpo" in told
-    assert "(this step)" in told
-    assert words(told)[-1] == f"the journal holds {attempt.steps[0].credit:+.9f}: the same number"
+        data = show_json(*arguments, "--why", step.index)
+        assert data["value"] == data["recorded"] == step.credit
+        assert data["largest_gap"] <= 1e-9
+    printed = invoke(*arguments, "--why", 0)
+    assert f"task '{group.task}', attempt 1, index 0 under hgpo" in printed
+    assert "(this step)" in printed
+    assert words(printed)[-1] == f"the journal holds {attempt.steps[0].credit:+.9f}: the same number"
 
 
 def test_why_says_when_the_journal_holds_another_number(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
-    trajectories = played(1, tasks=1, attempts=4, skill=0.4)
+    trajectories = play_update(1, tasks=1, attempts=4, skill=0.4)
     other = [[value + 0.5 for value in values] for values in credit_of(recipes.hgpo(), trajectories)]
     with Journal(folder / "journal.sqlite") as journal:
         journal.write(Update(number=1, version=1, metrics={}, trajectories=trajectories, credit=other))
     task = trajectories[0].task.id
-    told = invoked("inspect", folder, "--update", 1, "--task", task, "--attempt", 0, "--why", 0, status=1)
-    assert words(told)[-1] == (
+    printed = invoke("inspect", folder, "--update", 1, "--task", task, "--attempt", 0, "--why", 0, status=1)
+    assert words(printed)[-1] == (
         f"the journal holds {other[0][0]:+.9f}: another number; the credit was made from more than these rows"
     )
 
@@ -228,7 +228,7 @@ def test_diff_shows_settings_metrics_and_success_side_by_side(tmp_path: Path, ru
     other = write_run(
         tmp_path / "other", updates=2, evaluations=(2,), evaluation_tasks=20, algorithm=recipes.hgpo(gamma=0.9), seed=4
     )
-    lines = words(invoked("inspect", "--diff", run_path, other))
+    lines = words(invoke("inspect", "--diff", run_path, other))
     assert lines[:2] == [f"A {run_path}", f"B {other}"]
     assert "setting A B" in lines
     assert "seed 0 4" in lines
@@ -238,16 +238,16 @@ def test_diff_shows_settings_metrics_and_success_side_by_side(tmp_path: Path, ru
     assert "last evaluation A B B less A" in lines
     assert lines[-1].startswith("test ")
     assert lines[-1].endswith("points")
-    found = shown("inspect", "--diff", run_path, other)
-    assert {"path": "seed", "first": 0, "second": 4} in found["settings"]
-    assert found["number"] == 2
-    assert found["scores"][0]["is_one_panel"] is True
+    data = show_json("inspect", "--diff", run_path, other)
+    assert {"path": "seed", "first": 0, "second": 4} in data["settings"]
+    assert data["number"] == 2
+    assert data["scores"][0]["is_one_panel"] is True
 
 
 def test_diff_of_a_run_with_itself_finds_no_setting(run_path: Path, tmp_path: Path) -> None:
     empty = write_run(tmp_path / "run", updates=0)
-    assert "no setting differs" in words(invoked("inspect", "--diff", run_path, run_path))
-    lines = words(invoked("inspect", "--diff", empty, empty))
+    assert "no setting differs" in words(invoke("inspect", "--diff", run_path, run_path))
+    lines = words(invoke("inspect", "--diff", empty, empty))
     assert lines[-2:] == ["there is no update that both have made", "no split was evaluated in both"]
 
 

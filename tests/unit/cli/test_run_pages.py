@@ -11,11 +11,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.training.load_run_config import RunConfig
-
 from groupwise.cli.main import app
 from groupwise.config.run_file import load_run
 from groupwise.core.parts.part import CATALOGUES, catalogue
+from groupwise.training.run_config import RunConfig
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -14,13 +14,12 @@ import pytest
 pytest.importorskip("torch")
 jsonschema = pytest.importorskip("jsonschema")
 
-from groupwise.training.load_run_config import RunConfig  # noqa: E402
-
 from groupwise import recipes  # noqa: E402
 from groupwise.config.run_file import decode_run, load_run  # noqa: E402
 from groupwise.config.schema import field_sentences, run_schema  # noqa: E402
 from groupwise.core.errors import ConfigError  # noqa: E402
 from groupwise.core.parts.part import CATALOGUES, catalogue  # noqa: E402
+from groupwise.training.run_config import RunConfig  # noqa: E402
 from tests.unit.cli.conftest import Run  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +50,7 @@ def faults(schema: dict[str, Any]) -> Callable[[dict[str, Any]], list[str]]:
     return lambda content: [".".join(map(str, error.absolute_path)) for error in validator.iter_errors(content)]
 
 
-def changed(path: str, value: Any) -> dict[str, Any]:
+def change_setting(path: str, value: Any) -> dict[str, Any]:
     content: Any = copy.deepcopy(WHOLE)
     *sections, key = path.split(".")
     inner = content
@@ -83,9 +82,9 @@ def test_a_run_file_with_a_bit_of_everything_is_valid(faults: Any) -> None:
 @pytest.mark.parametrize("name", recipes.names())
 def test_every_recipe_is_valid_by_name_with_its_options_and_spelled_out(faults: Any, name: str) -> None:
     options = {key: value for key, value in recipes.summary(name).options.items() if value is not None}
-    assert faults(changed("algorithm", {"recipe": name})) == []
-    assert faults(changed("algorithm", {"recipe": name, **options})) == []
-    assert faults(changed("algorithm", recipes.build(name).config())) == []
+    assert faults(change_setting("algorithm", {"recipe": name})) == []
+    assert faults(change_setting("algorithm", {"recipe": name, **options})) == []
+    assert faults(change_setting("algorithm", recipes.build(name).config())) == []
 
 
 @pytest.mark.parametrize(
@@ -114,18 +113,18 @@ def test_every_recipe_is_valid_by_name_with_its_options_and_spelled_out(faults: 
     ],
 )
 def test_what_the_decoder_refuses_is_marked(faults: Any, path: str, value: Any) -> None:
-    content = changed(path, value)
+    content = change_setting(path, value)
     with pytest.raises(ConfigError):
         decode_run(content)
-    found = faults(content)
-    assert found
+    broken = faults(content)
+    assert broken
     # It is marked in the section that it is in; an unknown section is marked at the top.
-    assert all(where == "" or where.split(".")[0] == path.split(".")[0] for where in found)
+    assert all(where == "" or where.split(".")[0] == path.split(".")[0] for where in broken)
 
 
 def test_parts_from_elsewhere_are_let_through(faults: Any) -> None:
-    assert faults(changed("env", {"kind": "my_package.worlds:Maze", "size": 7})) == []
-    assert faults(changed("rollout.memory", "my_package:Recall")) == []
+    assert faults(change_setting("env", {"kind": "my_package.worlds:Maze", "size": 7})) == []
+    assert faults(change_setting("rollout.memory", "my_package:Recall")) == []
 
 
 def test_every_kind_and_every_field_has_its_sentence(schema: dict[str, Any]) -> None:

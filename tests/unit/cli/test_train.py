@@ -194,10 +194,10 @@ def test_a_run_that_goes_on_with_other_tasks_says_so(groupwise: Run, tmp_path: P
 def test_an_interrupt_says_how_to_go_on_and_leaves_status_130(
     groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*args: Any, **kwargs: Any) -> None:
+    def interrupt(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("groupwise.training.loop.train", interrupted)
+    monkeypatch.setattr("groupwise.training.loop.train", interrupt)
     ran = groupwise("train", small(tmp_path), "--out", "my run")
     assert (ran.status, ran.err) == (130, "stopped; go on with: groupwise train --resume 'my run'\n")
 
@@ -218,7 +218,7 @@ def evaluation(number: int) -> Evaluation:
     return Evaluation.from_rows([row])
 
 
-def drawn(panel: live.LivePanel, width: int = 100) -> str:
+def draw(panel: live.LivePanel, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     console.print(panel)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
@@ -228,13 +228,13 @@ def test_the_panel_shows_progress_stage_curves_and_the_last_lines() -> None:
     panel = live.LivePanel("runs/[x]", updates=40)
     panel.on_stage("warm start", 0)
     panel.on_warm_start_epoch([3.0], 2)
-    assert "warm start, epoch 1 of 2 done, loss 3.000" in drawn(panel)
+    assert "warm start, epoch 1 of 2 done, loss 3.000" in draw(panel)
     panel.on_warm_start([3.0, 0.5])
     panel.on_evaluation(evaluation(0))
     for number in range(1, 11):
         panel.on_update(update(number, number / 10))
     panel.on_stage("learn", 11)
-    shown = drawn(panel)
+    shown = draw(panel)
     assert "runs/[x]" in shown
     assert "update 10 of 40" in shown
     assert "2 min 0 s left" in shown  # 30 updates of 4 s
@@ -260,10 +260,10 @@ def test_plain_lines_tell_epochs_that_take_long(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_panel_of_a_run_that_has_not_begun_is_drawn_and_fits_a_narrow_terminal() -> None:
     panel = live.LivePanel("runs/x", updates=0)
-    assert "update 0 of 0" in drawn(panel)
+    assert "update 0 of 0" in draw(panel)
     for number in range(1, 300):
         panel.on_update(update(number, 0.5))
-    assert max(len(line) for line in drawn(panel, width=60).splitlines()) <= 60
+    assert max(len(line) for line in draw(panel, width=60).splitlines()) <= 60
 
 
 def test_a_long_curve_is_averaged_and_a_flat_one_is_drawn_at_the_bottom() -> None:

@@ -50,10 +50,10 @@ def test_groups_and_attempts_say_why_their_credit_does_not_derive_again(groupwis
 
 
 def test_inspection_as_json_says_so_too(groupwise: Run, changed: Path) -> None:
-    found = json.loads(groupwise("inspect", "run", "--update", "2", "--json").out)
-    assert found["underived"] == SENTENCE
-    assert {group["compared"] for group in found["groups"]} == {None}
-    task = found["groups"][0]["task"]
+    data = json.loads(groupwise("inspect", "run", "--update", "2", "--json").out)
+    assert data["underived"] == SENTENCE
+    assert {group["compared"] for group in data["groups"]} == {None}
+    task = data["groups"][0]["task"]
     assert (
         json.loads(groupwise("inspect", "run", "--update", "2", "--task", task, "--json").out)["underived"] == SENTENCE
     )

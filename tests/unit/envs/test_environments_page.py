@@ -37,9 +37,9 @@ KINDS = [kind for kind in ENVS if kind not in OUTSIDE]
 
 
 def block(pattern: str) -> str:
-    found = re.search(pattern + r"\n(.*?)```", PAGE, re.DOTALL)
-    assert found is not None
-    return found[1].strip()
+    match = re.search(pattern + r"\n(.*?)```", PAGE, re.DOTALL)
+    assert match is not None
+    return match[1].strip()
 
 
 def as_it_comes(kind: str) -> Any:

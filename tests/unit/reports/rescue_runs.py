@@ -56,8 +56,8 @@ def group(task: str, *rewards: float, shaped: Sequence[float] = (), version: int
     return [attempt(task, n, r, shaped=a, version=version) for n, (r, a) in enumerate(zip(rewards, added, strict=True))]
 
 
-def with_help(found: Sequence[Trajectory], parent: str) -> list[Trajectory]:
-    return [replace(one, origin=Origin.REFLECTED, parent=parent) for one in found]
+def guide_all(trajectories: Sequence[Trajectory], parent: str) -> list[Trajectory]:
+    return [replace(trajectory, origin=Origin.REFLECTED, parent=parent) for trajectory in trajectories]
 
 
 def credit_of(algorithm: Algorithm, trajectories: Sequence[Trajectory], version: int) -> list[list[float]]:
@@ -66,13 +66,13 @@ def credit_of(algorithm: Algorithm, trajectories: Sequence[Trajectory], version:
 
 
 def first_update(algorithm: Algorithm) -> Update:
-    found = group("t", 0.0, 0.0, 1.0, 0.0) + group("u", 0.0, 0.0, 0.0, 0.0)
+    trajectories = group("t", 0.0, 0.0, 1.0, 0.0) + group("u", 0.0, 0.0, 0.0, 0.0)
     metrics = {"credit/groups_with_signal": 0.5, "credit/groups_rescued": 0.0, "rollout/zero_spread": 0.5}
-    credit = credit_of(algorithm, found, 0)
-    return Update(number=1, version=1, metrics=metrics, trajectories=found, credit=credit)
+    credit = credit_of(algorithm, trajectories, 0)
+    return Update(number=1, version=1, metrics=metrics, trajectories=trajectories, credit=credit)
 
 
-def recalled(journal: Journal, task: str, *, number: int, keeps_credit: bool = False) -> RecalledAttempt:
+def recall(journal: Journal, task: str, *, number: int, keeps_credit: bool = False) -> RecalledAttempt:
     """The success of update 1, as a member of a group."""
     past = journal.past_attempts.find("t", number=1, attempt=2)
     read = journal.past_attempts.read(past)
@@ -87,14 +87,14 @@ def second_update(journal: Journal, algorithm: Algorithm) -> Update:
     )
     own = [
         *group("t", 0.0, 0.0, 0.0, 0.0, version=1),
-        *with_help(group("t~beef", 0.0, 1.0, version=1), "1/t/0"),
+        *guide_all(group("t~beef", 0.0, 1.0, version=1), "1/t/0"),
         *group("u", 0.0, 0.0, 0.0, 0.0, shaped=(0.5, 0.25, 0.0, 0.0), version=1),
         *group("v", 0.0, 1.0, version=1),
         *group("w", 0.0, 0.0, version=1),
         guided,
-        *with_help(group("w~cafe", 0.0, 1.0, version=1), "1/w/3"),
+        *guide_all(group("w~cafe", 0.0, 1.0, version=1), "1/w/3"),
     ]
-    past = recalled(journal, "t", number=4)
+    past = recall(journal, "t", number=4)
     assert past.trajectory is not None
     credit = credit_of(algorithm, [*own, past.trajectory], 1)
     metrics = {
@@ -130,7 +130,7 @@ def write_buffer_run(folder: Path) -> Path:
     with Journal(folder / "journal.sqlite") as journal:
         journal.write(first_update(algorithm))
         own = group("u", 0.0, 0.0, version=1) + group("v", 0.0, 1.0, version=1)
-        past = recalled(journal, "t", number=0, keeps_credit=True)
+        past = recall(journal, "t", number=0, keeps_credit=True)
         kept = replace(past, credit=journal.past_attempts.credit_of(past.past))
         credit = credit_of(algorithm, own, 1)
         metrics = {"replay/recalled": 1.0}

@@ -68,7 +68,7 @@ def play(task: Task, attempt: int, skill: float, seed: int) -> Trajectory:
     )
 
 
-def played(number: int, *, tasks: int, attempts: int, skill: float) -> list[Trajectory]:
+def play_update(number: int, *, tasks: int, attempts: int, skill: float) -> list[Trajectory]:
     """The attempts of an update."""
     panel = ENV.panel("train")
     return [
@@ -105,10 +105,10 @@ def metrics_of(trajectories: Sequence[Trajectory], number: int, updates: int) ->
     }
 
 
-def evaluated(number: int, *, tasks: int, skill: float, split: str = "test") -> list[Evaluated]:
+def play_panel(number: int, *, tasks: int, skill: float, split: str = "test") -> list[Evaluated]:
     """An evaluation, one attempt a task."""
     panel = ENV.panel(split)[:tasks]
-    found = [play(task, 0, skill, seed_of(1, number, place)) for place, task in enumerate(panel)]
+    trajectories = [play(task, 0, skill, seed_of(1, number, place)) for place, task in enumerate(panel)]
     return [
         Evaluated(
             number=number,
@@ -123,7 +123,7 @@ def evaluated(number: int, *, tasks: int, skill: float, split: str = "test") -> 
             outcome=trajectory.scores["return"],
             steps=len(trajectory.steps),
         )
-        for trajectory in found
+        for trajectory in trajectories
     ]
 
 
@@ -149,17 +149,17 @@ def write_run(
     (folder / "config.toml").write_text(tomli_w.dumps(settings(method, **changes)), encoding="utf-8")
     with Journal(folder / "journal.sqlite") as journal:
         for number in range(1, updates + 1):
-            found = played(number, tasks=tasks, attempts=attempts, skill=skill_at(number / updates))
+            trajectories = play_update(number, tasks=tasks, attempts=attempts, skill=skill_at(number / updates))
             journal.write(
                 Update(
                     number=number,
                     version=number,
-                    metrics=metrics_of(found, number, updates),
-                    trajectories=found,
-                    credit=credit_of(method, found),
+                    metrics=metrics_of(trajectories, number, updates),
+                    trajectories=trajectories,
+                    credit=credit_of(method, trajectories),
                 )
             )
         for number in evaluations:
             skill = skill_at(number / max(updates, 1))
-            journal.write_evaluation(evaluated(number, tasks=evaluation_tasks, skill=skill))
+            journal.write_evaluation(play_panel(number, tasks=evaluation_tasks, skill=skill))
     return folder

@@ -20,7 +20,7 @@ def algorithms(*names: str) -> dict[str, Algorithm]:
     return {name: recipes.build(name) for name in names}
 
 
-def audited(rows: StepTable, *names: str, **options: Any) -> Audit:
+def audit_recipes(rows: StepTable, *names: str, **options: Any) -> Audit:
     return audit_tables([rows], algorithms(*(names or ("dr_grpo",))), **options)
 
 
@@ -37,7 +37,7 @@ MIXED = table(
 
 
 def test_the_census_counts_tasks_attempts_and_steps() -> None:
-    census = audited(MIXED).census
+    census = audit_recipes(MIXED).census
     assert (census.tasks, census.attempts, census.steps) == (3, 6, 7)
     assert census.attempts_per_task == {1: 1, 2: 1, 3: 1}
     # Returns 1; 2, 2; 1, 0, 4.
@@ -47,7 +47,7 @@ def test_the_census_counts_tasks_attempts_and_steps() -> None:
 
 
 def test_a_table_that_says_nothing_of_its_steps_is_not_said_to_have_no_invalid_ones() -> None:
-    assert audited(single_steps([1, 0])).census.invalid_steps is None
+    assert audit_recipes(single_steps([1, 0])).census.invalid_steps is None
 
 
 APART = table(
@@ -60,10 +60,10 @@ APART = table(
 
 
 def test_malformed_and_refused_steps_are_counted_apart_and_none_twice() -> None:
-    found = audited(APART, depth=0)
-    census = found.census
+    result = audit_recipes(APART, depth=0)
+    census = result.census
     assert (census.malformed_steps, census.refused_steps, census.invalid_steps) == (2, 1, 3)
-    assert found.findings[:2] == [
+    assert result.findings[:2] == [
         "50.0 % of the responses were malformed.",
         "25.0 % of the actions were refused by the environment.",
     ]
@@ -71,16 +71,16 @@ def test_malformed_and_refused_steps_are_counted_apart_and_none_twice() -> None:
 
 def test_a_recording_that_says_one_of_the_two_is_counted_by_it() -> None:
     formed = table("task attempt index reward well_formed", ("q", 0, 0, 0.0, True), ("q", 1, 0, 0.0, False))
-    census = audited(formed).census
+    census = audit_recipes(formed).census
     assert (census.malformed_steps, census.refused_steps, census.invalid_steps) == (1, None, None)
     heard = table("task attempt index reward accepted", ("q", 0, 0, 0.0, True), ("q", 1, 0, 0.0, False))
-    census = audited(heard).census
+    census = audit_recipes(heard).census
     assert (census.malformed_steps, census.refused_steps, census.invalid_steps) == (None, 1, None)
 
 
 def test_an_outcome_is_the_return_of_the_census() -> None:
     rows = table("task attempt index reward outcome", ("q", 0, 0, 5.0, 1.0), ("q", 1, 0, 7.0, 1.0))
-    census = audited(rows).census
+    census = audit_recipes(rows).census
     assert (census.mean_return, census.equal_tasks) == (1.0, 1)
 
 
@@ -129,18 +129,18 @@ def test_the_correlation_with_constant_credit_is_none() -> None:
 
 
 def test_movers_are_the_steps_that_change_most_from_the_first_recipe_to_the_last() -> None:
-    found = audit_tables([OPPOSED], {"episode": EPISODE, "grpo": recipes.grpo(), "state": BY_STATE})
+    result = audit_tables([OPPOSED], {"episode": EPISODE, "grpo": recipes.grpo(), "state": BY_STATE})
     # Changes 2 + 1 = 3; -3 + 1 = -2; -2 - 1 = -3; 3 - 1 = 2.
     where = {"task": "q", "action": ""}
-    assert found.gains == [
+    assert result.gains == [
         Mover(**where, attempt=0, index=0, state="s", before=-1.0, after=2.0),
         Mover(**where, attempt=1, index=1, state="x", before=1.0, after=3.0),
     ]
-    assert found.losses == [
+    assert result.losses == [
         Mover(**where, attempt=1, index=0, state="s", before=1.0, after=-2.0),
         Mover(**where, attempt=0, index=1, state="x", before=-1.0, after=-3.0),
     ]
-    assert [mover.change for mover in found.gains] == [3, 2]
+    assert [mover.change for mover in result.gains] == [3, 2]
 
 
 def test_movers_tell_the_state_and_the_action_in_words() -> None:
@@ -150,30 +150,30 @@ def test_movers_tell_the_state_and_the_action_in_words() -> None:
         ("q", 1, 0, ("room", 1), None, 0.0),
         ("q", 1, 1, None, "look", 6.0),
     )
-    found = audit_tables([rows], {"episode": EPISODE, "state": BY_STATE})
-    told = {(mover.attempt, mover.index): (mover.state, mover.action) for mover in found.gains + found.losses}
+    result = audit_tables([rows], {"episode": EPISODE, "state": BY_STATE})
+    words = {(mover.attempt, mover.index): (mover.state, mover.action) for mover in result.gains + result.losses}
     # Changes: 2 + 1; -2 - 1; 0 - 1.
-    assert told == {(0, 0): ("('room', 1)", "go"), (1, 0): ("('room', 1)", ""), (1, 1): ("", "look")}
+    assert words == {(0, 0): ("('room', 1)", "go"), (1, 0): ("('room', 1)", ""), (1, 1): ("", "look")}
 
 
 def test_at_most_five_movers_are_kept_each_way_largest_first() -> None:
     rows = walks(*[["s"]] * 16, rewards=[[float(i)] for i in range(16)])
     # dr_grpo gives i - 7.5; leave-one-out 16/15 of it: the change is (i - 7.5) / 15.
-    found = audit_tables([rows], algorithms("dr_grpo", "rloo"))
-    assert [mover.attempt for mover in found.gains] == [15, 14, 13, 12, 11]
-    assert [mover.attempt for mover in found.losses] == [0, 1, 2, 3, 4]
+    result = audit_tables([rows], algorithms("dr_grpo", "rloo"))
+    assert [mover.attempt for mover in result.gains] == [15, 14, 13, 12, 11]
+    assert [mover.attempt for mover in result.losses] == [0, 1, 2, 3, 4]
 
 
 def test_one_recipe_moves_nothing() -> None:
-    found = audited(OPPOSED)
-    assert (found.gains, found.losses) == ([], [])
+    result = audit_recipes(OPPOSED)
+    assert (result.gains, result.losses) == ([], [])
 
 
 # Findings, sentence by sentence.
 
 
 def test_findings_about_groups_states_and_the_last_recipe() -> None:
-    assert audited(MIXED, depth=0).findings == [
+    assert audit_recipes(MIXED, depth=0).findings == [
         "33.3 % of the tasks have a single attempt: nothing to compare it with. Sample at least two attempts per task.",
         "33.3 % of the tasks have attempts that all score the same: episode credit (GRPO) is exactly 0 there. "
         "Step-level credit may still differ; otherwise filter or replay them.",
@@ -190,7 +190,7 @@ def test_findings_about_histories() -> None:
     # Ten copies of the four attempts make forty such steps, enough to speak about.
     rewards = [[0, 0, 0], [0, 0, 1], [0, 0, 3], [0, 0, 4]] * 10
     rows = walks(*["zam", "zam", "zbm", "zbm"] * 10, rewards=rewards)
-    assert audited(rows, depth=2, gamma=1).findings == [
+    assert audit_recipes(rows, depth=2, gamma=1).findings == [
         "33.3 % of the steps that share a state stand in one that was reached by several histories (depth 2).",
         "40 steps (33.3 % of those) still find company that shares 2 earlier states too; for them the baseline moves "
         "by 1.5 on average (0.95 deviations), and 20 turn sign.",
@@ -199,13 +199,13 @@ def test_findings_about_histories() -> None:
 
 def test_a_level_that_compares_few_steps_is_not_spoken_of() -> None:
     rows = walks("zam", "zam", "zbm", "zbm", rewards=[[0, 0, 0], [0, 0, 1], [0, 0, 3], [0, 0, 4]])
-    assert audited(rows, depth=2, gamma=1).findings == []
+    assert audit_recipes(rows, depth=2, gamma=1).findings == []
 
 
 def test_findings_about_thin_states() -> None:
     rows = walks(["a", "b", "c"], ["a", "d", "e"], ["f", "g", "h"], rewards=[[0, 0, 1], [0, 0, 0], [0, 0, 2]])
     # Two of nine steps share their state.
-    assert audited(rows, depth=0).findings == [
+    assert audit_recipes(rows, depth=0).findings == [
         "Only 22.2 % of the steps share their state: step-level credit will be thin. Look for counters, time stamps "
         "or ids in the state keys (`groupwise check rollouts`)."
     ]
@@ -213,22 +213,22 @@ def test_findings_about_thin_states() -> None:
 
 def test_a_quarter_of_shared_states_is_not_thin() -> None:
     rows = walks(["a", "b", "c", "i"], ["a", "d", "e", "j"], rewards=[[0, 0, 0, 1], [0, 0, 0, 0]])
-    assert audited(rows, depth=0).findings == []
+    assert audit_recipes(rows, depth=0).findings == []
 
 
 def test_findings_about_states_of_one_return() -> None:
     # s: returns 1, 1 (equal); t: 1, 0. Two of four compared steps: half is not more than half.
     half = walks(["s"], ["s"], ["t"], ["t"], rewards=[[1], [1], [1], [0]])
-    assert audited(half, depth=0).findings == []
+    assert audit_recipes(half, depth=0).findings == []
     more = walks(["s"], ["s"], ["s"], ["t"], ["t"], rewards=[[1], [1], [1], [1], [0]])
-    assert audited(more, depth=0).findings == [
+    assert audit_recipes(more, depth=0).findings == [
         "60.0 % of the steps that share a state share one return too: compared, and nothing learnt."
     ]
 
 
 def test_findings_about_recipes_go_from_each_to_the_next() -> None:
-    found = audit_tables([OPPOSED], {"episode": EPISODE, "state": BY_STATE, "again": EPISODE}, depth=0)
-    assert found.findings == [
+    result = audit_tables([OPPOSED], {"episode": EPISODE, "state": BY_STATE, "again": EPISODE}, depth=0)
+    assert result.findings == [
         "From episode to state, 50.0 % of the credited steps change sign.",
         "From state to again, 50.0 % of the credited steps change sign.",
     ]
@@ -248,10 +248,10 @@ def test_credit_where_nobody_earned_anything_is_told() -> None:
     ).recipes
     assert penalised.unrewarded_share == pytest.approx(0.5, rel=1e-4)
     assert plain.unrewarded_share == 0.0
-    (told,) = [each for each in audited(rows, "hgpo").findings if "nobody earned" in each]
-    assert told.startswith("50.0 % of the credit of hgpo lies in tasks in which nobody earned anything")
+    (sentence,) = [finding for finding in audit_recipes(rows, "hgpo").findings if "nobody earned" in finding]
+    assert sentence.startswith("50.0 % of the credit of hgpo lies in tasks in which nobody earned anything")
     scored = table("task attempt index reward outcome", ("q", 0, 0, 0.0, 1.0), ("q", 1, 0, 0.0, 0.0))
-    assert audited(scored).recipes[0].unrewarded_share == 0.0  # an outcome is something earned
+    assert audit_recipes(scored).recipes[0].unrewarded_share == 0.0  # an outcome is something earned
 
 
 # Files that come in parts.
@@ -281,27 +281,29 @@ def test_the_audit_of_the_parts_is_the_audit_of_the_whole(seed: int) -> None:
     whole, parts = (audit_tables(split_by_task(rows, num), compared).as_json() for num in (1, 3))
     for movers in ("gains", "losses"):
         # Steps that move by the same amount are equally good examples.
-        found, expected = ([mover["after"] - mover["before"] for mover in told.pop(movers)] for told in (parts, whole))
-        assert found == pytest.approx(expected, rel=1e-12)
+        changes, expected = (
+            [mover["after"] - mover["before"] for mover in data.pop(movers)] for data in (parts, whole)
+        )
+        assert changes == pytest.approx(expected, rel=1e-12)
     _assert_near(parts, whole)
 
 
-def _assert_near(found: object, expected: object) -> None:
+def _assert_near(actual: object, expected: object) -> None:
     """Equal, up to the order in which floats were added up."""
     if isinstance(expected, dict):
-        assert isinstance(found, dict)
-        assert list(found) == list(expected)
+        assert isinstance(actual, dict)
+        assert list(actual) == list(expected)
         for name in expected:
-            _assert_near(found[name], expected[name])
+            _assert_near(actual[name], expected[name])
     elif isinstance(expected, list):
-        assert isinstance(found, list)
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            _assert_near(one, other)
+        assert isinstance(actual, list)
+        assert len(actual) == len(expected)
+        for first, second in zip(actual, expected, strict=True):
+            _assert_near(first, second)
     elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        assert actual == pytest.approx(expected, rel=1e-9, abs=1e-12)
     else:
-        assert found == expected
+        assert actual == expected
 
 
 @pytest.mark.parametrize("name", ["reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae"])
@@ -337,6 +339,6 @@ def test_one_part_is_held_at_a_time() -> None:
 
 
 def test_an_audit_is_plain_data() -> None:
-    found = audited(OPPOSED, "dr_grpo", "rloo")
-    assert json.loads(json.dumps(found.as_json()))["census"]["attempts_per_task"] == {"2": 1}
-    assert list(found.as_json()) == ["census", "levels", "recipes", "gains", "losses", "memories", "findings"]
+    result = audit_recipes(OPPOSED, "dr_grpo", "rloo")
+    assert json.loads(json.dumps(result.as_json()))["census"]["attempts_per_task"] == {"2": 1}
+    assert list(result.as_json()) == ["census", "levels", "recipes", "gains", "losses", "memories", "findings"]

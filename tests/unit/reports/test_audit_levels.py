@@ -30,30 +30,30 @@ def identity(row: Row) -> Id:
 
 
 def returns_to_go(rows: list[Row]) -> dict[Id, Fraction]:
-    found: dict[Id, Fraction] = {}
+    returns: dict[Id, Fraction] = {}
     later: dict[tuple[Any, Any], Fraction] = defaultdict(Fraction)
     for row in sorted(rows, key=identity, reverse=True):
         task, attempt, _ = identity(row)
         later[task, attempt] = Fraction(float(str(row["reward"]))) + Fraction(GAMMA) * later[task, attempt]
-        found[identity(row)] = later[task, attempt]
-    return found
+        returns[identity(row)] = later[task, attempt]
+    return returns
 
 
 def windows(rows: list[Row], depth: int) -> dict[Id, Hashable]:
     """Each step's task, state and `depth` states before it; None where one is missing."""
     state = {identity(row): row["state"] for row in rows}
-    found: dict[Id, Hashable] = {}
+    windows_by_step: dict[Id, Hashable] = {}
     for task, attempt, index in state:
         window = tuple(state.get((task, attempt, index - k)) for k in range(depth + 1))
-        found[task, attempt, index] = None if None in window else (task, window)
-    return found
+        windows_by_step[task, attempt, index] = None if None in window else (task, window)
+    return windows_by_step
 
 
 def mean(values: list[Fraction]) -> Fraction:
     return sum(values, Fraction()) / len(values)
 
 
-def counted(rows: list[Row], depth: int) -> HistoryLevel:
+def count_level(rows: list[Row], depth: int) -> HistoryLevel:
     value = returns_to_go(rows)
     shallow, deep = windows(rows, 0), windows(rows, depth)
     peers = {step: [other for other in deep if deep[other] == deep[step]] for step in deep if deep[step] is not None}
@@ -70,7 +70,7 @@ def counted(rows: list[Row], depth: int) -> HistoryLevel:
         level = mean([value[other] for other in peers[step]])
         state_values = [value[other] for other in company[step]]
         base = mean(state_values)
-        variance = mean([(found - base) ** 2 for found in state_values])
+        variance = mean([(state_value - base) ** 2 for state_value in state_values])
         shifts.append(float(abs(level - base)))
         if variance > 0:
             in_deviations.append(float(abs(level - base)) / math.sqrt(variance))
@@ -99,14 +99,14 @@ def test_every_level_is_what_plain_loops_count(seed: int) -> None:
     levels = audit_tables([table], GRPO, depth=DEPTH, gamma=GAMMA).levels
     assert len(levels) == DEPTH + 1
     for depth, level in enumerate(levels):
-        expected = counted(rows, depth)
+        expected = count_level(rows, depth)
         for name in HistoryLevel.__dataclass_fields__:
             assert getattr(level, name) == pytest.approx(getattr(expected, name), rel=1e-9, abs=1e-12), name
 
 
 def test_the_random_tables_do_flip_signs_and_split_states() -> None:
     tables = [random_rows(random.Random(f"levels {seed}"), regimes=EXACT) for seed in range(12)]
-    levels = [counted(rows, 1) for rows in tables]
+    levels = [count_level(rows, 1) for rows in tables]
     assert sum(level.sign_flips for level in levels) > 10
     assert sum(level.split_steps for level in levels) > 100
     assert sum(level.equal_steps for level in levels) >= 5

@@ -39,10 +39,10 @@ def prompt(memory: Memory, seen: Sequence[list[int]], said: Sequence[list[int]],
 
 def rows(memory: Memory, attempts: Sequence[Sequence[tuple[list[int], list[int]]]], task: str = "t") -> list[Any]:
     """A group of attempts, each a list of what was seen and said, as the engine was given it."""
-    found = []
+    recorded = []
     for attempt, steps in enumerate(attempts):
         seen, said = [one for one, _ in steps], [other for _, other in steps]
-        found += [
+        recorded += [
             {
                 "task": task,
                 "attempt": attempt,
@@ -55,10 +55,10 @@ def rows(memory: Memory, attempts: Sequence[Sequence[tuple[list[int], list[int]]
             }
             for step in range(len(steps))
         ]
-    return found
+    return recorded
 
 
-def counted(recorded: Sequence[Any], *memories: Memory, max_tokens: int = 10**6) -> MemoryCosts:
+def count_costs(recorded: Sequence[Any], *memories: Memory, max_tokens: int = 10**6) -> MemoryCosts:
     tokens = RecordedTokens(max_tokens)
     for row in recorded:
         tokens.add(row)
@@ -103,7 +103,7 @@ def test_two_attempts_by_hand() -> None:
         {"task": "t", "attempt": 1, "index": 0, "reward": 0.0, "prompt_ids": first, "response_ids": [40, END]},
     ]
     # 6 + 11 + 6 tokens; distinct: the 11 of the second, and 40 1 of the third.
-    assert counted(recorded, Full()) == MemoryCosts(
+    assert count_costs(recorded, Full()) == MemoryCosts(
         groups=1,
         attempts=2,
         left_out=0,
@@ -118,9 +118,9 @@ def test_two_attempts_by_hand() -> None:
 @pytest.mark.parametrize("other", [Window(steps=1), Window(steps=0), AnchoredWindow(low=1, high=2), Full()])
 @pytest.mark.parametrize("memory", [Window(steps=1), Window(steps=2), AnchoredWindow(low=1, high=2)])
 def test_prompts_of_a_memory_that_forgets_give_those_of_every_other_to_the_token(memory: Memory, other: Memory) -> None:
-    found = counted(rows(memory, LONG), other)
-    assert found.lines == [by_hand("as recorded", rows(memory, LONG)), by_hand("0", rows(other, LONG))]
-    assert found.notes == [SAME_STEPS]
+    costs = count_costs(rows(memory, LONG), other)
+    assert costs.lines == [by_hand("as recorded", rows(memory, LONG)), by_hand("0", rows(other, LONG))]
+    assert costs.notes == [SAME_STEPS]
 
 
 word = st.integers(10, 13)
@@ -134,8 +134,8 @@ dialogue = st.lists(st.tuples(turn, st.booleans()), min_size=5, max_size=7).map(
 def test_any_dialogue_is_put_together_to_the_token(attempts: list[Any], other: Memory) -> None:
     attempts = [[(attempts[0][0][0], steps[0][1]), *steps[1:]] for steps in attempts]  # one task: one beginning
     recorded = rows(Window(steps=2), attempts)
-    found = counted(recorded, Window(steps=2), other)
-    assert found.lines == [
+    costs = count_costs(recorded, Window(steps=2), other)
+    assert costs.lines == [
         by_hand("as recorded", recorded),
         by_hand("0", recorded),
         by_hand("1", rows(other, attempts)),
@@ -144,17 +144,17 @@ def test_any_dialogue_is_put_together_to_the_token(attempts: list[Any], other: M
 
 def test_a_response_that_was_cut_off_is_closed_in_later_prompts_only() -> None:
     attempts = [[([10, 20], [30, 31]), *LONG[0][1:]], LONG[1]]
-    found = counted(rows(Window(steps=2), attempts), Full())
-    assert found.lines[1] == by_hand("0", rows(Full(), attempts))
+    costs = count_costs(rows(Window(steps=2), attempts), Full())
+    assert costs.lines[1] == by_hand("0", rows(Full(), attempts))
 
 
 def test_where_nothing_was_forgotten_the_opening_is_estimated_from_the_texts() -> None:
-    found = counted(rows(Full(), LONG), Window(steps=1), AnchoredWindow(low=2, high=4), Full())
-    assert [line.is_exact for line in found.lines] == [True, False, True, True]
+    costs = count_costs(rows(Full(), LONG), Window(steps=1), AnchoredWindow(low=2, high=4), Full())
+    assert [line.is_exact for line in costs.lines] == [True, False, True, True]
     # Texts are as long here as their tokens say, so that the estimate hits the number of tokens.
     truth = by_hand("0", rows(Window(steps=1), LONG))
-    assert (found.lines[1].raw_tokens, found.lines[1].longest) == (truth.raw_tokens, truth.longest)
-    assert found.notes == [ESTIMATED, SAME_STEPS]
+    assert (costs.lines[1].raw_tokens, costs.lines[1].longest) == (truth.raw_tokens, truth.longest)
+    assert costs.notes == [ESTIMATED, SAME_STEPS]
 
 
 def test_a_past_in_other_words_makes_every_line_an_estimate() -> None:
@@ -162,9 +162,9 @@ def test_a_past_in_other_words_makes_every_line_an_estimate() -> None:
     for row in recorded:
         if row["index"] >= 3:
             row["prompt_ids"][1] = 99  # an opening that says the number of the step
-    found = counted(recorded, Full())
-    assert [line.is_exact for line in found.lines] == [True, False]
-    assert found.notes == [
+    costs = count_costs(recorded, Full())
+    assert [line.is_exact for line in costs.lines] == [True, False]
+    assert costs.notes == [
         "~ estimated: put together again, 2 of 7 recorded prompts come out different.",
         SAME_STEPS,
     ]
@@ -172,8 +172,8 @@ def test_a_past_in_other_words_makes_every_line_an_estimate() -> None:
 
 def test_prompts_that_do_not_go_on_are_counted_as_recorded_only() -> None:
     recorded = rows(Window(steps=0), LONG)
-    found = counted(recorded, Full())
-    assert found == MemoryCosts(
+    costs = count_costs(recorded, Full())
+    assert costs == MemoryCosts(
         groups=1, attempts=2, left_out=0, lines=[by_hand("as recorded", recorded)], notes=[NO_DIALOGUE]
     )
 
@@ -181,23 +181,23 @@ def test_prompts_that_do_not_go_on_are_counted_as_recorded_only() -> None:
 def test_attempts_without_ids_are_left_out() -> None:
     recorded = rows(Window(steps=2), LONG)
     del recorded[-1]["prompt_ids"]
-    found = counted(recorded, Window(steps=2))
-    assert (found.attempts, found.left_out) == (1, 1)
-    assert found.lines[1] == by_hand("0", rows(Window(steps=2), LONG[:1]))
+    costs = count_costs(recorded, Window(steps=2))
+    assert (costs.attempts, costs.left_out) == (1, 1)
+    assert costs.lines[1] == by_hand("0", rows(Window(steps=2), LONG[:1]))
     for row in recorded:
         row.pop("prompt_ids", None)
-    assert counted(recorded, Full()) == MemoryCosts(groups=0, attempts=0, left_out=2, lines=[], notes=[NO_IDS])
+    assert count_costs(recorded, Full()) == MemoryCosts(groups=0, attempts=0, left_out=2, lines=[], notes=[NO_IDS])
 
 
 def test_an_attempt_that_misses_a_step_is_left_out() -> None:
     recorded = [row for row in rows(Full(), LONG) if (row["attempt"], row["index"]) != (0, 2)]
-    assert (counted(recorded, Full()).attempts, counted(recorded, Full()).left_out) == (1, 1)
+    assert (count_costs(recorded, Full()).attempts, count_costs(recorded, Full()).left_out) == (1, 1)
 
 
 def test_groups_share_nothing_and_only_the_first_are_counted() -> None:
     recorded = rows(Full(), LONG) + rows(Full(), LONG, task="u")
-    both = counted(recorded, Full())
-    one = counted(recorded, Full(), max_tokens=1)
+    both = count_costs(recorded, Full())
+    one = count_costs(recorded, Full(), max_tokens=1)
     assert (both.groups, one.groups) == (2, 1)
     assert both.lines[1].computed_tokens == 2 * one.lines[1].computed_tokens
     assert one.lines == [by_hand("as recorded", rows(Full(), LONG)), by_hand("0", rows(Full(), LONG))]
@@ -207,7 +207,7 @@ def test_an_id_that_no_tokenizer_gives_is_refused() -> None:
     recorded = rows(Full(), LONG)
     recorded[3]["response_ids"] = [2**70]
     with pytest.raises(RecordError) as refused:
-        counted(recorded, Full())
+        count_costs(recorded, Full())
     assert str(refused.value) == (
         "task 't', attempt 0, step 3: a token id has more than 64 bits; record the ids that the tokenizer gave"
     )
@@ -230,16 +230,16 @@ def test_the_loops_own_prompts_are_put_together_to_the_token(chat: str | None) -
     tokenizer = word_tokenizer(("do", "it", "goal", ":", ">", "see", "mug", "cup", "take", ".", "user", "bot"))
     tokenizer.chat_template = chat
 
-    def played(memory: Memory) -> list[Any]:
+    def play(memory: Memory) -> list[Any]:
         made = Prompter(tokenizer, template=PromptTemplate(), memory=memory, instruction="do it")
-        past, found = [], []
+        past, recorded = [], []
         for step, noun in enumerate(("mug", "cup", "mug", "it", "cup")):
             seen, response = Observation(text=f"see {noun}"), (*made.encode(f"take {noun}"), made.frame.end_id)
             given = made.prompt(made.encode_opening("take cup"), past, seen)
             ids = {"prompt_ids": list(given), "response_ids": list(response)}
-            found.append({"task": "t", "attempt": 0, "index": step, "reward": 0.0, **ids})
+            recorded.append({"task": "t", "attempt": 0, "index": step, "reward": 0.0, **ids})
             past.append(made.make_exchange(seen, response, f"take {noun}"))
-        return found
+        return recorded
 
     for other in (Window(steps=1), AnchoredWindow(low=1, high=3), Full()):
-        assert counted(played(Window(steps=2)), other).lines[1] == by_hand("0", played(other))
+        assert count_costs(play(Window(steps=2)), other).lines[1] == by_hand("0", play(other))

@@ -18,7 +18,7 @@ from tests.unit.tables import single_steps, table, walks
 ROWS = walks(["s", "s"], ["s", "x"], rewards=[[1, 2], [0, 4]])
 
 
-def explained(rows: StepTable, name: str, attempt: int, index: int, **options: object) -> Explanation:
+def explain_recipe(rows: StepTable, name: str, attempt: int, index: int, **options: object) -> Explanation:
     credit = recipes.build(name, **options).advantage(rows)
     return explain_step(rows, credit, task=rows.task_ids[0], attempt=attempt, index=index)
 
@@ -29,8 +29,8 @@ def member(attempt: int, index: int | None, value: float, *, is_self: bool = Fal
 
 def test_a_comparison_shows_its_members_and_its_arithmetic() -> None:
     # Returns 3 and 4 by attempt: mean 3.5.
-    found = explained(ROWS, "dr_grpo", 0, 1)
-    assert found == Explanation(
+    explanation = explain_recipe(ROWS, "dr_grpo", 0, 1)
+    assert explanation == Explanation(
         what="EpisodeReturn compared ByTask, Mean / NoScale",
         value=-0.5,
         by_hand=-0.5,
@@ -39,19 +39,19 @@ def test_a_comparison_shows_its_members_and_its_arithmetic() -> None:
         members=(member(0, None, 3, is_self=True, num_steps=2), member(1, None, 4, num_steps=2)),
         inner=((1.0, Explanation(what="EpisodeReturn", value=3.0, by_hand=3.0, compared=True, formula="3")),),
     )
-    assert found.largest_gap() == 0
+    assert explanation.largest_gap() == 0
 
 
 def test_attempts_that_count_once_are_listed_with_the_mean_of_their_steps() -> None:
     """At state s, attempt 0 has returns 3 and 2, attempt 1 has 4: means 2.5 and 4, their mean 3.25, and 2 - 3.25."""
     part = Relative(by=ByState(), of=ReturnToGo(gamma=1.0), scale=NoScale(), average="attempt")
-    found = explain_step(ROWS, part(ROWS), task="q", attempt=0, index=1)
-    assert found.members == (member(0, None, 2.5, is_self=True, num_steps=2), member(1, 0, 4))
-    assert (found.formula, found.value, found.by_hand) == ("(2 - 3.25) / 1 = -1.25", -1.25, -1.25)
-    assert found.value == 2 - sum(each.value for each in found.members) / len(found.members)
+    explanation = explain_step(ROWS, part(ROWS), task="q", attempt=0, index=1)
+    assert explanation.members == (member(0, None, 2.5, is_self=True, num_steps=2), member(1, 0, 4))
+    assert (explanation.formula, explanation.value, explanation.by_hand) == ("(2 - 3.25) / 1 = -1.25", -1.25, -1.25)
+    assert explanation.value == 2 - sum(each.value for each in explanation.members) / len(explanation.members)
     by_step = part.model_copy(update={"average": "step"})
-    found = explain_step(ROWS, by_step(ROWS), task="q", attempt=0, index=1)
-    assert found.members == (member(0, 0, 3), member(0, 1, 2, is_self=True), member(1, 0, 4))
+    explanation = explain_step(ROWS, by_step(ROWS), task="q", attempt=0, index=1)
+    assert explanation.members == (member(0, 0, 3), member(0, 1, 2, is_self=True), member(1, 0, 4))
 
 
 def test_credit_shared_by_attempts_lists_attempts() -> None:
@@ -63,27 +63,27 @@ def test_credit_shared_by_attempts_lists_attempts() -> None:
         ("q", 1, 0, "s", "go", 0.0),
     )
     part = Merged(of=recipes.dr_grpo().advantage, by=ByEdge(history=0, next_state=False))
-    found = explain_step(rows, part(rows), task="q", attempt=1, index=0)
-    assert found.formula == "mean of 2 attempts = 0"
-    assert found.members == (member(0, None, 1.0, num_steps=2), member(1, 0, -1.0, is_self=True))
+    explanation = explain_step(rows, part(rows), task="q", attempt=1, index=0)
+    assert explanation.formula == "mean of 2 attempts = 0"
+    assert explanation.members == (member(0, None, 1.0, num_steps=2), member(1, 0, -1.0, is_self=True))
 
 
 def test_made_up_members_are_listed_too() -> None:
     """NGRPO adds an attempt of return 1 to each group: 0, 0 and 1 have the mean 1/3."""
-    found = explained(single_steps([0.0, 0.0]), "ngrpo", 0, 0, best=1.0)
-    made_up = Member(task=found.members[0].task, attempt=None, index=None, value=1.0, is_self=False, num_steps=0)
-    assert [each.value for each in found.members] == [0, 0, 1]
-    assert found.members[-1] == made_up
-    assert found.formula.startswith("(0 - 0.333333333) / ")
+    explanation = explain_recipe(single_steps([0.0, 0.0]), "ngrpo", 0, 0, best=1.0)
+    made_up = Member(task=explanation.members[0].task, attempt=None, index=None, value=1.0, is_self=False, num_steps=0)
+    assert [each.value for each in explanation.members] == [0, 0, 1]
+    assert explanation.members[-1] == made_up
+    assert explanation.formula.startswith("(0 - 0.333333333) / ")
 
 
 def test_a_blend_shows_its_levels_with_their_weights() -> None:
-    found = explained(ROWS, "hgpo", 0, 1, depth=1, scale="none", gamma=1.0)
+    explanation = explain_recipe(ROWS, "hgpo", 0, 1, depth=1, scale="none", gamma=1.0)
     # Level 0: returns 3, 2, 4, mean 3; level 1: only this step has the history (s, s).
-    assert found.what == "Blend"
-    assert found.formula == "1 x -1 + 0 x 0 = -1"
-    assert [weight for weight, _ in found.inner] == [1, 0]
-    shallow, deep = (inner for _, inner in found.inner)
+    assert explanation.what == "Blend"
+    assert explanation.formula == "1 x -1 + 0 x 0 = -1"
+    assert [weight for weight, _ in explanation.inner] == [1, 0]
+    shallow, deep = (inner for _, inner in explanation.inner)
     assert shallow.what == (
         "Penalised(of=ReturnToGo(gamma=1.0), penalty=0.1) compared ByHistory(depth=0), Mean / NoScale"
     )
@@ -93,18 +93,23 @@ def test_a_blend_shows_its_levels_with_their_weights() -> None:
 
 def test_a_step_in_no_group_says_so() -> None:
     rows = walks([None], ["s"])
-    found = explained(rows, "step_grpo", 0, 0)
-    assert (found.value, found.by_hand, found.compared, found.formula) == (0, 0, False, "in no group: 0")
+    explanation = explain_recipe(rows, "step_grpo", 0, 0)
+    assert (explanation.value, explanation.by_hand, explanation.compared, explanation.formula) == (
+        0,
+        0,
+        False,
+        "in no group: 0",
+    )
 
 
 def test_a_lone_step_shows_what_it_was_given() -> None:
-    found = explained(single_steps([5]), "grpo", 0, 0, alone="raw")
-    assert (found.value, found.formula) == (5, "nobody else in the group: 5")
+    explanation = explain_recipe(single_steps([5]), "grpo", 0, 0, alone="raw")
+    assert (explanation.value, explanation.formula) == (5, "nobody else in the group: 5")
 
 
 def test_equal_members_are_explained_as_0() -> None:
-    found = explained(single_steps([0.1] * 3), "grpo", 1, 0)
-    assert (found.value, found.by_hand, found.compared) == (0, 0, True)
+    explanation = explain_recipe(single_steps([0.1] * 3), "grpo", 1, 0)
+    assert (explanation.value, explanation.by_hand, explanation.compared) == (0, 0, True)
 
 
 def test_shared_credit_shows_who_shared_it() -> None:
@@ -115,38 +120,38 @@ def test_shared_credit_shows_who_shared_it() -> None:
         ("q", 2, 0, "s", "stay", 5.0),
     )
     # RLOO: 1 - 2.5 and 0 - 3, mean -2.25.
-    found = explained(rows, "salt", 0, 0, base="rloo")
-    assert (found.what, found.formula) == ("Merged", "mean of 2 attempts = -2.25")
-    assert found.members == (member(0, 0, -1.5, is_self=True), member(1, 0, -3.0))
-    assert found.inner[0][1].formula == "(1 - 2.5) / 1 = -1.5"
-    alone = explained(rows, "salt", 2, 0, base="rloo")
+    explanation = explain_recipe(rows, "salt", 0, 0, base="rloo")
+    assert (explanation.what, explanation.formula) == ("Merged", "mean of 2 attempts = -2.25")
+    assert explanation.members == (member(0, 0, -1.5, is_self=True), member(1, 0, -3.0))
+    assert explanation.inner[0][1].formula == "(1 - 2.5) / 1 = -1.5"
+    alone = explain_recipe(rows, "salt", 2, 0, base="rloo")
     assert (alone.formula, alone.members) == ("shared with no other attempt: its own credit", ())
-    by_step = explained(rows, "salt", 0, 0, base="rloo", count="step")
+    by_step = explain_recipe(rows, "salt", 0, 0, base="rloo", count="step")
     assert by_step.formula == "mean of 2 steps = -2.25"
 
 
 def test_whitened_credit_shows_the_credit_that_was_whitened() -> None:
     # Returns 1, 3, 5: mean 3, deviation 2; eps 5 makes the root of 4 + 5.
-    found = explained(single_steps([1, 3, 5]), "reinforce_pp", 0, 0, eps=5)
-    assert found.what == "Whitened"
-    assert found.formula == "(1 - 3) / 3 = -0.666667"
-    assert found.inner[0][0] == 1.0
-    assert found.inner[0][1].formula == "(1 - 0) / 1 = 1"
+    explanation = explain_recipe(single_steps([1, 3, 5]), "reinforce_pp", 0, 0, eps=5)
+    assert explanation.what == "Whitened"
+    assert explanation.formula == "(1 - 3) / 3 = -0.666667"
+    assert explanation.inner[0][0] == 1.0
+    assert explanation.inner[0][1].formula == "(1 - 0) / 1 = 1"
 
 
 def test_weighted_credit_shows_its_weight() -> None:
     # p = w = 1/2: factor 1/4 / sqrt(1/2) twice = 0.7071, halved for praise.
-    found = explained(single_steps([1, 0]), "a_grae", 0, 0)
-    assert found.what == "Asymmetric"
-    assert found.inner[0][0] == pytest.approx(0.5**0.5 / 2)
-    assert found.formula == "0.353553 x 0.707106 = 0.25"
+    explanation = explain_recipe(single_steps([1, 0]), "a_grae", 0, 0)
+    assert explanation.what == "Asymmetric"
+    assert explanation.inner[0][0] == pytest.approx(0.5**0.5 / 2)
+    assert explanation.formula == "0.353553 x 0.707106 = 0.25"
 
 
 def test_the_released_blend_leaves_zero_terms_without_weight() -> None:
     # Returns 1, 2, 3 by state: the middle one is exactly average.
     rows = walks(["s"], ["s"], ["s"], rewards=[[1], [2], [3]])
-    assert [weight for weight, _ in explained(rows, "hgpo", 1, 0, reference=True).inner] == [0, 0, 0]
-    assert [weight for weight, _ in explained(rows, "hgpo", 1, 0).inner] == [1, 0, 0]
+    assert [weight for weight, _ in explain_recipe(rows, "hgpo", 1, 0, reference=True).inner] == [0, 0, 0]
+    assert [weight for weight, _ in explain_recipe(rows, "hgpo", 1, 0).inner] == [1, 0, 0]
 
 
 class Fixed(Part, slot="estimator"):
@@ -166,9 +171,9 @@ class Fixed(Part, slot="estimator"):
 
 
 def test_an_estimator_that_is_not_known_is_explained_by_what_it_left_in_its_trace() -> None:
-    found = explain_step(ROWS, Fixed()(ROWS), task="q", attempt=1, index=1)
-    assert (found.what, found.formula, found.largest_gap()) == ("Fixed", "(4 - 1) / 2 = 1.5", 0)
-    assert len(found.members) == 4
+    explanation = explain_step(ROWS, Fixed()(ROWS), task="q", attempt=1, index=1)
+    assert (explanation.what, explanation.formula, explanation.largest_gap()) == ("Fixed", "(4 - 1) / 2 = 1.5", 0)
+    assert len(explanation.members) == 4
 
 
 def test_the_largest_gap_is_found_anywhere_below() -> None:
@@ -227,4 +232,4 @@ def test_awkward_numbers_agree_too(rewards: list[float], recipe: str, options: d
         task=["q"] * num, attempt=list(range(num)), index=[0] * num, state=["s"] * num, reward=rewards
     )
     for attempt in range(num):
-        assert explained(rows, recipe, attempt, 0, **options).largest_gap() <= 1e-12
+        assert explain_recipe(rows, recipe, attempt, 0, **options).largest_gap() <= 1e-12

@@ -96,38 +96,38 @@ class Groups:
         return None if any(part is None for part in parts) else (task, *parts)
 
 
-def counted(steps: list[Row]) -> tuple[object, object, int | None, int]:
+def describe_member(steps: list[Row]) -> tuple[object, object, int | None, int]:
     """How a member is told: a step by its index, several of an attempt by their number."""
     task, attempt, index = identity(steps[0])
     return task, attempt, index if len(steps) == 1 else None, len(steps)
 
 
-def expected_members(groups: Groups, part: Part, row: Row) -> list[list[Row]]:
+def list_members(groups: Groups, part: Part, row: Row) -> list[list[Row]]:
     """The members of a comparison, each as its steps: one, or all of an attempt where attempts count once."""
     if isinstance(part, Whitened):
         trained = [int(str(other.get("tokens", 1))) for other in groups.rows if other.get("trains", True)]
         return [[other] for other in groups.rows] if sum(trained) >= 2 else []
     assert isinstance(part, Relative | Merged)
-    found = groups.members(part.by, row)
+    members = groups.members(part.by, row)
     attempts = [
-        [row for row in found if identity(row)[:2] == of] for of in sorted({identity(row)[:2] for row in found})
+        [row for row in members if identity(row)[:2] == of] for of in sorted({identity(row)[:2] for row in members})
     ]
-    needed = attempts if isinstance(part, Merged) or part.average == "attempt" else [[row] for row in found]
+    needed = attempts if isinstance(part, Merged) or part.average == "attempt" else [[row] for row in members]
     once = part.count == "attempt" if isinstance(part, Merged) else part.average == "attempt"
-    company = len(part.virtual) if isinstance(part, Relative) and part.virtual_is_company and found else 0
-    return (attempts if once else [[row] for row in found]) if len(needed) + company > 1 else []
+    company = len(part.virtual) if isinstance(part, Relative) and part.virtual_is_company and members else 0
+    return (attempts if once else [[row] for row in members]) if len(needed) + company > 1 else []
 
 
-def comparisons(part: Part, found: Explanation) -> Iterator[tuple[Part, Explanation]]:
+def comparisons(part: Part, explanation: Explanation) -> Iterator[tuple[Part, Explanation]]:
     """The parts that compare or share, each with its explanation."""
     if isinstance(part, Relative):
-        yield part, found
+        yield part, explanation
         return
     if isinstance(part, Whitened | Merged):
-        yield part, found
+        yield part, explanation
     inner = [term.of for term in part.terms] if isinstance(part, Sum | Blend) else [part.of]
-    for below, (_, explanation) in zip(inner, found.inner, strict=True):
-        yield from comparisons(below, explanation)
+    for below, (_, below_explanation) in zip(inner, explanation.inner, strict=True):
+        yield from comparisons(below, below_explanation)
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS)
@@ -140,13 +140,13 @@ def test_every_number_is_derived_again_from_exactly_its_group(name: str, options
         credit, groups = algorithm.advantage(table), Groups(rows)
         for position, row in enumerate(rows):
             task, attempt, index = identity(row)
-            found = explain_step(table, credit, task=task, attempt=attempt, index=index)
-            assert found.value == credit.values[position]
-            assert found.compared == credit.compared[position]
-            assert found.largest_gap() <= 1e-9, found
-            for part, explanation in comparisons(algorithm.advantage, found):  # type: ignore[arg-type]
+            whole = explain_step(table, credit, task=task, attempt=attempt, index=index)
+            assert whole.value == credit.values[position]
+            assert whole.compared == credit.compared[position]
+            assert whole.largest_gap() <= 1e-9, whole
+            for part, explanation in comparisons(algorithm.advantage, whole):  # type: ignore[arg-type]
                 members = [member for member in explanation.members if member.attempt is not None]
-                told = [(member.task, member.attempt, member.index, member.num_steps) for member in members]
-                expected = expected_members(groups, part, row)
-                assert told == [counted(steps) for steps in expected]
+                described = [(member.task, member.attempt, member.index, member.num_steps) for member in members]
+                expected = list_members(groups, part, row)
+                assert described == [describe_member(steps) for steps in expected]
                 assert [member.is_self for member in members] == [row in steps for steps in expected]

@@ -26,13 +26,13 @@ TOKENS = TokenTable.from_rows(
 )
 
 
-def told(part: Any, position: int, *, step: int = 0) -> TokenExplanation:
+def explain_at(part: Any, position: int, *, step: int = 0) -> TokenExplanation:
     algorithm = Algorithm(advantage=DR_GRPO, token_credit=part)
     return explain_token(algorithm, TABLE, algorithm.credit(TABLE), TOKENS, step=step, position=position)
 
 
 def test_a_discounted_token_is_derived_from_its_place() -> None:
-    assert told(DiscountedTokens(gamma=0.5), 1) == TokenExplanation(
+    assert explain_at(DiscountedTokens(gamma=0.5), 1) == TokenExplanation(
         position=1,
         token=6,
         logp=-1.0,
@@ -43,19 +43,19 @@ def test_a_discounted_token_is_derived_from_its_place() -> None:
         by_hand=0.5,
         formula="0.5 x 1 = 0.5",
     )
-    assert told(DiscountedTokens(gamma=0.5), 0, step=1).formula == "1 x -1 = -1"
+    assert explain_at(DiscountedTokens(gamma=0.5), 0, step=1).formula == "1 x -1 = -1"
 
 
 def test_a_masked_token_says_why() -> None:
-    found = told(FirstTokens(count=2), 2)
-    assert (found.trains, found.value, found.by_hand, found.gap) == (False, None, None, 0.0)
-    assert found.formula == "it does not train: only tokens 0 to 1 of a response do"
-    assert told(FirstTokens(count=2), 1).trains
+    explanation = explain_at(FirstTokens(count=2), 2)
+    assert (explanation.trains, explanation.value, explanation.by_hand, explanation.gap) == (False, None, None, 0.0)
+    assert explanation.formula == "it does not train: only tokens 0 to 1 of a response do"
+    assert explain_at(FirstTokens(count=2), 1).trains
 
 
 def test_without_a_part_a_token_has_the_credit_of_its_step() -> None:
-    found = told(None, 2)
-    assert (found.what, found.value) == ("no token_credit: each token has the credit of its step", 1.0)
+    explanation = explain_at(None, 2)
+    assert (explanation.what, explanation.value) == ("no token_credit: each token has the credit of its step", 1.0)
 
 
 class Weighted(Part, slot="token_credit"):
@@ -77,9 +77,9 @@ class Silent(Part, slot="token_credit"):
 
 
 def test_what_cannot_be_derived_is_said() -> None:
-    assert told(Weighted(), 2).not_derived == "the weights of Weighted"
-    assert told(Weighted(), 2).formula == "2 x 1 = 2"
-    assert told(Silent(), 0).not_derived == "the number itself: the trace str has no derive"
+    assert explain_at(Weighted(), 2).not_derived == "the weights of Weighted"
+    assert explain_at(Weighted(), 2).formula == "2 x 1 = 2"
+    assert explain_at(Silent(), 0).not_derived == "the number itself: the trace str has no derive"
 
 
 def test_a_gap_between_the_two_numbers_is_found() -> None:
@@ -88,7 +88,7 @@ def test_a_gap_between_the_two_numbers_is_found() -> None:
             right = DiscountedTokens(gamma=0.5)(table, credit, tokens)
             return TokenCredit(values=right.values + 0.25, trains=right.trains, trace=right.trace)
 
-    assert told(Wrong(), 2).gap == pytest.approx(0.25 / 1.25)
+    assert explain_at(Wrong(), 2).gap == pytest.approx(0.25 / 1.25)
 
 
 # Steps
@@ -115,12 +115,17 @@ def half(part: object) -> Credit:
 
 
 def test_a_trace_from_elsewhere_explains_itself_and_what_it_was_made_of() -> None:
-    found = explain_step(TABLE, half("Half"), task="t0", attempt=1, index=0)
-    assert (found.what, found.value, found.by_hand, found.formula) == ("Half", -0.5, -0.5, "-1 / 2")
-    assert [(member.attempt, member.value, member.is_self) for member in found.members] == [(1, -1.0, True)]
-    ((weight, inner),) = found.inner
+    explanation = explain_step(TABLE, half("Half"), task="t0", attempt=1, index=0)
+    assert (explanation.what, explanation.value, explanation.by_hand, explanation.formula) == (
+        "Half",
+        -0.5,
+        -0.5,
+        "-1 / 2",
+    )
+    assert [(member.attempt, member.value, member.is_self) for member in explanation.members] == [(1, -1.0, True)]
+    ((weight, inner),) = explanation.inner
     assert (weight, inner.formula) == (0.5, "(1 - 2) / 1 = -1")
-    assert found.list_not_derived() == ()
+    assert explanation.list_not_derived() == ()
 
 
 def test_a_trace_that_derives_something_else_is_refused() -> None:
@@ -138,18 +143,18 @@ class SilentTrace:
 def test_a_trace_that_derives_nothing_is_said_to() -> None:
     trace = SilentTrace(values=np.array([0.25, 0.5]), compared=np.ones(2, dtype=np.bool_))
     credit = Credit(trace=trace, step_of_row=TABLE.step_of_row)  # type: ignore[arg-type]
-    found = explain_step(TABLE, credit, task="t0", attempt=1, index=0)
-    assert (found.value, found.by_hand) == (0.5, 0.5)
-    (words,) = found.list_not_derived()
+    explanation = explain_step(TABLE, credit, task="t0", attempt=1, index=0)
+    assert (explanation.value, explanation.by_hand) == (0.5, 0.5)
+    (words,) = explanation.list_not_derived()
     assert words.endswith("whose trace SilentTrace has no part and derive")
 
 
 def test_a_signal_that_is_a_column_is_read_again() -> None:
     rows = table("task attempt index reward probe", ("q", 0, 0, 0.0, 0.5), ("q", 1, 0, 0.0, 1.0))
     estimator = Relative(by=ByTask(), of=Column(name="probe"), scale=NoScale())
-    found = explain_step(rows, estimator(rows), task="q", attempt=0, index=0)
-    assert (found.formula, found.inner[0][1].formula) == ("(0.5 - 0.75) / 1 = -0.25", "0.5")
-    assert found.list_not_derived() == ()
+    explanation = explain_step(rows, estimator(rows), task="q", attempt=0, index=0)
+    assert (explanation.formula, explanation.inner[0][1].formula) == ("(0.5 - 0.75) / 1 = -0.25", "0.5")
+    assert explanation.list_not_derived() == ()
 
 
 def test_a_signal_that_is_not_known_here_is_taken_and_said_to_be() -> None:
@@ -158,9 +163,9 @@ def test_a_signal_that_is_not_known_here_is_taken_and_said_to_be() -> None:
             return 2 * table.reward
 
     estimator = Relative(by=ByTask(), of=Doubled(), scale=NoScale())
-    found = explain_step(TABLE, estimator(TABLE), task="t0", attempt=0, index=0)
-    assert found.value == 2
-    assert found.list_not_derived() == ("what Doubled says",)
+    explanation = explain_step(TABLE, estimator(TABLE), task="t0", attempt=0, index=0)
+    assert explanation.value == 2
+    assert explanation.list_not_derived() == ("what Doubled says",)
 
 
 def test_a_forced_token_is_told_to_be_forced_and_the_others_keep_their_places() -> None:

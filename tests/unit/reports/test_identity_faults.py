@@ -18,7 +18,7 @@ def step(attempt: int, index: int, state: Any = "s", reward: float = 0.0, **more
     return {"task": "t", "attempt": attempt, "index": index, "state": state, "reward": reward} | more
 
 
-def checked(folder: Path, *rows: dict[str, Any]) -> FaultTally:
+def check_rows(folder: Path, *rows: dict[str, Any]) -> FaultTally:
     path = folder / "rollouts.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in (HEADER, *rows)), encoding="utf-8")
     tally = FaultTally()
@@ -27,7 +27,7 @@ def checked(folder: Path, *rows: dict[str, Any]) -> FaultTally:
     return tally
 
 
-def counting(attempt: int, text: str) -> list[dict[str, Any]]:
+def make_counting_attempt(attempt: int, text: str) -> list[dict[str, Any]]:
     """An attempt of six steps whose states count up through the attempts, so that none is met twice."""
     return [step(attempt, i, "start" if i == 0 else text.format(10 * attempt + i), action=f"a{i}") for i in range(6)]
 
@@ -73,7 +73,7 @@ FAULTY: list[tuple[str, list[dict[str, Any]], IdentityFault]] = [
     ),
     (
         "counter-in-state",
-        counting(0, "door 3, step {}") + counting(1, "door 3, step {}"),
+        make_counting_attempt(0, "door 3, step {}") + make_counting_attempt(1, "door 3, step {}"),
         IdentityFault(
             kind="counter-in-state",
             lines=(3,),
@@ -99,7 +99,7 @@ FAULTY: list[tuple[str, list[dict[str, Any]], IdentityFault]] = [
 
 
 def test_a_clean_file_has_no_faults(tmp_path: Path) -> None:
-    tally = checked(tmp_path, *CLEAN)
+    tally = check_rows(tmp_path, *CLEAN)
     assert +tally.counts == {}
     assert not tally.has_errors
 
@@ -108,7 +108,7 @@ def test_a_clean_file_has_no_faults(tmp_path: Path) -> None:
 def test_a_fault_is_found_by_its_check_alone_and_names_its_lines(
     kind: str, rows: list[dict[str, Any]], fault: IdentityFault, tmp_path: Path
 ) -> None:
-    tally = checked(tmp_path, *rows)
+    tally = check_rows(tmp_path, *rows)
     assert dict(+tally.counts) == {kind: 1}
     assert tally.examples[kind] == [fault]
 
@@ -135,7 +135,7 @@ def test_four_faults_break_credit_and_the_others_warn(
     kind: str, rows: list[dict[str, Any]], fault: IdentityFault, tmp_path: Path
 ) -> None:
     breaks = kind in ("duplicated-row", "two-first-observations", "two-outcomes", "row-after-the-end")
-    assert checked(tmp_path, *rows).has_errors == breaks
+    assert check_rows(tmp_path, *rows).has_errors == breaks
 
 
 def test_every_check_says_why_it_matters() -> None:
@@ -144,36 +144,36 @@ def test_every_check_says_why_it_matters() -> None:
 
 def test_rows_that_differ_by_segment_are_no_duplicates(tmp_path: Path) -> None:
     rows = [step(0, 0, "a", segment=0), step(0, 0, "a", segment=1), step(1, 0, "a", 1.0, segment=0)]
-    assert +checked(tmp_path, *rows).counts == {}
+    assert +check_rows(tmp_path, *rows).counts == {}
 
 
 def test_three_copies_are_two_faults_and_five_are_shown_of_many(tmp_path: Path) -> None:
-    assert checked(tmp_path, *CLEAN, step(1, 1, "c"), step(1, 1, "c")).counts["duplicated-row"] == 2
-    tally = checked(tmp_path, *CLEAN, *[step(1, 1, "c")] * 9)
+    assert check_rows(tmp_path, *CLEAN, step(1, 1, "c"), step(1, 1, "c")).counts["duplicated-row"] == 2
+    tally = check_rows(tmp_path, *CLEAN, *[step(1, 1, "c")] * 9)
     assert tally.counts["duplicated-row"] == 9
     assert [fault.lines for fault in tally.examples["duplicated-row"]] == [(5, 6), (6, 7), (7, 8), (8, 9), (9, 10)]
 
 
 def test_the_observation_tells_starts_apart_where_it_was_recorded(tmp_path: Path) -> None:
     same_state = [step(0, 0, observation="a lamp"), step(1, 0, reward=1.0, observation="a desk")]
-    assert dict(+checked(tmp_path, *same_state).counts) == {"two-first-observations": 1}
+    assert dict(+check_rows(tmp_path, *same_state).counts) == {"two-first-observations": 1}
     same_text = [step(0, 0, "x", observation="a lamp"), step(1, 0, "y", observation="a lamp")]
-    assert +checked(tmp_path, *same_text).counts == {}
+    assert +check_rows(tmp_path, *same_text).counts == {}
 
 
 def test_attempts_that_were_recorded_from_the_middle_do_not_speak_of_starts(tmp_path: Path) -> None:
     rows = [step(0, 0, "a"), step(0, 1, "b"), step(1, 1, "b")]
-    assert dict(+checked(tmp_path, *rows).counts) == {"gap-in-steps": 1}
+    assert dict(+check_rows(tmp_path, *rows).counts) == {"gap-in-steps": 1}
 
 
 def test_groups_are_checked_apart(tmp_path: Path) -> None:
     rows = [row | {"task": "u"} for row in CLEAN]
-    assert +checked(tmp_path, *CLEAN, *rows).counts == {}
+    assert +check_rows(tmp_path, *CLEAN, *rows).counts == {}
 
 
 def test_a_file_of_groups_is_checked_by_group(tmp_path: Path) -> None:
     rows = [row | {"group": f"g{row['attempt']}"} for row in CLEAN]
-    tally = checked(tmp_path, *rows)
+    tally = check_rows(tmp_path, *rows)
     assert dict(+tally.counts) == {"lone-attempt": 2}
     assert [fault.found for fault in tally.examples["lone-attempt"]] == [
         "group 'g0' has one attempt",
@@ -182,21 +182,23 @@ def test_a_file_of_groups_is_checked_by_group(tmp_path: Path) -> None:
 
 
 def test_an_attempt_of_one_step_is_no_copy(tmp_path: Path) -> None:
-    assert +checked(tmp_path, step(0, 0, "a"), step(1, 0, "a")).counts == {}
+    assert +check_rows(tmp_path, step(0, 0, "a"), step(1, 0, "a")).counts == {}
 
 
 def test_equal_attempts_with_different_rewards_are_no_copies(tmp_path: Path) -> None:
     rows = [step(0, 0, "a"), step(0, 1, "b", 1.0), step(1, 0, "a"), step(1, 1, "b", 0.0)]
-    assert +checked(tmp_path, *rows).counts == {}
+    assert +check_rows(tmp_path, *rows).counts == {}
 
 
 def test_a_stop_on_the_last_row_is_where_it_belongs(tmp_path: Path) -> None:
     rows = [step(0, 0), step(0, 1, stop="terminated"), step(1, 0, stop="truncated")]
-    assert +checked(tmp_path, *rows).counts == {}
+    assert +check_rows(tmp_path, *rows).counts == {}
 
 
 def test_states_that_look_like_times_are_called_so(tmp_path: Path) -> None:
-    tally = checked(tmp_path, *counting(0, "at 12:00:{:02d}"), *counting(1, "at 12:00:{:02d}"))
+    tally = check_rows(
+        tmp_path, *make_counting_attempt(0, "at 12:00:{:02d}"), *make_counting_attempt(1, "at 12:00:{:02d}")
+    )
     assert tally.examples["counter-in-state"][0].found == (
         "group 't': 0 of 10 states meet, 10 would without numbers (they look like times)"
     )
@@ -204,20 +206,20 @@ def test_states_that_look_like_times_are_called_so(tmp_path: Path) -> None:
 
 def test_numbered_states_that_meet_are_no_counters(tmp_path: Path) -> None:
     rows = [step(a, i, f"room {i}", action=f"a{a}") for a in range(2) for i in range(6)]
-    assert +checked(tmp_path, *rows).counts == {}
+    assert +check_rows(tmp_path, *rows).counts == {}
 
 
 def test_a_short_group_is_not_suspected_of_counters(tmp_path: Path) -> None:
     # Seven later steps are too few to tell.
-    rows = counting(0, "step {}")[:5] + counting(1, "step {}")[:4]
-    assert +checked(tmp_path, *rows).counts == {}
+    rows = make_counting_attempt(0, "step {}")[:5] + make_counting_attempt(1, "step {}")[:4]
+    assert +check_rows(tmp_path, *rows).counts == {}
 
 
 def test_a_group_with_some_states_is_not_called_stateless(tmp_path: Path) -> None:
     rows = [step(0, 0, "a"), step(0, 1, None), step(1, 0, "a", 1.0)]
-    assert +checked(tmp_path, *rows).counts == {}
+    assert +check_rows(tmp_path, *rows).counts == {}
 
 
 def test_one_version_and_unknown_versions_do_not_mix(tmp_path: Path) -> None:
     rows = [step(0, 0, version=3), step(1, 0, reward=1.0)]
-    assert +checked(tmp_path, *rows).counts == {}
+    assert +check_rows(tmp_path, *rows).counts == {}

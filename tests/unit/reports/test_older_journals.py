@@ -16,7 +16,7 @@ from groupwise.recordings.formats import open_rollouts
 from groupwise.reports.run.derived_credit import DerivedCredit, Underived, derive_credit
 from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
-from tests.unit.reports.run_folders import played, write_run
+from tests.unit.reports.run_folders import play_update, write_run
 
 WITHOUT = recipes.hgpo(invalid_penalty=0.0)
 
@@ -34,7 +34,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_run(tmp_path / "run", algorithm=WITHOUT, updates=1)
 
 
-PLAYED = played(1, tasks=4, attempts=4, skill=0.6)
+PLAYED = play_update(1, tasks=4, attempts=4, skill=0.6)
 VALID = sorted((one.task.id, one.attempt, [bool(step.valid) for step in one.steps]) for one in PLAYED)
 
 
@@ -49,9 +49,11 @@ def test_inspection_says_invalid_where_it_cannot_say_more(run: Path) -> None:
 
 def test_past_attempts_come_back_with_what_is_known_of_them(run: Path) -> None:
     with Journal(run / "journal.sqlite", read_only=True) as journal:
-        found = [journal.past_attempts.read(past) for past in journal.past_attempts.newest(max_attempts=99, after=0)]
-    assert {(step.well_formed, step.accepted) for one in found for step in one.steps} == {(None, None)}
-    assert sorted((one.task.id, one.attempt, [step.valid for step in one.steps]) for one in found) == VALID
+        trajectories = [
+            journal.past_attempts.read(past) for past in journal.past_attempts.newest(max_attempts=99, after=0)
+        ]
+    assert {(step.well_formed, step.accepted) for one in trajectories for step in one.steps} == {(None, None)}
+    assert sorted((one.task.id, one.attempt, [step.valid for step in one.steps]) for one in trajectories) == VALID
 
 
 def test_an_audit_refuses_the_penalty_by_name_and_computes_everything_else(run: Path) -> None:

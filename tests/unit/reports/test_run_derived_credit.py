@@ -20,23 +20,23 @@ from groupwise.reports.run.derived_credit import (
     make_step_table,
 )
 from groupwise.training.samples import credit_batch
-from tests.unit.reports.run_folders import credit_of, played
+from tests.unit.reports.run_folders import credit_of, play_update
 
-HOUSEHOLD = played(1, tasks=3, attempts=4, skill=0.4)
+HOUSEHOLD = play_update(1, tasks=3, attempts=4, skill=0.4)
 
 
-def journalled(trajectories: Sequence[Trajectory], credit: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
+def make_records(trajectories: Sequence[Trajectory], credit: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
     """Trajectories as `Journal.trajectories` gives them: through JSON, where tuples become lists."""
     return [
-        {"steps": json.loads(json.dumps(list(trajectory_rows(found)))), "credit": list(values)}
-        for found, values in zip(trajectories, credit, strict=True)
+        {"steps": json.loads(json.dumps(list(trajectory_rows(trajectory)))), "credit": list(values)}
+        for trajectory, values in zip(trajectories, credit, strict=True)
     ]
 
 
-def why_not(found: DerivedCredit | Underived) -> str:
+def why_not(derived: DerivedCredit | Underived) -> str:
     """Why credit does not derive again."""
-    assert isinstance(found, Underived)
-    return found.reason
+    assert isinstance(derived, Underived)
+    return derived.reason
 
 
 def walk(attempt: int, *states: Any, reward: float = 0.0) -> Trajectory:
@@ -50,7 +50,7 @@ def walk(attempt: int, *states: Any, reward: float = 0.0) -> Trajectory:
 @pytest.mark.parametrize("name", [name for name in recipes.names() if name != "mars"])
 def test_every_recipe_gives_the_rows_the_credit_of_their_trajectories(name: str) -> None:
     algorithm = recipes.build(name)
-    again = DerivedCredit.compute(journalled(HOUSEHOLD, credit_of(algorithm, HOUSEHOLD)), algorithm)
+    again = DerivedCredit.compute(make_records(HOUSEHOLD, credit_of(algorithm, HOUSEHOLD)), algorithm)
     assert again.credit.values.tolist() == again.recorded
     assert again.agrees
     expected = algorithm.advantage(StepTable.from_trajectories(HOUSEHOLD))
@@ -60,9 +60,9 @@ def test_every_recipe_gives_the_rows_the_credit_of_their_trajectories(name: str)
 def test_roles_and_states_that_are_tuples_come_back() -> None:
     trajectories = [walk(0, ("a", 1), ("b", 2), reward=1.0), walk(1, ("a", 1), ("c", 3)), walk(2, ("a", 1), ("b", 2))]
     for algorithm in (recipes.mars(), recipes.gigpo()):
-        again = DerivedCredit.compute(journalled(trajectories, credit_of(algorithm, trajectories)), algorithm)
+        again = DerivedCredit.compute(make_records(trajectories, credit_of(algorithm, trajectories)), algorithm)
         assert again.credit.values.tolist() == again.recorded
-    table = make_step_table([row for found in journalled(trajectories, [[]] * 3) for row in found["steps"]])
+    table = make_step_table([row for record in make_records(trajectories, [[]] * 3) for row in record["steps"]])
     assert table.state_keys[table.state[0]] == '["a",1]'
     assert table.extra["role"].tolist() == ["maid", "cook"] * 3
 
@@ -88,8 +88,10 @@ def test_what_the_filters_drop_counts_no_more_than_it_did_in_training(filters: t
     trained = credit_batch(algorithm, trajectories, version=4)
     assert trained.values.tolist() == pytest.approx([0.57735, 0.57735, -1.1547, -1.1547], abs=1e-4)
     assert trained.keep.tolist() == [True, True, True, False]
-    found = [one | {"number": 5} for one in journalled(trajectories, [[value] for value in trained.values.tolist()])]
-    again = derive_credit(found, algorithm)
+    records = [
+        one | {"number": 5} for one in make_records(trajectories, [[value] for value in trained.values.tolist()])
+    ]
+    again = derive_credit(records, algorithm)
     assert isinstance(again, DerivedCredit)
     assert again.credit.values.tolist() == trained.values.tolist()
     explained = [explain_step(again.table, again.credit, task="t", attempt=attempt, index=0) for attempt in range(4)]
@@ -100,7 +102,7 @@ def test_company_counts_the_members_of_every_group() -> None:
     # State s begins all three attempts; m follows it in two, n in one; then m again, with other histories.
     trajectories = [walk(0, "s", "m"), walk(1, "s", "m", reward=1.0), walk(2, "s", "n", "m")]
     algorithm = recipes.hgpo(depth=1)
-    again = DerivedCredit.compute(journalled(trajectories, credit_of(algorithm, trajectories)), algorithm)
+    again = DerivedCredit.compute(make_records(trajectories, credit_of(algorithm, trajectories)), algorithm)
     state, history = ("state", "state and 1 before")
     first = (Company(by=state, members=3), Company(by=history, members=0))
     second = (Company(by=state, members=3), Company(by=history, members=2))
@@ -121,7 +123,7 @@ def test_company_in_words() -> None:
 )
 def test_what_a_group_shares_is_said_in_words(algorithm: Algorithm, words: str) -> None:
     trajectories = [walk(0, "s", "m", reward=1.0), walk(1, "s", "m")]
-    again = DerivedCredit.compute(journalled(trajectories, credit_of(algorithm, trajectories)), algorithm)
+    again = DerivedCredit.compute(make_records(trajectories, credit_of(algorithm, trajectories)), algorithm)
     assert words in {level.by for company in again.find_company() for level in company}
 
 
@@ -129,17 +131,17 @@ def test_credit_that_is_not_the_journals_is_not_taken_for_it() -> None:
     algorithm = recipes.grpo()
     right = credit_of(algorithm, HOUSEHOLD)
     wrong = [[value + 1e-6 for value in values] for values in right]
-    assert isinstance(derive_credit(journalled(HOUSEHOLD, right), algorithm), DerivedCredit)
-    assert why_not(derive_credit(journalled(HOUSEHOLD, wrong), algorithm)) == (
+    assert isinstance(derive_credit(make_records(HOUSEHOLD, right), algorithm), DerivedCredit)
+    assert why_not(derive_credit(make_records(HOUSEHOLD, wrong), algorithm)) == (
         "what comes of it now is another number, up to 1e-06 away"
     )
-    assert why_not(derive_credit(journalled(HOUSEHOLD, right), None)) == "the run's algorithm cannot be read here"
+    assert why_not(derive_credit(make_records(HOUSEHOLD, right), None)) == "the run's algorithm cannot be read here"
     assert why_not(derive_credit([], algorithm)) == "it has no steps"
 
 
 def test_rows_that_make_no_table_have_no_credit() -> None:
-    found = journalled(HOUSEHOLD, credit_of(recipes.grpo(), HOUSEHOLD))
-    found[0]["steps"][0]["reward"] = float("nan")
-    assert why_not(derive_credit(found, recipes.grpo())).startswith(
+    records = make_records(HOUSEHOLD, credit_of(recipes.grpo(), HOUSEHOLD))
+    records[0]["steps"][0]["reward"] = float("nan")
+    assert why_not(derive_credit(records, recipes.grpo())).startswith(
         "column 'reward', row 0: found nan; drop the attempt"
     )

@@ -13,7 +13,7 @@ from groupwise.reports.run.differences import (
     flatten_settings,
 )
 from groupwise.reports.run.run_folder import RunFolder
-from tests.unit.reports.run_folders import evaluated, write_run
+from tests.unit.reports.run_folders import play_panel, write_run
 
 
 def test_settings_differ_by_path_and_a_part_of_another_kind_counts_once() -> None:
@@ -48,8 +48,8 @@ def test_two_runs_are_compared_at_the_last_update_that_both_have(tmp_path: Path)
     long = write_run(tmp_path / "long", updates=3, tasks=2, attempts=2, evaluations=(0, 3), evaluation_tasks=8)
     short = write_run(tmp_path / "short", updates=2, tasks=2, attempts=2, seed=5)
     with Journal(short / "journal.sqlite") as journal:
-        journal.write_evaluation(evaluated(2, tasks=8, skill=0.3))
-        journal.write_evaluation(evaluated(2, tasks=6, skill=0.3, split="validation"))
+        journal.write_evaluation(play_panel(2, tasks=8, skill=0.3))
+        journal.write_evaluation(play_panel(2, tasks=6, skill=0.3, split="validation"))
     with RunFolder(long) as one, RunFolder(short) as other:
         differences = compare_runs(one, other)
         assert differences.settings == [SettingDifference(path="seed", first=0, second=5)]

@@ -48,16 +48,16 @@ def test_what_is_no_run_is_refused_with_what_to_give_instead(tmp_path: Path) -> 
     (tmp_path / "empty").mkdir()
     for name in ("b", "a"):
         write_run(tmp_path / "runs" / name, updates=0)
-    told = {
+    expected = {
         "nothing": "there is no such folder",
         "file": "not a folder",
         "empty": "not the folder of a run: it has no journal.sqlite",
         "runs": "holds runs, but is none itself (a, b)",
     }
-    for name, found in told.items():
+    for name, text in expected.items():
         with pytest.raises(FileError) as caught:
             RunFolder(tmp_path / name)
-        assert str(caught.value) == f"{tmp_path / name}: {found}; {GIVE}"
+        assert str(caught.value) == f"{tmp_path / name}: {text}; {GIVE}"
 
 
 def test_a_corrupt_journal_and_corrupt_settings_are_named(tmp_path: Path) -> None:

@@ -23,13 +23,17 @@ from tests.unit.reports.run_folders import settings
 HOTTER, HINT = "hotter; temperature 1.5", "a hint; joins unguided; trains without its guidance"
 
 
-def guide(found: Sequence[Trajectory], first: int = 0) -> list[Trajectory]:
+def guide(trajectories: Sequence[Trajectory], first: int = 0) -> list[Trajectory]:
     """Attempts as a plan's guided requests leave them, numbered from `first`."""
     return [
         replace(
-            each, origin=Origin.GUIDED, off_policy=True, attempt=first + place, id=f"{each.task.id}/{first + place}"
+            trajectory,
+            origin=Origin.GUIDED,
+            off_policy=True,
+            attempt=first + place,
+            id=f"{trajectory.task.id}/{first + place}",
         )
-        for place, each in enumerate(found)
+        for place, trajectory in enumerate(trajectories)
     ]
 
 
@@ -65,13 +69,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def groups(folder: Path) -> dict[str, PlayedGroup]:
     with RunFolder(folder) as run:
-        return {found.task: found for found in read_groups(run, 1)}
+        return {group.task: group for group in read_groups(run, 1)}
 
 
-def rescue(found: PlayedGroup) -> Rescue:
-    told = rescue_of(found)
-    assert told is not None
-    return told
+def rescue(group: PlayedGroup) -> Rescue:
+    summary = rescue_of(group)
+    assert summary is not None
+    return summary
 
 
 def test_a_group_of_its_own_holds_its_guided_attempts(groups: dict[str, PlayedGroup]) -> None:

@@ -17,10 +17,10 @@ from groupwise.groups import ByTask
 from groupwise.reports.run.explain_step import RememberedNumber, explain_run_step
 from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
-from tests.unit.reports.run_folders import played, settings
+from tests.unit.reports.run_folders import play_update, settings
 
 ALGORITHM = Algorithm(advantage=Relative(by=ByTask(), of=AbovePrior(), baseline=NoBaseline(), scale=NoScale()))
-PLAYED = played(1, tasks=2, attempts=3, skill=0.5)
+PLAYED = play_update(1, tasks=2, attempts=3, skill=0.5)
 TASK = PLAYED[0].task.id
 PRIORS = {1: 0.5, 2: 0.125, 3: 0.75}
 """What was remembered of every task when each update began."""
@@ -55,10 +55,12 @@ def forget(folder: Path, number: int) -> None:
 @pytest.mark.parametrize("number", PRIORS)
 def test_each_update_is_explained_with_what_it_began_with(folder: Path, number: int) -> None:
     with RunFolder(folder) as run:
-        found = explain_run_step(run, number=number, task=TASK, attempt=0, step=0)
-    assert found.agrees
-    assert found.explanation.value == found.recorded
-    assert found.remembered == (RememberedNumber(path="algorithm.advantage.of", column="prior", value=PRIORS[number]),)
+        explanation = explain_run_step(run, number=number, task=TASK, attempt=0, step=0)
+    assert explanation.agrees
+    assert explanation.explanation.value == explanation.recorded
+    assert explanation.remembered == (
+        RememberedNumber(path="algorithm.advantage.of", column="prior", value=PRIORS[number]),
+    )
 
 
 def test_a_report_that_lacks_the_memory_says_so_and_shows_no_other_number(folder: Path) -> None:
@@ -71,7 +73,7 @@ def test_a_report_that_lacks_the_memory_says_so_and_shows_no_other_number(folder
             "again; what it holds stands as it was written"
         )
         groups, others = read_groups(run, 2), read_groups(run, 1)
-        recorded = {(found["task"], found["attempt"]): found["credit"] for found in run.journal.trajectories(2)}
+        recorded = {(record["task"], record["attempt"]): record["credit"] for record in run.journal.trajectories(2)}
     assert [group.num_compared for group in others] == [sum(len(t.steps) for t in group.attempts) for group in others]
     assert [group.num_compared for group in groups] == [None, None], "who was compared is not known here"
     shown = {(a.task, a.attempt): [step.credit for step in a.steps] for group in groups for a in group.attempts}
@@ -84,7 +86,7 @@ def test_a_memory_that_gives_another_number_does_not_pass_for_the_journals(folde
             "UPDATE part_states SET columns = (SELECT columns FROM part_states WHERE number = 3) WHERE number = 2"
         )
     with RunFolder(folder) as run:
-        found = explain_run_step(run, number=2, task=TASK, attempt=0, step=0)
+        explanation = explain_run_step(run, number=2, task=TASK, attempt=0, step=0)
         assert [group.num_compared for group in read_groups(run, 2)] == [None, None]
-    assert not found.agrees
-    assert found.gap == pytest.approx(0.625)
+    assert not explanation.agrees
+    assert explanation.gap == pytest.approx(0.625)

@@ -26,7 +26,7 @@ from groupwise.reports.run.page.sections import choose_instructive, find_usual_r
 from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep
-from tests.unit.reports.run_folders import credit_of, evaluated, metrics_of, played, write_run
+from tests.unit.reports.run_folders import credit_of, metrics_of, play_panel, play_update, write_run
 
 SECTIONS = ["verdict", "families", "learning", "time", "groups", "attempts", "settings"]
 
@@ -173,7 +173,7 @@ def test_metrics_that_are_no_numbers_leave_gaps(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
     for number, loss in enumerate((0.5, math.nan, 0.25, math.inf, 0.125), start=1):
         metrics = {"loss/total": loss, "learner/grad_norm": math.nan}
-        write(folder, number, played(number, tasks=1, attempts=2, skill=0.4), metrics)
+        write(folder, number, play_update(number, tasks=1, attempts=2, skill=0.4), metrics)
     shown = page_of(folder)
     Outline(shown)
     learning = shown.partition('id="learning"')[2].partition("</section>")[0]
@@ -184,12 +184,12 @@ def test_metrics_that_are_no_numbers_leave_gaps(tmp_path: Path) -> None:
 
 def test_a_run_of_500_updates_stays_readable_and_small(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
-    found = played(1, tasks=1, attempts=2, skill=0.4)
-    credit = credit_of(recipes.hgpo(), found)
+    trajectories = play_update(1, tasks=1, attempts=2, skill=0.4)
+    credit = credit_of(recipes.hgpo(), trajectories)
     with Journal(folder / "journal.sqlite") as journal:
         for number in range(1, 501):
-            metrics = metrics_of(found, number, 500)
-            update = Update(number=number, version=number, metrics=metrics, trajectories=found, credit=credit)
+            metrics = metrics_of(trajectories, number, 500)
+            update = Update(number=number, version=number, metrics=metrics, trajectories=trajectories, credit=credit)
             journal.write(update)
     shown = page_of(folder)
     Outline(shown)
@@ -200,12 +200,12 @@ def test_a_run_of_500_updates_stays_readable_and_small(tmp_path: Path) -> None:
 def test_an_environment_without_success_is_judged_by_its_outcomes(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0, env={"kind": "not_there.worlds:World"})
     for number in (1, 2):
-        trajectories = [replace(each, scores={}) for each in played(number, tasks=2, attempts=3, skill=0.4)]
+        trajectories = [replace(each, scores={}) for each in play_update(number, tasks=2, attempts=3, skill=0.4)]
         write(folder, number, trajectories, {"rollout/success": 0.0, "rollout/return": 0.5})
     assert "its environment does not say what success is" in page_of(folder)
     with Journal(folder / "journal.sqlite") as journal:
         for number in (0, 2):
-            rows = evaluated(number, tasks=12, skill=0.4)
+            rows = play_panel(number, tasks=12, skill=0.4)
             journal.write_evaluation([replace(row, success=None, outcome=row.outcome + number) for row in rows])
     shown = page_of(folder)
     Outline(shown)
@@ -217,14 +217,14 @@ def test_an_environment_without_success_is_judged_by_its_outcomes(tmp_path: Path
 
 def test_long_attempts_and_long_texts_are_cut(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
-    found = []
-    for trajectory in played(1, tasks=1, attempts=2, skill=0.1):
+    longer = []
+    for trajectory in play_update(1, tasks=1, attempts=2, skill=0.1):
         steps = [replace(step, observation="word " * 1000) for step in trajectory.steps * 10]
-        found.append(replace(trajectory, steps=tuple(replace(step, index=i) for i, step in enumerate(steps))))
-    write(folder, 1, found, {})
+        longer.append(replace(trajectory, steps=tuple(replace(step, index=i) for i, step in enumerate(steps))))
+    write(folder, 1, longer, {})
     shown = page_of(folder)
     Outline(shown)
-    assert f"… {len(found[0].steps) - 60} steps left out …" in shown
+    assert f"… {len(longer[0].steps) - 60} steps left out …" in shown
     assert "… 4,400 more characters" in shown
     assert len(shown.encode()) < 250_000
 
@@ -234,8 +234,8 @@ TEXT = st.text(max_size=40) | st.sampled_from(["</p><script>alert(1)</script>", 
 
 @given(st.lists(st.tuples(TEXT, TEXT, TEXT), min_size=1, max_size=3), TEXT, TEXT, TEXT)
 def test_nothing_recorded_becomes_markup(texts: list[tuple[str, str, str]], task: str, goal: str, error: str) -> None:
-    plain = played_group([("seen", "done", "said")] * len(texts), "t", "e")
-    recorded = played_group(texts, task, error or "e")
+    plain = make_group([("seen", "done", "said")] * len(texts), "t", "e")
+    recorded = make_group(texts, task, error or "e")
     tags = [
         Outline(write_group(group, TaskGoal(text=words, tags=(words,)), reach=1.0)).tags
         for group, words in ((plain, "goal"), (recorded, goal or "goal"))
@@ -246,7 +246,7 @@ def test_nothing_recorded_becomes_markup(texts: list[tuple[str, str, str]], task
     assert set(tags[1]) <= set(tags[0])
 
 
-def played_group(texts: Sequence[tuple[str, str, str]], task: str, error: str) -> PlayedGroup:
+def make_group(texts: Sequence[tuple[str, str, str]], task: str, error: str) -> PlayedGroup:
     steps = tuple(
         PlayedStep(
             index=index,
@@ -269,9 +269,7 @@ def played_group(texts: Sequence[tuple[str, str, str]], task: str, error: str) -
 
 
 def test_a_step_says_what_was_wrong_with_it_and_whom_it_was_compared_with() -> None:
-    block = write_group(
-        played_group([("a room", "go", "I go.")], "t", "it broke"), TaskGoal(text="", tags=()), reach=1.0
-    )
+    block = write_group(make_group([("a room", "go", "I go.")], "t", "it broke"), TaskGoal(text="", tags=()), reach=1.0)
     shown = "|".join(Outline(block).texts)
     assert "a room|I go.|go|refused|cut off|reward 1|+0.500" in shown
     assert "it broke" in shown
@@ -281,14 +279,16 @@ def test_a_step_says_what_was_wrong_with_it_and_whom_it_was_compared_with() -> N
 
 def test_the_groups_that_differ_most_are_shown_first() -> None:
     def group(task: str, *outcomes: float) -> PlayedGroup:
-        found = played_group([("", "", "")], task, "")
+        played_group = make_group([("", "", "")], task, "")
         return PlayedGroup(
             task=task,
-            attempts=tuple(replace(found.attempts[0], attempt=i, outcome=each) for i, each in enumerate(outcomes)),
+            attempts=tuple(
+                replace(played_group.attempts[0], attempt=i, outcome=each) for i, each in enumerate(outcomes)
+            ),
         )
 
-    found = [group("equal", 1.0, 1.0), group("near", 0.5, 1.0), group("far", 0.0, 1.0), group("same", 0.0, 0.0)]
-    assert [each.task for each in choose_instructive(found)] == ["far", "near", "equal"]
+    groups = [group("equal", 1.0, 1.0), group("near", 0.5, 1.0), group("far", 0.0, 1.0), group("same", 0.0, 0.0)]
+    assert [chosen.task for chosen in choose_instructive(groups)] == ["far", "near", "equal"]
 
 
 def test_a_full_bar_stands_for_what_credit_usually_reaches() -> None:
@@ -316,4 +316,4 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     )
     with pytest.raises(FileError, match=r"cannot be written \(Not a directory\)"):
         write_page(path / "report.html", "x")
-    assert [found.name for found in tmp_path.iterdir()] == ["report.html"]
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]

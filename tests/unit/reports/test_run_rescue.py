@@ -50,9 +50,9 @@ def groups(rescue_run: RunFolder) -> dict[str, PlayedGroup]:
 
 
 def rescue(group: PlayedGroup) -> Rescue:
-    found = rescue_of(group)
-    assert found is not None
-    return found
+    summary = rescue_of(group)
+    assert summary is not None
+    return summary
 
 
 # credit, computed again
@@ -75,12 +75,12 @@ def test_every_step_is_explained_to_the_bit_recalled_ones_included(
 ) -> None:
     for group in groups.values():
         for member in group.members:
-            told = explain_run_step(rescue_run, number=2, task=group.task, attempt=member.attempt, step=0)
-            assert told.recorded == told.explanation.value == member.steps[0].credit
-            assert told.agrees
-    told = explain_run_step(rescue_run, number=2, task="t", attempt=4, step=0)
-    assert told.explanation.by_hand == pytest.approx(RECALLED, abs=CLOSE)
-    assert [member.attempt for member in told.explanation.members] == [0, 1, 2, 3, 4]
+            explanation = explain_run_step(rescue_run, number=2, task=group.task, attempt=member.attempt, step=0)
+            assert explanation.recorded == explanation.explanation.value == member.steps[0].credit
+            assert explanation.agrees
+    explanation = explain_run_step(rescue_run, number=2, task="t", attempt=4, step=0)
+    assert explanation.explanation.by_hand == pytest.approx(RECALLED, abs=CLOSE)
+    assert [member.attempt for member in explanation.explanation.members] == [0, 1, 2, 3, 4]
 
 
 def test_sizes_without_rescue_are_those_of_the_attempts_alone(rescue_run: RunFolder) -> None:
@@ -114,43 +114,43 @@ def test_a_group_that_recalled_holds_the_past_attempt_beside_its_own(groups: dic
 
 
 def test_replay_rescues_what_would_have_had_no_credit(groups: dict[str, PlayedGroup]) -> None:
-    found = rescue(groups["t"])
-    assert found.is_rescued
-    assert found.by == ["replay"]
-    assert (found.size_without, found.size) == (0.0, pytest.approx(-FAILED, abs=CLOSE))
-    assert describe_recalled(found) == "1 from update 1"
+    summary = rescue(groups["t"])
+    assert summary.is_rescued
+    assert summary.by == ["replay"]
+    assert (summary.size_without, summary.size) == (0.0, pytest.approx(-FAILED, abs=CLOSE))
+    assert describe_recalled(summary) == "1 from update 1"
 
 
 def test_ranking_rescues_by_what_it_adds(groups: dict[str, PlayedGroup]) -> None:
-    found = rescue(groups["u"])
+    summary = rescue(groups["u"])
     assert [attempt.steps[0].added for attempt in groups["u"].attempts] == [0.5, 0.25, 0.0, 0.0]
     assert groups["u"].outcomes == [0.0] * 4
-    assert found.is_rescued
-    assert found.by == ["shaping"]
-    assert describe_shaping(found) == "2 of 4"
-    assert found.size_without == 0.0
-    assert found.size > 0.5
+    assert summary.is_rescued
+    assert summary.by == ["shaping"]
+    assert describe_shaping(summary) == "2 of 4"
+    assert summary.size_without == 0.0
+    assert summary.size > 0.5
 
 
 def test_a_group_with_help_says_what_its_prompt_showed(groups: dict[str, PlayedGroup]) -> None:
-    found = rescue(groups["t~beef"])
-    assert found.guidance == ParentAttempt(number=1, task="t", attempt=0, why="shown in the prompt")
-    assert found.is_rescued
-    assert found.by == ["guidance"]
-    assert found.size_without is None
-    assert describe_guidance(found) == "shown attempt 0 of update 1"
+    summary = rescue(groups["t~beef"])
+    assert summary.guidance == ParentAttempt(number=1, task="t", attempt=0, why="shown in the prompt")
+    assert summary.is_rescued
+    assert summary.by == ["guidance"]
+    assert summary.size_without is None
+    assert describe_guidance(summary) == "shown attempt 0 of update 1"
 
 
 def test_a_success_with_help_that_joined_does_not_count_as_the_tasks(groups: dict[str, PlayedGroup]) -> None:
     group = groups["w"]
     assert [attempt.attempt for attempt in group.attempts] == [0, 1]
     assert group.outcomes == [0.0, 0.0]
-    found = rescue(group)
-    assert found.told == (
+    summary = rescue(group)
+    assert summary.told == (
         ParentAttempt(number=2, task="w~cafe", attempt=1, why="solved with guidance, told without it"),
     )
-    assert found.is_rescued
-    assert describe_guidance(found) == "1 success with guidance joined"
+    assert summary.is_rescued
+    assert describe_guidance(summary) == "1 success with guidance joined"
     assert describe_origin(group.joined[0]) == "solved with guidance, told without it: attempt 1 at w~cafe"
 
 
@@ -165,9 +165,11 @@ def test_a_group_for_which_nothing_was_done_was_not_rescued(
 
 def test_the_newest_rescues_come_first(rescue_run: RunFolder) -> None:
     last = read_groups(rescue_run, 2)
-    found = find_recent_rescues(rescue_run, last, max_rescues=9)
-    assert [(number, one.task) for number, one in found] == [(2, name) for name in ("t", "t~beef", "u", "w", "w~cafe")]
-    assert find_recent_rescues(rescue_run, last, max_rescues=2) == found[:2]
+    rescues = find_recent_rescues(rescue_run, last, max_rescues=9)
+    assert [(number, one.task) for number, one in rescues] == [
+        (2, name) for name in ("t", "t~beef", "u", "w", "w~cafe")
+    ]
+    assert find_recent_rescues(rescue_run, last, max_rescues=2) == rescues[:2]
 
 
 # attempts that keep their credit
@@ -225,8 +227,8 @@ def test_a_journal_from_before_parents_were_kept_is_read_and_written_on(tmp_path
     database.commit()
     database.close()
     with RunFolder(folder) as run:
-        found = {group.task: rescue_of(group) for group in read_groups(run, 2)}
-    helped = found["t~beef"]
+        summary = {group.task: rescue_of(group) for group in read_groups(run, 2)}
+    helped = summary["t~beef"]
     assert helped is not None
     assert (helped.has_guidance, helped.guidance, describe_guidance(helped)) == (True, None, "with guidance")
     with Journal(folder / "journal.sqlite") as journal:

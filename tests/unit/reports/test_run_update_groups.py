@@ -17,7 +17,7 @@ from groupwise.reports.run.overview import GroupCounts, count_groups, read_updat
 from groupwise.reports.run.read_groups import make_response_decoder, read_groups
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep, find_attempt, find_task
-from tests.unit.reports.run_folders import ENV, credit_of, played, skill_at, write_run
+from tests.unit.reports.run_folders import ENV, credit_of, play_update, skill_at, write_run
 
 
 def attempt(number: int, outcome: float, num_steps: int = 0) -> PlayedAttempt:
@@ -54,40 +54,40 @@ def group(*outcomes: float) -> PlayedGroup:
 
 
 def test_groups_hold_what_was_played(run: RunFolder) -> None:
-    trajectories = played(2, tasks=4, attempts=4, skill=skill_at(2 / 6))
+    trajectories = play_update(2, tasks=4, attempts=4, skill=skill_at(2 / 6))
     credit = credit_of(recipes.hgpo(), trajectories)
     groups = read_groups(run, 2)
-    shown = {(found.task, each.attempt): each for found in groups for each in found.attempts}
+    shown = {(group.task, attempt.attempt): attempt for group in groups for attempt in group.attempts}
     assert len(shown) == 16
     for trajectory, values in zip(trajectories, credit, strict=True):
-        each = shown[trajectory.task.id, trajectory.attempt]
-        assert each.stop == trajectory.stop.value
-        assert each.success == trajectory.scores["success"]
-        assert [step.credit for step in each.steps] == values
-        assert [step.action for step in each.steps] == [step.action for step in trajectory.steps]
-        assert [step.observation for step in each.steps] == [step.observation for step in trajectory.steps]
-        assert [step.flaw for step in each.steps] == ["" if step.valid else "refused" for step in trajectory.steps]
+        attempt = shown[trajectory.task.id, trajectory.attempt]
+        assert attempt.stop == trajectory.stop.value
+        assert attempt.success == trajectory.scores["success"]
+        assert [step.credit for step in attempt.steps] == values
+        assert [step.action for step in attempt.steps] == [step.action for step in trajectory.steps]
+        assert [step.observation for step in attempt.steps] == [step.observation for step in trajectory.steps]
+        assert [step.flaw for step in attempt.steps] == ["" if step.valid else "refused" for step in trajectory.steps]
 
 
 def test_the_first_steps_of_a_group_were_compared_with_one_another(run: RunFolder) -> None:
-    for found in read_groups(run, 1):
-        for each in found.attempts:
-            assert each.steps[0].compared is True
-            assert each.steps[0].company[0].by == "state"
-            assert each.steps[0].company[0].members >= 4
-        alone = [step for step in found.steps if step.compared is False]
+    for group in read_groups(run, 1):
+        for attempt in group.attempts:
+            assert attempt.steps[0].compared is True
+            assert attempt.steps[0].company[0].by == "state"
+            assert attempt.steps[0].company[0].members >= 4
+        alone = [step for step in group.steps if step.compared is False]
         assert all(level.members <= 1 for step in alone for level in step.company)
-        assert found.num_compared == len(found.steps) - len(alone)
+        assert group.num_compared == len(group.steps) - len(alone)
 
 
 def test_without_its_algorithm_nobody_knows_who_was_compared(tmp_path: Path, run_path: Path) -> None:
     folder = Path(shutil.copytree(run_path, tmp_path / "copy"))
     (folder / "config.toml").unlink()
     with RunFolder(folder) as run:
-        found = read_groups(run, 1)[0]
-    assert found.num_compared is None
-    assert {step.compared for step in found.steps} == {None}
-    assert found.teaches
+        played_group = read_groups(run, 1)[0]
+    assert played_group.num_compared is None
+    assert {step.compared for step in played_group.steps} == {None}
+    assert played_group.teaches
 
 
 def test_an_update_that_is_not_there_is_an_error(run: RunFolder, run_path: Path, tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_spread_is_the_deviation_and_exactly_nothing_among_equals() -> None:
 
 def test_best_is_high_and_short_worst_is_low_and_long() -> None:
     attempts = (attempt(0, 0.0, 3), attempt(1, 1.0, 9), attempt(2, 1.0, 4), attempt(3, 0.0, 8), attempt(4, 1.0, 4))
-    found = PlayedGroup(task="t", attempts=attempts)
-    assert found.best().attempt == 2
-    assert found.worst().attempt == 3
+    played_group = PlayedGroup(task="t", attempts=attempts)
+    assert played_group.best().attempt == 2
+    assert played_group.worst().attempt == 3
     equal = group(1.0, 1.0, 1.0)
     assert (equal.best().attempt, equal.worst().attempt) == (0, 2)
     assert not equal.teaches
@@ -135,34 +135,34 @@ def test_a_task_is_found_by_the_beginning_of_its_id_or_of_its_digest() -> None:
 
 
 def test_an_attempt_is_found_by_its_number() -> None:
-    found = group(0.0, 1.0)
-    assert find_attempt(found, 1, where="x").outcome == 1.0
+    played_group = group(0.0, 1.0)
+    assert find_attempt(played_group, 1, where="x").outcome == 1.0
     with pytest.raises(RecordError) as caught:
-        find_attempt(found, 2, where="runs/a, update 3")
+        find_attempt(played_group, 2, where="runs/a, update 3")
     assert str(caught.value) == "runs/a, update 3, task 't': there is no attempt 2; there are 0, 1"
 
 
 def test_a_steps_credit_is_explained_to_the_bit(run: RunFolder) -> None:
-    for found in read_groups(run, 6)[:2]:
-        for each in found.attempts:
-            for step in each.steps:
-                told = explain_run_step(run, number=6, task=found.task, attempt=each.attempt, step=step.index)
-                assert told.recorded == step.credit
-                assert told.explanation.value == step.credit
-                assert told.agrees
+    for group in read_groups(run, 6)[:2]:
+        for attempt in group.attempts:
+            for step in attempt.steps:
+                explanation = explain_run_step(run, number=6, task=group.task, attempt=attempt.attempt, step=step.index)
+                assert explanation.recorded == step.credit
+                assert explanation.explanation.value == step.credit
+                assert explanation.agrees
 
 
 def test_credit_from_elsewhere_is_explained_and_does_not_agree(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
-    trajectories = played(1, tasks=1, attempts=4, skill=0.4)
+    trajectories = play_update(1, tasks=1, attempts=4, skill=0.4)
     shaped = [[value + 0.25 for value in values] for values in credit_of(recipes.hgpo(), trajectories)]
     with Journal(folder / "journal.sqlite") as journal:
         journal.write(Update(number=1, version=1, metrics={}, trajectories=trajectories, credit=shaped))
     with RunFolder(folder) as run:
-        told = explain_run_step(run, number=1, task=trajectories[0].task.id, attempt=0, step=0)
-    assert not told.agrees
-    assert told.recorded - told.explanation.value == pytest.approx(0.25, abs=1e-12)
-    assert told.gap == pytest.approx(0.25 / max(1.0, abs(told.explanation.value)), abs=1e-12)
+        explanation = explain_run_step(run, number=1, task=trajectories[0].task.id, attempt=0, step=0)
+    assert not explanation.agrees
+    assert explanation.recorded - explanation.explanation.value == pytest.approx(0.25, abs=1e-12)
+    assert explanation.gap == pytest.approx(0.25 / max(1.0, abs(explanation.explanation.value)), abs=1e-12)
 
 
 def test_goals_come_from_the_environment() -> None:
@@ -198,7 +198,7 @@ def test_update_lines_say_what_the_metrics_say(run: RunFolder) -> None:
 
 def test_success_is_unknown_where_the_environment_does_not_say(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
-    trajectories = [replace(found, scores={}) for found in played(1, tasks=1, attempts=2, skill=0.4)]
+    trajectories = [replace(trajectory, scores={}) for trajectory in play_update(1, tasks=1, attempts=2, skill=0.4)]
     with Journal(folder / "journal.sqlite") as journal:
         metrics = {"rollout/success": 0.0, "rollout/return": 1.0}
         credit = credit_of(recipes.hgpo(), trajectories)
@@ -212,7 +212,7 @@ def test_groups_are_counted_update_by_update(run: RunFolder) -> None:
     counts = count_groups(run)
     assert [count.number for count in counts] == [1, 2, 3, 4, 5, 6]
     for count in counts:
-        equal = sum(found.spread == 0.0 for found in read_groups(run, count.number))
+        equal = sum(group.spread == 0.0 for group in read_groups(run, count.number))
         assert count == GroupCounts(number=count.number, groups=4, equal=equal, attempts=16)
         assert (count.equal_share, count.mean_size) == (equal / 4, 4.0)
 

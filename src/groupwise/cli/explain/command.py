@@ -14,11 +14,11 @@ from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.explain.step_of_run import check_unique_attempt, explain_in_run
 from groupwise.cli.explain.views import (
     channels_as_json,
+    extras_as_json,
     print_channels,
     print_dropped,
     print_explanation,
     print_token,
-    training_as_json,
 )
 from groupwise.cli.terminal.screen import file_progress, print_json
 from groupwise.core.errors import ConfigError
@@ -94,7 +94,7 @@ def _explain_in_file(
     gaps = [channel.largest_gap() for channel in (explanation, *channels.values())]
     gap = max(*gaps, of_token.gap if of_token else 0.0)
     if as_json:
-        more = channels_as_json(channels) | training_as_json(algorithm, table, credit, of_token)
+        more = channels_as_json(channels) | extras_as_json(algorithm, table, credit, of_token)
         print_json(asdict(explanation) | {"largest_gap": gap} | more)
     else:
         print_explanation(table, explanation, gap, recipe=recipe, position=position)

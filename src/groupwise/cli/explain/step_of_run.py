@@ -12,12 +12,12 @@ from rich.markup import escape
 from groupwise.cli.arguments.algorithms import build_algorithm
 from groupwise.cli.explain.views import (
     channels_as_json,
+    extras_as_json,
     print_channels,
     print_dropped,
     print_explanation,
     print_recorded,
     print_token,
-    training_as_json,
 )
 from groupwise.cli.terminal.screen import output, print_finite_json
 from groupwise.core.errors import RecordError, listed, nearest
@@ -48,7 +48,7 @@ def print_run_step(folder: RunFolder, step: RunStepExplanation, *, as_json: bool
     if as_json:
         own = {"recorded": step.recorded, "largest_gap": step.gap, "remembered": step.remembered}
         trained = {"is_what_trained": step.is_what_trained}
-        more = training_as_json(derived.algorithm, derived.table, derived.credit, step.token)
+        more = extras_as_json(derived.algorithm, derived.table, derived.credit, step.token)
         print_finite_json(asdict(step.explanation) | own | trained | channels_as_json(step.channels) | more)
     else:
         recipe = other or describe_method(folder)

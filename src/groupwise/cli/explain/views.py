@@ -105,7 +105,7 @@ def print_dropped(algorithm: Algorithm, table: StepTable, credit: Credit, step: 
         console.print(f"dropped by their credit: {escape('; '.join(named[:MAX_DROPPED]))}{more}", highlight=False)
 
 
-def training_as_json(
+def extras_as_json(
     algorithm: Algorithm, table: StepTable, credit: Credit, token: TokenExplanation | None
 ) -> dict[str, Any]:
     """The token's credit and the dropped steps as plain data; nothing where there is nothing to say."""

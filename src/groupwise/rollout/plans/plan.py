@@ -73,7 +73,10 @@ class Prior(Protocol):
 
 
 class AttemptPlan(Protocol):
-    """Fills the slot `plan`. One that says words of its own in guidance also has `words()`, as a template has."""
+    """Fills the slot `plan`: says which tasks are attempted, how often and with what guidance, and which groups count.
+
+    One that says words of its own in guidance also has `words()`, as a template has.
+    """
 
     @property
     def attempts(self) -> int:

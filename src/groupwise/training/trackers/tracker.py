@@ -24,7 +24,7 @@ class LiveTracker(Protocol):
 
 
 class Tracker(Protocol):
-    """Fills the slot `tracker`."""
+    """Fills the slot `tracker`: sends the numbers of a run to a dashboard or a file."""
 
     @property
     def package(self) -> str:

@@ -57,11 +57,11 @@ def make_update_axis(numbers: Sequence[int], start: float, end: float) -> Axis:
     return Axis(low, high, start, end, ticks)
 
 
-def round_up_step(least: float) -> float:
+def round_up_step(min_step: float) -> float:
     """The smallest of 1, 2 or 5 times a power of ten that is at least so large.
 
     >>> round_up_step(0.03), round_up_step(17), round_up_step(200)
     (0.05, 20.0, 200.0)
     """
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(step * power for step in STEPS if step * power >= least * (1 - 1e-9))
+    power = 10.0 ** math.floor(math.log10(min_step))
+    return next(step * power for step in STEPS if step * power >= min_step * (1 - 1e-9))

@@ -1,0 +1,360 @@
+"""Write the tables of docs/results.md and docs/performance.md from benchmarks/results, so that no number is typed.
+
+python docs/build_results.py [--check]
+
+A table stands below its name, `<!-- table: NAME -->`; the words around it are written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "benchmarks" / "results"
+PAGES = (DOCS / "results.md", DOCS / "performance.md")
+TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
+METHODS = {"grpo": "GRPO", "gigpo": "GiGPO", "hgpo": "HGPO"}
+PANELS = ("valid_seen", "valid_unseen")
+
+
+@cache
+def result(name: str) -> Any:
+    """What a benchmark wrote."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; all but its first column stand to the right, so that digits are beneath one another."""
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *rows))
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share as per cent, without its sign."""
+    return f"{100 * share:.{digits}f}"
+
+
+def interval(ends: Sequence[float], digits: int = 1) -> str:
+    """A 95 % interval in per cent."""
+    return " to ".join(percent(end, digits) for end in ends)
+
+
+def times(ratio: float | None, digits: int = 2) -> str:
+    """How many times as fast, or as few; nothing where it was not measured."""
+    return "-" if ratio is None else f"{ratio:.{digits}f}x"
+
+
+def small_worlds() -> str:
+    """Success of three methods in two small worlds."""
+    names = {"household": "household", "gridworld": "frozen lake"}
+    order = [(world, method) for world in names for method in METHODS]
+    measured = {(case["environment"], case["method"]): case for case in result("learning")["summary"]}
+    rows = []
+    for world, method in order:
+        case = measured[world, method]
+        curve = " ".join(percent(point["success"]["iqm"], 0) for point in case["curve"])
+        before, after = (f"{percent(case[when]['iqm'])} %" for when in ("before", "after"))
+        rows.append([names[world], method, before, after, interval(case["after"]["interval"]), curve])
+    head = (
+        "environment",
+        "method",
+        "before",
+        "after",
+        "95 % interval",
+        "success while training, by eighths of the run",
+    )
+    return table(head, rows)
+
+
+def alfworld() -> str:
+    """Success of one model on ALFWorld, stage by stage."""
+    measured = result("alfworld")
+    stages = {
+        "base": "as it comes",
+        "warm_start": "after imitating a searching teacher on 700 games, once",
+        **{
+            method: f"then {name}, {measured['methods'][method]['total_steps']:,} environment steps"
+            for method, name in METHODS.items()
+        },
+    }
+    rows = [
+        [
+            words,
+            *(_success(measured["success"][stage][panel]) for panel in PANELS),
+            _both(measured["success_at_1"][stage]),
+        ]
+        for stage, words in stages.items()
+    ]
+    imitated = result("alfworld_imitation")["runs"]["2000 games, twice"]
+    words = "for comparison: imitation of 2,000 games, twice, no reinforcement"
+    rows.append([words, *(_success(imitated[panel]) for panel in PANELS), ""])
+    return table(("", *PANELS, "both at temperature 1"), rows)
+
+
+def alfworld_seeds() -> str:
+    """The same comparison again, with other settings, by seed and number of environment steps."""
+    rows = []
+    for seed in (0, 1):
+        measured = result(f"alfworld_seeds/observation_seed_{seed}")
+        start = _both(measured["success"]["warm_start"])
+        for steps in (60_000, 75_000):
+            reached = [_first_after(measured["methods"][method]["by_mark"], steps) for method in METHODS]
+            rows.append([f"{seed}", f"{steps:,}", start, *(_both(mark["success"]) for mark in reached)])
+    return table(("seed", "environment steps", "after imitation", *METHODS.values()), rows)
+
+
+def _first_after(marks: Sequence[dict[str, Any]], steps: int) -> dict[str, Any]:
+    return next(mark for mark in marks if mark["total_steps"] >= steps)
+
+
+def _success(case: dict[str, Any]) -> str:
+    return f"{percent(case['success'])} % ({interval(case['interval'])})"
+
+
+def _both(panels: dict[str, Any]) -> str:
+    return f"{', '.join(percent(panels[panel]['success']) for panel in PANELS)} %"
+
+
+def sparse() -> str:
+    """Eight methods where hardly any attempt succeeds."""
+    rows = []
+    for case in result("learning_sparse")["summary"]:
+        last, before, after = case["last_quarter"], case["before"], case["after"]
+        low, high = (percent(end, 0) for end in last["success"]["interval"])
+        first, second = (percent(end, 0) for end in after["interval"])
+        rows.append(
+            [
+                case["environment"],
+                case["method"],
+                f"{percent(last['success']['iqm'], 0)} % [{low}, {high}]",
+                f"{percent(last['with_signal']['iqm'], 0)} %",
+                _middle(case["steps_to_level"]),
+                _middle(case["tokens_to_level"]),
+                f"{percent(before['iqm'])} to {percent(after['iqm'])} % [{first}, {second}]",
+            ]
+        )
+    head = (
+        *("task", "method", "success, last quarter", "groups with signal there"),
+        *("steps to GRPO's last level, median", "sampled tokens to it", "held out, before to after"),
+    )
+    return table(head, rows)
+
+
+def _middle(reached: Sequence[int | None]) -> str:
+    """The median over seeds, of which some never got there and count as later than all others."""
+    middle = median(float("inf") if number is None else number for number in reached)
+    return "never" if middle == float("inf") else f"{middle:,.0f}"
+
+
+def credit() -> str:
+    """Seconds for the table and for credit, by the number of steps."""
+    measured = result("credit")
+    names = {"table": "the table, from shuffled columns", **{name: f"credit: {name}" for name in METHODS}}
+    names["hgpo"] += " (depth 4)"
+    growth = measured["growth_100k_to_1m"]
+    rows = [
+        [words, *(_seconds(second) for second in measured["seconds"][name].values()), times(growth[name], 1)]
+        for name, words in names.items()
+    ]
+    return table(("steps", "1,000", "10,000", "50,000", "100,000", "1,000,000", "100k to 1M"), rows)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.4f} s" if seconds < 0.01 else f"{seconds:.3f} s"
+
+
+def credit_loops() -> str:
+    """HGPO beside two loops."""
+    measured = result("credit")["hgpo_50k"]
+    rows = [
+        ["ours, table and credit", f"{measured['ours']:.3f}", ""],
+        ["clustered loop", f"{measured['clustered']:.2f}", times(measured["times_faster_than_clustered"], 0)],
+        ["literal loop (the oracle)", f"{measured['literal']:.0f}", f"{measured['times_faster_than_literal']:,.0f}x"],
+    ]
+    return table(("", "processor seconds", "ours is faster by"), rows)
+
+
+def audit_memory() -> str:
+    """An audit of a large file."""
+    measured = result("audit_memory")
+    row = [f"{measured['file_megabytes']:,} MB", f"{measured['rows']:,}", f"{measured['peak_megabytes']} MB"]
+    row += [f"{measured['core_seconds']:.0f}", f"{measured['megabytes_per_core_second']}"]
+    return table(("file", "rows", "peak memory", "processor seconds", "MB per core second"), [row])
+
+
+def prefix_cpu() -> str:
+    """What sharing prefixes gains on a CPU."""
+    rows = []
+    for name, case in result("prefix_cpu").items():
+        if not isinstance(case, dict) or "times_faster_than" not in case:
+            continue
+        faster = case["times_faster_than"]
+        rows.append([name, times(case["token_ratio"]), f"**{times(faster['packed'])}**"])
+        rows[-1] += [times(faster[layout]) for layout in ("prompts shared", "padded, sorted")]
+        rows[-1].append(f"{case['largest_gradient_error']:.1e}")
+    head = ("rollouts, memory", "fewer tokens", "ours faster than packed", "than prompts shared", "than padded, sorted")
+    return table((*head, "gradient error"), rows)
+
+
+def prefix_gpu() -> str:
+    """What sharing prefixes gains on a GPU, two shapes of model side by side."""
+    shapes = [result("prefix_gpu")["shapes"][shape] for shape in ("1.5B", "0.5B")]
+    names = [name for name, case in shapes[0].items() if isinstance(case, dict) and "by_layout" in case]
+    rows = []
+    for name in names:
+        large, small = (shape[name] for shape in shapes)
+        faster = [case["times_faster_than"] for case in (large, small)]
+        peaks = [f"{large['by_layout'][layout]['peak_gigabytes']:.1f}" for layout in ("shared", "packed")]
+        rows.append(
+            [
+                name,
+                _pair(times(case["fewer_tokens"]) for case in (large, small)),
+                f"**{_pair(times(one['packed']) for one in faster)}**",
+                _pair(f"{case['share_of_ratio']:.2f}" for case in (large, small)),
+                _pair(times(one.get("prompts shared")) for one in faster),
+                _pair(f"{case['by_layout']['shared']['raw_tokens_per_second']:,.0f}" for case in (large, small)),
+                _pair(f"{case['by_layout']['shared']['utilisation']:.0%}" for case in (large, small)),
+                _pair(peaks),
+            ]
+        )
+    head = (
+        *("rollouts, memory", "fewer tokens than packed", "ours faster than packed", "of the token ratio"),
+        *("than prompts shared", "raw tokens/s", "utilisation", "peak GB at 1.5B, ours / packed"),
+    )
+    return table(head, rows)
+
+
+def _pair(cells: Iterable[str]) -> str:
+    return " / ".join(cells)
+
+
+def gpu_update() -> str:
+    """Where the time of an update on a GPU goes."""
+    measured = result("gpu_update")
+    rows = [
+        [stage, f"{seconds:.2f}", f"{percent(measured['shares'][stage])} %"]
+        for stage, seconds in measured["parts"].items()
+    ]
+    return table(("stage", "seconds", "share"), rows)
+
+
+def loop() -> str:
+    """Attempts a second, beside TRL."""
+    rows = []
+    for case in result("loop")["cases"]:
+        pairs = ", ".join(f"{pair['trl_seconds'] / pair['ours_seconds']:.1f}" for pair in case["pairs"])
+        name = f"{case['prompt_tokens']} + {case['response_tokens']}" + ", KL penalty" * case["kl_penalty"]
+        speeds = [f"{case[side]['attempts_per_second']:.0f}" for side in ("ours", "trl")]
+        outside = f"{percent(case['share_outside_model'])} %"
+        rows.append([name, *speeds, f"{case['times_faster']:.1f}x ({pairs})", outside])
+    rows.sort(key=lambda row: ("307" not in row[0], "64" in row[0], row[0]))
+    head = ("prompt + response tokens", "ours, attempts/s", "TRL", "ours is faster by (both pairs)")
+    return table((*head, "our time outside the model"), rows)
+
+
+def engine() -> str:
+    """A decoding step on a GPU."""
+    rows = []
+    for name, case in result("engine")["cases"].items():
+        ours, stock = case["static_cache_engine"], case["generate_dynamic"]
+        apart = ours["milliseconds_apart"]
+        rows.append([f"{name.rpartition(' ')[2]} tokens", f"{ours['milliseconds_a_step']:.2f}"])
+        rows[-1] += [f"{stock['milliseconds_a_step']:.1f}", f"**{stock['static_cache_engine_faster_decoding']:.1f}x**"]
+        rows[-1].append(f"{stock['static_cache_engine_faster_all']:.1f}x")
+        rows[-1].append(f"{', '.join(f'{apart[part]:.2f}' for part in ('attention', 'sampling', 'rest'))} ms")
+    head = ("prompts of", "milliseconds a step, static cache", "`generate`", "faster, decoding")
+    return table((*head, "faster, with reading the prompts", "attention, sampling, rest of a step"), rows)
+
+
+def past_attempts() -> str:
+    """Questions to the index of past attempts."""
+    questions = {
+        "recent": "the newest 64 attempts at a task",
+        "recent_of_8_versions": "the same, of the last 8 versions only",
+        "mean_score": "a task's mean past score",
+        "newest_of_any_task": "the newest 4,096 attempts at any task (`selective_buffer`, once an update)",
+    }
+    measured = result("history_index")
+    rows = [
+        [words, *(_median_and_99th(measured[tasks][question]) for tasks in ("20000_tasks", "64_tasks"))]
+        for question, words in questions.items()
+    ]
+    return table(("question", "20,000 tasks, median (99th percentile)", "64 tasks"), rows)
+
+
+def _median_and_99th(measured: dict[str, float]) -> str:
+    digits = 0 if measured["median_ms"] > 1 else 2
+    return f"{measured['median_ms']:.{digits}f} ({measured['p99_ms']:.{digits}f})"
+
+
+def envs() -> str:
+    """Steps a second of the environments whose makers have one of their own to compare with."""
+    rows = []
+    for name, case in result("envs")["environments"].items():
+        if "stock" not in case:
+            continue
+        ours, stock = (case[side]["steps_per_second_without_opening"] for side in ("ours", "stock"))
+        sizes = [many["steps_per_second"] for many in case["many"] if not many["workers"]]
+        rows.append([name, _speed(case["stock"]), _speed(case["ours"]), _ratio(ours / stock)])
+        rows[-1].append(_pair(f"{speed:,.0f}" for speed in sizes))
+    head = ("environment", "stock", "ours", "ours / stock, steps alone", "8 / 32 / 128 attempts side by side")
+    return table(head, rows)
+
+
+def _speed(case: dict[str, float]) -> str:
+    return f"{case['steps_per_second']:,.0f} ({case['core_milliseconds_per_step']:.3f})"
+
+
+def _ratio(ratio: float) -> str:
+    """Digits after the point say nothing of a large ratio."""
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2f}"
+
+
+def own_envs() -> str:
+    """Steps a second of the worlds that have no maker but us."""
+    speeds = {
+        name: case["ours"]["steps_per_second"]
+        for name, case in result("envs")["environments"].items()
+        if "ours" in case and "stock" not in case and "without the list" not in name
+    }
+    return table(list(speeds), [[f"{speed:,.0f}" for speed in speeds.values()]])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    made.__name__: made
+    for made in (
+        *(small_worlds, alfworld, alfworld_seeds, sparse, credit, credit_loops, audit_memory, prefix_cpu, prefix_gpu),
+        *(gpu_update, loop, engine, past_attempts, envs, own_envs),
+    )
+}
+"""Each table by the name that a page gives it."""
+
+
+def page(before: str) -> str:
+    """The page with its tables as they should be."""
+    return TABLE.sub(lambda match: match[1] + TABLES[match[2]](), before)
+
+
+def main() -> None:
+    """Write the tables, or say which page is stale."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not up to date")
+    is_check = parser.parse_args().check
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        if not is_check:
+            path.write_text(page(text), encoding="utf-8")
+        elif page(text) != text:
+            sys.exit(f"{path} is stale; run `python docs/build_results.py`")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""The pages hang together: links hold, no page is an orphan, and what they name is there."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from types import ModuleType
+
+import pytest
+
+from tests.architecture.markdown import anchors_of, current_pages, inline_code_of, links_of, pages, target_of, text_of
+from tests.architecture.sources import PACKAGE, ROOT, name_of
+
+START = "docs/index.md"
+NOT_PAGES = ("docs/methods/notes/",)
+"""What `docs/build_methods.py` puts into the pages of methods."""
+PATH = re.compile(r"[\w./*-]+")
+DOTTED = re.compile(r"groupwise(?:\.\w+)+")
+FOLDERS = {path.name for root in (ROOT, PACKAGE) for path in root.iterdir() if path.is_dir() and path.name != "runs"}
+NOT_HERE = {
+    "sooner.py": "the reader's own, docs/your_own_method.md",
+    "thermostat.py": "the reader's own, docs/your_own_environment.md",
+    "guess.py": "the reader's own, docs/environments.md",
+    "json.py": "what somebody may have put beside a run, docs/security.md",
+    "torch.py": "what somebody may have put beside a run, docs/security.md",
+}
+"""Python files that pages name and that are not in the repository, and why."""
+NOT_MODULES = {"groupwise.rollouts": "a key of Parquet files, docs/rollouts.md", "groupwise.schema.json": "a file"}
+"""What pages name and what only looks like a module, and why."""
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if not page.startswith(NOT_PAGES)])
+def test_links_lead_somewhere(page: str) -> None:
+    broken = []
+    for link in links_of(page):
+        path, anchor = target_of(page, link)
+        if not path.exists() or (anchor and anchor not in anchors_of(name_of(path))):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_of_the_docs_is_reached_from_the_index() -> None:
+    reached, waiting = set[str](), ["README.md", START]
+    while waiting:
+        page = waiting.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        paths = [target_of(page, link)[0] for link in links_of(page)]
+        waiting += [name_of(path) for path in paths if path.suffix == ".md"]
+    assert START in {name_of(target_of("README.md", link)[0]) for link in links_of("README.md")}
+    orphans = [page for page in pages() if page.startswith("docs/") and page not in reached]
+    assert [page for page in orphans if not page.startswith(NOT_PAGES)] == []
+
+
+def test_every_example_is_listed_once() -> None:
+    listed = [name_of(target_of("examples/README.md", link)[0]) for link in links_of("examples/README.md")]
+    run_files = [name for name in listed if name.endswith(".toml")]
+    assert sorted(run_files) == sorted(name_of(path) for path in (ROOT / "examples").rglob("*.toml"))
+
+
+@pytest.mark.parametrize("page", current_pages())
+def test_files_that_a_page_names_are_there(page: str) -> None:
+    metrics = re.findall(r"^\| `([\w/]+)` ", text_of("docs/metrics.md"), re.MULTILINE)
+    named = [code for code in inline_code_of(page) if PATH.fullmatch(code) and is_ours(code) and code not in metrics]
+    assert [path for path in named if path not in NOT_HERE and not is_there(path, page)] == []
+
+
+def is_ours(path: str) -> bool:
+    """Whether a path speaks of the repository: a Python file, or something in one of its folders."""
+    return path.endswith(".py") or ("/" in path and path.partition("/")[0] in FOLDERS)
+
+
+def is_there(path: str, page: str = "README.md") -> bool:
+    """Whether a file or folder is there, by its path from the root, in the package or beside the page, or by name."""
+    roots = (ROOT, PACKAGE, (ROOT / page).parent)
+    if any(any(root.glob(path.rstrip("/"))) for root in roots):
+        return True
+    return "/" not in path and any(PACKAGE.rglob(path))
+
+
+@pytest.mark.parametrize(
+    ("path", "exists"),
+    [("core/records.py", True), ("records.py", True), ("tests/oracles", True), ("core/nothing.py", False)],
+)
+def test_a_file_that_is_not_there_is_found_out(path: str, exists: bool) -> None:
+    assert is_ours(path) or "oracles" in path
+    assert is_there(path) == exists
+
+
+@pytest.mark.parametrize("page", current_pages())
+def test_names_of_the_package_that_a_page_names_are_there(page: str) -> None:
+    pytest.importorskip("torch")
+    named = [code for code in inline_code_of(page) if DOTTED.fullmatch(code) and code not in NOT_MODULES]
+    assert [name for name in named if not is_importable(name)] == []
+
+
+def is_importable(name: str) -> bool:
+    """Whether a dotted name is a module of the package, or an attribute of one."""
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        module, _, attribute = name.rpartition(".")
+        return is_importable(module) and hasattr(importlib.import_module(module), attribute)
+    return True
+
+
+@pytest.mark.parametrize("script", ["build_results", "build_slots"])
+def test_tables_are_what_the_script_would_write(script: str) -> None:
+    module = load_script(script)
+    for path in getattr(module, "PAGES", None) or [module.PAGE]:
+        text = text_of(name_of(path))
+        assert module.page(text) == text, f"run `python docs/{script}.py`"
+
+
+def test_the_tables_of_results_are_all_on_a_page_and_changed_numbers_are_found() -> None:
+    module = load_script("build_results")
+    texts = [text_of(name_of(path)) for path in module.PAGES]
+    assert {name for text in texts for name in re.findall(r"<!-- table: (\w+) -->", text)} == set(module.TABLES)
+    changed = texts[0].replace("46.8 %", "56.8 %")
+    assert changed != texts[0] == module.page(changed)
+
+
+def test_the_table_of_slots_has_every_slot() -> None:
+    from groupwise.core.parts.part import CATALOGUES
+
+    asked = load_script("build_slots").protocols_of_slots()
+    assert set(asked) == set(CATALOGUES)
+
+
+def load_script(script: str) -> ModuleType:
+    """A script of the docs, as a module."""
+    spec = importlib.util.spec_from_file_location(script, ROOT / "docs" / f"{script}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

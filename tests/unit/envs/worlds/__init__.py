@@ -1,0 +1,1 @@
+"""Little worlds, data and servers that tests play with."""
