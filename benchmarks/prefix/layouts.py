@@ -18,7 +18,7 @@ from random import Random
 
 import torch
 
-from groupwise.batching import Pack, PaddedRows, pack, padded, padded_within
+from groupwise.batching import Pack, PaddedRows, pack, pad_rows, pad_within_budget
 from groupwise.batching.predictions import Predictions
 from groupwise.core.sample import Sample
 
@@ -39,7 +39,7 @@ def pack_plain(samples: Sequence[Sample], budget: int) -> Layouts:
 
 
 def pad_sorted(samples: Sequence[Sample], budget: int) -> Layouts:
-    return padded_within(samples, token_budget=budget)
+    return pad_within_budget(samples, token_budget=budget)
 
 
 def pad_shuffled(samples: Sequence[Sample], budget: int) -> Layouts:
@@ -52,7 +52,7 @@ def pad_shuffled(samples: Sequence[Sample], budget: int) -> Layouts:
         mine = set(order[low : low + num_rows])
         # The others keep their numbers and are in no row.
         some = [one if number in mine else replace(one, trains=False) for number, one in enumerate(samples)]
-        layouts += padded(some, width=width)
+        layouts += pad_rows(some, width=width)
     return layouts
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from benchmarks.prefix.layouts import LAYOUTS, Layouts
-from groupwise.batching import column
+from groupwise.batching import spread_over_tokens
 from groupwise.core.sample import Sample
-from groupwise.models.logps import token_logps
+from groupwise.models.logps import compute_token_logps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Update:
     def of(cls, layouts: Layouts, samples: Sequence[Sample], device: str) -> Update:
         placed = [layout.to(device) for layout in layouts]
         values = [sample.advantage for sample in samples]
-        return cls(layouts=placed, advantages=[column(layout, values) for layout in placed])
+        return cls(layouts=placed, advantages=[spread_over_tokens(layout, values) for layout in placed])
 
     @property
     def tokens(self) -> int:
@@ -38,8 +38,8 @@ class Update:
 def train(net: Any, update: Update) -> None:
     """Gradients of all micro-batches, added up, as an update computes them."""
     for layout, advantage in zip(update.layouts, update.advantages, strict=True):
-        # As new: a block mask is worked out again; runs are there since the pack was placed on the device.
-        logp, _ = token_logps(net, replace(layout))
+        # As new: a block mask is worked out again; chains are there since the pack was placed on the device.
+        logp, _ = compute_token_logps(net, replace(layout))
         (logp * advantage).sum().backward()
 
 

@@ -16,7 +16,7 @@ from benchmarks.prefix.layouts import LAYOUTS
 from benchmarks.prefix.measure import Update, apart, by_turns, clear, gradient, processor_seconds, train
 from benchmarks.prefix.recordings import make_up, num_tokens, open_recording
 from benchmarks.prefix.shapes import llama
-from groupwise.batching import forest, merge, pack
+from groupwise.batching import merge_samples, merge_sequences, pack
 from groupwise.core.sample import Sample
 
 BUDGETS = (1024, 4096)
@@ -91,7 +91,7 @@ def compare(net: Any, samples: Sequence[Sample], budgets: Sequence[int], repeats
     return {
         "samples": len(samples),
         "raw_tokens": num_tokens(samples),
-        "token_ratio": forest(samples).token_ratio,
+        "token_ratio": merge_samples(samples).token_ratio,
         "by_budget": table,
         "best_seconds": best,
         "times_faster_than": {name: best[name] / best["shared"] for name in COMPARED[1:]},
@@ -110,7 +110,7 @@ def forest_times(repeats: int, *, num_tasks: int = 30) -> dict[str, float]:
     times_by_name: dict[str, float] = {}
     for name, some in (("tenth", large[: len(large) // 10]), ("million", large), ("twice", twice)):
         sequences = [sample.token_ids for sample in some]
-        times = [processor_seconds(lambda sequences=sequences: merge(sequences)) for _ in range(repeats)]
+        times = [processor_seconds(lambda sequences=sequences: merge_sequences(sequences)) for _ in range(repeats)]
         times_by_name[f"{name}_tokens"], times_by_name[f"{name}_seconds"] = (
             sum(map(len, sequences)),
             statistics.median(times),

@@ -1,8 +1,8 @@
 """The GPU's part: models of two real shapes on recorded rollouts, in bfloat16, each layout at one token budget.
 
-Speed is that of whole updates, from packs on the device: where runs begin and which state predicts what was found when
-they were placed there, which `masks` times by itself; block masks are built anew every time. Utilisation counts the
-operations on the tokens really computed, over the rate of a large matrix product measured in the same run.
+Speed is that of whole updates, from packs on the device: where chains begin and which state predicts what was found
+when they were placed there, which `masks` times by itself; block masks are built anew every time. Utilisation counts
+the operations on the tokens really computed, over the rate of a large matrix product measured in the same run.
 `--device cpu` with the shape *tiny* runs the same code where there is no GPU, for the sake of the code.
 """
 
@@ -34,11 +34,11 @@ from benchmarks.prefix.measure import (
 from benchmarks.prefix.on_cpu import forest_times
 from benchmarks.prefix.recordings import distinct, num_tokens, open_recording
 from benchmarks.prefix.shapes import as_trained, qwen, work
-from groupwise.batching import forest, pack
-from groupwise.batching.chains import Runs
+from groupwise.batching import merge_samples, pack
+from groupwise.batching.chains import Chains
 from groupwise.core.sample import Sample
-from groupwise.models.attention import flash_chains as flash_runs
-from groupwise.models.attention.block_masks import tree_keys, whole_blocks
+from groupwise.models.attention import flash_chains
+from groupwise.models.attention.block_masks import fill_last_block, find_tree_keys
 
 PACKS = ("shared", "packed", "prompts shared")
 SLOW = ("padded",)
@@ -190,7 +190,7 @@ class Bench:
             "tasks": len({sample.group for sample in samples}),
             "samples": len(samples),
             "raw_tokens": num_tokens(samples),
-            "token_ratio": forest(samples).token_ratio,
+            "token_ratio": merge_samples(samples).token_ratio,
             "by_layout": rows,
             **compare_rows(rows),
         }
@@ -230,7 +230,7 @@ class Bench:
         return row
 
     def attention(self) -> dict[str, Any]:
-        """The same packs by block masks instead of over runs, layers not compiled; how far gradients lie apart."""
+        """The same packs by block masks instead of over chains, layers not compiled; how far gradients lie apart."""
         settings = self.settings
         if settings.device != "cuda":
             return {"left_out": "there is no GPU"}
@@ -238,12 +238,16 @@ class Bench:
         for source, memory in (("alfworld", "window 2"), ("dialogue", "full")):
             samples = open_recording(settings.data, source, memory).groups(attempts=8, raw_tokens=ATTENTION_TOKENS)
             update = updates(samples, ("shared",), budget=settings.budget, device=settings.device)["shared"]
-            runs = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
+            chains = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
             expected = gradient(net, update)
             with by_blocks():
                 blocks = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
                 error = apart(gradient(net, update), expected)
-            results[f"{source}, {memory}"] = {"runs_seconds": runs, "blocks_seconds": blocks, "gradients_apart": error}
+            results[f"{source}, {memory}"] = {
+                "chains_seconds": chains,
+                "blocks_seconds": blocks,
+                "gradients_apart": error,
+            }
         return results
 
     def nothing_shared(self) -> dict[str, Any]:
@@ -302,15 +306,15 @@ def general_sections(settings: Settings) -> dict[str, Callable[[], Any]]:
 
 
 def mask_times(settings: Settings) -> dict[str, Any]:
-    """Milliseconds to find the runs of a pack and to build its block mask, by budget."""
+    """Milliseconds to find the chains of a pack and to build its block mask, by budget."""
     samples = open_recording(settings.data, "alfworld", "full").groups(attempts=16)
     times_by_length = {}
     for budget in (8_192, 32_768):
         packed = max(pack(samples, token_budget=budget, gate=0.0), key=len)
         depth, end = packed.position_ids[0].numpy(), packed.end.to(settings.device)
         ways: dict[str, Callable[[], object]] = {
-            "runs": lambda depth=depth: Runs.of(depth).to(settings.device),
-            "blocks": lambda end=end: tree_keys(whole_blocks(end)),
+            "chains": lambda depth=depth: Chains.of(depth).to(settings.device),
+            "blocks": lambda end=end: find_tree_keys(fill_last_block(end)),
         }
         times_by_length[f"{len(packed)} tokens"] = {
             name: median_of(way, device=settings.device, repeats=20) * 1e3 for name, way in ways.items()
@@ -321,11 +325,11 @@ def mask_times(settings: Settings) -> dict[str, Any]:
 @contextmanager
 def by_blocks() -> Iterator[None]:
     """Attend to packs by block masks for a while, as where torch has no flash attention over rows."""
-    before, flash_runs.IN_TORCH = flash_runs.IN_TORCH, False
+    before, flash_chains.IN_TORCH = flash_chains.IN_TORCH, False
     try:
         yield
     finally:
-        flash_runs.IN_TORCH = before
+        flash_chains.IN_TORCH = before
 
 
 def machine() -> str:

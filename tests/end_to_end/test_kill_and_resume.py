@@ -14,6 +14,8 @@ pytest.importorskip("torch")
 
 from transformers import AutoModelForCausalLM
 
+from benchmarks.faults.small_runs import HGPO, R3
+from benchmarks.faults.small_runs import UPDATES as FEWER
 from groupwise.config.run_file import load_run
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.journal.journal import Journal
@@ -23,53 +25,16 @@ from groupwise.training.learner.weights import hash_weights
 
 ROOT = Path(__file__).parents[2]
 UPDATES = 8
-RUN = f"""
-seed = 3
-
-[algorithm]
-recipe = "hgpo"
-
-[env]
-kind = "gridworld"
-size = 3
-num_holes = 1
-max_steps = 6
-
-[model]
-kind = "tiny"
-hidden = 32
-layers = 1
-
-[rollout]
-max_tokens = 2
-memory = {{ kind = "anchored_window", low = 1, high = 3 }}
-plan = {{ kind = "top_up", attempts = 8, rounds = 2 }}
-
-[training]
-updates = {UPDATES}
-tasks = 4
-checkpoint_every = 2
-
-[training.learner]
-minibatches = 2
-schedule = {{ kind = "cosine", steps = 16 }}
-
-[evaluation]
-tasks = 10
-every = 4
-
-[warm_start]
-tasks = 150
-epochs = 4
-learning_rate = 1e-2
-"""
-
-
+RUN = (
+    HGPO.replace(f"updates = {FEWER}", f"updates = {UPDATES}")
+    .replace("every = 3", "every = 4")
+    .replace("tasks = 60\nepochs = 2", "tasks = 150\nepochs = 4")
+)
+"""The campaign's run with more updates and a longer start: room for twenty kills."""
 RESCUED = (
-    RUN.replace('recipe = "hgpo"', 'recipe = "r3_hgpo"\ntau = 0.9\nwith_ranking = true')
-    .replace('kind = "top_up", attempts = 8, rounds = 2', 'kind = "flat", attempts = 4')
-    .replace("[training.learner]", 'curriculum = { kind = "shuffled", first = 6 }\n\n[training.learner]')
-    .replace("tasks = 150", "tasks = 60")
+    R3.replace(f"updates = {FEWER}", f"updates = {UPDATES}")
+    .replace("every = 3", "every = 4")
+    .replace("epochs = 2", "epochs = 4")
 )
 """Tasks that come round at once, few attempts: it recalls, reflects and ranks."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +22,7 @@ from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from tests.faults.damaged_runs import go_on, make_run, weights_of  # noqa: E402
+from tests.faults.full_disks import no_space  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402
 from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
 from tests.unit.cli.run_files import small  # noqa: E402
@@ -30,17 +30,6 @@ from tests.unit.training.learners import learner, tiny  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
 NOBODY = 65534
-
-
-@contextmanager
-def no_space(allowed: int = 0) -> Iterator[None]:
-    """No file may become longer than so many bytes: what writes gets an error, as on a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (allowed, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_tokenizer_that_cannot_be_written_leaves_the_earlier_checkpoint(

@@ -15,33 +15,24 @@ pytest.importorskip("torch")
 
 from groupwise.core.journal.journal import Journal
 from tests.outside.running import PACKAGES, ROOT, groupwise
+from tests.run_file_sections import TINY_WORD_WORLD
 
-RUN = """
+RUN = f"""
 seed = 0
 threads = 1
 
 [algorithm]
 recipe = "grpo"
-
-[env]
-kind = "identity"
-num_words = 4
-length = 1
-
-[model]
-kind = "tiny"
-hidden = 16
-layers = 1
-
+{TINY_WORD_WORLD}
 [rollout]
 max_tokens = 1
-plan = { kind = "paced_attempts:Paced", hint = "try another word" }
+plan = {{ kind = "paced_attempts:Paced", hint = "try another word" }}
 
 [training]
 updates = 6
 tasks = 2
 checkpoint_every = 2
-curriculum = { kind = "shuffled", first = 2 }
+curriculum = {{ kind = "shuffled", first = 2 }}
 
 [evaluation]
 tasks = 0

@@ -20,6 +20,7 @@ from groupwise.core.journal.journal import Journal
 from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 from groupwise.training.learner.weights import hash_weights
 from tests.outside.running import PACKAGES, ROOT, groupwise
+from tests.run_file_sections import TINY_WORD_WORLD
 
 UPDATES = 6
 NUM_KILLS = 5
@@ -38,17 +39,7 @@ by = "by_task"
 of = "task_memory:Surprise"
 baseline = "no_baseline"
 scale = "no_scale"
-
-[env]
-kind = "identity"
-num_words = 4
-length = 1
-
-[model]
-kind = "tiny"
-hidden = 16
-layers = 1
-
+{TINY_WORD_WORLD}
 [rollout]
 max_tokens = 1
 workers = 0

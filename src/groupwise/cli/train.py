@@ -37,9 +37,9 @@ def train(
         raise ConfigError(_describe_used_folder(folder))
     config = _load_config(file, set_ or (), tracker or ())
     from groupwise.cli.terminal.live import show_live
-    from groupwise.training.loop import train as run_loop
+    from groupwise.config.runs import open_run
+    from groupwise.config.runs import train as run_loop
     from groupwise.training.notices import list_notices
-    from groupwise.training.open_run import open_run
     from groupwise.training.trackers import check_trackers
 
     check_trackers(config.trackers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from groupwise.batching import totals as count_totals
+from groupwise.batching import count_totals
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Update
 from groupwise.core.sample import Sample

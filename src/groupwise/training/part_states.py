@@ -21,14 +21,13 @@ from groupwise.core.parts.stateful import (
     read_state,
 )
 from groupwise.core.records import Task, Trajectory
+from groupwise.core.run_folder import CONFIG
 from groupwise.core.seeds import seed_of
 from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.value_words import describe_value
 from groupwise.training.samples import CreditedBatch
 
-BEGAN_WITH = (
-    "give the settings that the run began with, which its config.toml has, or start a new run in another folder"
-)
+BEGAN_WITH = f"give the settings that the run began with, which its {CONFIG} has, or start a new run in another folder"
 
 
 @dataclass(frozen=True, kw_only=True)

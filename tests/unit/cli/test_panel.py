@@ -9,7 +9,7 @@ import pytest
 
 from groupwise.core.journal.journal import Evaluated, Journal
 from groupwise.envs import SPLITS, Identity, panel_hash
-from tests.architecture.test_start_up import HELP, fresh, without
+from tests.fresh_interpreter import HELP, fresh, without
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
 
@@ -123,7 +123,7 @@ def make_row(task: str) -> Evaluated:
     ("arguments", "said"),
     [
         (("idntity",), "there is no env 'idntity'; did you mean 'identity'?"),
-        (("identity", "--set", "length"), "--set length: found no '='; write FIELD=VALUE"),
+        (("identity", "--set", "length"), "'length' has no value; write --set length=VALUE"),
         (("identity", "--set", "lenght=2"), "lenght"),
         (
             ("identity", "--list", "tests"),

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_folder import STATE, RunPaths
 from groupwise.core.text.safe_text import quote_line
 from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from groupwise.training.checkpoints.state_file import advise_resuming, damage_error, find_latest_checkpoint
@@ -38,7 +38,7 @@ def resume_run(run: Run) -> int | None:
     state = load_checkpoint(path, run.learner)
     for name in ("curriculum", "journal"):
         if name not in state:
-            raise damage_error(path, f"state.json has no {name!r}")
+            raise damage_error(path, f"{STATE} has no {name!r}")
     number = int(state["update"])
     _rewind_journal(run, number, str(state["journal"]))
     run.curriculum.load_state_dict(state["curriculum"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from groupwise.batching import totals
+from groupwise.batching import count_totals
 from groupwise.core.errors import TrainingError
 from groupwise.core.sample import Sample
 from groupwise.engines.engine import Request
@@ -98,7 +98,7 @@ class _Bench:
 
     def learn(self) -> str:
         before = hash_weights(self._learner.weights())
-        learned = self._learner.learn(self._samples, totals(self._samples, max_tokens=6))
+        learned = self._learner.learn(self._samples, count_totals(self._samples, max_tokens=6))
         if hash_weights(self._learner.weights()) == before:
             raise TrainingError("the weights are as they were")
         return f"gradient of length {learned.metrics['learner/grad_norm']:.2g}"

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from groupwise.batching import totals as count
+from groupwise.batching import count_totals
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.parts.slots import Loss
 from groupwise.core.policy_questions import PromptAndResponse, Whose
@@ -124,7 +124,7 @@ class LocalLearner:
         body, states = CausalLM.of(self.model), []
         for prompt, response in pairs:
             ids = torch.tensor([[*prompt, *response]], device=self.forward.device)
-            hidden = body.hidden_states(input_ids=ids)[0, len(prompt) :]
+            hidden = body.run_body(input_ids=ids)[0, len(prompt) :]
             states.append(hidden.double().cpu().numpy())
         return states
 
@@ -278,7 +278,7 @@ def _deal_minibatches(samples: Sequence[Sample], num: int, *, whole: bool = Fals
 
 def _count_minibatch(batch: Sequence[Sample], totals: Totals) -> Totals:
     """Count the totals of a mini-batch of the update."""
-    return count(batch, max_tokens=totals.max_tokens, pairs=totals.pair_members)
+    return count_totals(batch, max_tokens=totals.max_tokens, pairs=totals.pair_members)
 
 
 def _num_tokens(sample: Sample) -> int:

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from groupwise.core.errors import TrainingError
+from groupwise.core.run_folder import CONFIG
 from groupwise.core.text.safe_text import quote_line
 from groupwise.training.checkpoints.state_file import check_files, damage_error
 
@@ -45,7 +46,7 @@ def load_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Opti
     if difference:
         raise TrainingError(
             f"checkpoint {folder} is of another model: {difference}; give the section [model] that the run began with, "
-            "which its config.toml has, or start a new run in another folder"
+            f"which its {CONFIG} has, or start a new run in another folder"
         )
     model.load_state_dict(weights, strict=False)
     _load_optimiser(model, optimiser, tensors)

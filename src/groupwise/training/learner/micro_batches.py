@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import torch
 
-from groupwise.batching import Pack, PaddedRows, column
+from groupwise.batching import Pack, PaddedRows, spread_over_tokens
 from groupwise.core.errors import RecordError
 from groupwise.core.sample import Sample
 from groupwise.losses.token_columns import TokenColumns
@@ -92,13 +92,13 @@ def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | Padde
     return [
         MicroBatch(
             layout=layout,
-            logp_behaviour=column(layout, behaviour),
-            advantage=column(layout, advantage),
+            logp_behaviour=spread_over_tokens(layout, behaviour),
+            advantage=spread_over_tokens(layout, advantage),
             step=step[layout.sample],
             trajectory=trajectory[layout.sample],
             group=group[layout.sample],
-            named={name: column(layout, values) for name, values in named.items()},
-            channels={name: column(layout, values) for name, values in channels.items()},
+            named={name: spread_over_tokens(layout, values) for name, values in named.items()},
+            channels={name: spread_over_tokens(layout, values) for name, values in channels.items()},
             off_policy=None if off_policy is None else off_policy[layout.sample],
         )
         for layout in layouts
