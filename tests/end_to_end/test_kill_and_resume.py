@@ -20,7 +20,7 @@ from groupwise.config.run_file import load_run
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.journal.journal import Journal
 from groupwise.reports.run.derived_credit import DerivedCredit
-from groupwise.training.checkpoints.state import latest_checkpoint
+from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 from groupwise.training.learner.weights import hash_weights
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ def opened(folder: Path) -> Journal:
 
 
 def check_weights(folder: Path) -> None:
-    last = [latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
+    last = [find_latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
     assert [path.name for path in last if path] == [f"{UPDATES:04d}"] * 2
     first = folder / "whole" / "checkpoints" / "0000"
     whole, resumed, start = (

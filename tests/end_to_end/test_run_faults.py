@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.training import loop  # noqa: E402
 from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
-from groupwise.training.checkpoints.state import latest_checkpoint  # noqa: E402
+from groupwise.training.checkpoints.state_file import find_latest_checkpoint  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
@@ -144,7 +144,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_the_run_goes_on_later(
 def test_a_damaged_checkpoint_names_the_one_before_and_the_advice_works(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "run"
     finished(folder, config(4))
-    latest = latest_checkpoint(folder / "checkpoints")
+    latest = find_latest_checkpoint(folder / "checkpoints")
     assert latest is not None
     assert latest.name == "0004"
     content = (latest / name).read_bytes()

@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 from transformers import AutoModelForCausalLM
 
 from groupwise.core.journal.journal import Journal
-from groupwise.training.checkpoints.state import latest_checkpoint
+from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 from groupwise.training.learner.weights import hash_weights
 from tests.outside.running import PACKAGES, ROOT, groupwise
 from tests.run_file_sections import TINY_WORD_WORLD
@@ -81,7 +81,7 @@ def read_parts(checkpoint: Path) -> Mapping[str, Any]:
 
 
 def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> None:
-    last = [latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
+    last = [find_latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
     whole, killed = (path for path in last if path)
     assert (whole.name, killed.name) == (f"{UPDATES:04d}",) * 2
     assert read_parts(killed) == read_parts(whole)

@@ -34,7 +34,7 @@ class Bounded(Part, slot="signal"):
         above = np.flatnonzero(signal > self.best + 1e-9 * max(1.0, abs(self.best)))
         if len(above):
             raise RecordError(
-                f"{table.describe_step(int(above[0]))}: the return is {signal[above[0]]:g}, above `best`, {self.best:g}; "
-                "set `best` to what a perfect attempt earns"
+                f"{table.describe_step(int(above[0]))}: the return is {signal[above[0]]:g}, above `best`, "
+                f"{self.best:g}; set `best` to what a perfect attempt earns"
             )
         return signal

@@ -7,14 +7,14 @@ from contextlib import ExitStack, contextmanager
 
 from groupwise.core.errors import TrainingError
 from groupwise.core.text.secrets import check_no_secret
-from groupwise.training.checkpoints.state import latest_checkpoint
+from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 from groupwise.training.run import Run
 from groupwise.training.trackers import Trackers, check_trackers, track_run
 
 
 def check_unused(run: Run) -> None:
     """Refuse a folder in which a run was begun."""
-    if run.journal.last_number() >= 0 or latest_checkpoint(run.checkpoints):
+    if run.journal.last_number() >= 0 or find_latest_checkpoint(run.checkpoints):
         raise TrainingError(
             f"{run.folder} holds a run already; go on with resume=True (on the command line --resume), or choose "
             "another folder"
