@@ -36,7 +36,7 @@ from groupwise.reports.run.derived_credit import DerivedCredit  # noqa: E402
 from groupwise.training.learner.config import LearnerConfig  # noqa: E402
 from groupwise.training.learner.first_pass import merge_summaries  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
-from groupwise.training.learner.micro_batches import micro_batches  # noqa: E402
+from groupwise.training.learner.micro_batches import make_micro_batches  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from tests.outside.running import train_from_file  # noqa: E402
@@ -257,7 +257,7 @@ def test_padded_rows_give_the_columns_of_packs() -> None:
     found = []
     for layouts in (pack(samples, token_budget=40), pad_within_budget(samples, token_budget=40)):
         rows = set()
-        for micro in micro_batches(samples, layouts):
+        for micro in make_micro_batches(samples, layouts):
             columns = micro.columns(torch.zeros(len(micro.trajectory)), None)
             assert columns.group is not None
             earned = columns.column("episode_return").tolist()

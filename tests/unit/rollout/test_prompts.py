@@ -38,7 +38,7 @@ def text(made: Prompter, ids: tuple[int, ...]) -> str:
 
 def exchange(made: Prompter, seen: str, said: str, *, ended: bool = True) -> Exchange:
     end = (made.frame.end_id,) if ended else ()
-    return Exchange(observation_ids=made.encode(seen), response_ids=(*made.encode(said), *end), told=(seen, said))
+    return Exchange(observation_ids=made.encode(seen), response_ids=(*made.encode(said), *end), in_words=(seen, said))
 
 
 def test_a_plain_prompt_is_instruction_goal_past_and_present() -> None:
