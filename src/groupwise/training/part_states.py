@@ -158,6 +158,6 @@ def _load(part: StartedPart, state: Mapping[str, Any], checkpoint: Path) -> None
         ) from error
     if read_state(part.where, part.state) != state:
         raise TrainingError(
-            f"checkpoint {checkpoint}: {part.where} has another state after load_state_dict than state_dict had written; "
-            "see that the one loads all that the other gives"
+            f"checkpoint {checkpoint}: {part.where} has another state after load_state_dict than state_dict had "
+            "written; see that the one loads all that the other gives"
         )

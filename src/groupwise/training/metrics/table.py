@@ -118,7 +118,7 @@ METRICS: dict[str, Metric] = {
         "share of groups whose attempts all did equally well, and that have credit after something was recalled into "
         "them, added to their rewards, or shown in their prompt",
         SHARE,
-        "0 with `credit/groups_with_signal` low: no past attempt of the other kind is there yet, or it lies too far back.",
+        "0 with `credit/groups_with_signal` low: no past attempt of the other kind is there yet, or too far back.",
     ),
     "credit/in_even_groups": Metric(
         "share of all credit (absolute) that lies in groups whose attempts all had the same score and the same sum of "
