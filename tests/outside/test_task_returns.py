@@ -31,12 +31,12 @@ threads = 1
 
 [algorithm]
 recipe = "grpo"
-filters = [{{ kind = "task_memory:Rest" }}]
+filters = [{{ kind = "task_returns:Rest" }}]
 
 [algorithm.advantage]
 kind = "relative"
 by = "by_task"
-of = "task_memory:Surprise"
+of = "task_returns:Surprise"
 baseline = "no_baseline"
 scale = "no_scale"
 {TINY_WORD_WORLD}
@@ -86,8 +86,8 @@ def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> No
     assert (whole.name, killed.name) == (f"{UPDATES:04d}",) * 2
     assert read_parts(killed) == read_parts(whole)
     assert {path: entry["kind"] for path, entry in read_parts(whole).items()} == {
-        SIGNAL: "task_memory:Surprise",
-        FILTER: "task_memory:Rest",
+        SIGNAL: "task_returns:Surprise",
+        FILTER: "task_returns:Rest",
     }
     hashes = [hash_weights(AutoModelForCausalLM.from_pretrained(path).state_dict()) for path in (whole, killed)]
     assert hashes[0] == hashes[1]
