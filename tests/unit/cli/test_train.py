@@ -296,8 +296,6 @@ import sys
 sys.path.insert(0, {root!r})
 from tests.unit.cli.test_train import update
 from groupwise.cli.terminal.live import show_live
-from tests.unit.evaluations import evaluated
-from tests.unit.evaluations import evaluated
 with show_live("runs/x", 4, plain={plain}) as screen:
     for number in (1, 2):
         screen.on_stage("learn", number)
