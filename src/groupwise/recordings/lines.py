@@ -1,7 +1,7 @@
 """The lines of a JSON Lines file, plain or gzip, one at a time, with an error that names the line.
 
-Nothing in a file decides how much memory reading it takes: a line has a maximal length, also one that a gzip stream of a
-few kilobytes unfolds into, and only a file is read, never a pipe or a device that does not end.
+Nothing in a file decides how much memory reading it takes: a line has a maximal length, also one that a gzip stream of
+a few kilobytes unfolds into, and only a file is read, never a pipe or a device that does not end.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def _convert_rows(rows: Iterable[Any]) -> Iterator[tuple[str, Row]]:
 
 
 def _order_keys(row: Mapping[str, Any]) -> Row:
-    """Put the keys into the order of the format, whatever order they came in; unknown keys last, for the check to find."""
+    """Put the keys into the order of the format; unknown keys last, for the check to find."""
     names = [name for name in KEYS if name in row] + [name for name in row if name not in KEYS]
     try:
         return cast(Row, {name: to_json_value(row[name]) for name in names})

@@ -1,4 +1,4 @@
-"""Reading fields of other programs' records: what is not of the expected form is told by line and field."""
+"""A record of another program: its fields read one by one, and a fault told with the line and the field."""
 
 from __future__ import annotations
 
