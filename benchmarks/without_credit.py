@@ -30,13 +30,13 @@ CHANGES = ("algorithm.loss.penalties=[]", "warm_start.sloppiness=0.7", "evaluati
 
 
 class Turns(RunObserver):
-    """Lets the learner hear all samples in every other update, and keeps what each update took."""
+    """Lets the learner compute all samples in every other update, and keeps what each update took."""
 
     def __init__(self, learner: Any) -> None:
-        self.learner, self.hear, self.measured = learner, learner._heard, list[dict[str, float]]()
+        self.learner, self.with_credit, self.measured = learner, learner._with_credit, list[dict[str, float]]()
 
     def on_stage(self, name: str, number: int) -> None:
-        self.learner._heard = (lambda samples: samples) if number % 2 else self.hear
+        self.learner._with_credit = (lambda samples: samples) if number % 2 else self.with_credit
 
     def on_update(self, update: Update) -> None:
         names = {"seconds": "seconds/learn", "computed": "learner/computed", "success": "rollout/success"}

@@ -20,7 +20,7 @@ from groupwise.config.run_file import load_run
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.journal.journal import Journal
 from groupwise.reports.run.derived_credit import DerivedCredit
-from groupwise.training.checkpoints.state import latest_checkpoint
+from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 from groupwise.training.learner.weights import hash_weights
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
         check_curves(whole, resumed)
         tasks = {row["task"] for row in whole.attempts() if row["origin"] == "fresh"}
         num_recalled = 0
-        for number in whole.numbers():
+        for number in whole.update_numbers():
             assert list(resumed.trajectories(number)) == list(whole.trajectories(number))
             assert resumed.past_attempts.list_recalled(number) == whole.past_attempts.list_recalled(number)
             num_recalled += len(whole.past_attempts.list_recalled(number))
@@ -83,7 +83,7 @@ def opened(folder: Path) -> Journal:
 
 
 def check_weights(folder: Path) -> None:
-    last = [latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
+    last = [find_latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
     assert [path.name for path in last if path] == [f"{UPDATES:04d}"] * 2
     first = folder / "whole" / "checkpoints" / "0000"
     whole, resumed, start = (
@@ -95,7 +95,7 @@ def check_weights(folder: Path) -> None:
 
 def check_curves(whole: Journal, resumed: Journal) -> None:
     """Every update once, and all but the clock the same to the bit."""
-    assert resumed.numbers() == whole.numbers() == list(range(1, UPDATES + 1))
+    assert resumed.update_numbers() == whole.update_numbers() == list(range(1, UPDATES + 1))
     assert resumed.metric_names() == whole.metric_names()
     for name in whole.metric_names():
         if not name.startswith(("seconds/", "speed/")):
@@ -105,15 +105,15 @@ def check_curves(whole: Journal, resumed: Journal) -> None:
 
 def check_evaluations(whole: Journal, resumed: Journal) -> None:
     """None is left out because the run was killed between a checkpoint and its evaluation."""
-    assert {found.number for found in whole.evaluations()} == {0, 4, UPDATES}
+    assert {evaluation.number for evaluation in whole.evaluations()} == {0, 4, UPDATES}
     assert resumed.evaluations() == whole.evaluations()
 
 
 def check_attempts(whole: Journal, resumed: Journal, algorithm: Algorithm) -> None:
     """Attempts and credit are the same, and the credit comes out again when the journal is replayed."""
-    for number in whole.numbers():
-        found = list(resumed.trajectories(number))
-        assert found == list(whole.trajectories(number))
-        replayed = DerivedCredit.compute(found, algorithm)
+    for number in whole.update_numbers():
+        again = list(resumed.trajectories(number))
+        assert again == list(whole.trajectories(number))
+        replayed = DerivedCredit.compute(again, algorithm)
         assert replayed.credit.values.tolist() == list(replayed.recorded)
         assert any(replayed.recorded)

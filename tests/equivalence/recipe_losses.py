@@ -13,7 +13,7 @@ from groupwise.core.parts.slots import Loss
 from groupwise.core.sample import Sample
 from groupwise.losses.token_columns import ENTROPY
 from groupwise.models.logps import compute_token_logps
-from groupwise.training.learner.micro_batches import micro_batches
+from groupwise.training.learner.micro_batches import make_micro_batches
 
 
 def update(
@@ -23,7 +23,7 @@ def update(
     device = next(model.parameters()).device
     model.zero_grad()
     total, counted = 0.0, count_totals(samples, max_tokens=16)
-    for micro in micro_batches(samples, [layout.to(device) for layout in layouts]):
+    for micro in make_micro_batches(samples, [layout.to(device) for layout in layouts]):
         logp_T, entropy_T = compute_token_logps(model, micro.layout, entropy=ENTROPY in loss.needs)
         behaviour = micro.logp_behaviour
         wave = 0.1 * torch.sin(spread_over_tokens(micro.layout, [float(number) for number in range(len(samples))]))

@@ -19,7 +19,7 @@ from groupwise.core.sample import Sample
 from groupwise.losses import Plain, PolicyLoss, TokenMean
 from groupwise.models import TinyModel
 from groupwise.models.logps import compute_token_logps
-from groupwise.training.learner.micro_batches import micro_batches
+from groupwise.training.learner.micro_batches import make_micro_batches
 from tests.unit.batching.samples import samples
 from tests.unit.training.learners import attempts, gradient, learner
 
@@ -69,7 +69,7 @@ def loss_and_gradient(loss: Loss, listed: Sequence[Sample], layouts: Sequence[Pa
     counted, made = count_totals(listed, max_tokens=MAX_TOKENS), model()
     made.zero_grad()
     total = 0.0
-    for micro in micro_batches(listed, layouts):
+    for micro in make_micro_batches(listed, layouts):
         logp, _ = compute_token_logps(made, micro.layout)
         columns = micro.columns(logp, None)
         result = loss(dataclasses.replace(columns, logp_old=logp.detach()), counted)

@@ -36,7 +36,7 @@ from groupwise.reports.run.derived_credit import DerivedCredit  # noqa: E402
 from groupwise.training.learner.config import LearnerConfig  # noqa: E402
 from groupwise.training.learner.first_pass import merge_summaries  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
-from groupwise.training.learner.micro_batches import micro_batches  # noqa: E402
+from groupwise.training.learner.micro_batches import make_micro_batches  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from tests.outside.running import train_from_file  # noqa: E402
@@ -254,16 +254,16 @@ def test_the_learners_gradient_is_that_of_the_whole_batch_at_once() -> None:
 
 def test_padded_rows_give_the_columns_of_packs() -> None:
     samples = grouped()
-    found = []
+    columns_by_layout = []
     for layouts in (pack(samples, token_budget=40), pad_within_budget(samples, token_budget=40)):
         rows = set()
-        for micro in micro_batches(samples, layouts):
+        for micro in make_micro_batches(samples, layouts):
             columns = micro.columns(torch.zeros(len(micro.trajectory)), None)
             assert columns.group is not None
             earned = columns.column("episode_return").tolist()
             rows |= set(zip(columns.trajectory.tolist(), columns.group.tolist(), earned, strict=True))
-        found.append(rows)
-    assert found[0] == found[1] == {(n, n // 4, float(n % 2 == 0)) for n in range(8)}
+        columns_by_layout.append(rows)
+    assert columns_by_layout[0] == columns_by_layout[1] == {(n, n // 4, float(n % 2 == 0)) for n in range(8)}
 
 
 WORD_RUN = f"""
@@ -343,10 +343,10 @@ def test_channels_train_and_are_explained_one_by_one(tmp_path: Path) -> None:
         played = list(journal.trajectories(1))
     tokens = [len(row["response_ids"]) for attempt in played for row in attempt["steps"]]
     again = DerivedCredit.compute(played, config.algorithm)
-    told = explain_channels(
+    explanation = explain_channels(
         again.table, config.algorithm, task=played[0]["task"], attempt=played[0]["attempt"], index=0
     )
     own = [n for n, attempt in zip(tokens, played, strict=True) if attempt["task"] == played[0]["task"]]
     spread = statistics.stdev(own) + 1e-6
-    assert told["brevity"].value == pytest.approx((tokens[0] - statistics.fmean(own)) / spread)
-    assert told["brevity"].largest_gap() < 1e-9
+    assert explanation["brevity"].value == pytest.approx((tokens[0] - statistics.fmean(own)) / spread)
+    assert explanation["brevity"].largest_gap() < 1e-9

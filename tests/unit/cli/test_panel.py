@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.journal.journal import Evaluated, Journal
+from groupwise.core.journal.journal import EvaluatedAttempt, Journal
 from groupwise.envs import SPLITS, Identity, panel_hash
 from tests.fresh_interpreter import HELP, fresh, without
 from tests.unit.cli.conftest import Run
@@ -31,7 +31,7 @@ def panel(groupwise: Run) -> str:
 def test_the_panels_of_an_environment(groupwise: Run) -> None:
     ran = groupwise("panel", "identity", "--set", "num_words=4", "--set", "length=1")
     assert ran.status == 0, ran.err
-    assert [each.rstrip() for each in ran.out.splitlines()] == [
+    assert [printed.rstrip() for printed in ran.out.splitlines()] == [
         "Identity(num_words=4, length=1): 3 panels, no task in two of them",
         *(line(split) for split in SPLITS),
     ]
@@ -39,7 +39,7 @@ def test_the_panels_of_an_environment(groupwise: Run) -> None:
 
 def test_a_run_file_names_the_same_panels(groupwise: Run, tmp_path: Path) -> None:
     ran = groupwise("panel", small(tmp_path))
-    assert [each.rstrip() for each in ran.out.splitlines()[1:]] == [line(split) for split in SPLITS]
+    assert [printed.rstrip() for printed in ran.out.splitlines()[1:]] == [line(split) for split in SPLITS]
     changed = groupwise("panel", "small.toml", "--set", "env.num_words=5", "--json")
     tasks = Identity(num_words=5, length=1).panel("test")
     assert json.loads(changed.out)["panels"]["test"] == {
@@ -113,10 +113,10 @@ def test_a_run_is_checked_against_what_it_was_evaluated_on(groupwise: Run, tmp_p
     assert "an evaluation on split 'train' (panel dddddddddddd) played 1 tasks that this panel does not hold" in ran.err
 
 
-def make_row(task: str) -> Evaluated:
+def make_row(task: str) -> EvaluatedAttempt:
     """An attempt that was evaluated on the train split."""
     fields = {"tags": "", "stop": "terminated", "success": 1.0, "outcome": 1.0, "steps": 1}
-    return Evaluated(number=1, split="train", seed=0, task=task, attempt=0, panel="d" * 64, **fields)  # type: ignore[arg-type]
+    return EvaluatedAttempt(number=1, split="train", seed=0, task=task, attempt=0, panel="d" * 64, **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ def test_recalled_attempts_are_compared_with_what_is_remembered_now(tmp_path: Pa
     recalls = settings.algorithm.model_copy(update={"replay": recipes.build("r3").replay})
     run = open_run(settings.model_copy(update={"algorithm": recalls}), tmp_path)
     train(run)
-    numbers = [number for number in run.journal.numbers() if run.journal.past_attempts.list_recalled(number)]
+    numbers = [number for number in run.journal.update_numbers() if run.journal.past_attempts.list_recalled(number)]
     assert numbers
     for number in numbers:
         states, recalled = run.journal.states_before(number), read_recalled_attempts(run.journal, number)
@@ -296,13 +296,13 @@ HERE = f"checkpoint {CHECKPOINT}: "
         (
             PickyPart(fault="gone"),
             {PATH: {"kind": f"{__name__}:PickyPart", "state": {"count": 3}}},
-            f"{PATH} ({__name__}:PickyPart) cannot take up what it remembered ('gone'); {BEGAN_WITH}",
+            f"{PATH} ({__name__}:PickyPart) cannot load its state ('gone'); {BEGAN_WITH}",
         ),
         (
             PickyPart(),
             {PATH: {"kind": f"{__name__}:PickyPart", "state": {"count": 3}}},
-            f"{PATH} ({__name__}:PickyPart) remembers something else after load_state_dict than state_dict had "
-            "written; see that the one takes up all that the other gives",
+            f"{PATH} ({__name__}:PickyPart) has another state after load_state_dict than state_dict had written; "
+            "see that the one loads all that the other gives",
         ),
     ],
     ids=["missing", "surplus", "another kind", "no entry", "no mapping", "cannot load", "loads something else"],

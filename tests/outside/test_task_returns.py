@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 from transformers import AutoModelForCausalLM
 
 from groupwise.core.journal.journal import Journal
-from groupwise.training.checkpoints.state import latest_checkpoint
+from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 from groupwise.training.learner.weights import hash_weights
 from tests.outside.running import PACKAGES, ROOT, groupwise
 from tests.run_file_sections import TINY_WORD_WORLD
@@ -31,12 +31,12 @@ threads = 1
 
 [algorithm]
 recipe = "grpo"
-filters = [{{ kind = "task_memory:Rest" }}]
+filters = [{{ kind = "task_returns:Rest" }}]
 
 [algorithm.advantage]
 kind = "relative"
 by = "by_task"
-of = "task_memory:Surprise"
+of = "task_returns:Surprise"
 baseline = "no_baseline"
 scale = "no_scale"
 {TINY_WORD_WORLD}
@@ -76,18 +76,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def read_parts(checkpoint: Path) -> Mapping[str, Any]:
     """What a checkpoint remembers of parts."""
-    found: Mapping[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["parts"]
-    return found
+    states: Mapping[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["parts"]
+    return states
 
 
 def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> None:
-    last = [latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
+    last = [find_latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
     whole, killed = (path for path in last if path)
     assert (whole.name, killed.name) == (f"{UPDATES:04d}",) * 2
     assert read_parts(killed) == read_parts(whole)
     assert {path: entry["kind"] for path, entry in read_parts(whole).items()} == {
-        SIGNAL: "task_memory:Surprise",
-        FILTER: "task_memory:Rest",
+        SIGNAL: "task_returns:Surprise",
+        FILTER: "task_returns:Rest",
     }
     hashes = [hash_weights(AutoModelForCausalLM.from_pretrained(path).state_dict()) for path in (whole, killed)]
     assert hashes[0] == hashes[1]
@@ -95,11 +95,11 @@ def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> No
 
 def test_its_journal_is_the_same_too_and_each_update_keeps_what_it_began_with(folder: Path) -> None:
     with opened(folder, "whole") as whole, opened(folder, "killed") as killed:
-        assert killed.numbers() == whole.numbers() == list(range(1, UPDATES + 1))
+        assert killed.update_numbers() == whole.update_numbers() == list(range(1, UPDATES + 1))
         assert killed.digest() == whole.digest()
-        kept = [whole.states_before(number) for number in whole.numbers()]
-        assert kept == [killed.states_before(number) for number in killed.numbers()]
-        for number in whole.numbers():
+        kept = [whole.states_before(number) for number in whole.update_numbers()]
+        assert kept == [killed.states_before(number) for number in killed.update_numbers()]
+        for number in whole.update_numbers():
             assert list(killed.trajectories(number)) == list(whole.trajectories(number))
     assert [[state.path for state in states] for states in kept] == [[SIGNAL, FILTER]] * UPDATES
     assert kept[0][0].state == {"seen": {}}
@@ -118,22 +118,22 @@ def test_an_old_update_is_explained_with_what_it_began_with(folder: Path) -> Non
         task = next(
             task for task, value in expected.items() if value and value != last[0].columns["expected"].get(task)
         )
-        attempt = next(found for found in journal.trajectories(3) if found["task"] == task)
+        attempt = next(trajectory for trajectory in journal.trajectories(3) if trajectory["task"] == task)
     asked = ("--update", "3", "--task", task, "--attempt", str(attempt["attempt"]), "--why", "0", "--json", "--trust")
-    found = json.loads(groupwise("inspect", "whole", *asked, cwd=folder).stdout)
-    assert found["value"] == found["recorded"] == attempt["credit"][0]
-    assert found["value"] == attempt["outcome"] - expected[task]
-    assert {(known["path"], known["column"]): known["value"] for known in found["remembered"]} == {
+    shown = json.loads(groupwise("inspect", "whole", *asked, cwd=folder).stdout)
+    assert shown["value"] == shown["recorded"] == attempt["credit"][0]
+    assert shown["value"] == attempt["outcome"] - expected[task]
+    assert {(known["path"], known["column"]): known["value"] for known in shown["remembered"]} == {
         (SIGNAL, "expected"): expected[task],
         (FILTER, "rests"): states[1].columns["rests"][task],
     }
 
 
 def test_an_audit_of_the_run_reads_the_columns_of_each_update(folder: Path) -> None:
-    found = json.loads(groupwise("audit", "whole", "--json", "--trust", cwd=folder).stdout)
-    own = found["recipes"][-1]
+    audit = json.loads(groupwise("audit", "whole", "--json", "--trust", cwd=folder).stdout)
+    own = audit["recipes"][-1]
     with opened(folder, "whole") as journal:
-        sizes = [abs(value) for n in journal.numbers() for t in journal.trajectories(n) for value in t["credit"]]
+        sizes = [abs(value) for n in journal.update_numbers() for t in journal.trajectories(n) for value in t["credit"]]
     assert own["name"] == "this run's own"
     assert own["mean_size"] == pytest.approx(sum(sizes) / len(sizes), rel=1e-12)
 
