@@ -52,7 +52,7 @@ def test_a_table_without_ages_says_where_they_come_from() -> None:
 def test_a_negative_age_allows_nothing() -> None:
     with pytest.raises(ConfigError) as caught:
         Staleness(max_age=-1)
-    assert str(caught.value) == "Staleness: most: input should be greater than or equal to 0, found -1"
+    assert str(caught.value) == "Staleness: max_age: input should be greater than or equal to 0, found -1"
 
 
 def limited() -> StepTable:
