@@ -139,18 +139,18 @@ def report(options: argparse.Namespace) -> None:
         rows = int(measure([*again, *sizes, "--write", str(path)]).output)
         size = path.stat().st_size / 1e6
         command = "from groupwise.cli.main import main; main()"
-        found = measure([sys.executable, "-c", command, "audit", str(path), "--json"])
-    census = json.loads(found.output)["census"]
+        audit = measure([sys.executable, "-c", command, "audit", str(path), "--json"])
+    census = json.loads(audit.output)["census"]
     result = {
         "command": f"python -m benchmarks.audit_memory --gigabytes {options.gigabytes:g} --tokens {options.tokens}",
         "file_megabytes": round(size),
         "rows": rows,
         "audited_steps": census["steps"],
         "audited_tasks": census["tasks"],
-        "seconds": round(found.seconds, 1),
-        "core_seconds": round(found.cpu_seconds, 1),
-        "megabytes_per_core_second": round(size / found.cpu_seconds, 1),
-        "peak_megabytes": round(found.peak_megabytes),
+        "seconds": round(audit.seconds, 1),
+        "core_seconds": round(audit.cpu_seconds, 1),
+        "megabytes_per_core_second": round(size / audit.cpu_seconds, 1),
+        "peak_megabytes": round(audit.peak_megabytes),
     }
     print(json.dumps(result, indent=2))
     write_result(result, options.result)

@@ -66,19 +66,19 @@ def ours(name: str, table_columns: dict[str, Any]) -> np.ndarray:
 
 def growth(repeats: int) -> dict[str, dict[str, float]]:
     """Median seconds by size: of building the table from shuffled columns, and of each recipe's credit on it."""
-    found: dict[str, dict[str, float]] = {name: {} for name in ("table", *RECIPES)}
+    medians: dict[str, dict[str, float]] = {name: {} for name in ("table", *RECIPES)}
     for size in SIZES:
         data = columns(size)
-        times: dict[str, list[float]] = {name: [] for name in found}
+        times: dict[str, list[float]] = {name: [] for name in medians}
         for _ in range(repeats):
             for name, algorithm in RECIPES.items():
                 start = time.process_time()
                 table = StepTable.from_columns(**data)  # anew each time: a table remembers what it was asked
                 times["table"].append(time.process_time() - start)
                 times[name].append(seconds(algorithm.advantage, table))
-        for name in found:
-            found[name][str(size)] = statistics.median(times[name])
-    return found
+        for name in medians:
+            medians[name][str(size)] = statistics.median(times[name])
+    return medians
 
 
 def against_loops(size: int, repeats: int) -> dict[str, float]:

@@ -82,7 +82,7 @@ def by_generate(model: transformers.PreTrainedModel, cache: str) -> Answer:
         width = max(len(prompt) for prompt in asked)
         ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in asked], device=model.device)
         mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in asked], device=model.device)
-        found = model.generate(
+        responses = model.generate(
             input_ids=ids,
             attention_mask=mask,
             do_sample=True,
@@ -90,15 +90,15 @@ def by_generate(model: transformers.PreTrainedModel, cache: str) -> Answer:
             max_new_tokens=tokens,
             cache_implementation=cache,
         )
-        assert found.shape[1] == width + tokens
+        assert responses.shape[1] == width + tokens
 
     return answer
 
 
 def by_engine(engine: StaticCacheEngine | TransformersEngine) -> Answer:
     def answer(asked: list[tuple[int, ...]], tokens: int) -> None:
-        found = engine.generate(requests(asked, tokens))
-        assert {len(one.response_ids) for one in found} == {tokens}
+        answers = engine.generate(requests(asked, tokens))
+        assert {len(one.response_ids) for one in answers} == {tokens}
 
     return answer
 
@@ -125,10 +125,10 @@ def measure(sides: dict[str, Answer], asked: list[tuple[int, ...]], repeats: int
     for _ in range(repeats):
         for name, answer in sides.items():
             took[name].append((seconds(answer, asked, 1), seconds(answer, asked, NEW_TOKENS)))
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, pairs in took.items():
         one, whole = (statistics.median(column) for column in zip(*pairs, strict=True))
-        found[name] = {
+        results[name] = {
             "first_call_seconds": first[name],
             "seconds_one_token": one,
             "seconds_all_tokens": whole,
@@ -136,15 +136,15 @@ def measure(sides: dict[str, Answer], asked: list[tuple[int, ...]], repeats: int
             "tokens_per_second_decoding": len(asked) * (NEW_TOKENS - 1) / (whole - one),
             "tokens_per_second_all": len(asked) * NEW_TOKENS / whole,
         }
-    ours = found["static_cache_engine"]
-    for name in [name for name in found if name != "static_cache_engine"]:
-        found[name]["static_cache_engine_faster_decoding"] = (
-            ours["tokens_per_second_decoding"] / found[name]["tokens_per_second_decoding"]
+    ours = results["static_cache_engine"]
+    for name in [name for name in results if name != "static_cache_engine"]:
+        results[name]["static_cache_engine_faster_decoding"] = (
+            ours["tokens_per_second_decoding"] / results[name]["tokens_per_second_decoding"]
         )
-        found[name]["static_cache_engine_faster_all"] = (
-            ours["tokens_per_second_all"] / found[name]["tokens_per_second_all"]
+        results[name]["static_cache_engine_faster_all"] = (
+            ours["tokens_per_second_all"] / results[name]["tokens_per_second_all"]
         )
-    return found
+    return results
 
 
 def device_milliseconds(run: Callable[[], Any], *, times: int = 10) -> float:
@@ -248,12 +248,12 @@ def main() -> None:
             chosen_sides["transformers_engine"] = plain
         if chosen.static and number == 0:  # it compiles anew for each shape
             chosen_sides["generate_static"] = by_generate(model, "static")
-        found = measure(chosen_sides, asked, chosen.repeats)
+        results = measure(chosen_sides, asked, chosen.repeats)
         if on_gpu:
-            found["static_cache_engine"]["milliseconds_apart"] = step_apart(
+            results["static_cache_engine"]["milliseconds_apart"] = step_apart(
                 lanes, own, rows, max(len(one) for one in asked)
             )
-        cases[f"{rows} rows, prompts of {mean}"] = found
+        cases[f"{rows} rows, prompts of {mean}"] = results
         print(json.dumps(list(cases.items())[-1], indent=1), flush=True)
     result = {
         "command": f"python -m benchmarks.engine --cases {chosen.cases} --repeats {chosen.repeats}",

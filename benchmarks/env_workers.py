@@ -120,8 +120,8 @@ def replacement(play: Play, workers: Workers) -> float:
 
 def in_a_fresh_interpreter(num_workers: int, num_rounds: int) -> dict[str, Any]:
     again = [sys.executable, "-m", "benchmarks.env_workers", "--measure", str(num_workers), "--rounds", str(num_rounds)]
-    found: dict[str, Any] = json.loads(subprocess.run(again, check=True, capture_output=True, text=True).stdout)
-    return found
+    result: dict[str, Any] = json.loads(subprocess.run(again, check=True, capture_output=True, text=True).stdout)
+    return result
 
 
 def main() -> None:

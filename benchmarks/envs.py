@@ -164,17 +164,17 @@ def tasks_of(part: Any) -> Any:
 
 def choose_actions(subject: Subject) -> tuple[str, ...]:
     """Actions where an environment lists none: those given, or what its expert does."""
-    found = list(subject.actions)
+    actions = list(subject.actions)
     part = subject.part
     for task in tasks_of(part):  # a game that has to be made first is made now
         environment = part.open(task)
         for _ in range(NUM_STEPS):
             if subject.actions or environment.observe().admissible or not hasattr(environment, "expert"):
                 break
-            found.append(environment.expert())
-            if environment.act(found[-1]).ended:
+            actions.append(environment.expert())
+            if environment.act(actions[-1]).ended:
                 break
-    return tuple(found) or ("look around",)
+    return tuple(actions) or ("look around",)
 
 
 def ours(subject: Subject) -> Attempts:
@@ -260,18 +260,20 @@ def measure_subject(name: str, make: Callable[[], Subject], seconds: float) -> d
     except ConfigError as error:
         return {"left_out": str(error)}
     single = subject.times * seconds
-    found = {
+    results = {
         "ours": measure_or_explain(f"{name}, ours", lambda: rates(warm_up(subject, ours(subject), single), single))
     }
-    if "left_out" in found["ours"]:
-        return dict(found["ours"])
+    if "left_out" in results["ours"]:
+        return dict(results["ours"])
     if isinstance(subject.part, Alfworld):
-        found["ours_first_open_milliseconds"] = first_open(subject.part)
+        results["ours_first_open_milliseconds"] = first_open(subject.part)
     if (begin := subject.stock) is not None:
         if isinstance(subject.part, Alfworld):
             single = 10 * seconds  # a single opening takes it seconds
-        found["stock"] = measure_or_explain(f"{name}, stock", lambda: rates(warm_up(subject, begin(), single), single))
-    return found | {"many": measure_or_explain(f"{name}, many at once", lambda: growth(subject, seconds / 2))}
+        results["stock"] = measure_or_explain(
+            f"{name}, stock", lambda: rates(warm_up(subject, begin(), single), single)
+        )
+    return results | {"many": measure_or_explain(f"{name}, many at once", lambda: growth(subject, seconds / 2))}
 
 
 def openenv(seconds: float) -> dict[str, Any]:
@@ -283,8 +285,8 @@ def openenv(seconds: float) -> dict[str, Any]:
         import openenv.core  # noqa: F401  # the server needs it
     except ImportError as error:
         return {"left_out": str(error)}
-    with up as found:
-        part = found.part()
+    with up as running:
+        part = running.part()
         subject = Subject(part, lambda: stock.openenv(part, tasks_of(part)), is_heavy=True)
         return measure_subject("openenv, corridor", lambda: subject, seconds)
 

@@ -112,8 +112,8 @@ def measure(model: str | None, updates: int, device: str) -> dict[str, Any]:
         engine = type(run.engine).__name__
         run.host.shutdown()
     counted = clock.updates[WARM:]
-    found = [parts(update) for update in counted]
-    middle = {name: statistics.median(each[name] for each in found) for name in found[0]}
+    updates_in_parts = [parts(update) for update in counted]
+    middle = {name: statistics.median(each[name] for each in updates_in_parts) for name in updates_in_parts[0]}
     whole = sum(middle.values())
     return {
         "seconds": whole,
@@ -136,14 +136,14 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("there is no CUDA device; give --device cpu to try the script without one")
-    found = measure(options.model, options.updates, options.device)
-    found |= {
+    result = measure(options.model, options.updates, options.device)
+    result |= {
         "command": f"python -m benchmarks.gpu_update --updates {options.updates}",
         "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
-    print(json.dumps(found, indent=2))
-    write_result(found, options.write)
+    print(json.dumps(result, indent=2))
+    write_result(result, options.write)
 
 
 if __name__ == "__main__":

@@ -64,13 +64,13 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args()
     table, verb = attempts()
-    found = {name: measure_credit(table, verb, *recipe) for name, recipe in RECIPES.items()}
+    credit = {name: measure_credit(table, verb, *recipe) for name, recipe in RECIPES.items()}
     result = {
         "command": "python -m benchmarks.refused_penalty",
         "steps": len(verb),
         "malformed": int(np.sum(~table.column("well_formed"))),
         "refused": int(np.sum(~table.column("accepted"))),
-        "credit": found,
+        "credit": credit,
     }
     print(json.dumps(result, indent=2))
     write_result(result, options.write)

@@ -6,36 +6,38 @@ python -m benchmarks.rename_in_results
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-RENAMED = {
-    "SlotEngine": "StaticCacheEngine",
-    "slots": "static_cache_engine",
-    "slots_faster_decoding": "static_cache_engine_faster_decoding",
-    "slots_faster_all": "static_cache_engine_faster_all",
+RENAMED: dict[str, dict[str, str]] = {
+    "engine.json": {
+        "slots": "static_cache_engine",
+        "slots_faster_decoding": "static_cache_engine_faster_decoding",
+        "slots_faster_all": "static_cache_engine_faster_all",
+    },
+    "gpu_update.json": {"SlotEngine": "StaticCacheEngine"},
+    "prefix_gpu.json": {"runs": "chains", "runs_seconds": "chains_seconds"},
 }
-"""Names of keys, and of classes that stand as values: what was recorded, and what it is called now."""
-FILES = ("engine.json", "gpu_update.json")
-"""The results that hold them."""
+"""By file: what was recorded, a key or a name that stands as a value, and what it is called now."""
 
 
-def rename(value: Any) -> Any:
+def rename(value: Any, names: Mapping[str, str]) -> Any:
     """The same value with today's names."""
     if isinstance(value, dict):
-        return {RENAMED.get(name, name): rename(inner) for name, inner in value.items()}
+        return {names.get(name, name): rename(inner, names) for name, inner in value.items()}
     if isinstance(value, list):
-        return [rename(inner) for inner in value]
-    return RENAMED.get(value, value) if isinstance(value, str) else value
+        return [rename(inner, names) for inner in value]
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def main() -> None:
-    for name in FILES:
+    for name, names in RENAMED.items():
         path = RESULTS / name
         before = path.read_text(encoding="utf-8")
         indent = len(before.splitlines()[1]) - len(before.splitlines()[1].lstrip())
-        after = json.dumps(rename(json.loads(before)), indent=indent) + "\n"
+        after = json.dumps(rename(json.loads(before), names), indent=indent) + "\n"
         if after != before:
             path.write_text(after, encoding="utf-8")
         print(f"{path.name}: {'renamed' if after != before else 'as it was'}")

@@ -57,14 +57,14 @@ def textworld(part: Textworld, tasks: Sequence[Task]) -> Attempts:
     game = gym.make(gym.register_games(files, wanted, max_episode_steps=part.max_steps))
     while True:
         begin = time.perf_counter()
-        _, told = game.reset()
+        _, info = game.reset()
         took = time.perf_counter() - begin
 
         def step(action: str) -> tuple[tuple[str, ...], bool]:
-            _, _, ended, told = game.step(action)
-            return tuple(told["admissible_commands"]), ended
+            _, _, ended, info = game.step(action)
+            return tuple(info["admissible_commands"]), ended
 
-        yield took, tuple(told["admissible_commands"]), step
+        yield took, tuple(info["admissible_commands"]), step
 
 
 def textworld_express(part: TextworldExpress, tasks: Sequence[Task]) -> Attempts:
@@ -81,8 +81,8 @@ def textworld_express(part: TextworldExpress, tasks: Sequence[Task]) -> Attempts
         return list(game.reset(seed=task.seed, gameFold=task.payload["fold"])[1]["validActions"])
 
     def send(action: str) -> tuple[list[str], bool]:
-        _, _, ended, told = game.step(action)
-        return told["validActions"], ended
+        _, _, ended, reply = game.step(action)
+        return reply["validActions"], ended
 
     return _one_simulator(tasks, begin, send)
 
@@ -98,8 +98,8 @@ def scienceworld(part: Scienceworld, tasks: Sequence[Task]) -> Attempts:
         return list(game.reset()[1]["valid"])
 
     def send(action: str) -> tuple[list[str], bool]:
-        _, _, ended, told = game.step(action)
-        return told["valid"], ended
+        _, _, ended, reply = game.step(action)
+        return reply["valid"], ended
 
     return _one_simulator(tasks, begin, send)
 
@@ -140,8 +140,8 @@ def openenv(part: Openenv, tasks: Sequence[Task]) -> Attempts:
         return list(game.reset(seed=task.seed).observation[part.admissible_field])
 
     def send(action: str) -> tuple[list[str], bool]:
-        told = game.step({part.action_field: action})
-        return told.observation[part.admissible_field], bool(told.done)
+        reply = game.step({part.action_field: action})
+        return reply.observation[part.admissible_field], bool(reply.done)
 
     return _one_simulator(tasks, begin, send)
 
@@ -236,8 +236,8 @@ def _gym(begin: Callable[[int], Any]) -> Attempts:
         actions = tuple(str(number) for number in range(int(game.action_space.n)))
 
         def step(action: str, game: Any = game, actions: tuple[str, ...] = actions) -> tuple[tuple[str, ...], bool]:
-            told = game.step(int(action))
-            return actions, any(bool(each) for each in told[2:-1])  # one flag that it ended, or two
+            reply = game.step(int(action))
+            return actions, any(bool(each) for each in reply[2:-1])  # one flag that it ended, or two
 
         yield took, actions, step
 

@@ -30,17 +30,17 @@ CHANGES = ("algorithm.loss.penalties=[]", "warm_start.sloppiness=0.7", "evaluati
 
 
 class Turns(RunObserver):
-    """Lets the learner hear all samples in every other update, and keeps what each update took."""
+    """Lets the learner compute all samples in every other update, and keeps what each update took."""
 
     def __init__(self, learner: Any) -> None:
-        self.learner, self.hear, self.found = learner, learner._heard, list[dict[str, float]]()
+        self.learner, self.with_credit, self.measured = learner, learner._with_credit, list[dict[str, float]]()
 
     def on_stage(self, name: str, number: int) -> None:
-        self.learner._heard = (lambda samples: samples) if number % 2 else self.hear
+        self.learner._with_credit = (lambda samples: samples) if number % 2 else self.with_credit
 
     def on_update(self, update: Update) -> None:
         names = {"seconds": "seconds/learn", "computed": "learner/computed", "success": "rollout/success"}
-        self.found.append({name: update.metrics[metric] for name, metric in names.items()})
+        self.measured.append({name: update.metrics[metric] for name, metric in names.items()})
 
 
 def measure(updates: int, *changes: str) -> dict[str, Any]:
@@ -51,12 +51,12 @@ def measure(updates: int, *changes: str) -> dict[str, Any]:
         turns = Turns(run.learner)
         train(run, observers=[turns])
         run.host.shutdown()
-    every, heard = turns.found[::2], turns.found[1::2]
+    every, heard = turns.measured[::2], turns.measured[1::2]
     seconds = {
         name: statistics.median(each["seconds"] for each in some) for name, some in (("all", every), ("heard", heard))
     }
     return {
-        "updates": turns.found,
+        "updates": turns.measured,
         "seconds": seconds,
         "computed": statistics.median(each["computed"] for each in heard),
         "times_faster": seconds["all"] / seconds["heard"],
@@ -68,13 +68,13 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=16, help="an even number")
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args()
-    found = {
+    result = {
         "command": f"python -m benchmarks.without_credit --updates {options.updates}",
         "machine": f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
         **measure(options.updates),
     }
-    print(json.dumps(found, indent=2))
-    write_result(found, options.write)
+    print(json.dumps(result, indent=2))
+    write_result(result, options.write)
 
 
 if __name__ == "__main__":

@@ -42,28 +42,28 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.run_folder import RunPaths
 
 
-def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
+def report(options: argparse.Namespace, summary: dict[str, Any]) -> None:
     """Write what was found so far: the record, the picture, rollouts and their audits."""
     results: Path = options.results or options.out
     results.mkdir(parents=True, exist_ok=True)
-    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in found.items()]
+    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in summary.items()]
     (results / "alfworld.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
     for file in (results / "alfworld.svg", *([options.picture] if options.picture else [])):
-        file.write_text(picture(found))
+        file.write_text(picture(summary))
     for record in options.out.glob("*.json"):
         if results != options.out:
             shutil.copy(record, results)
-    for method in found["methods"]:
+    for method in summary["methods"]:
         rollouts = results / f"rollouts_{method}.jsonl.gz"
         one_in = write_attempts(RunPaths(options.out / method).journal, rollouts)
         audit = audit_rollouts(rollouts)
         (results / f"audit_{method}.json").write_text(json.dumps(audit, indent=1))
         updates = {1: "all updates", 2: "every second update"}.get(one_in, f"one update in {one_in}")
-        whose = f"{updates} of {method.upper()}'s run, {found['model']} on ALFWorld's training games"
-        told = f"{HEADING}\n\n{table(audit, whose)}"
-        (results / f"audit_{method}.md").write_text(told)
+        whose = f"{updates} of {method.upper()}'s run, {summary['model']} on ALFWorld's training games"
+        section = f"{HEADING}\n\n{table(audit, whose)}"
+        (results / f"audit_{method}.md").write_text(section)
         if options.notes and method == "hgpo":
-            options.notes.write_text(f"{told}\n{SEE}")
+            options.notes.write_text(f"{section}\n{SEE}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -84,9 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     command = " ".join(["python -m benchmarks.alfworld", *(Path(word).name for word in given)])
     name = options.name or Path(options.model).name
-    found = summarise(options.out, arm, name=name, command=command, commit=options.commit or _commit())
-    print(sentences(found))
-    report(options, found)
+    summary = summarise(options.out, arm, name=name, command=command, commit=options.commit or _commit())
+    print(sentences(summary))
+    report(options, summary)
 
 
 def _give_memory_back() -> None:

@@ -27,11 +27,11 @@ def play_panels(run: Any, sizes: Sizes, seed: int, temperature: float) -> list[d
         longer = replace(run, config=run.config.model_copy(update={"env": env}), host=host)
         for name, split in SPLITS.items():
             settings = run.config.evaluation.model_copy(update={"split": split, "temperature": temperature})
-            found = evaluate_run(longer, seeds=(seed,), settings=settings, write=False)
+            evaluation = evaluate_run(longer, seeds=(seed,), settings=settings, write=False)
             asked = {"split": name, "seed": seed, "temperature": temperature}
             rows += [
                 {**asked, "task": row.task, "type": row.tags, "success": row.success, "steps": row.steps}
-                for row in found.rows
+                for row in evaluation.rows
             ]
     return rows
 
@@ -104,7 +104,7 @@ def _by_task(rows: Rows) -> dict[str, list[float]]:
 
 def compare_pairs(first: Rows, second: Rows) -> dict[str, Any]:
     """By panel: how much more often the second succeeds at the same tasks, with Student's 95 % interval over tasks."""
-    found = {}
+    by_split = {}
     for split in SPLITS:
         one, other = (_by_task([row for row in rows if row["split"] == split]) for rows in (first, second))
         both = sorted(one.keys() & other.keys())
@@ -113,5 +113,5 @@ def compare_pairs(first: Rows, second: Rows) -> dict[str, Any]:
         differences = [statistics.fmean(other[task]) - statistics.fmean(one[task]) for task in both]
         mean = statistics.fmean(differences)
         half = student_quantile(Z_95, len(both) - 1) * statistics.stdev(differences) / math.sqrt(len(both))
-        found[split] = {"difference": round(mean, 4), "interval": [round(mean - half, 4), round(mean + half, 4)]}
-    return found
+        by_split[split] = {"difference": round(mean, 4), "interval": [round(mean - half, 4), round(mean + half, 4)]}
+    return by_split

@@ -110,12 +110,12 @@ def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, A
 
 
 def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
-    from groupwise.training.checkpoints.resume import resume
+    from groupwise.training.checkpoints.run_checkpoints import resume_run
     from groupwise.training.loop import make_update
     from groupwise.training.observer import ObserverList
 
     curve, marks, sizes = record["curve"], record["marks"], job["arm"].sizes
-    done = resume(run) or 0
+    done = resume_run(run) or 0
     del curve[done:]
     marks[:] = [mark for mark in marks if mark["update"] <= done]
     last = time.time()
@@ -126,8 +126,8 @@ def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path)
             _keep_mark(run, curve, marks, sizes)
         write_record(path, record)
         now, point = time.time(), curve[-1]
-        told = f"{job['method']} update {len(curve)}: {point['total_steps']} steps, {point['success']:.2f} succeed"
-        print(f"{told}, {now - last:.1f} s", file=sys.stderr, flush=True)
+        progress = f"{job['method']} update {len(curve)}: {point['total_steps']} steps, {point['success']:.2f} succeed"
+        print(f"{progress}, {now - last:.1f} s", file=sys.stderr, flush=True)
         last = now
     if curve and (not marks or marks[-1]["update"] < len(curve)):
         _keep_mark(run, curve, marks, sizes)
@@ -157,11 +157,10 @@ def _mark_of(point: Mapping[str, float], sizes: Sizes) -> int:
 
 def _keep_mark(run: Any, curve: Sequence[Mapping[str, float]], marks: list[dict[str, Any]], sizes: Sizes) -> None:
     """Keep the weights at a mark; the optimiser's state is kept at the last one only, to go on from."""
-    from groupwise.training.checkpoints.checkpoint import save_checkpoint
+    from groupwise.training.checkpoints.run_checkpoints import save_run
 
     before = [run.paths.checkpoint(mark["update"]) for mark in marks]
-    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
-    save_checkpoint(run.checkpoints, len(curve), run.learner, run.tokenizer, state)
+    save_run(run, len(curve))
     point = curve[-1]
     marks.append({"mark": _mark_of(point, sizes), "update": len(curve), "total_steps": point["total_steps"]})
     for path in before:
@@ -183,10 +182,10 @@ def common_updates(records: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     marks = {method: record["marks"] for method, record in records.items() if record.get("marks")}
     if not marks:
         return dict.fromkeys(records, 0)
-    min_steps = min(found[-1]["mark"] for found in marks.values())
+    min_steps = min(reached[-1]["mark"] for reached in marks.values())
     return {
-        method: next((mark["update"] for mark in found if mark["mark"] >= min_steps > 0), found[-1]["update"])
-        for method, found in marks.items()
+        method: next((mark["update"] for mark in reached if mark["mark"] >= min_steps > 0), reached[-1]["update"])
+        for method, reached in marks.items()
     }
 
 

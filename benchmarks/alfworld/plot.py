@@ -21,10 +21,10 @@ SMOOTH = 5
 """Updates whose mean a point of a curve is: single ones have other tasks each."""
 
 
-def picture(found: Mapping[str, Any]) -> str:
+def picture(summary: Mapping[str, Any]) -> str:
     """Training success over environment steps, and success on both panels with intervals, as SVG."""
     style = "font-family: sans-serif; font-size: 12px"
-    body = "\n".join([*_curves(found["methods"]), *_panels(found["success"])])
+    body = "\n".join([*_curves(summary["methods"]), *_panels(summary["success"])])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" style="{style}">\n'
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>\n{body}\n</svg>\n'

@@ -27,7 +27,7 @@ def summarise(folder: Path, arm: Arm, *, name: str, command: str, commit: str) -
     rows = {method: record["evaluations"].get(str(chosen[method]), []) for method, record in records.items()}
     rows = {
         **{name: start[name] for name in STARTS if name in start},
-        **{m: found for m, found in rows.items() if found},
+        **{m: attempts for m, attempts in rows.items() if attempts},
     }
     usual, sampled = TEMPERATURES
     content = run_settings(name, "", arm, method="hgpo", on_gpu=has_gpu())
@@ -45,8 +45,8 @@ def summarise(folder: Path, arm: Arm, *, name: str, command: str, commit: str) -
         "start": {name: start.get(name) for name in ("imitated", "seconds")},
         "hours": _hours(start, records),
         "temperature": usual,
-        "success": {name: summarise_rows(at_temperature(found, usual)) for name, found in rows.items()},
-        "success_at_1": {name: summarise_rows(at_temperature(found, sampled)) for name, found in rows.items()},
+        "success": {name: summarise_rows(at_temperature(attempts, usual)) for name, attempts in rows.items()},
+        "success_at_1": {name: summarise_rows(at_temperature(attempts, sampled)) for name, attempts in rows.items()},
         "methods": {method: _describe_method(record, chosen[method]) for method, record in records.items()},
         "differences": [
             {
@@ -59,7 +59,7 @@ def summarise(folder: Path, arm: Arm, *, name: str, command: str, commit: str) -
             for one, other in _list_comparisons(list(rows))
         ],
         "papers": {"model": "Qwen2.5-1.5B-Instruct", "source": "arXiv:2602.22817", "success": PAPERS},
-        "solved": {name: _list_solved(at_temperature(found, usual)) for name, found in rows.items()},
+        "solved": {name: _list_solved(at_temperature(attempts, usual)) for name, attempts in rows.items()},
     }
 
 
@@ -98,10 +98,10 @@ def _list_comparisons(names: Sequence[str]) -> list[tuple[str, str]]:
 
 def _list_solved(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[int]]]:
     """By panel and task: of each repetition, whether it was solved; so that others can compare with it task by task."""
-    found: dict[str, dict[str, list[int]]] = {split: {} for split in SPLITS}
+    solved: dict[str, dict[str, list[int]]] = {split: {} for split in SPLITS}
     for row in rows:
-        found[row["split"]].setdefault(row["task"], []).append(int(row["success"] or 0))
-    return found
+        solved[row["split"]].setdefault(row["task"], []).append(int(row["success"] or 0))
+    return solved
 
 
 def _machine() -> dict[str, str]:
@@ -117,25 +117,25 @@ def _machine() -> dict[str, str]:
     return {"device": device, **versions}
 
 
-def sentences(found: Mapping[str, Any]) -> str:
+def sentences(summary: Mapping[str, Any]) -> str:
     """The findings for a reader, with the distance to what the papers report."""
     lines = [
         line
-        for temperature, success in zip(TEMPERATURES, (found["success"], found["success_at_1"]), strict=True)
+        for temperature, success in zip(TEMPERATURES, (summary["success"], summary["success_at_1"]), strict=True)
         for line in _success_lines(success, temperature)
     ]
-    for one in found["differences"]:
+    for one in summary["differences"]:
         shown = [f"{split} {_points(one[split])}" for split in SPLITS if split in one]
-        told = f"{one['from']} to {one['to']} at temperature {one['temperature']}, same games: "
-        lines += [told + "; ".join(shown)] if shown else []
-    for method, one in found["methods"].items():
+        comparison = f"{one['from']} to {one['to']} at temperature {one['temperature']}, same games: "
+        lines += [comparison + "; ".join(shown)] if shown else []
+    for method, one in summary["methods"].items():
         made, minutes = one["made"], one["seconds"].get("train", 0.0) / 60
         lines.append(
             f"{method}: measured after update {one['update']}, {one['total_steps']} environment steps; it made "
             f"{made['updates']} updates, {made['total_steps']} steps, in {minutes:.1f} minutes"
         )
-    lines.append(f"all stages together: {found['hours']:.2f} hours, the methods beside each other on one device")
-    lines += [_distance(method, found["success"][method]) for method in PAPERS if method in found["success"]]
+    lines.append(f"all stages together: {summary['hours']:.2f} hours, the methods beside each other on one device")
+    lines += [_distance(method, summary["success"][method]) for method in PAPERS if method in summary["success"]]
     return "\n".join(lines)
 
 

@@ -55,7 +55,7 @@ def habits_of(games: Iterable[Game]) -> Habits:
             if errand is not None:
                 counts[_kind(errand.thing)][_kind(errand.place)] += 1
             left = left[next((i for i, said in enumerate(left) if _fetches(said)), len(left)) + 1 :]
-    return {thing: {place: n / found.total() for place, n in found.items()} for thing, found in counts.items()}
+    return {thing: {place: n / places.total() for place, n in places.items()} for thing, places in counts.items()}
 
 
 def search(game: Game, habits: Habits, draws: Random, *, noise: float, max_steps: int) -> list[Said]:
@@ -161,12 +161,12 @@ def teach(run: Any, tasks: Sequence[Task], *, noise: float) -> list[Sample]:
     folder = find_games_folder(run.config.env.path)
     games = {task.id: open_game(folder, str(task.payload["game"]), str(task.payload["sha256"])) for task in tasks}
     habits = habits_of(games.values())
-    found: list[Sample] = []
+    samples: list[Sample] = []
     for number, task in enumerate(tasks):
         draws = Random(seed_of(run.config.seed, "teacher", task.id))
         said = search(games[task.id], habits, draws, noise=noise, max_steps=run.config.env.max_steps)
-        found += _samples(run, task, number, said)
-    return found
+        samples += _samples(run, task, number, said)
+    return samples
 
 
 def _samples(run: Any, task: Task, number: int, said: Sequence[Said]) -> Iterator[Sample]:

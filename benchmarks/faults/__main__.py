@@ -106,8 +106,8 @@ def _in_a_process(name: str, options: argparse.Namespace) -> dict[str, Any]:
             _play(name, options, folder)
         if os.waitpid(child, 0)[1] != 0:
             raise RuntimeError(f"the section {name} could not be played; see above")
-        found: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        return found
+        result: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        return result
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -118,8 +118,8 @@ def _play(name: str, options: argparse.Namespace, folder: Path) -> None:
         module, _, kind = SECTIONS[name].partition(":")
         make: type[Section] = getattr(importlib.import_module(module), kind)
         section = make(seed=options.seed, folder=folder, count=options.count)
-        found = play_section(section, processes=options.processes, budget=options.budget, only=options.case)
-        write_result(found, folder / "result.json")
+        result = play_section(section, processes=options.processes, budget=options.budget, only=options.case)
+        write_result(result, folder / "result.json")
         status = 0
     except BaseException:
         traceback.print_exc()

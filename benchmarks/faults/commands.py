@@ -49,8 +49,10 @@ def watch_command(*words: str, seconds: float, memory: int | None = None) -> End
 def judge_printed(ending: Ending, printed: Printed, *, name: str, allowed: tuple[int, ...] = (0, 2)) -> None:
     """Note whatever a command in this process may never do."""
     _judge(ending, printed.status, printed.err, name, allowed)
-    if found := CONTROLS.search(printed.out + printed.err):
-        ending.fail("sent_controls", f"{name}: {found[0]!r} in {_around(printed.out + printed.err, found.start())!r}")
+    if control := CONTROLS.search(printed.out + printed.err):
+        ending.fail(
+            "sent_controls", f"{name}: {control[0]!r} in {_around(printed.out + printed.err, control.start())!r}"
+        )
 
 
 def judge_ended(ending: Ending, ended: Ended, *, name: str, allowed: tuple[int, ...] = (0, 2)) -> None:
@@ -63,17 +65,17 @@ def judge_ended(ending: Ending, ended: Ended, *, name: str, allowed: tuple[int, 
         ending.fail("crashes", f"{name}: ended by signal {-ended.status}: {ended.output}")
     else:
         _judge(ending, ended.status, ended.output, name, allowed)
-        if found := CONTROLS.search(ended.output):
-            ending.fail("sent_controls", f"{name}: {found[0]!r} in {_around(ended.output, found.start())!r}")
+        if control := CONTROLS.search(ended.output):
+            ending.fail("sent_controls", f"{name}: {control[0]!r} in {_around(ended.output, control.start())!r}")
 
 
-def _judge(ending: Ending, status: int, told: str, name: str, allowed: tuple[int, ...]) -> None:
-    if TRACEBACK in told:
-        ending.fail("tracebacks", f"{name}: {told}")
+def _judge(ending: Ending, status: int, output: str, name: str, allowed: tuple[int, ...]) -> None:
+    if TRACEBACK in output:
+        ending.fail("tracebacks", f"{name}: {output}")
     elif status not in allowed:
-        ending.fail("unexplained_endings", f"{name}: status {status}: {told}")
-    elif status == 2 and len(SENTENCE.findall(told)) != 1:
-        ending.fail("unexplained_endings", f"{name}: status 2 without exactly one sentence: {told}")
+        ending.fail("unexplained_endings", f"{name}: status {status}: {output}")
+    elif status == 2 and len(SENTENCE.findall(output)) != 1:
+        ending.fail("unexplained_endings", f"{name}: status 2 without exactly one sentence: {output}")
 
 
 def _call() -> int:

@@ -34,7 +34,7 @@ class Failure:
     """Something that may never happen, and what was seen."""
 
     kind: str
-    told: str
+    message: str
 
     def __post_init__(self) -> None:
         if self.kind not in INTOLERABLE:
@@ -55,12 +55,12 @@ class Ending:
     """How many kills, files or answers it stands for."""
     failures: list[Failure] = field(default_factory=list)
 
-    def fail(self, kind: str, told: str) -> None:
+    def fail(self, kind: str, message: str) -> None:
         """Note something that may never happen."""
-        told = without_paths(told)
-        if len(told) > MAX_CHARACTERS:  # what it was and how it ended say most
-            told = f"{told[: MAX_CHARACTERS // 4]} … {told[-MAX_CHARACTERS * 3 // 4 :]}"
-        self.failures.append(Failure(kind=kind, told=told))
+        message = without_paths(message)
+        if len(message) > MAX_CHARACTERS:  # what it was and how it ended say most
+            message = f"{message[: MAX_CHARACTERS // 4]} … {message[-MAX_CHARACTERS * 3 // 4 :]}"
+        self.failures.append(Failure(kind=kind, message=message))
 
     def as_json(self) -> dict[str, Any]:
         """As a line of a shard's file."""
@@ -75,15 +75,15 @@ class Ending:
 
 def summarise(endings: Iterable[Ending], *, seed: int) -> dict[str, Any]:
     """Counts of endings and failures, and the first failing cases, each with all that is needed to repeat it."""
-    found = sorted(endings, key=lambda ending: ending.case)
-    counts = Counter(failure.kind for ending in found for failure in ending.failures)
-    ended = Counter(ending.ended for ending in found)
-    failing = [ending for ending in found if ending.failures]
+    ordered = sorted(endings, key=lambda ending: ending.case)
+    counts = Counter(failure.kind for ending in ordered for failure in ending.failures)
+    ended = Counter(ending.ended for ending in ordered)
+    failing = [ending for ending in ordered if ending.failures]
     return {
-        "cases": sum(ending.num for ending in found),
+        "cases": sum(ending.num for ending in ordered),
         **{kind: counts[kind] for kind in INTOLERABLE},
         "ended": dict(sorted(ended.items())),
-        "not_played": [without_paths(ending.what) for ending in found if not (ending.num or ending.failures)],
+        "not_played": [without_paths(ending.what) for ending in ordered if not (ending.num or ending.failures)],
         "failing_cases": len(failing),
         "failures": [
             {"seed": seed, "case": ending.case, "what": without_paths(ending.what), **asdict(failure)}

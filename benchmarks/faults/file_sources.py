@@ -43,7 +43,7 @@ def make_sources(folder: Path) -> list[Source]:
     write_rollouts(folder / "sound.parquet", iter(rows))
     parquet = (folder / "sound.parquet").read_bytes()
     packed = gzip.compress(rich.encode(), mtime=0)
-    found = [
+    sources = [
         Source(name="rollouts.jsonl", content=lines.encode(), spoil=_spoil_lines),
         Source(name="rich.jsonl", content=rich.encode(), spoil=_spoil_lines),
         Source(name="rollouts.jsonl.gz", content=packed, spoil=mutate_bytes),
@@ -54,12 +54,12 @@ def make_sources(folder: Path) -> list[Source]:
         Source(name="columns.parquet", content=parquet, spoil=_spoil_columns),
     ]
     for path in sorted(DUMPS.glob("*.jsonl")):
-        found += [Source(name=path.name, content=path.read_bytes(), spoil=_spoil_lines)] * 2
+        sources += [Source(name=path.name, content=path.read_bytes(), spoil=_spoil_lines)] * 2
     for number, part in enumerate((Identity(), Gridworld(size=3))):
         path = folder / f"panel_{number}.json"
         PanelFile.of(part).write(path)
-        found.append(Source(name=path.name, content=path.read_bytes(), spoil=_spoil_lines))
-    return found
+        sources.append(Source(name=path.name, content=path.read_bytes(), spoil=_spoil_lines))
+    return sources
 
 
 def long_line() -> Source:

@@ -76,13 +76,13 @@ def end_leftovers() -> tuple[str, ...]:
     until = time.monotonic() + GRACE_SECONDS
     while (alive := _list_living_children()) and time.monotonic() < until:
         time.sleep(0.02)
-    told = tuple(_command_line(pid) for pid in alive)
+    commands = tuple(_command_line(pid) for pid in alive)
     for pid in alive:
         end_below(pid)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     _list_living_children()
-    return told
+    return commands
 
 
 def end_below(pid: int) -> None:
@@ -95,13 +95,13 @@ def end_below(pid: int) -> None:
 
 def children_of(pid: int) -> list[int]:
     """The children of a process that have not ended."""
-    found: list[int] = []
+    children: list[int] = []
     for entry in os.listdir("/proc"):
         with suppress(OSError, ValueError, IndexError):
             stat = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split() if entry.isdigit() else ["Z"]
             if stat[0] != "Z" and int(stat[1]) == pid:
-                found.append(int(entry))
-    return found
+                children.append(int(entry))
+    return children
 
 
 def _list_living_children() -> list[int]:

@@ -146,12 +146,12 @@ def _override(content: dict[str, Any], draws: Random) -> str:
 
 
 def _paths(content: dict[str, Any], before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
+    paths: list[tuple[str, ...]] = []
     for key, value in content.items():
-        found.append((*before, key))
+        paths.append((*before, key))
         if isinstance(value, dict):
-            found += _paths(value, (*before, key))
-    return found
+            paths += _paths(value, (*before, key))
+    return paths
 
 
 def _import_all() -> None:

@@ -18,18 +18,18 @@ def find_lost_updates(whole: Path, other: Path, *, since: int = 0) -> list[str]:
     Every update must be there, and the last weights the same; what is recorded of updates and evaluations is compared
     from the one after `since` on, where what was recorded before was damaged on purpose.
     """
-    lost = [f"weights: {told}" for told in different_weights(whole, other)]
-    with _journal(whole) as sound, _journal(other) as found:
-        if found.numbers() != sound.numbers():
-            lost.append(f"updates: {found.numbers()} instead of {sound.numbers()}")
-        later = [number for number in sound.numbers() if number > since]
-        lost += [f"update {n}: other metrics" for n in later if _metrics(found, n) != _metrics(sound, n)]
+    lost = [f"weights: {difference}" for difference in different_weights(whole, other)]
+    with _journal(whole) as sound, _journal(other) as present:
+        if present.update_numbers() != sound.update_numbers():
+            lost.append(f"updates: {present.update_numbers()} instead of {sound.update_numbers()}")
+        later = [number for number in sound.update_numbers() if number > since]
+        lost += [f"update {n}: other metrics" for n in later if _metrics(present, n) != _metrics(sound, n)]
         for number in later:
-            if list(found.trajectories(number)) != list(sound.trajectories(number)):
+            if list(present.trajectories(number)) != list(sound.trajectories(number)):
                 lost.append(f"update {number}: other attempts or credit")
-            if found.past_attempts.list_recalled(number) != sound.past_attempts.list_recalled(number):
+            if present.past_attempts.list_recalled(number) != sound.past_attempts.list_recalled(number):
                 lost.append(f"update {number}: other attempts recalled")
-        if _evaluations(found, since) != _evaluations(sound, since):
+        if _evaluations(present, since) != _evaluations(sound, since):
             lost.append("evaluations: not the same")
     return lost
 

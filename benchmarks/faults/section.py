@@ -72,17 +72,17 @@ def play_section(section: Section, *, processes: int, budget: float, only: int |
         return {"skipped": reason, "asked": section.count, **summarise([], seed=section.seed)}
     print(f"{section.name}: preparing", flush=True)
     settings = section.prepare()
-    numbers = list(section.numbers()) if only is None else [only]
+    numbers = list(section.update_numbers()) if only is None else [only]
     endings = _spread(section, numbers, processes=processes, until=began + budget)
-    found = summarise(endings, seed=section.seed)
-    print(f"{section.name}: {found['cases']} cases, {found['failing_cases']} failing", flush=True)
+    summary = summarise(endings, seed=section.seed)
+    print(f"{section.name}: {summary['cases']} cases, {summary['failing_cases']} failing", flush=True)
     return {
         "seed": section.seed,
         "asked": section.count,
         "settings": settings,
         "seconds": round(time.monotonic() - began, 1),
         "stopped_early": bool(set(numbers) - {ending.case for ending in endings}),
-        **found,
+        **summary,
     }
 
 

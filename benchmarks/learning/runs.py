@@ -61,8 +61,8 @@ def go_on(job: Mapping[str, Any]) -> dict[str, Any]:
         spent = steps if job["unit"] == "steps" else tokens
         curve.append([round(steps), round(tokens), *(round(update.metrics[name], 4) for name in METRICS)])
     after = evaluate_run(run, write=False).success
-    told = f"{job['environment']} {job['method']} seed {job['seed']}: {after:.3f} after {steps:.0f} steps"
-    print(told, file=sys.stderr, flush=True)
+    progress = f"{job['environment']} {job['method']} seed {job['seed']}: {after:.3f} after {steps:.0f} steps"
+    print(progress, file=sys.stderr, flush=True)
     seconds = round(time.process_time() - began, 1)
     named = {name: job[name] for name in ("environment", "method", "seed", "before")}
     return {**named, "after": after, "curve": curve, "core_seconds": seconds}

@@ -40,12 +40,12 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 
 def summary(records: Sequence[Record], baseline: str) -> list[dict[str, Any]]:
     """For each environment and method: before, after, curves, and steps and tokens to the baseline's last level."""
-    found = []
+    rows = []
     for environment, method in dict.fromkeys((one["environment"], one["method"]) for one in records):
         here = [one for one in records if one["environment"] == environment]
         chosen = [one for one in here if one["method"] == method]
         level = statistics.fmean(last_level(one["curve"]) for one in here if one["method"] == baseline)
-        found.append(
+        rows.append(
             {
                 "environment": environment,
                 "method": method,
@@ -58,7 +58,7 @@ def summary(records: Sequence[Record], baseline: str) -> list[dict[str, Any]]:
                 "tokens_to_level": [first_reaching(one["curve"], level, TOKENS) for one in chosen],
             }
         )
-    return found
+    return rows
 
 
 def last_level(curve: Sequence[Sequence[float]]) -> float:
@@ -108,12 +108,12 @@ def compute_censored_median(values: Sequence[float | None]) -> float | None:
     return None if math.isinf(middle) else middle
 
 
-def report(found: Sequence[Mapping[str, Any]]) -> None:
+def report(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print a table a person can read."""
-    width = max(len(one["method"]) for one in found)
+    width = max(len(one["method"]) for one in rows)
     head = f"{'environment':<12} {'method':<{width}} {'before':>7} {'after':>7}  95 % interval   steps to level"
     print(f"{head}  success by eighths of the run | groups with signal")
-    for one in found:
+    for one in rows:
         low, high = one["after"]["interval"]
         before, after = (100 * one[name]["iqm"] for name in ("before", "after"))
         median = compute_censored_median(one["steps_to_level"])

@@ -92,31 +92,31 @@ def measure(python: Path, module: str, job: Job) -> dict[str, Any]:
         answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if answer.returncode:
         raise SystemExit(f"{module} failed with {python}:\n{answer.stderr[-3000:]}")
-    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return result
 
 
-def summary(found: Sequence[Mapping[str, Any]], job: Job) -> dict[str, Any]:
+def summary(results: Sequence[Mapping[str, Any]], job: Job) -> dict[str, Any]:
     """Medians over repeats, for one update."""
-    seconds = statistics.median(one["seconds"] for one in found)
+    seconds = statistics.median(one["seconds"] for one in results)
     return {
         "attempts_per_second": job.attempts / seconds,
         "seconds": seconds,
-        "core_seconds": statistics.median(one["core_seconds"] for one in found),
-        "stages": {name: statistics.median(one["stages"][name] for one in found) for name in found[0]["stages"]},
+        "core_seconds": statistics.median(one["core_seconds"] for one in results),
+        "stages": {name: statistics.median(one["stages"][name] for one in results) for name in results[0]["stages"]},
     }
 
 
 def compare(pythons: Mapping[str, Path], job: Job, repeats: int) -> dict[str, Any]:
     """Ours and theirs by turns."""
-    found: dict[str, list[dict[str, Any]]] = {"ours": [], "with_trl": []}
+    results_of: dict[str, list[dict[str, Any]]] = {"ours": [], "with_trl": []}
     for repeat in range(repeats):
-        for module, results in found.items():
+        for module, results in results_of.items():
             results.append(measure(pythons[module], module, job))
             wall, core = results[-1]["seconds"], results[-1]["core_seconds"]
             print(f"  {repeat + 1} {module}: {wall:.3f} s an update, {core:.3f} s of the processor", flush=True)
-    ours, theirs = (summary(found[module], job) for module in found)
-    pairs = list(zip(found["with_trl"], found["ours"], strict=True))
+    ours, theirs = (summary(results_of[module], job) for module in results_of)
+    pairs = list(zip(results_of["with_trl"], results_of["ours"], strict=True))
     in_model = sum(ours["stages"].get(name, 0.0) for name in MODEL_STAGES)
     return {
         "response_tokens": job.max_tokens,
@@ -132,7 +132,7 @@ def compare(pythons: Mapping[str, Path], job: Job, repeats: int) -> dict[str, An
             {f"{name}_{clock}": one[clock] for name, one in (("trl", trl), ("ours", our)) for clock in CLOCKS}
             for trl, our in pairs
         ],
-        "trl_version": found["with_trl"][0]["versions"]["trl"],
+        "trl_version": results_of["with_trl"][0]["versions"]["trl"],
     }
 
 

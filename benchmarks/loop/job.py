@@ -45,8 +45,8 @@ class Job:
     @property
     def asked(self) -> dict[str, list[str]]:
         """The tasks by column: `prompt`, the text whose tokens are ours, and `asked`, what the reward reads."""
-        found: dict[str, list[str]] = json.loads(tasks_path(Path(self.model), self.examples).read_text())
-        return found
+        tasks: dict[str, list[str]] = json.loads(tasks_path(Path(self.model), self.examples).read_text())
+        return tasks
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))

@@ -108,9 +108,9 @@ def measure(job: Job, **over: Any) -> dict[str, Any]:
     collected = trainer._generate_and_score_completions
 
     def collect_and_count(inputs: Any) -> Any:
-        found = collected(inputs)
-        lengths.append(int(found["completion_mask"].sum()))
-        return found
+        batch = collected(inputs)
+        lengths.append(int(batch["completion_mask"].sum()))
+        return batch
 
     trainer._generate_and_score_completions = collect_and_count
     stages = Stages()

@@ -33,8 +33,8 @@ from benchmarks.prefix.shapes import BUDGETS, SHAPES, UPDATE
 class Result:
     """What was found so far, as JSON."""
 
-    def __init__(self, found: dict[str, Any], path: Path | None) -> None:
-        self.found, self._path = found, path
+    def __init__(self, content: dict[str, Any], path: Path | None) -> None:
+        self.content, self._path = content, path
 
     def measure(self, sections: dict[str, Callable[[], Any]], into: dict[str, Any]) -> None:
         """Measure section by section; an error is a result too."""
@@ -54,7 +54,7 @@ class Result:
         """Write all of it anew."""
         if self._path:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps(round_numbers(self.found), indent=1) + "\n")
+            self._path.write_text(json.dumps(round_numbers(self.content), indent=1) + "\n")
 
 
 def round_numbers(value: Any) -> Any:
@@ -69,23 +69,23 @@ def round_numbers(value: Any) -> Any:
 def cpu_part(options: argparse.Namespace) -> None:
     torch.set_num_threads(options.threads)
     result = Result({**_about(), "clock": "processor time" if options.threads == 1 else "wall time"}, options.write)
-    result.measure(on_cpu.sections(options.data, options.repeats, quick=options.quick), result.found)
+    result.measure(on_cpu.sections(options.data, options.repeats, quick=options.quick), result.content)
 
 
 def gpu_part(options: argparse.Namespace) -> None:
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("--part gpu: there is no CUDA device; give --device cpu --shape tiny to try the script without one")
     result = Result({**_about(), "gpu": on_gpu.machine(), "compiled_layers": options.compile_layers}, options.write)
-    result.found["shapes"] = _other_shapes(options)
+    result.content["shapes"] = _other_shapes(options)
     for shape in options.shape:
         settings = _settings(shape, options)
-        into = result.found["shapes"][shape] = {
-            "command": result.found["command"],
+        into = result.content["shapes"][shape] = {
+            "command": result.content["command"],
             "token_budget": settings.budget,
             "raw_tokens": settings.raw_tokens,
         }
         result.measure(on_gpu.Bench(shape, settings).sections(), into)
-    result.measure(on_gpu.general_sections(settings), result.found)
+    result.measure(on_gpu.general_sections(settings), result.content)
 
 
 def _settings(shape: str, options: argparse.Namespace) -> on_gpu.Settings:
@@ -109,7 +109,7 @@ def _other_shapes(options: argparse.Namespace) -> dict[str, Any]:
     if not (options.write and options.write.is_file()):
         return {}
     before = json.loads(options.write.read_text(encoding="utf-8"))
-    return {shape: found for shape, found in before.get("shapes", {}).items() if shape not in options.shape}
+    return {shape: result for shape, result in before.get("shapes", {}).items() if shape not in options.shape}
 
 
 def _about() -> dict[str, Any]:

@@ -17,7 +17,7 @@ def little_shared(
     net: Any, data: Path, *, budget: int, device: str, repeats: int, tasks: int | None = None
 ) -> dict[str, Any]:
     """How much faster shared samples are than packed ones, by attempts at a task."""
-    recorded, found = open_recording(data, "published", "window 2"), {}
+    recorded, gains = open_recording(data, "published", "window 2"), {}
     for attempts in ATTEMPTS:
         samples = recorded.groups(attempts=attempts, tasks=tasks)
         laid = {
@@ -29,10 +29,10 @@ def little_shared(
         works = {name: lambda update=update: (train(net, update), clear(net)) for name, update in laid.items()}
         times = by_turns(works, device=device, repeats=repeats)
         seconds = {name: statistics.median(each) for name, each in times.items()}
-        found[f"attempts: {attempts}"] = {
+        gains[f"attempts: {attempts}"] = {
             "raw_tokens": num_tokens(samples),
             "fewer_tokens": laid["packed"].tokens / laid["forced"].tokens,
             "micro_batches": {name: len(update.layouts) for name, update in laid.items()},
             "times_as_fast_as_packed": seconds["packed"] / seconds["forced"],
         }
-    return found
+    return gains

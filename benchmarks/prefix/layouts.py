@@ -18,7 +18,7 @@ from random import Random
 
 import torch
 
-from groupwise.batching import Pack, PaddedRows, pack, padded, padded_within
+from groupwise.batching import Pack, PaddedRows, pack, pad_rows, pad_within_budget
 from groupwise.batching.predictions import Predictions
 from groupwise.core.sample import Sample
 
@@ -39,7 +39,7 @@ def pack_plain(samples: Sequence[Sample], budget: int) -> Layouts:
 
 
 def pad_sorted(samples: Sequence[Sample], budget: int) -> Layouts:
-    return padded_within(samples, token_budget=budget)
+    return pad_within_budget(samples, token_budget=budget)
 
 
 def pad_shuffled(samples: Sequence[Sample], budget: int) -> Layouts:
@@ -47,13 +47,13 @@ def pad_shuffled(samples: Sequence[Sample], budget: int) -> Layouts:
     Random(0).shuffle(order)
     width = max(len(one.prompt_ids) for one in samples) + max(len(one.response_ids) for one in samples)
     num_rows = max(1, budget // width)
-    found: list[PaddedRows] = []
+    layouts: list[PaddedRows] = []
     for low in range(0, len(order), num_rows):
         mine = set(order[low : low + num_rows])
         # The others keep their numbers and are in no row.
         some = [one if number in mine else replace(one, trains=False) for number, one in enumerate(samples)]
-        found += padded(some, width=width)
-    return found
+        layouts += pad_rows(some, width=width)
+    return layouts
 
 
 def pack_shared_prompts(samples: Sequence[Sample], budget: int) -> Layouts:

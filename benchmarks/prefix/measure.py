@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from benchmarks.prefix.layouts import LAYOUTS, Layouts
-from groupwise.batching import column
+from groupwise.batching import spread_over_tokens
 from groupwise.core.sample import Sample
-from groupwise.models.logps import token_logps
+from groupwise.models.logps import compute_token_logps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Update:
     def of(cls, layouts: Layouts, samples: Sequence[Sample], device: str) -> Update:
         placed = [layout.to(device) for layout in layouts]
         values = [sample.advantage for sample in samples]
-        return cls(layouts=placed, advantages=[column(layout, values) for layout in placed])
+        return cls(layouts=placed, advantages=[spread_over_tokens(layout, values) for layout in placed])
 
     @property
     def tokens(self) -> int:
@@ -38,8 +38,8 @@ class Update:
 def train(net: Any, update: Update) -> None:
     """Gradients of all micro-batches, added up, as an update computes them."""
     for layout, advantage in zip(update.layouts, update.advantages, strict=True):
-        # As new: a block mask is worked out again; runs are there since the pack was placed on the device.
-        logp, _ = token_logps(net, replace(layout))
+        # As new: a block mask is worked out again; chains are there since the pack was placed on the device.
+        logp, _ = compute_token_logps(net, replace(layout))
         (logp * advantage).sum().backward()
 
 
@@ -52,14 +52,14 @@ def gradient(net: Any, update: Update) -> torch.Tensor:
     """The gradient of all weights as one vector, in float32."""
     net.zero_grad()
     train(net, update)
-    found = torch.cat([weight.grad.float().flatten() for weight in net.parameters() if weight.grad is not None])
+    whole = torch.cat([weight.grad.float().flatten() for weight in net.parameters() if weight.grad is not None])
     net.zero_grad()
-    return found
+    return whole
 
 
-def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+def apart(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """Relative distance of two gradients."""
-    return float((found - expected).norm() / expected.norm())
+    return float((actual - expected).norm() / expected.norm())
 
 
 def processor_seconds(work: Callable[[], object]) -> float:
@@ -98,7 +98,7 @@ def by_turns(
     Each round begins with another one, so that no place in it favours any. Those named in `once` are timed in the first
     round only.
     """
-    seconds, found = seconds_on(device), {name: list[float]() for name in works}
+    seconds, times = seconds_on(device), {name: list[float]() for name in works}
     begin = time.perf_counter()
     for number in range(repeats):
         if number and time.perf_counter() - begin > allowance:
@@ -107,8 +107,8 @@ def by_turns(
         turn = number % len(names)
         for name in [*names[turn:], *names[:turn]]:
             if not number or name not in once:
-                found[name].append(seconds(works[name]))
-    return found
+                times[name].append(seconds(works[name]))
+    return times
 
 
 def median_of(work: Callable[[], object], *, device: str, repeats: int) -> float:

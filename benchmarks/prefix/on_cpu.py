@@ -16,7 +16,7 @@ from benchmarks.prefix.layouts import LAYOUTS
 from benchmarks.prefix.measure import Update, apart, by_turns, clear, gradient, processor_seconds, train
 from benchmarks.prefix.recordings import make_up, num_tokens, open_recording
 from benchmarks.prefix.shapes import llama
-from groupwise.batching import forest, merge, pack
+from groupwise.batching import merge_samples, merge_sequences, pack
 from groupwise.core.sample import Sample
 
 BUDGETS = (1024, 4096)
@@ -32,14 +32,14 @@ MODELS = {
 
 def sections(data: Path, repeats: int, *, quick: bool = False) -> dict[str, Callable[[], Any]]:
     """What is measured, by name."""
-    found: dict[str, Callable[[], Any]] = {"forest": lambda: forest_times(repeats, num_tasks=3 if quick else 30)}
+    measurements: dict[str, Callable[[], Any]] = {"forest": lambda: forest_times(repeats, num_tasks=3 if quick else 30)}
     for memory in ("full",) if quick else ("window 2", "full"):
-        found[f"made up, {memory}"] = lambda memory=memory: _compare_made_up(memory, repeats)
+        measurements[f"made up, {memory}"] = lambda memory=memory: _compare_made_up(memory, repeats)
     for memory in ("full",) if quick else ("full", "window 2", "anchored"):
-        found[f"household, {memory}"] = lambda memory=memory: _household(data, memory, repeats)
+        measurements[f"household, {memory}"] = lambda memory=memory: _household(data, memory, repeats)
     if not quick:
-        found["little shared"] = lambda: _little_shared(data, repeats)
-    return found
+        measurements["little shared"] = lambda: _little_shared(data, repeats)
+    return measurements
 
 
 def _compare_made_up(memory: str, repeats: int) -> dict[str, Any]:
@@ -49,12 +49,12 @@ def _compare_made_up(memory: str, repeats: int) -> dict[str, Any]:
 
 
 def _household(data: Path, memory: str, repeats: int) -> dict[str, Any]:
-    found = open_recording(data, "household", memory)
-    samples = found.groups(attempts=ATTEMPTS, tasks=TASKS)
+    recording = open_recording(data, "household", memory)
+    samples = recording.groups(attempts=ATTEMPTS, tasks=TASKS)
     vocabulary = 1 + max(max(sample.token_ids) for sample in samples)
     net = llama(hidden=64, layers=2, heads=4, kv_heads=4, vocabulary=vocabulary)
     result = compare(net, samples, DEMO_BUDGETS, repeats)
-    return {"model": MODELS["demo"], "made_up": found.made_up, **result}
+    return {"model": MODELS["demo"], "made_up": recording.made_up, **result}
 
 
 def _little_shared(data: Path, repeats: int) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def compare(net: Any, samples: Sequence[Sample], budgets: Sequence[int], repeats
     return {
         "samples": len(samples),
         "raw_tokens": num_tokens(samples),
-        "token_ratio": forest(samples).token_ratio,
+        "token_ratio": merge_samples(samples).token_ratio,
         "by_budget": table,
         "best_seconds": best,
         "times_faster_than": {name: best[name] / best["shared"] for name in COMPARED[1:]},
@@ -107,12 +107,17 @@ def forest_times(repeats: int, *, num_tasks: int = 30) -> dict[str, float]:
     """Seconds to merge about a million tokens of full-history rollouts, a tenth and twice of them, and to pack them."""
     twice = make_up("small", "full", num_tasks=2 * num_tasks, attempts=ATTEMPTS).samples
     large = twice[: len(twice) // 2]
-    found: dict[str, float] = {}
+    times_by_name: dict[str, float] = {}
     for name, some in (("tenth", large[: len(large) // 10]), ("million", large), ("twice", twice)):
         sequences = [sample.token_ids for sample in some]
-        times = [processor_seconds(lambda sequences=sequences: merge(sequences)) for _ in range(repeats)]
-        found[f"{name}_tokens"], found[f"{name}_seconds"] = sum(map(len, sequences)), statistics.median(times)
-    found["seconds_per_million_tokens"] = found["million_seconds"] / found["million_tokens"] * 1e6
+        times = [processor_seconds(lambda sequences=sequences: merge_sequences(sequences)) for _ in range(repeats)]
+        times_by_name[f"{name}_tokens"], times_by_name[f"{name}_seconds"] = (
+            sum(map(len, sequences)),
+            statistics.median(times),
+        )
+    times_by_name["seconds_per_million_tokens"] = (
+        times_by_name["million_seconds"] / times_by_name["million_tokens"] * 1e6
+    )
     packing = [processor_seconds(lambda: pack(large, token_budget=8192)) for _ in range(repeats)]
-    found["pack_seconds"] = statistics.median(packing)
-    return found
+    times_by_name["pack_seconds"] = statistics.median(packing)
+    return times_by_name

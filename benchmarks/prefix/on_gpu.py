@@ -1,8 +1,8 @@
 """The GPU's part: models of two real shapes on recorded rollouts, in bfloat16, each layout at one token budget.
 
-Speed is that of whole updates, from packs on the device: where runs begin and which state predicts what was found when
-they were placed there, which `masks` times by itself; block masks are built anew every time. Utilisation counts the
-operations on the tokens really computed, over the rate of a large matrix product measured in the same run.
+Speed is that of whole updates, from packs on the device: where chains begin and which state predicts what was found
+when they were placed there, which `masks` times by itself; block masks are built anew every time. Utilisation counts
+the operations on the tokens really computed, over the rate of a large matrix product measured in the same run.
 `--device cpu` with the shape *tiny* runs the same code where there is no GPU, for the sake of the code.
 """
 
@@ -34,11 +34,11 @@ from benchmarks.prefix.measure import (
 from benchmarks.prefix.on_cpu import forest_times
 from benchmarks.prefix.recordings import distinct, num_tokens, open_recording
 from benchmarks.prefix.shapes import as_trained, qwen, work
-from groupwise.batching import forest, pack
-from groupwise.batching.chains import Runs
+from groupwise.batching import merge_samples, pack
+from groupwise.batching.chains import Chains
 from groupwise.core.sample import Sample
-from groupwise.models.attention import flash_chains as flash_runs
-from groupwise.models.attention.block_masks import tree_keys, whole_blocks
+from groupwise.models.attention import flash_chains
+from groupwise.models.attention.block_masks import fill_last_block, find_tree_keys
 
 PACKS = ("shared", "packed", "prompts shared")
 SLOW = ("padded",)
@@ -84,20 +84,20 @@ class Settings:
 def cases(settings: Settings) -> list[Case]:
     """What is measured, the most telling first."""
     window, full = Case(source="alfworld", memory="window 2"), Case(source="dialogue", memory="full", attempts=16)
-    found = [window, full]
+    chosen = [window, full]
     if not settings.quick:
         others = (("alfworld", "anchored"), ("household", "full"), ("alfworld", "window 4"), ("alfworld", "full"))
-        found += [replace(window, layouts=tuple(LAYOUTS), compiled=False)]
-        found += [Case(source=source, memory=memory) for source, memory in others]
+        chosen += [replace(window, layouts=tuple(LAYOUTS), compiled=False)]
+        chosen += [Case(source=source, memory=memory) for source, memory in others]
     if settings.checkpointed == "some":
-        found += [replace(case, layouts=PACKS[:2], checkpointed=True) for case in (window, full)]
+        chosen += [replace(case, layouts=PACKS[:2], checkpointed=True) for case in (window, full)]
     if not settings.quick:
-        found += [Case(source="published", memory="window 2"), Case(source="dialogue", memory="anchored")]
-        found += [replace(window, attempts=attempts) for attempts in (4, 16)]
-        found += [Case(source="alfworld", memory="full", attempts=16, layouts=PACKS[:2])]
+        chosen += [Case(source="published", memory="window 2"), Case(source="dialogue", memory="anchored")]
+        chosen += [replace(window, attempts=attempts) for attempts in (4, 16)]
+        chosen += [Case(source="alfworld", memory="full", attempts=16, layouts=PACKS[:2])]
     if settings.quick:
-        found = [replace(case, layouts=PACKS[:2]) for case in found]
-    return [replace(case, checkpointed=True) for case in found] if settings.checkpointed == "yes" else found
+        chosen = [replace(case, layouts=PACKS[:2]) for case in chosen]
+    return [replace(case, checkpointed=True) for case in chosen] if settings.checkpointed == "yes" else chosen
 
 
 class Bench:
@@ -111,17 +111,20 @@ class Bench:
 
     def sections(self) -> dict[str, Callable[[], Any]]:
         """What is measured, by name."""
-        found: dict[str, Callable[[], Any]] = {"matrix product": self.matrix_product, "gradients": self.gradients}
+        measurements: dict[str, Callable[[], Any]] = {
+            "matrix product": self.matrix_product,
+            "gradients": self.gradients,
+        }
         for case in cases(self.settings):
             name = f"{case.source}, {case.memory}, {case.attempts} attempts"
             name += ", checkpointed" if case.checkpointed else ""
             name += "" if case.compiled or not self.settings.compiled else ", not compiled"
-            found[name] = lambda case=case: self.speed(case)
-        found["attention"] = self.attention
-        found["little shared"] = self.little_shared
-        found["nothing shared"] = self.nothing_shared
-        found["memory"] = self.memory
-        return found
+            measurements[name] = lambda case=case: self.speed(case)
+        measurements["attention"] = self.attention
+        measurements["little shared"] = self.little_shared
+        measurements["nothing shared"] = self.nothing_shared
+        measurements["memory"] = self.memory
+        return measurements
 
     def net(self, *, checkpointed: bool, compiled: bool = True) -> Any:
         """The model, made when it is first asked for; only one at a time."""
@@ -161,21 +164,21 @@ class Bench:
         )
         net.load_state_dict(narrow.state_dict())  # the same weights: only the arithmetic differs
         expected = gradient(net, laid["padded, sorted"])
-        found: dict[str, Any] = {
+        distances: dict[str, Any] = {
             "raw_tokens": num_tokens(samples),
             "float32": {name: apart(gradient(net, laid[name]), expected) for name in PACKS},
         }
         laid["padded, sorted, other micro-batches"] = halved["padded, sorted"]
-        found["bfloat16"] = {name: apart(gradient(narrow, update), expected) for name, update in laid.items()}
-        return found
+        distances["bfloat16"] = {name: apart(gradient(narrow, update), expected) for name, update in laid.items()}
+        return distances
 
     def speed(self, case: Case) -> dict[str, Any]:
         """Seconds, memory and utilisation of each layout."""
         settings = self.settings
         if time.perf_counter() - self.begin > settings.seconds:
             return {"left_out": f"{settings.seconds:.0f} seconds were over"}
-        found = open_recording(settings.data, case.source, case.memory)
-        samples = found.groups(attempts=case.attempts, raw_tokens=settings.raw_tokens * case.attempts // 8)
+        recording = open_recording(settings.data, case.source, case.memory)
+        samples = recording.groups(attempts=case.attempts, raw_tokens=settings.raw_tokens * case.attempts // 8)
         net = self.net(checkpointed=case.checkpointed, compiled=case.compiled)
         laid = updates(samples, case.layouts, budget=settings.budget, device=settings.device)
         timed = self._time_layouts(net, laid)
@@ -183,11 +186,11 @@ class Bench:
         return {
             **{key: value for key, value in vars(case).items() if key != "layouts"},
             "compiled": case.compiled and settings.compiled,
-            "made_up": found.made_up,
+            "made_up": recording.made_up,
             "tasks": len({sample.group for sample in samples}),
             "samples": len(samples),
             "raw_tokens": num_tokens(samples),
-            "token_ratio": forest(samples).token_ratio,
+            "token_ratio": merge_samples(samples).token_ratio,
             "by_layout": rows,
             **compare_rows(rows),
         }
@@ -227,21 +230,25 @@ class Bench:
         return row
 
     def attention(self) -> dict[str, Any]:
-        """The same packs by block masks instead of over runs, layers not compiled; how far gradients lie apart."""
+        """The same packs by block masks instead of over chains, layers not compiled; how far gradients lie apart."""
         settings = self.settings
         if settings.device != "cuda":
             return {"left_out": "there is no GPU"}
-        net, found = self.net(checkpointed=False, compiled=False), {}
+        net, results = self.net(checkpointed=False, compiled=False), {}
         for source, memory in (("alfworld", "window 2"), ("dialogue", "full")):
             samples = open_recording(settings.data, source, memory).groups(attempts=8, raw_tokens=ATTENTION_TOKENS)
             update = updates(samples, ("shared",), budget=settings.budget, device=settings.device)["shared"]
-            runs = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
+            chains = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
             expected = gradient(net, update)
             with by_blocks():
                 blocks = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
                 error = apart(gradient(net, update), expected)
-            found[f"{source}, {memory}"] = {"runs_seconds": runs, "blocks_seconds": blocks, "gradients_apart": error}
-        return found
+            results[f"{source}, {memory}"] = {
+                "chains_seconds": chains,
+                "blocks_seconds": blocks,
+                "gradients_apart": error,
+            }
+        return results
 
     def nothing_shared(self) -> dict[str, Any]:
         """Samples that share their first token alone: the gate leaves them as rows; `forced` is without it."""
@@ -272,17 +279,17 @@ class Bench:
         net = self.net(checkpointed=self.settings.checkpointed == "yes")
         clear(net)
         torch.cuda.empty_cache()
-        found: dict[str, Any] = {"before_gigabytes": torch.cuda.memory_allocated() / 1e9}
+        peaks: dict[str, Any] = {"before_gigabytes": torch.cuda.memory_allocated() / 1e9}
         for name in ("shared", "packed"):
             fullest = max(LAYOUTS[name](samples, self.settings.budget), key=len)
             update = Update.of([fullest], samples, "cuda")
             train(net, update)
-            found[name] = {
+            peaks[name] = {
                 "tokens": len(fullest),
                 "trained_tokens": len(fullest.sample),
                 "peak_gigabytes": peak_bytes(lambda update=update: train(net, update)) / 1e9,
             }
-        return found
+        return peaks
 
 
 def compare_rows(rows: dict[str, Any]) -> dict[str, Any]:
@@ -299,30 +306,30 @@ def general_sections(settings: Settings) -> dict[str, Callable[[], Any]]:
 
 
 def mask_times(settings: Settings) -> dict[str, Any]:
-    """Milliseconds to find the runs of a pack and to build its block mask, by budget."""
+    """Milliseconds to find the chains of a pack and to build its block mask, by budget."""
     samples = open_recording(settings.data, "alfworld", "full").groups(attempts=16)
-    found = {}
+    times_by_length = {}
     for budget in (8_192, 32_768):
         packed = max(pack(samples, token_budget=budget, gate=0.0), key=len)
         depth, end = packed.position_ids[0].numpy(), packed.end.to(settings.device)
         ways: dict[str, Callable[[], object]] = {
-            "runs": lambda depth=depth: Runs.of(depth).to(settings.device),
-            "blocks": lambda end=end: tree_keys(whole_blocks(end)),
+            "chains": lambda depth=depth: Chains.of(depth).to(settings.device),
+            "blocks": lambda end=end: find_tree_keys(fill_last_block(end)),
         }
-        found[f"{len(packed)} tokens"] = {
+        times_by_length[f"{len(packed)} tokens"] = {
             name: median_of(way, device=settings.device, repeats=20) * 1e3 for name, way in ways.items()
         }
-    return found
+    return times_by_length
 
 
 @contextmanager
 def by_blocks() -> Iterator[None]:
     """Attend to packs by block masks for a while, as where torch has no flash attention over rows."""
-    before, flash_runs.IN_TORCH = flash_runs.IN_TORCH, False
+    before, flash_chains.IN_TORCH = flash_chains.IN_TORCH, False
     try:
         yield
     finally:
-        flash_runs.IN_TORCH = before
+        flash_chains.IN_TORCH = before
 
 
 def machine() -> str:

@@ -40,13 +40,13 @@ class Point:
 
 def points(result: dict[str, Any]) -> list[Point]:
     """Speed-up over packed rows of each case, for ours and for shared prompts."""
-    found = []
+    dots = []
     for shape, sections in result["shapes"].items():
         for case in cases(sections):
             packed = case["by_layout"]["packed"]["seconds"]
             for layout in ("shared", "prompts shared"):
                 if layout in case["by_layout"]:
-                    found.append(
+                    dots.append(
                         Point(
                             shape=shape,
                             name=case_name(case),
@@ -55,7 +55,7 @@ def points(result: dict[str, Any]) -> list[Point]:
                             is_ours=layout == "shared",
                         )
                     )
-    return found
+    return dots
 
 
 def across(value: float) -> float:
@@ -72,17 +72,17 @@ def _share(value: float) -> float:
     return math.log(min(max(value, LOW), HIGH) / LOW) / math.log(HIGH / LOW)
 
 
-def draw(found: list[Point]) -> Html:
+def draw(dots: list[Point]) -> Html:
     """The drawing."""
-    colours = dict(zip(dict.fromkeys(point.shape for point in found), COLOURS, strict=False))
+    colours = dict(zip(dict.fromkeys(point.shape for point in dots), COLOURS, strict=False))
     return tag(
         "svg",
         tag("rect", width=WIDTH, height=HEIGHT, fill="white"),
         _axes(),
         _line(1.0, "none"),
         _line(0.9, "4 4"),
-        [_dot(point, colours[point.shape]) for point in found if not point.is_ours],
-        [_dot(point, colours[point.shape]) for point in found if point.is_ours],
+        [_dot(point, colours[point.shape]) for point in dots if not point.is_ours],
+        [_dot(point, colours[point.shape]) for point in dots if point.is_ours],
         _legend(colours),
         xmlns="http://www.w3.org/2000/svg",
         viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
@@ -139,8 +139,8 @@ def _legend(colours: dict[str, str]) -> list[Html]:
             tag("circle", cx=LEFT + 18, cy=y - 4, r=5.0, fill=fill, stroke=stroke),
             tag("text", words, x=LEFT + 30, y=y, **TEXT),
         ]
-    told = "lines: as many times faster as fewer tokens, and 0.9 of it"
-    return [*pieces, tag("text", told, x=LEFT + 12, y=TOP + 18 + 20 * len(entries), **TEXT)]
+    caption = "lines: as many times faster as fewer tokens, and 0.9 of it"
+    return [*pieces, tag("text", caption, x=LEFT + 12, y=TOP + 18 + 20 * len(entries), **TEXT)]
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.prefix.recordings import DATA, MEMORIES, Recording, num_tokens, with_advantages
-from groupwise.batching import forest
+from groupwise.batching import merge_samples
 from groupwise.core.records import Task
 from groupwise.core.sample import Sample
 from groupwise.core.seeds import seed_of
@@ -128,10 +128,10 @@ def _samples(
 
 def household() -> Iterator[Recording]:
     """The demo's home, with prompts as the demo puts them."""
-    from groupwise.models.tiny import EXTRA_WORDS, word_tokenizer
+    from groupwise.models.tiny import EXTRA_WORDS, make_word_tokenizer
 
     played = _play_all(DEMO, DEMO.panel("train")[: TASKS["household"]], STRAYS["household"])
-    tokenizer = word_tokenizer((*DEMO.vocabulary(), *EXTRA_WORDS))
+    tokenizer = make_word_tokenizer((*DEMO.vocabulary(), *EXTRA_WORDS))
     return record("household", tokenizer, played=played, template=PromptTemplate(), instruction=DEMO.instruction())
 
 
@@ -161,11 +161,11 @@ def main() -> None:
     recordings = list(household())
     if options.games:
         recordings += alfworld(options.games, options.tokenizer)
-    for found in recordings:
-        path = found.save(options.data)
+    for recording in recordings:
+        path = recording.save(options.data)
         print(
-            f"{path.name}: {len(found.samples):,} steps, {num_tokens(found.samples):,} tokens, "
-            f"{forest(found.samples).token_ratio:.2f}x shared, {path.stat().st_size / 1e3:.0f} kB"
+            f"{path.name}: {len(recording.samples):,} steps, {num_tokens(recording.samples):,} tokens, "
+            f"{merge_samples(recording.samples).token_ratio:.2f}x shared, {path.stat().st_size / 1e3:.0f} kB"
         )
 
 

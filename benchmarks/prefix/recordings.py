@@ -38,15 +38,15 @@ class Recording:
 
     def groups(self, *, attempts: int, tasks: int | None = None, raw_tokens: int | None = None) -> tuple[Sample, ...]:
         """The first attempts at each of the first `tasks` tasks, or of as many as have `raw_tokens` in all."""
-        found: list[Sample] = []
+        chosen: list[Sample] = []
         for group in sorted({sample.group for sample in self.samples})[:tasks]:
             mine = [sample for sample in self.samples if sample.group == group]
             first = min(sample.trajectory for sample in mine)
             mine = [sample for sample in mine if sample.trajectory < first + attempts]
-            if found and raw_tokens is not None and num_tokens(found) + num_tokens(mine) > raw_tokens:
+            if chosen and raw_tokens is not None and num_tokens(chosen) + num_tokens(mine) > raw_tokens:
                 break
-            found += mine
-        return tuple(found)
+            chosen += mine
+        return tuple(chosen)
 
     def save(self, folder: Path) -> Path:
         """Write the ids one after the other, with what says where they belong."""
@@ -172,9 +172,9 @@ def distinct(samples: Sequence[Sample], *, vocabulary: int, seed: int = 0) -> tu
     """Samples of the same lengths that share their first token, as all prompts do, and nothing else."""
     draw = np.random.default_rng(seed)
     assert len(samples) <= vocabulary, "the second token of each sample is its own"
-    found = []
+    changed = []
     for number, sample in enumerate(samples):
         ids = (0, number, *draw.integers(0, vocabulary, size=len(sample.token_ids) - 2).tolist())
         cut = len(sample.prompt_ids)
-        found.append(replace(sample, prompt_ids=ids[:cut], response_ids=ids[cut:]))
-    return tuple(found)
+        changed.append(replace(sample, prompt_ids=ids[:cut], response_ids=ids[cut:]))
+    return tuple(changed)

@@ -30,16 +30,16 @@ CPU_HEAD = (
 )
 
 
-def cases(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def cases(sections: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What a shape measured on rollouts, without what failed or was left out."""
-    for section in found.values():
+    for section in sections.values():
         if isinstance(section, dict) and "by_layout" in section:
             yield section
 
 
-def gpu_table(found: dict[str, Any]) -> list[str]:
+def gpu_table(sections: dict[str, Any]) -> list[str]:
     """One row a case."""
-    return _table(GPU_HEAD, [_gpu_row(case) for case in cases(found)])
+    return _table(GPU_HEAD, [_gpu_row(case) for case in cases(sections)])
 
 
 def case_name(case: dict[str, Any]) -> str:
@@ -64,7 +64,7 @@ def _gpu_row(case: dict[str, Any]) -> list[str]:
     ]
 
 
-def cpu_table(found: dict[str, Any]) -> list[str]:
+def cpu_table(sections: dict[str, Any]) -> list[str]:
     """One row a comparison."""
     rows = [
         [
@@ -74,15 +74,15 @@ def cpu_table(found: dict[str, Any]) -> list[str]:
             *(times(section["times_faster_than"].get(layout)) for layout in ("prompts shared", "padded, sorted")),
             f"{section['largest_gradient_error']:.1e}",
         ]
-        for name, section in found.items()
+        for name, section in sections.items()
         if isinstance(section, dict) and "times_faster_than" in section
     ]
     return _table(CPU_HEAD, rows)
 
 
-def aims(found: dict[str, Any]) -> list[str]:
+def aims(sections: dict[str, Any]) -> list[str]:
     """What a shape shows of what was aimed at."""
-    measured = list(cases(found))
+    measured = list(cases(sections))
     lines = []
     if measured:
         lowest = min(case["share_of_ratio"] for case in measured)
@@ -90,34 +90,34 @@ def aims(found: dict[str, Any]) -> list[str]:
     used = [row["utilisation"] for case in measured if (row := case["by_layout"]["shared"])["utilisation"]]
     if used:
         lines.append(f"- utilisation of ours: {min(used):.0%} to {max(used):.0%} (aim 50 %)")
-    if "seconds" in (nothing := found.get("nothing shared", {})):
+    if "seconds" in (nothing := sections.get("nothing shared", {})):
         share = nothing["times_as_fast_as_packed"]
         lines.append(
             f"- nothing shared: {share['shared']:.3f} as fast as packed, {share['forced']:.3f} without the gate"
         )
-    lines += little_shared(found)
-    if "shared" in (memory := found.get("memory", {})):
+    lines += little_shared(sections)
+    if "shared" in (memory := sections.get("memory", {})):
         peaks = [f"{memory[name]['peak_gigabytes']:.2f} GB" for name in ("shared", "packed")]
         lines.append(f"- peak memory of a full micro-batch: {peaks[0]}, packed {peaks[1]}")
-    if "float32" in (gradients := found.get("gradients", {})):
+    if "float32" in (gradients := sections.get("gradients", {})):
         lines.append(f"- gradients in float32: {gradients['float32']['shared']:.1e} from padded rows (aim 1e-5)")
     return lines
 
 
-def little_shared(found: dict[str, Any]) -> list[str]:
+def little_shared(sections: dict[str, Any]) -> list[str]:
     """Where sharing begins to pay."""
     return [
         f"- {times(case['fewer_tokens'])} fewer tokens, no gate: {times(case['times_as_fast_as_packed'])} faster"
-        for case in found.get("little shared", {}).values()
+        for case in sections.get("little shared", {}).values()
         if isinstance(case, dict)
     ]
 
 
-def failures(found: dict[str, Any]) -> list[str]:
+def failures(sections: dict[str, Any]) -> list[str]:
     """What failed or was left out, and why."""
     return [
         f"- {name}: {section.get('error') or section['left_out']}"
-        for name, section in found.items()
+        for name, section in sections.items()
         if isinstance(section, dict) and ("error" in section or "left_out" in section)
     ]
 
@@ -125,11 +125,11 @@ def failures(found: dict[str, Any]) -> list[str]:
 def tables(result: dict[str, Any]) -> str:
     """All tables of a result."""
     lines: list[str] = []
-    for shape, found in result.get("shapes", {}).items():
-        product = found.get("matrix product", {}).get("teraflops")
-        head = f"{shape} shape, {found['token_budget']:,} tokens a micro-batch"
+    for shape, sections in result.get("shapes", {}).items():
+        product = sections.get("matrix product", {}).get("teraflops")
+        head = f"{shape} shape, {sections['token_budget']:,} tokens a micro-batch"
         lines += [head + (f", matrix product {product:.0f} TFLOP/s:" if product else ":"), ""]
-        lines += [*gpu_table(found), "", *aims(found), *failures(found), ""]
+        lines += [*gpu_table(sections), "", *aims(sections), *failures(sections), ""]
     if "shapes" not in result:
         lines += [*cpu_table(result), "", *little_shared(result), *failures(result)]
     return "\n".join(lines).rstrip()

@@ -29,9 +29,8 @@ from groupwise.core.step_table import StepTable
 
 if TYPE_CHECKING:
     from groupwise.config.run_file import load_run
-    from groupwise.training.loop import train
+    from groupwise.config.runs import open_run, train
     from groupwise.training.observer import RunObserver
-    from groupwise.training.open_run import open_run
     from groupwise.training.run_config import RunConfig
 
 __version__ = "0.1.0"
@@ -42,8 +41,8 @@ __getattr__ = import_when_asked(
         "RunObserver": "groupwise.training.observer:RunObserver",
         "RunConfig": "groupwise.training.run_config:RunConfig",
         "load_run": "groupwise.config.run_file:load_run",
-        "open_run": "groupwise.training.open_run:open_run",
-        "train": "groupwise.training.loop:train",
+        "open_run": "groupwise.config.runs:open_run",
+        "train": "groupwise.config.runs:train",
     },
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 from groupwise import seams
 from tests.architecture.sources import PACKAGE, ROOT
-from tests.architecture.test_start_up import fresh, without
+from tests.fresh_interpreter import fresh, without
 
 PAGES = sorted((ROOT / "docs" / "seams").glob("*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -22,7 +22,7 @@ PYTHON_RUN_BY = {
     "README.md": "tests/architecture/test_documents.py",
     "docs/environments.md": "tests/unit/envs/test_environments_page.py",
     "docs/python.md": "tests/unit/training/test_python_runs.py",
-    "docs/rollouts.md": "tests/unit/core/rollouts/test_docs.py",
+    "docs/rollouts.md": "tests/unit/recordings/test_format_page.py",
     "docs/seams": "tests/architecture/test_seams.py",
     "docs/your_own_environment.md": "tests/end_to_end/test_your_own_environment.py",
     "docs/your_own_method.md": "tests/end_to_end/test_your_own_method.py",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 import groupwise
 from tests.architecture.sources import ROOT
+from tests.fresh_interpreter import HELP, fresh, without
 
 IMPORT_SECONDS = 0.5
 HELP_SECONDS = 1.0
@@ -18,35 +15,9 @@ SLACK = 1.5
 NUM_RUNS = 5
 
 
-def fresh(code: str) -> str:
-    """What a fresh interpreter prints."""
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path}
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
-
-def without(*modules: str) -> str:
-    """Code that makes modules impossible to import."""
-    return f"import sys\nfor name in {modules!r}: sys.modules[name] = None\n"
-
-
 def best_seconds(code: str) -> float:
     """Processor seconds of the fastest of several runs: the clock on the wall would count what other processes do."""
     return min(float(fresh(code).splitlines()[-1]) for _ in range(NUM_RUNS))
-
-
-HELP = """
-import sys
-sys.argv = ["groupwise", *{arguments!r}]
-from groupwise.cli.main import main
-try:
-    main()
-except SystemExit as stopped:
-    assert not stopped.code, stopped.code
-"""
 
 
 def test_credit_needs_numpy_and_pydantic_only() -> None:
@@ -121,11 +92,11 @@ def test_the_public_names_are_these() -> None:
         "Credit",
         "FileError",
         "GroupwiseError",
-        "RunObserver",
         "Origin",
         "Part",
         "RecordError",
         "RunConfig",
+        "RunObserver",
         "Step",
         "StepTable",
         "StopReason",
@@ -149,7 +120,7 @@ def test_training_is_loaded_when_it_is_asked_for() -> None:
         "from groupwise import open_run, train\n"
         "print(before, between, open_run.__module__, train.__module__)\n"
     )
-    assert fresh(code) == "False False groupwise.training.run groupwise.training.loop\n"
+    assert fresh(code) == "False False groupwise.training.open_run groupwise.training.loop\n"
 
 
 def test_training_without_torch_says_what_to_install() -> None:

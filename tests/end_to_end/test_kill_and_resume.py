@@ -14,62 +14,27 @@ pytest.importorskip("torch")
 
 from transformers import AutoModelForCausalLM
 
+from benchmarks.faults.small_runs import HGPO, R3
+from benchmarks.faults.small_runs import UPDATES as FEWER
 from groupwise.config.run_file import load_run
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.journal.journal import Journal
 from groupwise.reports.run.derived_credit import DerivedCredit
-from groupwise.training.checkpoints.state import latest_checkpoint
+from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 from groupwise.training.learner.weights import hash_weights
 
 ROOT = Path(__file__).parents[2]
 UPDATES = 8
-RUN = f"""
-seed = 3
-
-[algorithm]
-recipe = "hgpo"
-
-[env]
-kind = "gridworld"
-size = 3
-num_holes = 1
-max_steps = 6
-
-[model]
-kind = "tiny"
-hidden = 32
-layers = 1
-
-[rollout]
-max_tokens = 2
-memory = {{ kind = "anchored_window", low = 1, high = 3 }}
-plan = {{ kind = "top_up", attempts = 8, rounds = 2 }}
-
-[training]
-updates = {UPDATES}
-tasks = 4
-checkpoint_every = 2
-
-[training.learner]
-minibatches = 2
-schedule = {{ kind = "cosine", steps = 16 }}
-
-[evaluation]
-tasks = 10
-every = 4
-
-[warm_start]
-tasks = 150
-epochs = 4
-learning_rate = 1e-2
-"""
-
-
+RUN = (
+    HGPO.replace(f"updates = {FEWER}", f"updates = {UPDATES}")
+    .replace("every = 3", "every = 4")
+    .replace("tasks = 60\nepochs = 2", "tasks = 150\nepochs = 4")
+)
+"""The campaign's run with more updates and a longer start: room for twenty kills."""
 RESCUED = (
-    RUN.replace('recipe = "hgpo"', 'recipe = "r3_hgpo"\ntau = 0.9\nwith_ranking = true')
-    .replace('kind = "top_up", attempts = 8, rounds = 2', 'kind = "flat", attempts = 4')
-    .replace("[training.learner]", 'curriculum = { kind = "shuffled", first = 6 }\n\n[training.learner]')
-    .replace("tasks = 150", "tasks = 60")
+    R3.replace(f"updates = {FEWER}", f"updates = {UPDATES}")
+    .replace("every = 3", "every = 4")
+    .replace("epochs = 2", "epochs = 4")
 )
 """Tasks that come round at once, few attempts: it recalls, reflects and ranks."""
 
@@ -93,7 +58,7 @@ def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
         check_curves(whole, resumed)
         tasks = {row["task"] for row in whole.attempts() if row["origin"] == "fresh"}
         num_recalled = 0
-        for number in whole.numbers():
+        for number in whole.update_numbers():
             assert list(resumed.trajectories(number)) == list(whole.trajectories(number))
             assert resumed.past_attempts.list_recalled(number) == whole.past_attempts.list_recalled(number)
             num_recalled += len(whole.past_attempts.list_recalled(number))
@@ -118,7 +83,7 @@ def opened(folder: Path) -> Journal:
 
 
 def check_weights(folder: Path) -> None:
-    last = [latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
+    last = [find_latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
     assert [path.name for path in last if path] == [f"{UPDATES:04d}"] * 2
     first = folder / "whole" / "checkpoints" / "0000"
     whole, resumed, start = (
@@ -130,7 +95,7 @@ def check_weights(folder: Path) -> None:
 
 def check_curves(whole: Journal, resumed: Journal) -> None:
     """Every update once, and all but the clock the same to the bit."""
-    assert resumed.numbers() == whole.numbers() == list(range(1, UPDATES + 1))
+    assert resumed.update_numbers() == whole.update_numbers() == list(range(1, UPDATES + 1))
     assert resumed.metric_names() == whole.metric_names()
     for name in whole.metric_names():
         if not name.startswith(("seconds/", "speed/")):
@@ -146,7 +111,7 @@ def check_evaluations(whole: Journal, resumed: Journal) -> None:
 
 def check_attempts(whole: Journal, resumed: Journal, algorithm: Algorithm) -> None:
     """Attempts and credit are the same, and the credit comes out again when the journal is replayed."""
-    for number in whole.numbers():
+    for number in whole.update_numbers():
         found = list(resumed.trajectories(number))
         assert found == list(whole.trajectories(number))
         replayed = DerivedCredit.compute(found, algorithm)

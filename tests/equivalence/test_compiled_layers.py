@@ -1,4 +1,4 @@
-"""Layers that are compiled, run again in the backward pass, or both, read packs over runs as rows are read."""
+"""Layers that are compiled, run again in the backward pass, or both, read packs over chains as rows are read."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise.batching import Pack, pack, padded
-from groupwise.batching.chains import Runs
+from groupwise.batching import Pack, pack, pad_rows
+from groupwise.batching.chains import Chains
 from groupwise.models import logps
-from groupwise.models.attention import flash_chains as flash_runs
+from groupwise.models.attention import flash_chains
 from groupwise.models.attention import on_gpu as gpu_attention
 from groupwise.models.causal_lm import CausalLM
-from groupwise.models.forward import _checkpoint
+from groupwise.models.forward import _checkpoint_layers
 from groupwise.recipes import RECIPES
 from tests.equivalence.flash_anywhere import rows, rows_backward
 from tests.equivalence.models import build
@@ -24,17 +24,17 @@ from tests.equivalence.rollouts import stepwise, tangled
 
 @pytest.fixture
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flash_runs, "is_known_to", lambda device, dtype, width: True)
-    monkeypatch.setattr(flash_runs, "_flash", rows)
-    monkeypatch.setattr(flash_runs, "_flash_backward", rows_backward)
+    monkeypatch.setattr(flash_chains, "can_attend", lambda device, dtype, width: True)
+    monkeypatch.setattr(flash_chains, "_flash", rows)
+    monkeypatch.setattr(flash_chains, "_flash_backward", rows_backward)
 
-    def pack_inputs(halves: CausalLM, placed: Pack, *, dense: bool = False) -> dict[str, Any]:
+    def make_inputs(halves: CausalLM, placed: Pack, *, dense: bool = False) -> dict[str, Any]:
         gpu_attention.register()
-        halves.attend_by(gpu_attention.NAME)
-        runs = Runs.of(placed.position_ids[0].numpy())
-        return gpu_attention.inputs(replace(placed, runs=runs), halves.computes_in, halves.head_width)
+        halves.set_attention(gpu_attention.NAME)
+        chains = Chains.of(placed.position_ids[0].numpy())
+        return gpu_attention.make_inputs(replace(placed, chains=chains), halves.compute_dtype, halves.head_width)
 
-    monkeypatch.setattr(logps, "pack_inputs", pack_inputs)
+    monkeypatch.setattr(logps, "make_pack_inputs", make_inputs)
 
 
 @pytest.mark.filterwarnings(
@@ -48,11 +48,11 @@ def test_gradients_are_those_of_padded_rows(checkpointed: bool, compiled: bool, 
     loss = RECIPES["grpo"]().loss
     assert loss is not None
     samples = [*tangled(), *stepwise(attempts=3, steps=6, window=2)]
-    _, expected = update(build("qwen2", "sdpa", max_position_embeddings=4096), loss, samples, padded(samples))
+    _, expected = update(build("qwen2", "sdpa", max_position_embeddings=4096), loss, samples, pad_rows(samples))
     torch._dynamo.reset()
     model: Any = build("qwen2", "sdpa", max_position_embeddings=4096)
     if checkpointed:
-        _checkpoint(model)
+        _checkpoint_layers(model)
     if compiled:
         for layer in model.model.layers:
             layer.compile(dynamic=True, backend="aot_eager")

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.batching import Pack, pack, padded
+from groupwise.batching import Pack, pack, pad_rows
 from groupwise.batching.predictions import Predictions
 from groupwise.core.sample import Sample
 from groupwise.models.attention.on_cpu import BLOCK
-from groupwise.models.logps import token_logps
+from groupwise.models.logps import compute_token_logps
 from tests.equivalence.models import FAMILIES, build
 from tests.equivalence.rollouts import stepwise, tangled
 from tests.equivalence.training import Layout, Update, by_layout, by_oracle, whole_gradient, worst_gradient
@@ -21,10 +21,10 @@ from tests.equivalence.training import Layout, Update, by_layout, by_oracle, who
 Lay = Callable[[Sequence[Sample]], Sequence[Layout]]
 
 LAYOUTS: dict[str, Lay] = {
-    "one padded batch": lambda samples: padded(samples),
-    "padded too wide": lambda samples: padded(samples, width=40, pad_id=7),
-    "padded one by one": lambda samples: padded(samples, num_rows=1),
-    "padded by five": lambda samples: padded(samples, num_rows=5),
+    "one padded batch": lambda samples: pad_rows(samples),
+    "padded too wide": lambda samples: pad_rows(samples, width=40, pad_id=7),
+    "padded one by one": lambda samples: pad_rows(samples, num_rows=1),
+    "padded by five": lambda samples: pad_rows(samples, num_rows=5),
     "packed": lambda samples: pack(samples, token_budget=1000, share=False),
     "packed by 50 tokens": lambda samples: pack(samples, token_budget=50, share=False),
     "shared": lambda samples: pack(samples, token_budget=1000),
@@ -144,7 +144,7 @@ def test_lora_trains_the_same_with_and_without_a_trained_head(samples: list[Samp
 
 def _logps(model: nn.Module, samples: Sequence[Sample]) -> torch.Tensor:
     (packed,) = pack(samples, token_budget=1000)
-    logp, _ = token_logps(model, packed, temperature=TEMPERATURE)
+    logp, _ = compute_token_logps(model, packed, temperature=TEMPERATURE)
     found = torch.zeros(len(samples), max(len(sample.response_ids) for sample in samples))
     found[packed.sample, packed.position] = logp
     return found
@@ -167,8 +167,8 @@ def test_what_samples_that_do_not_train_hold_changes_no_bit(samples: list[Sample
 def test_padding_changes_no_bit(samples: list[Sample]) -> None:
     model = build("llama")
     _same_bits(
-        by_layout(model, samples, padded(samples, width=40, pad_id=0), temperature=TEMPERATURE),
-        by_layout(model, samples, padded(samples, width=40, pad_id=11), temperature=TEMPERATURE),
+        by_layout(model, samples, pad_rows(samples, width=40, pad_id=0), temperature=TEMPERATURE),
+        by_layout(model, samples, pad_rows(samples, width=40, pad_id=11), temperature=TEMPERATURE),
     )
 
 
@@ -184,7 +184,7 @@ def test_gradient_comes_from_the_weighed_targets_alone(samples: list[Sample], la
     for target in (layout.target, wrong):
         model.zero_grad()
         predictions = Predictions.of(layout.predictor.numpy(), target.numpy())
-        logp, _ = token_logps(model, dataclasses.replace(layout, predictions=predictions))
+        logp, _ = compute_token_logps(model, dataclasses.replace(layout, predictions=predictions))
         logp[chosen].sum().backward()
         found.append({name: one.grad.clone() for name, one in model.named_parameters()})
     assert all(torch.equal(found[0][name], gradient) for name, gradient in found[1].items())
@@ -196,7 +196,7 @@ def test_tokens_after_the_weighed_one_cannot_reach_it(lay: str) -> None:
     model = build("llama")
     (layout,) = LAYOUTS[lay]([_plain((3, 4), (5, 6, 20)), _plain((3, 4), (5, 21, 22)), _plain((23, 4), (5,))])
     first = (layout.sample == 0) & (layout.position <= 1)
-    logp, _ = token_logps(model, layout)
+    logp, _ = compute_token_logps(model, layout)
     logp[first].sum().backward()
     embedding = model.get_input_embeddings().weight.grad  # type: ignore[operator]
     assert embedding.any(1).nonzero().flatten().tolist() == [3, 4, 5]

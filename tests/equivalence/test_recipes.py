@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from groupwise.batching import pack, padded, padded_within
+from groupwise.batching import pack, pad_rows, pad_within_budget
 from groupwise.recipes import RECIPES
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update
@@ -27,9 +27,9 @@ def test_every_layout_gives_the_same_loss_and_gradient(name: str, by_token: bool
     samples = with_token_credit(samples) if by_token else samples
     loss, model = RECIPES[name]().loss, build("llama")
     assert loss is not None
-    expected_loss, expected = update(model, loss, samples, padded(samples))
+    expected_loss, expected = update(model, loss, samples, pad_rows(samples))
     layouts = {
-        "padded": padded_within(samples, token_budget=60, unit=loss.unit),
+        "padded": pad_within_budget(samples, token_budget=60, unit=loss.unit),
         "packed": pack(samples, token_budget=60, share=False, unit=loss.unit),
         "shared": pack(samples, token_budget=60, gate=0.0, unit=loss.unit),
         "all shared": pack(samples, token_budget=10_000),

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from groupwise.batching import Pack, PaddedRows, column, totals
+from groupwise.batching import Pack, PaddedRows, count_totals, spread_over_tokens
 from groupwise.core.sample import Sample
-from groupwise.models.logps import token_logps
+from groupwise.models.logps import compute_token_logps
 
 CLIP, ENTROPY_WEIGHT = 0.2, 0.05
 
@@ -34,18 +34,18 @@ def by_layout(
     model: nn.Module, samples: Sequence[Sample], layouts: Sequence[Layout], *, temperature: float, chunk: int = 5
 ) -> Update:
     """Accumulate the gradients of all micro-batches."""
-    num_tokens = totals(samples, max_tokens=16).tokens
+    num_tokens = count_totals(samples, max_tokens=16).tokens
     logp, entropy = _table(samples, model), _table(samples, model)
     loss = 0.0
     model.zero_grad()
     for layout in layouts:
-        logp_T, entropy_T = token_logps(model, layout, temperature=temperature, chunk=chunk, entropy=True)
+        logp_T, entropy_T = compute_token_logps(model, layout, temperature=temperature, chunk=chunk, entropy=True)
         assert entropy_T is not None
         term = _loss(
             logp_T,
             entropy_T,
-            column(layout, [sample.advantage for sample in samples]).to(logp_T.dtype),
-            column(layout, [sample.logp_behaviour for sample in samples]).to(logp_T.dtype),
+            spread_over_tokens(layout, [sample.advantage for sample in samples]).to(logp_T.dtype),
+            spread_over_tokens(layout, [sample.logp_behaviour for sample in samples]).to(logp_T.dtype),
         )
         term = term / num_tokens
         term.backward()

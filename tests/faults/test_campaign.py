@@ -103,7 +103,9 @@ def test_endings_are_counted_and_listed_with_what_repeats_them() -> None:
     assert found["cases"] == 2
     assert found["hangs"] == 1
     assert found["ended"] == {"read": 1, "refused": 1}
-    assert found["failures"] == [{"seed": 5, "case": 3, "what": "b", "kind": "hangs", "told": "./src/x.py took long"}]
+    assert found["failures"] == [
+        {"seed": 5, "case": 3, "what": "b", "kind": "hangs", "message": "./src/x.py took long"}
+    ]
     with pytest.raises(ValueError, match="there is no counter 'mishaps'"):
         failing.fail("mishaps", "")
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.batching import pack, padded, padded_within
+from groupwise.batching import pack, pad_rows, pad_within_budget
 from groupwise.core.sample import Sample
 from groupwise.losses import Plain, PolicyLoss
 from groupwise.models.attention import block_masks
 from groupwise.models.attention import on_gpu as gpu_attention
-from groupwise.models.attention.masks import dense_mask
-from groupwise.models.forward import _checkpoint
+from groupwise.models.attention.masks import make_dense_mask
+from groupwise.models.forward import _checkpoint_layers
 from groupwise.recipes import RECIPES
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update
@@ -57,7 +57,7 @@ def rollouts(window: int | None = None) -> list[Sample]:
 def test_float32_gradients_equal_those_of_padded_rows(family: str, window: int | None) -> None:
     samples, loss, model = rollouts(window), RECIPES["hgpo"]().loss, model_of(family)
     assert loss is not None
-    _, expected = update(model, loss, samples, padded_within(samples, token_budget=4096, unit=loss.unit))
+    _, expected = update(model, loss, samples, pad_within_budget(samples, token_budget=4096, unit=loss.unit))
     for share in (True, False):
         packs = pack(samples, token_budget=1500, gate=0.0, share=share, unit=loss.unit)
         assert apart(update(model, loss, samples, packs)[1], expected) < 1e-5
@@ -65,13 +65,13 @@ def test_float32_gradients_equal_those_of_padded_rows(family: str, window: int |
 
 
 @pytest.mark.parametrize("window", [None, 2])
-def test_packs_of_several_segments(window: int | None) -> None:
-    """Keys of a shared path are copied for each segment; their gradients come together again."""
+def test_packs_of_several_stretches(window: int | None) -> None:
+    """Keys of a shared path are copied for each stretch; their gradients come together again."""
     samples, loss, model = stepwise(attempts=24, steps=12, window=window), RECIPES["hgpo"]().loss, model_of("qwen2")
     assert loss is not None
     (packed,) = pack(samples, token_budget=100_000, gate=0.0)
-    assert len(packed) > 2 * block_masks.SEGMENT
-    _, expected = update(model, loss, samples, padded_within(samples, token_budget=8192))
+    assert len(packed) > 2 * block_masks.STRETCH
+    _, expected = update(model, loss, samples, pad_within_budget(samples, token_budget=8192))
     assert apart(update(model, loss, samples, [packed])[1], expected) < 1e-5
 
 
@@ -79,7 +79,7 @@ def test_packs_of_several_segments(window: int | None) -> None:
 def test_every_loss_has_the_gradient_of_padded_rows(name: str) -> None:
     samples, loss, model = rollouts(2), RECIPES[name]().loss, model_of("qwen2")
     assert loss is not None
-    expected_loss, expected = update(model, loss, samples, padded(samples))
+    expected_loss, expected = update(model, loss, samples, pad_rows(samples))
     found_loss, found = update(model, loss, samples, pack(samples, token_budget=1500, gate=0.0, unit=loss.unit))
     assert found_loss == pytest.approx(expected_loss, rel=1e-4, abs=1e-6)
     assert apart(found, expected) < 1e-5
@@ -89,7 +89,7 @@ def test_every_loss_has_the_gradient_of_padded_rows(name: str) -> None:
 def test_token_credit_and_token_masks_have_the_gradient_of_padded_rows(share: bool) -> None:
     samples, loss, model = with_token_credit(rollouts(2)), RECIPES["hgpo"]().loss, model_of("qwen2")
     assert loss is not None
-    _, expected = update(model, loss, samples, padded(samples))
+    _, expected = update(model, loss, samples, pad_rows(samples))
     packs = pack(samples, token_budget=1500, gate=0.0, share=share, unit=loss.unit)
     assert apart(update(model, loss, samples, packs)[1], expected) < 1e-5
 
@@ -100,7 +100,7 @@ def test_checkpointed_layers_and_compiled_ones_have_the_same_gradient() -> None:
     packs = pack(samples, token_budget=1500, gate=0.0, unit=loss.unit)
     _, expected = update(model_of("qwen2"), loss, samples, packs)
     again = model_of("qwen2")
-    _checkpoint(again)  # type: ignore[arg-type]
+    _checkpoint_layers(again)  # type: ignore[arg-type]
     assert apart(update(again, loss, samples, packs)[1], expected) < 1e-5
     for layer in again.model.layers:  # type: ignore[union-attr]
         layer.compile(dynamic=True)
@@ -108,14 +108,14 @@ def test_checkpointed_layers_and_compiled_ones_have_the_same_gradient() -> None:
 
 
 def test_checkpointed_layers_and_compiled_ones_in_half_precision() -> None:
-    """As the learner trains: float32 weights under autocast, packs read over runs."""
+    """As the learner trains: float32 weights under autocast, packs read over chains."""
     samples, loss = rollouts(2), SMOOTH
-    exact = update(model_of("qwen2"), loss, samples, padded(samples))[1]
+    exact = update(model_of("qwen2"), loss, samples, pad_rows(samples))[1]
     packs = pack(samples, token_budget=1500, gate=0.0)
     model = model_of("qwen2")
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        noise = apart(update(model, loss, samples, padded(samples))[1], exact)
-        _checkpoint(model)  # type: ignore[arg-type]
+        noise = apart(update(model, loss, samples, pad_rows(samples))[1], exact)
+        _checkpoint_layers(model)  # type: ignore[arg-type]
         assert apart(update(model, loss, samples, packs)[1], exact) < 1.25 * noise
         for layer in model.model.layers:  # type: ignore[union-attr]
             layer.compile(dynamic=True)
@@ -123,20 +123,20 @@ def test_checkpointed_layers_and_compiled_ones_in_half_precision() -> None:
 
 
 @pytest.mark.parametrize("window", [None, 2])
-def test_attention_over_runs_is_that_of_the_mask(window: int | None) -> None:
+def test_attention_over_chains_is_that_of_the_mask(window: int | None) -> None:
     """In bfloat16, to its rounding: a wrong key would show in the first digit."""
     torch.manual_seed(0)
     (packed,) = (each.to("cuda") for each in pack(rollouts(window), token_budget=100_000, gate=0.0))
     query = torch.randn(1, 4, len(packed), 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     key, value = (torch.randn_like(query[:, :2]).requires_grad_() for _ in range(2))
     asked = {
-        name: each for name, each in gpu_attention.inputs(packed, torch.bfloat16, 32).items() if "_ids" not in name
+        name: each for name, each in gpu_attention.make_inputs(packed, torch.bfloat16, 32).items() if "_ids" not in name
     }
-    found, _ = gpu_attention.attention(nn.Identity(), query, key, value, scaling=0.3, **asked)
+    found, _ = gpu_attention.attend_to_pack(nn.Identity(), query, key, value, scaling=0.3, **asked)
     states = (query, key, value)
     exact = [each.float() for each in states]
     expected = nn.functional.scaled_dot_product_attention(
-        *exact, attn_mask=dense_mask(packed), scale=0.3, enable_gqa=True
+        *exact, attn_mask=make_dense_mask(packed), scale=0.3, enable_gqa=True
     ).transpose(1, 2)
     weight = torch.randn_like(expected)
     assert apart(found.float(), expected) < 5e-3
@@ -149,18 +149,18 @@ def test_attention_over_runs_is_that_of_the_mask(window: int | None) -> None:
 def test_bfloat16_is_within_the_noise_of_padded_rows(share: bool) -> None:
     """Noise: two paddings of the same rows, against float32."""
     samples, loss = rollouts(None), SMOOTH
-    exact = update(model_of("qwen2"), loss, samples, padded(samples))[1]
+    exact = update(model_of("qwen2"), loss, samples, pad_rows(samples))[1]
     model = model_of("qwen2").bfloat16()
-    noise = [apart(update(model, loss, samples, padded(samples, num_rows=rows))[1], exact) for rows in (7, 20)]
+    noise = [apart(update(model, loss, samples, pad_rows(samples, num_rows=rows))[1], exact) for rows in (7, 20)]
     packs = pack(samples, token_budget=1500, gate=0.0, share=share, unit=loss.unit)
     assert apart(update(model, loss, samples, packs)[1], exact) < 1.25 * max(noise)
 
 
 def test_autocast_runs_packs_too() -> None:
     samples, loss, model = rollouts(2), SMOOTH, model_of("llama")
-    exact = update(model, loss, samples, padded(samples))[1]
+    exact = update(model, loss, samples, pad_rows(samples))[1]
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        rows = update(model, loss, samples, padded(samples))[1]
+        rows = update(model, loss, samples, pad_rows(samples))[1]
         for share in (True, False):
             packs = pack(samples, token_budget=1500, gate=0.0, share=share)
             assert apart(update(model, loss, samples, packs)[1], exact) < 1.25 * apart(rows, exact)
@@ -168,9 +168,9 @@ def test_autocast_runs_packs_too() -> None:
 
 def test_lora_on_a_bfloat16_model() -> None:
     samples, loss = rollouts(2), SMOOTH
-    exact = update(_with_adapter(torch.float32), loss, samples, padded(samples))[1]
+    exact = update(_with_adapter(torch.float32), loss, samples, pad_rows(samples))[1]
     model = _with_adapter(torch.bfloat16)
-    noise = [apart(update(model, loss, samples, padded(samples, num_rows=rows))[1], exact) for rows in (7, 20)]
+    noise = [apart(update(model, loss, samples, pad_rows(samples, num_rows=rows))[1], exact) for rows in (7, 20)]
     shared = update(model, loss, samples, pack(samples, token_budget=1500, gate=0.0))[1]
     assert apart(shared, exact) < 1.25 * max(noise)
 

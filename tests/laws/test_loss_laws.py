@@ -65,7 +65,7 @@ def loss_of(names: tuple[str, str, str], *corrections: str) -> PolicyLoss:
     )
 
 
-def micro_batches(rng: random.Random, tokens: Sequence[Token], unit: str) -> list[list[int]]:
+def make_micro_batches(rng: random.Random, tokens: Sequence[Token], unit: str) -> list[list[int]]:
     """A random split of the tokens' positions that cuts no sample and no unit; some parts may be empty."""
     keys: list[set[Hashable]] = []
     for token in tokens:
@@ -87,7 +87,7 @@ def assert_split_changes_nothing(loss: PolicyLoss, tokens: Sequence[Token], dtyp
     together = run(loss, columns_of(tokens, dtype), totals)
     rng = random.Random(len(tokens))
     split_loss, by_logp, by_entropy = 0.0, [0.0] * len(tokens), [0.0] * len(tokens)
-    for positions in micro_batches(rng, tokens, loss.unit):
+    for positions in make_micro_batches(rng, tokens, loss.unit):
         part = run(loss, columns_of([tokens[position] for position in positions], dtype), totals)
         split_loss += part.loss
         for position, own, entropy in zip(positions, part.by_logp, part.by_entropy, strict=True):
@@ -118,7 +118,7 @@ def test_metrics_of_micro_batches_add_up(tokens: list[Token], seed: int) -> None
     totals = totals_of(tokens)
     together = loss(columns_of(tokens), totals).metrics
     added: dict[str, Tally] = {}
-    for positions in micro_batches(random.Random(seed), tokens, loss.unit):
+    for positions in make_micro_batches(random.Random(seed), tokens, loss.unit):
         metrics = loss(columns_of([tokens[position] for position in positions]), totals).metrics
         added = {name: added[name] + tally if name in added else tally for name, tally in metrics.items()}
     assert added.keys() == together.keys()

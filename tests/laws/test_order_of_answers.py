@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 from groupwise import Trajectory
 from groupwise.envs import Gridworld
-from groupwise.models.tiny import word_tokenizer
+from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse, Window
 from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.hosts.host import InProcess
@@ -19,7 +19,7 @@ from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
 from tests.unit.rollout.answering import Answering, Gambling, by_lot
 
 ENV = Gridworld(size=3, num_holes=1, max_steps=4)
-TOKENIZER = word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", "."))
+TOKENIZER = make_word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", "."))
 
 
 def play(

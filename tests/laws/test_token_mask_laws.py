@@ -13,13 +13,13 @@ import torch
 from hypothesis import given, settings
 
 from groupwise import recipes
-from groupwise.batching import Pack, PaddedRows, pack, padded, padded_within, totals, unpack
+from groupwise.batching import Pack, PaddedRows, count_totals, pack, pad_rows, pad_within_budget, unpack
 from groupwise.core.parts.slots import Loss
 from groupwise.core.sample import Sample
 from groupwise.losses import Plain, PolicyLoss, TokenMean
 from groupwise.models import TinyModel
-from groupwise.models.logps import token_logps
-from groupwise.training.learner.micro_batches import micro_batches
+from groupwise.models.logps import compute_token_logps
+from groupwise.training.learner.micro_batches import make_micro_batches
 from tests.unit.batching.samples import samples
 from tests.unit.training.learners import attempts, gradient, learner
 
@@ -28,8 +28,8 @@ LAYOUTS = {
     "shared, one pack": lambda listed: pack(listed, token_budget=10_000, gate=0.0),
     "shared, tiny packs": lambda listed: pack(listed, token_budget=3, gate=0.0),
     "side by side": lambda listed: pack(listed, token_budget=12, share=False),
-    "rows within a budget": lambda listed: padded_within(listed, token_budget=16),
-    "a row at a time": lambda listed: padded(listed, num_rows=1),
+    "rows within a budget": lambda listed: pad_within_budget(listed, token_budget=16),
+    "a row at a time": lambda listed: pad_rows(listed, num_rows=1),
 }
 
 
@@ -66,11 +66,11 @@ def masked_samples(draw: st.DrawFn) -> list[Sample]:
 
 def loss_and_gradient(loss: Loss, listed: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]) -> torch.Tensor:
     """The loss over all layouts, and its gradient, in one vector."""
-    counted, made = totals(listed, max_tokens=MAX_TOKENS), model()
+    counted, made = count_totals(listed, max_tokens=MAX_TOKENS), model()
     made.zero_grad()
     total = 0.0
-    for micro in micro_batches(listed, layouts):
-        logp, _ = token_logps(made, micro.layout)
+    for micro in make_micro_batches(listed, layouts):
+        logp, _ = compute_token_logps(made, micro.layout)
         columns = micro.columns(logp, None)
         result = loss(dataclasses.replace(columns, logp_old=logp.detach()), counted)
         result.loss.backward()
@@ -104,7 +104,7 @@ def by_hand(listed: Sequence[Sample]) -> torch.Tensor:
 def test_every_layout_and_split_gives_one_gradient(name: str, listed: list[Sample]) -> None:
     loss = PolicyLoss(aggregate=TokenMean()) if name == "plain" else recipes.build(name).loss
     assert loss is not None
-    if not totals(listed, max_tokens=MAX_TOKENS).tokens:
+    if not count_totals(listed, max_tokens=MAX_TOKENS).tokens:
         assert all(make(listed) == [] for make in LAYOUTS.values())
         return
     if loss.unit != "sample":
@@ -118,7 +118,7 @@ def test_every_layout_and_split_gives_one_gradient(name: str, listed: list[Sampl
 @given(listed=masked_samples())
 @settings(max_examples=15, deadline=None)
 def test_the_gradient_is_that_of_the_trained_tokens_by_hand(listed: list[Sample]) -> None:
-    if totals(listed, max_tokens=MAX_TOKENS).tokens:
+    if count_totals(listed, max_tokens=MAX_TOKENS).tokens:
         loss = PolicyLoss(surrogate=Plain(), aggregate=TokenMean(), old="engine")
         found = loss_and_gradient(loss, listed, pack(listed, token_budget=10_000, gate=0.0))
         torch.testing.assert_close(found, by_hand(listed), rtol=1e-5, atol=1e-7)

@@ -43,6 +43,13 @@ tasks = 0
 """
 """A run of a second; a test adds the sections `[algorithm]` and whatever it is about."""
 
+OFTEN_RIGHT = (
+    SMALL_RUN.replace('kind = "gridworld"\nsize = 3\nnum_holes = 1\nmax_steps = 4', 'kind = "identity"\nnum_words = 4')
+    .replace("attempts = 4", "attempts = 24")
+    .replace("tasks = 2", "tasks = 2\nlearner = { learning_rate = 1e-2 }")
+)
+"""Words to repeat, of which a fresh model gets some right: there is something to learn from."""
+
 
 def groupwise(*arguments: str, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
     """The command-line tool in a process of its own, with the packages on its path."""

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
-from safetensors.torch import load_file
 
 from groupwise.config.run_file import load_run
 from groupwise.core.errors import ConfigError, EngineFault
-from groupwise.core.journal.blobs import unpack
 from groupwise.engines.conformance.suite import check_engine
 from groupwise.engines.engine import Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
-from tests.outside.running import SMALL_RUN, groupwise, train_from_file
+from tests.outside.recorded_runs import rows_of, weights_of
+from tests.outside.running import OFTEN_RIGHT, groupwise, train_from_file
 from tests.unit.engines.small_models import VOCABULARY, family
 
-OFTEN_RIGHT = (
-    SMALL_RUN.replace('kind = "gridworld"\nsize = 3\nnum_holes = 1\nmax_steps = 4', 'kind = "identity"\nnum_words = 4')
-    .replace("attempts = 4", "attempts = 24")
-    .replace("tasks = 2", "tasks = 2\nlearner = { learning_rate = 1e-2 }")
-)
-"""Words to repeat, of which a fresh model gets some right: there is something to learn from."""
 RUN = (
     OFTEN_RIGHT.replace("max_tokens = 2", "max_tokens = 1")
     + """
@@ -42,21 +33,6 @@ connections = 3
 recipe = "grpo"
 """
 )
-
-
-def rows_of(run: Path) -> dict[int, list[dict[str, Any]]]:
-    """Recorded steps by update."""
-    with sqlite3.connect(run / "journal.sqlite") as database:
-        found = database.execute("SELECT number, steps FROM trajectories ORDER BY number, task, attempt").fetchall()
-    rows: dict[int, list[dict[str, Any]]] = {}
-    for number, blob in found:
-        rows.setdefault(number, []).extend(unpack(blob))
-    return rows
-
-
-def weights_of(run: Path, number: int) -> dict[str, list[Any]]:
-    found = load_file(run / "checkpoints" / f"{number:04d}" / "model.safetensors")
-    return {name: value.tolist() for name, value in found.items()}
 
 
 def test_a_run_trains_with_it_and_goes_on_to_the_bit(tmp_path: Path) -> None:

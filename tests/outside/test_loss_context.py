@@ -19,8 +19,11 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from groupwise.batching import pack, padded_within  # noqa: E402
-from groupwise.batching import totals as count  # noqa: E402
+from groupwise.batching import (  # noqa: E402
+    count_totals,
+    pack,
+    pad_within_budget,
+)
 from groupwise.config.run_file import load_run  # noqa: E402
 from groupwise.core.journal.journal import Journal  # noqa: E402
 from groupwise.core.parts.part import part_class  # noqa: E402
@@ -33,10 +36,11 @@ from groupwise.reports.run.derived_credit import DerivedCredit  # noqa: E402
 from groupwise.training.learner.config import LearnerConfig  # noqa: E402
 from groupwise.training.learner.first_pass import merge_summaries  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
-from groupwise.training.learner.micro_batches import micro_batches  # noqa: E402
+from groupwise.training.learner.micro_batches import make_micro_batches  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from tests.outside.running import train_from_file  # noqa: E402
+from tests.run_file_sections import TINY_WORD_WORLD  # noqa: E402
 from tests.unit.training.learners import attempts, tiny  # noqa: E402
 
 
@@ -195,12 +199,12 @@ def last_gradient(loss: Any, samples: Sequence[Sample], *, rows: bool = False, *
         tiny()[0], loss, LearnerConfig(learning_rate=1e-2, passes=2, max_grad_norm=math.inf, **config)
     )
     if rows:  # as for a model that does not run packed
-        learner.forward.lay_out = padded_within  # type: ignore[method-assign,assignment]
+        learner.forward.lay_out = pad_within_budget  # type: ignore[method-assign,assignment]
     seen: list[Any] = []
     hook = learner.optimiser.register_step_pre_hook(
         lambda *_: seen.append(torch.cat([value.grad.flatten().clone() for value in learner.model.parameters()]))
     )
-    metrics = learner.learn(samples, count(samples, max_tokens=4)).metrics
+    metrics = learner.learn(samples, count_totals(samples, max_tokens=4)).metrics
     hook.remove()
     return metrics["loss/total"], seen[-1]
 
@@ -244,16 +248,16 @@ def test_the_learners_gradient_is_that_of_the_whole_batch_at_once() -> None:
     learner.optimiser.register_step_pre_hook(
         lambda *_: seen.append(torch.cat([value.grad.flatten().clone() for value in model.parameters()]))
     )
-    learner.learn(samples, count(samples, max_tokens=4))
+    learner.learn(samples, count_totals(samples, max_tokens=4))
     assert float((seen[0].double() - expected).norm() / expected.norm()) < 1e-4
 
 
 def test_padded_rows_give_the_columns_of_packs() -> None:
     samples = grouped()
     found = []
-    for layouts in (pack(samples, token_budget=40), padded_within(samples, token_budget=40)):
+    for layouts in (pack(samples, token_budget=40), pad_within_budget(samples, token_budget=40)):
         rows = set()
-        for micro in micro_batches(samples, layouts):
+        for micro in make_micro_batches(samples, layouts):
             columns = micro.columns(torch.zeros(len(micro.trajectory)), None)
             assert columns.group is not None
             earned = columns.column("episode_return").tolist()
@@ -262,23 +266,13 @@ def test_padded_rows_give_the_columns_of_packs() -> None:
     assert found[0] == found[1] == {(n, n // 4, float(n % 2 == 0)) for n in range(8)}
 
 
-WORD_RUN = """
+WORD_RUN = f"""
 seed = 0
 threads = 1
-
-[env]
-kind = "identity"
-num_words = 4
-length = 1
-
-[model]
-kind = "tiny"
-hidden = 16
-layers = 1
-
+{TINY_WORD_WORLD}
 [rollout]
 max_tokens = 2
-plan = { kind = "flat", attempts = 48 }
+plan = {{ kind = "flat", attempts = 48 }}
 
 [training]
 updates = 2

@@ -14,8 +14,8 @@ from groupwise.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
-from tests.outside.running import PACKAGES
-from tests.outside.test_http_engine import OFTEN_RIGHT, rows_of, weights_of
+from tests.outside.recorded_runs import rows_of, weights_of
+from tests.outside.running import OFTEN_RIGHT, PACKAGES
 
 RUN = (
     OFTEN_RIGHT

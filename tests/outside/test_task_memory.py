@@ -17,9 +17,10 @@ pytest.importorskip("torch")
 from transformers import AutoModelForCausalLM
 
 from groupwise.core.journal.journal import Journal
-from groupwise.training.checkpoints.state import latest_checkpoint
+from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 from groupwise.training.learner.weights import hash_weights
 from tests.outside.running import PACKAGES, ROOT, groupwise
+from tests.run_file_sections import TINY_WORD_WORLD
 
 UPDATES = 6
 NUM_KILLS = 5
@@ -38,17 +39,7 @@ by = "by_task"
 of = "task_memory:Surprise"
 baseline = "no_baseline"
 scale = "no_scale"
-
-[env]
-kind = "identity"
-num_words = 4
-length = 1
-
-[model]
-kind = "tiny"
-hidden = 16
-layers = 1
-
+{TINY_WORD_WORLD}
 [rollout]
 max_tokens = 1
 workers = 0
@@ -90,7 +81,7 @@ def read_parts(checkpoint: Path) -> Mapping[str, Any]:
 
 
 def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> None:
-    last = [latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
+    last = [find_latest_checkpoint(folder / name / "checkpoints") for name in ("whole", "killed")]
     whole, killed = (path for path in last if path)
     assert (whole.name, killed.name) == (f"{UPDATES:04d}",) * 2
     assert read_parts(killed) == read_parts(whole)
@@ -104,11 +95,11 @@ def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> No
 
 def test_its_journal_is_the_same_too_and_each_update_keeps_what_it_began_with(folder: Path) -> None:
     with opened(folder, "whole") as whole, opened(folder, "killed") as killed:
-        assert killed.numbers() == whole.numbers() == list(range(1, UPDATES + 1))
+        assert killed.update_numbers() == whole.update_numbers() == list(range(1, UPDATES + 1))
         assert killed.digest() == whole.digest()
-        kept = [whole.states_before(number) for number in whole.numbers()]
-        assert kept == [killed.states_before(number) for number in killed.numbers()]
-        for number in whole.numbers():
+        kept = [whole.states_before(number) for number in whole.update_numbers()]
+        assert kept == [killed.states_before(number) for number in killed.update_numbers()]
+        for number in whole.update_numbers():
             assert list(killed.trajectories(number)) == list(whole.trajectories(number))
     assert [[state.path for state in states] for states in kept] == [[SIGNAL, FILTER]] * UPDATES
     assert kept[0][0].state == {"seen": {}}
@@ -142,7 +133,7 @@ def test_an_audit_of_the_run_reads_the_columns_of_each_update(folder: Path) -> N
     found = json.loads(groupwise("audit", "whole", "--json", "--trust", cwd=folder).stdout)
     own = found["recipes"][-1]
     with opened(folder, "whole") as journal:
-        sizes = [abs(value) for n in journal.numbers() for t in journal.trajectories(n) for value in t["credit"]]
+        sizes = [abs(value) for n in journal.update_numbers() for t in journal.trajectories(n) for value in t["credit"]]
     assert own["name"] == "this run's own"
     assert own["mean_size"] == pytest.approx(sum(sizes) / len(sizes), rel=1e-12)
 

@@ -184,10 +184,10 @@ def test_what_is_sent_to_a_server_holds_the_value(monkeypatch: pytest.MonkeyPatc
 def test_the_error_of_an_attempt_goes_into_the_journal_without_it(tmp_path: Path) -> None:
     from groupwise.rollout import episodes
 
-    live = episodes._Live(
+    live = episodes._LiveAttempt(
         episodes.Attempt(task=Task(id="t"), number=0, seed=0), None, (), stop=StopReason.ERROR, error=f"at {URL}"
     )  # type: ignore[arg-type]
-    fault = episodes._trajectory(live)
+    fault = episodes._make_trajectory(live)
     with Journal(tmp_path / "journal.sqlite") as journal:
         journal.write(Update(number=1, version=1, metrics={}, faults=[fault]))
         assert [each["error"] for each in journal.faults(1)] == [f"at {HIDDEN}"]

@@ -18,9 +18,9 @@ from benchmarks.prefix.plot import draw, points
 from benchmarks.prefix.recordings import DATA, MEMORIES, Recording, distinct, make_up, open_recording
 from benchmarks.prefix.shapes import llama, work
 from benchmarks.prefix.table import tables
-from groupwise.batching import Pack, forest, pack, padded
+from groupwise.batching import Pack, merge_samples, pack, pad_rows
 from groupwise.core.sample import Sample
-from groupwise.models.logps import token_logps
+from groupwise.models.logps import compute_token_logps
 
 
 def sample(prompt: tuple[int, ...], response: tuple[int, ...], number: int = 0) -> Sample:
@@ -41,7 +41,7 @@ def test_every_layout_holds_each_sample_once_and_gives_the_gradient_of_padded_ro
     assert len(layouts) > 2
     assert max(map(len, layouts)) <= 600
     assert Counter(number for layout in layouts for number in layout.members) == Counter(range(len(samples)))
-    expected = gradient(net, Update.of(padded(samples), samples, "cpu"))
+    expected = gradient(net, Update.of(pad_rows(samples), samples, "cpu"))
     assert apart(gradient(net, Update.of(layouts, samples, "cpu")), expected) < 2e-6
 
 
@@ -58,9 +58,11 @@ def test_shared_prompts_share_whole_prompts_and_nothing_else() -> None:
     assert len(layout) == (3 + 2 + 2 + 0) + (3 + 1) + (2 + 2)
     assert layout.largest_id == 9
     net = llama(hidden=32, layers=2, heads=4, kv_heads=2, vocabulary=10)
-    (rows,) = padded(some)
+    (rows,) = pad_rows(some)
     assert torch.equal(layout.target, rows.target)
-    torch.testing.assert_close(token_logps(net, layout)[0], token_logps(net, rows)[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        compute_token_logps(net, layout)[0], compute_token_logps(net, rows)[0], rtol=1e-5, atol=1e-6
+    )
 
 
 def test_a_recording_comes_back_from_its_file(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_the_recorded_files_are_there_and_share_prefixes(source: str, memory: st
     attempts = Counter(one.trajectory for one in found.samples)
     assert sorted(attempts) == list(range(16 * (32 if source == "household" else 4)))
     assert max(attempts.values()) <= 30
-    assert forest(found.samples).token_ratio > 1.5
+    assert merge_samples(found.samples).token_ratio > 1.5
 
 
 def test_groups_are_cut_by_tasks_attempts_and_tokens() -> None:
@@ -110,7 +112,7 @@ def test_where_sharing_begins_to_pay_is_measured_without_the_gate(tmp_path: Path
 def test_distinct_samples_share_their_first_token_alone(samples: tuple[Sample, ...]) -> None:
     found = distinct(samples, vocabulary=2_000)
     assert [len(one.prompt_ids) for one in found] == [len(one.prompt_ids) for one in samples]
-    assert len(forest(found)) == sum(len(one.token_ids) for one in samples) - (len(samples) - 1)
+    assert len(merge_samples(found)) == sum(len(one.token_ids) for one in samples) - (len(samples) - 1)
     (tree,), (rows,) = pack_forced(found, 10_000), LAYOUTS["shared"](found, 10_000)
     assert len(tree) == len(rows) - (len(samples) - 1)  # the gate leaves rows side by side
 
@@ -130,7 +132,7 @@ def test_operations_are_counted_on_the_tokens_computed() -> None:
 
 def test_a_section_that_fails_is_written_down_and_the_others_go_on(tmp_path: Path) -> None:
     result = Result({}, tmp_path / "result.json")
-    result.measure({"bad": lambda: 1 / 0, "good": lambda: {"seconds": 1 / 3}}, result.found)
+    result.measure({"bad": lambda: 1 / 0, "good": lambda: {"seconds": 1 / 3}}, result.content)
     assert json.loads((tmp_path / "result.json").read_text()) == {
         "bad": {"error": "ZeroDivisionError: division by zero"},
         "good": {"seconds": 0.33333},

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from groupwise.batching.counts import totals
-from groupwise.batching.forest import Forest, forest, merge
+from groupwise.batching.count_totals import count_totals
+from groupwise.batching.forest import Forest, merge_samples, merge_sequences
 from groupwise.batching.layout import Layout
 from groupwise.batching.pack import Pack, pack, unpack
-from groupwise.batching.padded import PaddedRows, padded, padded_within
-from groupwise.batching.token_values import column
+from groupwise.batching.padded_rows import PaddedRows, pad_rows, pad_within_budget
+from groupwise.batching.token_values import spread_over_tokens
 
 __all__ = [
     "Forest",
     "Layout",
     "Pack",
     "PaddedRows",
-    "column",
-    "forest",
-    "merge",
+    "count_totals",
+    "merge_samples",
+    "merge_sequences",
     "pack",
-    "padded",
-    "padded_within",
-    "totals",
+    "pad_rows",
+    "pad_within_budget",
+    "spread_over_tokens",
     "unpack",
 ]

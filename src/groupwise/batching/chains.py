@@ -1,49 +1,49 @@
-"""The runs of a pack: chains of nodes of which each is the first child of the one before, in pre-order.
+"""The chains of a pack: neighbouring nodes of which each is the first child of the one before, in pre-order.
 
-What a run sees is its path and itself, causally. Samples side by side are runs without a path.
+What a chain sees is its path and itself, causally. Samples side by side are chains without a path.
 
-Axes: L nodes, R runs, K keys: of each run its path, then its own nodes.
+Axes: L nodes, C chains, K keys: of each chain its path, then its own nodes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
-from groupwise.batching.to_device import moved
+from groupwise.batching.to_device import to_device
 from groupwise.core.segments import IntArray
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Runs:
-    """The runs of a pack.
+class Chains:
+    """The chains of a pack.
 
-    Worked example: the nodes 0-1-2 and 0-1-3 have depths [0, 1, 2, 2] and the runs [0, 1, 2] and [3], so that queries
+    Worked example: the nodes 0-1-2 and 0-1-3 have depths [0, 1, 2, 2] and the chains [0, 1, 2] and [3], so that queries
     is [0, 3, 4], keys [0, 3, 6], source [0, 1, 2, 0, 1, 3], order [0, 3, 1, 4, 2, 5] and begins [0, 2, 4, 5].
     """
 
     queries: torch.Tensor
-    """Where each run begins, and L (R + 1)."""
+    """Where each chain begins, and L (C + 1)."""
     keys: torch.Tensor
-    """Where the keys of each run begin, and K (R + 1)."""
+    """Where the keys of each chain begin, and K (C + 1)."""
     source: torch.Tensor
     """Node of each key (K)."""
     order: torch.Tensor
     """The keys by node, those of a node as they come (K)."""
     begins: torch.Tensor
     """Where the keys of each node begin in that order (L)."""
-    most_queries: int
-    """Nodes of the longest run."""
-    most_keys: int
-    """Keys of the run that has most."""
+    max_queries: int
+    """Nodes of the longest chain."""
+    max_keys: int
+    """Keys of the chain that has the largest number."""
 
     @classmethod
-    def of(cls, depth: IntArray) -> Runs:
-        """The runs of nodes in pre-order at the given depths (L)."""
+    def of(cls, depth: IntArray) -> Chains:
+        """The chains of nodes in pre-order at the given depths (L)."""
         queries = np.append(np.flatnonzero(np.diff(depth, prepend=depth[0]) != 1), len(depth))
         # The path of a node is what came last at each depth.
         last, paths = np.empty(int(depth.max()) + 1, dtype=np.int64), []
@@ -58,13 +58,13 @@ class Runs:
             source=torch.from_numpy(source),
             order=torch.from_numpy(np.argsort(source, kind="stable")),
             begins=torch.from_numpy(np.cumsum(counts) - counts),
-            most_queries=int(np.diff(queries).max()),
-            most_keys=int(np.diff(keys).max()),
+            max_queries=int(np.diff(queries).max()),
+            max_keys=int(np.diff(keys).max()),
         )
 
-    def to(self, device: torch.device | str) -> Runs:
+    def to(self, device: torch.device | str) -> Chains:
         """The same on a device."""
-        return replace(self, **moved(self, device))
+        return to_device(self, device)
 
     @property
     def is_plain(self) -> bool:
@@ -79,7 +79,7 @@ class Runs:
             "attention_mask": self.queries.new_zeros((1, 1, 1, 1)),
             "cu_seq_lens_q": self.queries,
             "cu_seq_lens_k": self.keys,
-            "max_length_q": self.most_queries,
-            "max_length_k": self.most_keys,
+            "max_length_q": self.max_queries,
+            "max_length_k": self.max_keys,
             **({} if self.is_plain else {"key_copies": [self.source, self.order, self.begins]}),
         }

@@ -75,7 +75,7 @@ class Ragged:
         """Lay sequences one after the other; refuse what is no token id."""
         length = np.fromiter(map(len, sequences), np.int64, count=len(sequences))
         flat = np.fromiter(chain.from_iterable(sequences), np.int64, count=int(length.sum()))
-        start = starts(length)
+        start = find_starts(length)
         if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) <= LARGEST_ID:
             first = int(np.argmax((flat < 0) | (flat > LARGEST_ID)))
             row = int(np.searchsorted(start, first, side="right")) - 1
@@ -93,24 +93,24 @@ class Ragged:
         return np.diff(self.start)
 
 
-def forest(samples: Sequence[Sample]) -> Forest:
+def merge_samples(samples: Sequence[Sample]) -> Forest:
     """Merge the whole sequences of samples, prompt and response."""
-    return merge([sample.token_ids for sample in samples])
+    return merge_sequences([sample.token_ids for sample in samples])
 
 
-def merge(sequences: Sequence[Sequence[int]]) -> Forest:
+def merge_sequences(sequences: Sequence[Sequence[int]]) -> Forest:
     """Merge token sequences into prefix trees; equal sequences share every node, an empty one has none."""
     ragged = Ragged.of(sequences)
-    order = sort(ragged)
-    return grow(ragged, order, common_prefix(ragged, order))
+    order = sort_sequences(ragged)
+    return grow_forest(ragged, order, find_common_prefixes(ragged, order))
 
 
-def starts(length: IntArray) -> IntArray:
-    """Running sum from 0 (N + 1): where runs of the given lengths start, and where the last one ends."""
+def find_starts(length: IntArray) -> IntArray:
+    """Running sum from 0 (N + 1): where pieces of the given lengths start, and where the last one ends."""
     return np.concatenate(([0], np.cumsum(length, dtype=np.int64)))
 
 
-def sort(ragged: Ragged) -> IntArray:
+def sort_sequences(ragged: Ragged) -> IntArray:
     """Lexicographic order of the sequences (N), a prefix before what it begins, equal ones as handed in.
 
     Big-endian bytes compare as the numbers they spell, at the speed of memcmp.
@@ -121,28 +121,28 @@ def sort(ragged: Ragged) -> IntArray:
     return np.array(sorted(range(len(ragged)), key=keys.__getitem__), dtype=np.int64)
 
 
-def common_prefix(ragged: Ragged, order: IntArray) -> IntArray:
+def find_common_prefixes(ragged: Ragged, order: IntArray) -> IntArray:
     """Length of the prefix each sequence of `order` shares with the one before it (N); 0 for the first."""
     begin, length = ragged.start[order], ragged.length[order]
     overlap = np.minimum(length[1:], length[:-1])
     pair, both = np.flatnonzero(overlap) + 1, overlap[overlap > 0]
-    run = starts(both)[:-1]
+    start = find_starts(both)[:-1]
     index = count_up(both)
     same = ragged.flat[np.repeat(begin[pair], both) + index] == ragged.flat[np.repeat(begin[pair - 1], both) + index]
     shared = np.zeros(len(order), dtype=np.int64)
     if len(pair):
-        shared[pair] = np.minimum.reduceat(np.where(same, np.repeat(both, both), index), run)
+        shared[pair] = np.minimum.reduceat(np.where(same, np.repeat(both, both), index), start)
     return shared
 
 
-def grow(ragged: Ragged, order: IntArray, shared: IntArray) -> Forest:
+def grow_forest(ragged: Ragged, order: IntArray, shared: IntArray) -> Forest:
     """Lay out the forest of the sequences in `order`, each of which shares `shared` tokens with the one before.
 
     `order` may be a selection of the sequences; paths are listed for the selected ones, in their order of `ragged`.
     """
     length = ragged.length[order]
-    first_new = starts(length - shared)  # the node at which each sequence leaves the one before it
-    node, row = _paths(length, shared, first_new), starts(length)[:-1]
+    first_new = find_starts(length - shared)  # the node at which each sequence leaves the one before it
+    node, row = _find_paths(length, shared, first_new), find_starts(length)[:-1]
 
     token, parent = np.empty(first_new[-1], dtype=np.int64), np.arange(-1, first_new[-1] - 1, dtype=np.int64)
     depth, end = np.empty_like(token), np.empty_like(token)
@@ -155,17 +155,17 @@ def grow(ragged: Ragged, order: IntArray, shared: IntArray) -> Forest:
 
     back = np.argsort(order, kind="stable")  # from the sorted rows to the order of the sequences
     listed = node[np.repeat(row[back], length[back]) + count_up(length[back])]
-    return Forest(token=token, depth=depth, parent=parent, end=end, node=listed, start=starts(length[back]))
+    return Forest(token=token, depth=depth, parent=parent, end=end, node=listed, start=find_starts(length[back]))
 
 
 def count_up(length: IntArray) -> IntArray:
-    """0, 1, 2, ... for each run of the given lengths, one after the other."""
-    return np.arange(int(length.sum()), dtype=np.int64) - np.repeat(starts(length)[:-1], length)
+    """0, 1, 2, ... for each piece of the given lengths, one after the other."""
+    return np.arange(int(length.sum()), dtype=np.int64) - np.repeat(find_starts(length)[:-1], length)
 
 
-def _paths(length: IntArray, shared: IntArray, first_new: IntArray) -> IntArray:
+def _find_paths(length: IntArray, shared: IntArray, first_new: IntArray) -> IntArray:
     """Node of each token (R), sequences in sorted order."""
-    row = starts(length)
+    row = find_starts(length)
     node = np.arange(row[-1], dtype=np.int64) + np.repeat(first_new[:-1] - shared - row[:-1], length)
     # A loop over sequences, not tokens: one copy of memory each is thirty times faster than sorting all tokens by
     # depth to carry the nodes of a prefix forward in one array operation.

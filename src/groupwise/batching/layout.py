@@ -5,13 +5,13 @@ Axes: T trained tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import torch
 
 from groupwise.batching.predictions import Predictions
-from groupwise.batching.to_device import moved
+from groupwise.batching.to_device import to_device
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,4 +53,4 @@ class Layout:
 
     def to(self, device: torch.device | str) -> Self:
         """The same layout on a device."""
-        return replace(self, **moved(self, device))
+        return to_device(self, device)

@@ -17,13 +17,13 @@ from typing import Self
 import numpy as np
 import torch
 
-from groupwise.batching.chains import Runs
-from groupwise.batching.forest import Forest, Ragged, common_prefix, count_up, grow, sort
+from groupwise.batching.chains import Chains
+from groupwise.batching.forest import Forest, Ragged, count_up, find_common_prefixes, grow_forest, sort_sequences
 from groupwise.batching.layout import Layout
 from groupwise.batching.predictions import Predictions
-from groupwise.batching.to_device import moved
-from groupwise.batching.trained_tokens import kept_tokens
-from groupwise.batching.units import unit_labels
+from groupwise.batching.to_device import to_device
+from groupwise.batching.trained_tokens import find_trained_tokens
+from groupwise.batching.units import label_units
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, IntArray
@@ -43,8 +43,8 @@ class Pack(Layout):
 
     end: torch.Tensor
     """One past the last node of each node's subtree (L): q sees k where `k <= q < end[k]`."""
-    runs: Runs | None = None
-    """Its runs, once it is on a GPU."""
+    chains: Chains | None = None
+    """Its chains, once it is on a GPU."""
 
     def __len__(self) -> int:
         return self.input_ids.shape[1]
@@ -52,9 +52,9 @@ class Pack(Layout):
     def to(self, device: torch.device | str) -> Self:
         """The same pack on a device; what a GPU reads it by is worked out before."""
         ready = self
-        if self.runs is None and torch.device(device).type == "cuda":
-            ready = replace(self, runs=Runs.of(self.position_ids[0].cpu().numpy()))
-        return replace(ready, **moved(ready, device))
+        if self.chains is None and torch.device(device).type == "cuda":
+            ready = replace(self, chains=Chains.of(self.position_ids[0].cpu().numpy()))
+        return to_device(ready, device)
 
 
 def pack(
@@ -79,27 +79,34 @@ def pack(
     members = [samples[number] for number in trained.tolist()]
     inputs = Ragged.of([sample.computed_ids[:-1] for sample in members])
     targets = Ragged.of([sample.computed_response_ids for sample in members])
-    kept, units = kept_tokens(members, targets), _units(members, unit)
-    plan = _shared_plan(inputs, token_budget, units) if share else None
+    kept, units = find_trained_tokens(members, targets), _label_large_units(members, unit)
+    plan = _plan_shared(inputs, token_budget, units) if share else None
     if plan is None or len(inputs.flat) < gate * plan.num_nodes:
-        plan = _plain_plan(inputs, token_budget, units)
+        plan = _plan_plain(inputs, token_budget, units)
     return [
-        _pack(grow(inputs, plan.order[run], plan.shared[run]), np.sort(plan.order[run]), trained, targets, kept)
-        for run in plan.runs
+        _make_pack(
+            grow_forest(inputs, plan.order[batch], plan.shared[batch]),
+            np.sort(plan.order[batch]),
+            trained,
+            targets,
+            kept,
+        )
+        for batch in plan.batches
     ]
 
 
-def cuts(length: IntArray, shared: IntArray, token_budget: int) -> list[int]:
-    """Cut a sorted list of sequences into runs that fit the budget, with the fewest nodes in all, then the fewest runs.
+def find_cuts(length: IntArray, shared: IntArray, token_budget: int) -> list[int]:
+    """Cut a sorted list of sequences into batches that fit the budget, with the fewest nodes, then the fewest batches.
 
-    Sequence i adds `length[i] - shared[i]` nodes to a run, all of its `length[i]` where it begins one. Returned are the
-    starts of the runs, and N. Going on only adds nodes to a run, at either end: the starts from which a run reaches i
-    within the budget are a moving window, and the best of them is the front of a monotone queue, so that the optimum
-    costs one pass. Cutting wherever the budget is full can cost half as many nodes again, where histories are long.
+    Sequence i adds `length[i] - shared[i]` nodes to a batch, all of its `length[i]` where it begins one. Returned are
+    the starts of the batches, and N. Going on only adds nodes to a batch, at either end: the starts from which a batch
+    reaches i within the budget are a moving window, and the best of them is the front of a monotone queue, so that the
+    optimum costs one pass. Cutting wherever the budget is full can cost half as many nodes again, where histories are
+    long.
     """
     nodes_before = np.append(0, np.cumsum(length - shared)).tolist()
-    best: list[tuple[int, int]] = [(0, 0)]  # nodes and runs of the first i sequences
-    begins = [0]  # where the last of those runs begins
+    best: list[tuple[int, int]] = [(0, 0)]  # nodes and batches of the first i sequences
+    begins = [0]  # where the last of those batches begins
     prefix = shared.tolist()
     window: deque[tuple[tuple[int, int], int]] = deque()
     for i, (tokens, repeated) in enumerate(zip(length.tolist(), prefix, strict=True)):
@@ -111,26 +118,26 @@ def cuts(length: IntArray, shared: IntArray, token_budget: int) -> list[int]:
         room = max(token_budget, tokens) - nodes_before[i + 1]
         while prefix[window[0][1]] - nodes_before[window[0][1]] > room:
             window.popleft()
-        (nodes, runs), start = window[0]
-        best.append((nodes + nodes_before[i + 1], runs))
+        (nodes, num_batches), start = window[0]
+        best.append((nodes + nodes_before[i + 1], num_batches))
         begins.append(start)
-    found = [len(length)]
-    while found[-1]:
-        found.append(begins[found[-1]])
-    return found[::-1]
+    starts = [len(length)]
+    while starts[-1]:
+        starts.append(begins[starts[-1]])
+    return starts[::-1]
 
 
 def unpack(pack: Pack) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
     """Prompt, and response up to its last token that trains, of each sample in a pack, read from the tensors alone."""
-    found = {}
+    parts = {}
     node = torch.arange(len(pack), device=pack.end.device)
     for number in pack.members:
         mine = pack.sample == number
         last, target, position = pack.predictor[mine][-1], int(pack.target[mine][-1]), int(pack.position[mine][-1])
         tokens = [*pack.input_ids[0][(node <= last) & (last < pack.end)].tolist(), target]
         cut = len(tokens) - position - 1  # where the response begins
-        found[number] = tuple(tokens[:cut]), tuple(tokens[cut:])
-    return found
+        parts[number] = tuple(tokens[:cut]), tuple(tokens[cut:])
+    return parts
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -139,73 +146,75 @@ class _Plan:
 
     order: IntArray
     shared: IntArray
-    runs: list[slice]
+    batches: list[slice]
     num_nodes: int
 
 
-def _shared_plan(inputs: Ragged, token_budget: int, units: IntArray | None) -> _Plan:
-    order = sort(inputs)
-    return _plan(inputs, order, common_prefix(inputs, order), token_budget, units)
+def _plan_shared(inputs: Ragged, token_budget: int, units: IntArray | None) -> _Plan:
+    order = sort_sequences(inputs)
+    return _plan_batches(inputs, order, find_common_prefixes(inputs, order), token_budget, units)
 
 
-def _plain_plan(inputs: Ragged, token_budget: int, units: IntArray | None) -> _Plan:
+def _plan_plain(inputs: Ragged, token_budget: int, units: IntArray | None) -> _Plan:
     order = np.arange(len(inputs), dtype=np.int64)
-    return _plan(inputs, order, np.zeros_like(order), token_budget, units)
+    return _plan_batches(inputs, order, np.zeros_like(order), token_budget, units)
 
 
-def _plan(inputs: Ragged, order: IntArray, shared: IntArray, token_budget: int, units: IntArray | None) -> _Plan:
+def _plan_batches(
+    inputs: Ragged, order: IntArray, shared: IntArray, token_budget: int, units: IntArray | None
+) -> _Plan:
     length = inputs.length[order]
     if units is not None:
-        members = whole_units(length, shared, units[order], token_budget)
-        starts = np.append(0, np.cumsum([len(run) for run in members], dtype=np.int64)).tolist()
-        shared = np.concatenate([_shared_within(shared, run) for run in members]) if members else shared
+        members = deal_units(length, shared, units[order], token_budget)
+        starts = np.append(0, np.cumsum([len(batch) for batch in members], dtype=np.int64)).tolist()
+        shared = np.concatenate([_count_shared(shared, batch) for batch in members]) if members else shared
         place = np.concatenate(members) if members else order
         order, length = order[place], length[place]
     else:
-        starts = cuts(length, shared, token_budget)
-        shared[starts[:-1]] = 0  # the first sequence of a run shares with nobody
-    runs = [slice(low, high) for low, high in pairwise(starts)]
-    return _Plan(order=order, shared=shared, runs=runs, num_nodes=int((length - shared).sum()))
+        starts = find_cuts(length, shared, token_budget)
+        shared[starts[:-1]] = 0  # the first sequence of a batch shares with nobody
+    batches = [slice(low, high) for low, high in pairwise(starts)]
+    return _Plan(order=order, shared=shared, batches=batches, num_nodes=int((length - shared).sum()))
 
 
-def _units(samples: Sequence[Sample], unit: str) -> IntArray | None:
+def _label_large_units(samples: Sequence[Sample], unit: str) -> IntArray | None:
     """Label of each sample's unit; None where each is a unit of its own."""
-    labels = unit_labels(samples, unit)
+    labels = label_units(samples, unit)
     return labels if len(labels) and labels.max() + 1 < len(labels) else None
 
 
-def whole_units(length: IntArray, shared: IntArray, unit: IntArray, token_budget: int) -> list[IntArray]:
-    """Deal sorted sequences into runs that hold whole units and fit the budget: the places of each run, ascending.
+def deal_units(length: IntArray, shared: IntArray, unit: IntArray, token_budget: int) -> list[IntArray]:
+    """Deal sorted sequences into batches that hold whole units and fit the budget: the places of each, ascending.
 
-    Units come in the order of their first sequence, and a run takes units for as long as they fit: the members of a
+    Units come in the order of their first sequence, and a batch takes units for as long as they fit: the members of a
     unit lie apart in the order of the sequences, so that the best cuts are no longer a matter of one pass. A unit that
-    is larger than the budget is a run of its own.
+    is larger than the budget is a batch of its own.
     """
     by_unit = np.argsort(unit, kind="stable")
     places = np.split(by_unit, np.flatnonzero(np.diff(unit[by_unit])) + 1)
-    runs: list[IntArray] = []
-    for new in sorted((each for each in places if len(each)), key=lambda each: int(each[0])):
-        joined = np.sort(np.concatenate((runs[-1], new))) if runs else new
-        if runs and _num_nodes(length, shared, joined) <= token_budget:
-            runs[-1] = joined
+    batches: list[IntArray] = []
+    for new in sorted((members for members in places if len(members)), key=lambda members: int(members[0])):
+        joined = np.sort(np.concatenate((batches[-1], new))) if batches else new
+        if batches and _count_nodes(length, shared, joined) <= token_budget:
+            batches[-1] = joined
         else:
-            runs.append(new)
-    return runs
+            batches.append(new)
+    return batches
 
 
-def _num_nodes(length: IntArray, shared: IntArray, places: IntArray) -> int:
-    return int((length[places] - _shared_within(shared, places)).sum())
+def _count_nodes(length: IntArray, shared: IntArray, places: IntArray) -> int:
+    return int((length[places] - _count_shared(shared, places)).sum())
 
 
-def _shared_within(shared: IntArray, places: IntArray) -> IntArray:
+def _count_shared(shared: IntArray, places: IntArray) -> IntArray:
     """What each of some sorted sequences shares with the one before it among them: the least of what lies between."""
-    found = np.zeros(len(places), dtype=np.int64)
+    overlap = np.zeros(len(places), dtype=np.int64)
     if len(places) > 1:
-        found[1:] = np.minimum.reduceat(shared[: places[-1] + 1], places[:-1] + 1)
-    return found
+        overlap[1:] = np.minimum.reduceat(shared[: places[-1] + 1], places[:-1] + 1)
+    return overlap
 
 
-def _pack(grown: Forest, members: IntArray, trained: IntArray, targets: Ragged, kept: BoolArray | None) -> Pack:
+def _make_pack(grown: Forest, members: IntArray, trained: IntArray, targets: Ragged, kept: BoolArray | None) -> Pack:
     """The pack of a forest whose paths are the inputs of `members`, as numbered among those that train.
 
     `kept` says which of the targets train; None = all.

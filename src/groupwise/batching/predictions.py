@@ -5,12 +5,12 @@ Axes: U predicting nodes, T trained tokens (several may be predicted by one node
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from groupwise.batching.to_device import moved
+from groupwise.batching.to_device import to_device
 from groupwise.core.segments import IntArray
 
 
@@ -47,10 +47,10 @@ class Predictions:
         starts = np.searchsorted(row[order], np.arange(len(node) + 1))
         is_other = np.ones(len(order), dtype=bool)
         is_other[starts[:-1]] = False
-        tensors = {"node": node, "row": row[order], "target": target[order], "back": back, "first": starts[:-1]}
-        tensors |= {"others": np.flatnonzero(is_other)}
-        return cls(**{name: torch.from_numpy(each) for name, each in tensors.items()}, starts=starts)
+        arrays = {"node": node, "row": row[order], "target": target[order], "back": back, "first": starts[:-1]}
+        arrays |= {"others": np.flatnonzero(is_other)}
+        return cls(**{name: torch.from_numpy(array) for name, array in arrays.items()}, starts=starts)
 
     def to(self, device: torch.device | str) -> Predictions:
         """The same on a device."""
-        return replace(self, **moved(self, device))
+        return to_device(self, device)

@@ -13,7 +13,7 @@ from groupwise.batching.layout import Layout
 from groupwise.core.errors import RecordError
 
 
-def column(layout: Layout, values: Sequence[float | Sequence[float]]) -> torch.Tensor:
+def spread_over_tokens(layout: Layout, values: Sequence[float | Sequence[float]]) -> torch.Tensor:
     """One float32 a trained token (T), in the order of the layout.
 
     Args:

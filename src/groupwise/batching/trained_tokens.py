@@ -15,7 +15,7 @@ from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray
 
 
-def kept_tokens(samples: Sequence[Sample], targets: Ragged) -> BoolArray | None:
+def find_trained_tokens(samples: Sequence[Sample], targets: Ragged) -> BoolArray | None:
     """Whether each of the targets trains (R), for samples that each train; None = all do.
 
     `targets` are the samples' `computed_response_ids`, one sample after the other.
@@ -23,8 +23,8 @@ def kept_tokens(samples: Sequence[Sample], targets: Ragged) -> BoolArray | None:
     if all(sample.trained is None for sample in samples):
         return None
     lengths = targets.length.tolist()
-    said = (
+    trains = (
         (True,) * length if sample.trained is None else sample.trained[:length]
         for sample, length in zip(samples, lengths, strict=True)
     )
-    return np.fromiter(chain.from_iterable(said), dtype=np.bool_, count=len(targets.flat))
+    return np.fromiter(chain.from_iterable(trains), dtype=np.bool_, count=len(targets.flat))

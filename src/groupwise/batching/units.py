@@ -11,7 +11,7 @@ from groupwise.core.sample import Sample
 from groupwise.core.segments import IntArray
 
 
-def unit_labels(samples: Sequence[Sample], unit: str) -> IntArray:
+def label_units(samples: Sequence[Sample], unit: str) -> IntArray:
     """Label of each sample's unit (N), equal within a unit, in the order they first come."""
     names: dict[str, list[Hashable]] = {
         "sample": list(range(len(samples))),

@@ -13,10 +13,9 @@ from rich.markup import escape
 from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.arguments.trust import set_rights
 from groupwise.cli.terminal.screen import file_progress, output, print_json
-from groupwise.core.errors import ConfigError
+from groupwise.config.overrides import parse_settings
 from groupwise.core.parts.part import name_of, part_class
 from groupwise.core.rules import RuleResult
-from groupwise.core.text.files import parse_value
 from groupwise.envs.checker.suite import NUM_TASKS, check_environment
 from groupwise.recordings.formats import open_rollouts
 from groupwise.reports.identity_faults import CHECKS, FaultTally
@@ -125,7 +124,7 @@ def env(
 
     Where the environment cannot be had, because its package or its data is missing, one line says so, with status 2.
     """
-    part: Any = part_class("env", kind)(**_read_fields(settings or []))
+    part: Any = part_class("env", kind)(**parse_settings(settings or (), option="--set "))
     results = check_environment(part, tasks=tasks, seed=seed)
     if as_json:
         print_json({"env": part.config(), "rules": [asdict(result) for result in results]})
@@ -133,17 +132,6 @@ def env(
         _print_rules(name_of(part), results)
     if any(result.status == "broken" for result in results):
         raise typer.Exit(1)
-
-
-def _read_fields(settings: Sequence[str]) -> dict[str, Any]:
-    """Read `field=value` settings; a value is TOML, or else plain text."""
-    fields: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting}: found no '='; write FIELD=VALUE")
-        fields[name.strip()] = parse_value(value.strip())
-    return fields
 
 
 def _print_rules(name: str, results: Sequence[RuleResult]) -> None:

@@ -43,7 +43,7 @@ def evaluate(
     config = load_run_config(run)
     overrides = {"split": split, "tasks": tasks, "attempts": attempts, "temperature": temperature}
     settings = _merge_settings(config, {name: value for name, value in overrides.items() if value is not None})
-    from groupwise.training.checkpoints.resume import open_run_at
+    from groupwise.training.checkpoints.run_checkpoints import open_run_at
     from groupwise.training.evaluate_run import evaluate_run
 
     with _show_status(f"playing {settings.tasks} tasks of split {settings.split} with {seeds} seeds"):

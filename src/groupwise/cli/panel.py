@@ -12,12 +12,13 @@ from rich.markup import escape
 
 from groupwise.cli.arguments.trust import Trust, set_rights
 from groupwise.cli.terminal.screen import output, print_json, print_line
+from groupwise.config.overrides import parse_settings
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Part, Slot, check_may_open, name_of, part_class
 from groupwise.core.records import Task
 from groupwise.core.run_folder import CONFIG, JOURNAL
-from groupwise.core.text.files import parse_toml, parse_value, read_text_file
+from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.envs.kit.panel import SPLITS, choose_split, panel_hash
 from groupwise.envs.kit.panel_file import PanelFile, check_evaluated, panels_of
 
@@ -78,7 +79,7 @@ def _open_env(what: str, settings: Sequence[str]) -> tuple[Part, PanelFile | Non
         raise ConfigError(
             f"{what}: there is no such run or file; give one that is there, or the kind of an environment"
         )
-    return part_class("env", what)(**_read_fields(settings)), None
+    return part_class("env", what)(**parse_settings(settings, option="--set ", prefix="env.")), None
 
 
 def _is_file(what: str) -> bool:
@@ -109,20 +110,9 @@ def _read_run_env(path: Path, settings: Sequence[str]) -> Part:
         raise ConfigError(f"{path}: `env` is a {type(section).__name__}; give the section [env] a `kind`")
     try:
         fields = {"kind": section} if isinstance(section, str) else section
-        return Slot("env").fill({**fields, **_read_fields(settings)})
+        return Slot("env").fill({**fields, **parse_settings(settings, option="--set ", prefix="env.")})
     except ConfigError as error:
         raise ConfigError(f"{path}: env: {error}") from None
-
-
-def _read_fields(settings: Sequence[str]) -> dict[str, Any]:
-    """Read `field=value` settings, or `env.field=value` as `groupwise train` takes them."""
-    fields: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting}: found no '='; write FIELD=VALUE")
-        fields[name.strip().removeprefix("env.")] = parse_value(value.strip())
-    return fields
 
 
 def _check_journal(folder: Path, part: Part) -> int:

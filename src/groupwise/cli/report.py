@@ -10,14 +10,14 @@ from rich.markup import escape
 
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal.screen import output
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_folder import REPORT, RunPaths
 from groupwise.reports.run.method_name import find_method_name
 from groupwise.reports.run.run_folder import RunFolder
 
 
 def report(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    out: Annotated[Path | None, typer.Option(help="File to write; default: report.html in the folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help=f"File to write; default: {REPORT} in the folder.")] = None,
     trust: Trust = False,
 ) -> None:
     """Write a run as one HTML page that opens offline: verdict, curves, groups, and attempts with their credit."""

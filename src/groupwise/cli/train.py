@@ -37,9 +37,9 @@ def train(
         raise ConfigError(_describe_used_folder(folder))
     config = _load_config(file, set_ or (), tracker or ())
     from groupwise.cli.terminal.live import show_live
-    from groupwise.training.loop import train as run_loop
+    from groupwise.config.runs import open_run
+    from groupwise.config.runs import train as run_loop
     from groupwise.training.notices import list_notices
-    from groupwise.training.open_run import open_run
     from groupwise.training.trackers import check_trackers
 
     check_trackers(config.trackers)
@@ -65,7 +65,7 @@ def train(
 
 def _check_unused(run: Run) -> None:
     """Refuse a folder in which somebody began a run while this one was waiting for the lock."""
-    if run.journal.last() >= 0 or run.checkpoints.exists():
+    if run.journal.last_number() >= 0 or run.checkpoints.exists():
         raise ConfigError(_describe_used_folder(run.folder))
 
 
@@ -75,10 +75,10 @@ def _describe_used_folder(folder: Path) -> str:
 
 def _is_finished(folder: Path, config: RunConfig) -> bool:
     """Whether nothing is left to do, and say so."""
-    from groupwise.training.checkpoints.state import latest_checkpoint
+    from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 
     paths, updates, wanted = RunPaths(folder), config.training.updates, config.evaluation
-    last = latest_checkpoint(paths.checkpoints)
+    last = find_latest_checkpoint(paths.checkpoints)
     if last is None or int(last.name) < updates:
         return False
     try:

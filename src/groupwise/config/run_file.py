@@ -36,10 +36,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from groupwise import recipes
+from groupwise.config.overrides import override_setting
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.run_folder import RunPaths
-from groupwise.core.text.files import MAX_KEY_PARTS, parse_toml, parse_value, read_text_file
+from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.secrets import check_no_secret
 from groupwise.recipes.catalogue import build
@@ -145,7 +146,7 @@ def decode_run(content: Mapping[str, Any], *, overrides: Sequence[str] = ()) -> 
     if any(override.partition("=")[0] == "algorithm.recipe" for override in overrides):
         _make_room_for_recipe(merged)
     for override in overrides:
-        _override(merged, override)
+        override_setting(merged, override)
     check_no_secret(merged)
     algorithm = decode_algorithm(merged)
     return RunConfig(**{**merged, "algorithm": algorithm})
@@ -165,20 +166,6 @@ def _check_sections(content: Mapping[str, Any]) -> None:
     for name in content:
         if name not in RunConfig.model_fields:
             raise ConfigError(f"unknown section {name!r}; {nearest(name, RunConfig.model_fields)}")
-
-
-def _override(content: dict[str, Any], text: str) -> None:
-    path, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"{quote_line(repr(text))} has no value; write --set {quote_line(path, limit=200)}=VALUE")
-    *sections, key = path.split(".")
-    if len(sections) > MAX_KEY_PARTS:
-        raise ConfigError(f"the key of {quote_line(repr(text), limit=60)} has too many parts; no setting is so deep")
-    for section in sections:
-        content = content.setdefault(section, {})
-        if not isinstance(content, dict):
-            raise ConfigError(f"{quote_line(repr(section))} is a value, not a section")
-    content[key] = parse_value(value)
 
 
 def _read(path: Path, wanted: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class CausalLM:
     @classmethod
     def of(cls, model: nn.Module) -> CausalLM:
         """Find the halves of a model; refuse one whose output is not head(body(tokens))."""
-        inner = _without_adapters(model)
+        inner = _unwrap_adapters(model)
         name = type(inner).__name__
         body = inner.get_decoder() if hasattr(inner, "get_decoder") else inner
         if body is inner:  # older classes answer with themselves
@@ -47,7 +47,9 @@ class CausalLM:
         layer = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
         if body is inner or body is None or layer is None:
             raise ConfigError(f"{name} is not a causal language model with a body and an output layer; load one")
-        return cls(name=name, body=body, head=_head(_in_use(layer), body.config, name), config=body.config)
+        return cls(
+            name=name, body=body, head=_read_head(_find_layer_in_use(layer), body.config, name), config=body.config
+        )
 
     @property
     def attention(self) -> str:
@@ -55,14 +57,14 @@ class CausalLM:
         return str(getattr(self.config, "_attn_implementation", None) or "eager")
 
     @property
-    def computes_in(self) -> torch.dtype:
-        """What its layers compute in: the type that autocast asks for, else that of the weights."""
+    def compute_dtype(self) -> torch.dtype:
+        """The type that its layers compute in: the one that autocast asks for, else that of the weights."""
         weight = next(self.body.parameters())
         device = weight.device.type
         return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
 
     @property
-    def caps_scores(self) -> bool:
+    def has_capped_scores(self) -> bool:
         """Whether its layers bend the scores of attention towards a bound."""
         return getattr(self.config, "attn_logit_softcapping", None) is not None
 
@@ -72,11 +74,11 @@ class CausalLM:
         width = getattr(self.config, "head_dim", None)
         return int(width or self.config.hidden_size // self.config.num_attention_heads)
 
-    def attend_by(self, name: str) -> None:
+    def set_attention(self, name: str) -> None:
         """Have the layers attend by another of the implementations that transformers knows."""
         self.body.set_attn_implementation(name)  # type: ignore[operator]
 
-    def hidden_states(self, **inputs: Any) -> torch.Tensor:
+    def run_body(self, **inputs: Any) -> torch.Tensor:
         """Run the body once on tokens, mask and positions: the state of each token (B, W, H)."""
         hidden: torch.Tensor = self.body(**inputs, use_cache=False, return_dict=True).last_hidden_state
         return hidden
@@ -109,7 +111,7 @@ class CausalLM:
                 f"{self.name} takes no {' and no '.join(missing)}, so that its tokens cannot be packed; "
                 "use padded rows, one a sample"
             )
-        window = _window(self.config)
+        window = _find_window(self.config)
         if window is not None and longest > window:
             raise ConfigError(
                 f"{self.name} has layers with an attention window of {window} tokens, and the longest sequence has "
@@ -123,7 +125,7 @@ class CausalLM:
             )
 
 
-def _without_adapters(model: nn.Module) -> Any:
+def _unwrap_adapters(model: nn.Module) -> Any:
     """The model inside a peft wrapper; its adapters stay in the layers."""
     if not hasattr(model, "get_base_model"):
         return model
@@ -134,7 +136,7 @@ def _without_adapters(model: nn.Module) -> Any:
     return model.get_base_model()  # type: ignore[operator]
 
 
-def _in_use(layer: Any) -> Any:
+def _find_layer_in_use(layer: Any) -> Any:
     """The output layer that runs, where peft keeps a trained copy beside the original."""
     copies = getattr(layer, "modules_to_save", None)
     if copies is None:
@@ -144,7 +146,7 @@ def _in_use(layer: Any) -> Any:
     return copies[layer.active_adapters[0]]
 
 
-def _head(layer: Any, config: Any, name: str) -> Head:
+def _read_head(layer: Any, config: Any, name: str) -> Head:
     if not isinstance(layer, nn.Linear) or not layer.weight.is_floating_point():
         kind = f"{type(layer).__module__}.{type(layer).__name__}"
         raise ConfigError(
@@ -160,7 +162,7 @@ def _head(layer: Any, config: Any, name: str) -> Head:
     )
 
 
-def _window(config: Any) -> int | None:
+def _find_window(config: Any) -> int | None:
     """The shortest stretch of tokens that some layer sees; None = all see everything."""
     kinds = getattr(config, "layer_types", None)
     if kinds is not None and "sliding_attention" not in kinds:

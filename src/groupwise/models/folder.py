@@ -53,7 +53,7 @@ class Adapter:
     """What is not: none of it may say anything but peft's own default."""
 
 
-def resolve(path: str) -> str:
+def resolve_path(path: str) -> str:
     """A folder as an absolute path, which means the same wherever it is read; a name of the hub as it is."""
     folder = Path(path).expanduser()
     return str(folder.resolve()) if folder.is_dir() else path
@@ -68,7 +68,7 @@ def check_folder(path: str) -> None:
         return _check_content(folder)
     if not is_folder:
         return None
-    beside = [str(each) for each in folder.parent.glob("*/")] if folder.parent.is_dir() else []
+    beside = [str(path) for path in folder.parent.glob("*/")] if folder.parent.is_dir() else []
     advice = nearest(path, beside) if beside else "give a local folder or a hub name"
     raise ConfigError(f"model.path: there is no folder {path!r}; {advice}")
 
@@ -110,7 +110,7 @@ def _find_base(folder: Path, named: object) -> str:
             f"there under {BASE!r}, or merge the adapter into its model first"
         )
     beside = folder / Path(named).expanduser()
-    base = str(beside.resolve()) if not Path(named).expanduser().is_dir() and beside.is_dir() else resolve(named)
+    base = str(beside.resolve()) if not Path(named).expanduser().is_dir() and beside.is_dir() else resolve_path(named)
     try:
         check_folder(base)
         if (Path(base) / ADAPTER_CONFIG).is_file():
@@ -132,14 +132,14 @@ def load_model(path: str, *, dtype: Any) -> Any:
     try:
         config = AutoConfig.from_pretrained(path, **AS_DATA)
         _check_auto_map(path, getattr(config, "auto_map", None))
-        model, told = read(path, dtype=dtype, use_safetensors=True, output_loading_info=True, **AS_DATA)
+        model, loading_info = read(path, dtype=dtype, use_safetensors=True, output_loading_info=True, **AS_DATA)
     except Exception as error:  # transformers, safetensors and the hub have no class in common
-        raise _unloadable(path, error) from None
+        raise _explain_unloadable(path, error) from None
     if getattr(model, "_hf_peft_config_loaded", False):
         raise ConfigError(f"model.path: {path!r} brings an adapter; give the folder of a whole model, or the adapter's")
-    lacking = sorted(told["missing_keys"])
-    if lacking:
-        raise ConfigError(f"model.path: {path!r} has no weights for {lacking[0]!r}; give a whole model")
+    missing = sorted(loading_info["missing_keys"])
+    if missing:
+        raise ConfigError(f"model.path: {path!r} has no weights for {missing[0]!r}; give a whole model")
     return model
 
 
@@ -150,7 +150,7 @@ def load_tokenizer(path: str) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **AS_DATA)
     except Exception as error:  # the tokenizers' own library raises what has no class of its own
-        raise _unloadable(path, error) from None
+        raise _explain_unloadable(path, error) from None
     _check_auto_map(path, tokenizer.init_kwargs.get("auto_map"))
     return tokenizer
 
@@ -169,19 +169,19 @@ def load_adapter(adapter: Adapter, model: Any) -> Any:
             )
     try:
         lora = LoraConfig(**adapter.settings, base_model_name_or_path=adapter.base)
-        found = PeftModel.from_pretrained(model, str(adapter.folder), config=lora, is_trainable=True)
+        adapted = PeftModel.from_pretrained(model, str(adapter.folder), config=lora, is_trainable=True)
         with safe_open(adapter.folder / ADAPTER_WEIGHTS, framework="pt") as stored:
             unlike = set(stored.keys()) ^ {
-                name.replace(".default.", ".") for name, value in found.named_parameters() if value.requires_grad
+                name.replace(".default.", ".") for name, value in adapted.named_parameters() if value.requires_grad
             }
         if unlike:
             raise ValueError(f"only one of the two has {min(unlike)!r}")
     except Exception as error:  # peft says with several classes that shapes or names do not fit
         raise ConfigError(
             f"model.path: the adapter in {adapter.folder} does not fit its model {adapter.base!r} "
-            f"({_first_line(error)}); name the model that it was trained on in {place}"
+            f"({_read_first_line(error)}); name the model that it was trained on in {place}"
         ) from None
-    return found
+    return adapted
 
 
 def _check_content(folder: Path) -> None:
@@ -217,17 +217,21 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"model.path: {path} cannot be read ({_first_line(error)}); give a whole folder") from None
+        raise ConfigError(
+            f"model.path: {path} cannot be read ({_read_first_line(error)}); give a whole folder"
+        ) from None
     if not isinstance(content, dict):
         raise ConfigError(f"model.path: {path} is not an object of settings; give a whole folder")
     return content
 
 
-def _unloadable(path: str, error: Exception) -> ConfigError:
+def _explain_unloadable(path: str, error: Exception) -> ConfigError:
     if isinstance(error, ConfigError):
         return error
-    return ConfigError(f"model.path: cannot load {path!r} ({_first_line(error)}); give a local folder or a hub name")
+    return ConfigError(
+        f"model.path: cannot load {path!r} ({_read_first_line(error)}); give a local folder or a hub name"
+    )
 
 
-def _first_line(error: Exception) -> str:
+def _read_first_line(error: Exception) -> str:
     return quote_line(str(error).strip(), limit=300) or type(error).__name__

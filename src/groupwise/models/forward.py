@@ -12,10 +12,10 @@ from transformers import PreTrainedModel
 from groupwise.batching import Pack, PaddedRows
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
-from groupwise.models.chosen_layout import lay_out
-from groupwise.models.logps import token_logps
+from groupwise.models.layout_choice import lay_out
+from groupwise.models.logps import compute_token_logps
 
-MOST_VARIANTS = 64
+MAX_VARIANTS = 64
 """Compiled variants of a layer that may exist."""
 
 
@@ -50,11 +50,11 @@ class Forward:
     def __init__(self, model: PreTrainedModel, settings: ForwardSettings) -> None:
         self.model, self._settings = model.eval(), settings
         if settings.checkpoint_layers:
-            _checkpoint(model)
+            _checkpoint_layers(model)
         if settings.compile_layers:
             # One variant each for gradients on and off, packs and rows, models: torch gives up at eight.
-            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_VARIANTS)
-            for layer in _layers(model):
+            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MAX_VARIANTS)
+            for layer in _find_layers(model):
                 layer.compile(dynamic=True)  # all have one code, so that the first one's is compiled for all
 
     @property
@@ -64,7 +64,7 @@ class Forward:
 
     def lay_out(self, samples: Sequence[Sample], *, token_budget: int, unit: str) -> list[Pack | PaddedRows]:
         """Samples as micro-batches on the model's device."""
-        with self._precision():
+        with self._autocast():
             share = self._settings.share_prefixes
             layouts = lay_out(self.model, samples, token_budget=token_budget, share=share, unit=unit)
         return [layout.to(self.device) for layout in layouts]
@@ -73,19 +73,21 @@ class Forward:
         self, layout: Pack | PaddedRows, *, temperature: float = 1.0, entropy: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Log-probability of each trained token and, where asked, entropy, in float32."""
-        with self._precision():
-            return token_logps(self.model, layout, temperature=temperature, entropy=entropy)
+        with self._autocast():
+            return compute_token_logps(self.model, layout, temperature=temperature, entropy=entropy)
 
-    def _precision(self) -> torch.autocast:
+    def _autocast(self) -> torch.autocast:
         narrow = self._settings.precision == "bfloat16"
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=narrow)
 
 
-def _layers(model: PreTrainedModel) -> list[torch.nn.Module]:
+def _find_layers(model: PreTrainedModel) -> list[torch.nn.Module]:
     """The layers that transformers can run again in the backward pass."""
-    found = [module for module in model.modules() if hasattr(module, "gradient_checkpointing")]
+    candidates = [module for module in model.modules() if hasattr(module, "gradient_checkpointing")]
     layers = [
-        module for module in found if not any(inner in found for inner in module.modules() if inner is not module)
+        module
+        for module in candidates
+        if not any(inner in candidates for inner in module.modules() if inner is not module)
     ]
     if not layers:
         raise ConfigError(
@@ -95,9 +97,9 @@ def _layers(model: PreTrainedModel) -> list[torch.nn.Module]:
     return layers
 
 
-def _checkpoint(model: PreTrainedModel) -> None:
+def _checkpoint_layers(model: PreTrainedModel) -> None:
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    for layer in _layers(model):
+    for layer in _find_layers(model):
         drops = [
             name for name, value in vars(layer).items() if "dropout" in name and isinstance(value, float) and value
         ]

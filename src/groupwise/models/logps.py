@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from groupwise.batching.pack import Pack, pack
-from groupwise.batching.padded import PaddedRows
+from groupwise.batching.padded_rows import PaddedRows
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
-from groupwise.models.attention.masks import pack_inputs
+from groupwise.models.attention.masks import make_pack_inputs
 from groupwise.models.causal_lm import CausalLM
-from groupwise.models.head.chunked import head_logps
+from groupwise.models.head.chunked import compute_head_logps
 from groupwise.models.head.output_layer import Tiling
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 1.0, torch.float16: 0.25}
@@ -30,7 +30,7 @@ CHUNK = {"cpu": 2048, "cuda": 8192}
 _passed: WeakKeyDictionary[nn.Module, set[torch.dtype]] = WeakKeyDictionary()
 
 
-def token_logps(
+def compute_token_logps(
     model: nn.Module,
     layout: Pack | PaddedRows,
     *,
@@ -56,7 +56,7 @@ def token_logps(
     if isinstance(layout, Pack):
         halves.check_tree(layout.longest)
         check_packs(model)
-    return _token_logps(halves, layout, Tiling(rows=rows, temperature=temperature, entropy=entropy))
+    return _compute_token_logps(halves, layout, Tiling(rows=rows, temperature=temperature, entropy=entropy))
 
 
 def check_packs(model: nn.Module) -> None:
@@ -68,7 +68,7 @@ def check_packs(model: nn.Module) -> None:
     needs no kernel compiled. Once a model and precision; every module's training mode is restored.
     """
     halves = CausalLM.of(model)
-    dtype = halves.computes_in
+    dtype = halves.compute_dtype
     if dtype in _passed.get(halves.body, ()):
         return
     modes = [(module, module.training) for module in model.modules()]
@@ -92,18 +92,20 @@ def check_packs(model: nn.Module) -> None:
 
 def _check_packs(model: nn.Module, halves: CausalLM, *, dense: bool = False) -> None:
     device, vocabulary = halves.head.weight.device, len(halves.head.weight)
-    samples = [_probe(prompt, response, vocabulary) for prompt, response in PROBES]
-    both = [pack(samples, token_budget=100, gate=0.0, share=share)[0] for share in (True, False)]
-    found = [_token_logps(halves, packed.to(device), Tiling(rows=100), dense=dense)[0] for packed in both]
-    expected = torch.cat([_own_logps(model, sample, device) for sample in samples])
-    for logps in found:
-        _compare(halves, logps, expected)
+    samples = [_make_probe(prompt, response, vocabulary) for prompt, response in PROBES]
+    packs = [pack(samples, token_budget=100, gate=0.0, share=share)[0] for share in (True, False)]
+    packed_logps = [
+        _compute_token_logps(halves, packed.to(device), Tiling(rows=100), dense=dense)[0] for packed in packs
+    ]
+    expected = torch.cat([_compute_own_logps(model, sample, device) for sample in samples])
+    for logps in packed_logps:
+        _check_close(halves, logps, expected)
 
 
-def _compare(halves: CausalLM, found: torch.Tensor, expected: torch.Tensor) -> None:
-    apart = (found - expected).abs()
+def _check_close(halves: CausalLM, logps: torch.Tensor, expected: torch.Tensor) -> None:
+    apart = (logps - expected).abs()
     largest, mean = float(apart.max()), float(apart.mean())
-    tolerance = TOLERANCE[halves.computes_in]
+    tolerance = TOLERANCE[halves.compute_dtype]
     if not (largest <= tolerance and mean <= tolerance / 4):
         raise ConfigError(
             f"{halves.name} does not run packed: log-probs of {len(expected)} tokens differ from its own forward pass "
@@ -111,14 +113,14 @@ def _compare(halves: CausalLM, found: torch.Tensor, expected: torch.Tensor) -> N
         )
 
 
-def _token_logps(
+def _compute_token_logps(
     halves: CausalLM, layout: Pack | PaddedRows, tiling: Tiling, *, dense: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    inputs = pack_inputs(halves, layout, dense=dense) if isinstance(layout, Pack) else layout.inputs
-    hidden = halves.hidden_states(**inputs).flatten(0, 1)
+    inputs = make_pack_inputs(halves, layout, dense=dense) if isinstance(layout, Pack) else layout.inputs
+    hidden = halves.run_body(**inputs).flatten(0, 1)
     # A distribution belongs to the node, whoever asks for one of its tokens.
     predictions = layout.predictions
-    logp, entropy_U = head_logps(halves.head, hidden.index_select(0, predictions.node), predictions, tiling)
+    logp, entropy_U = compute_head_logps(halves.head, hidden.index_select(0, predictions.node), predictions, tiling)
     # index_select, whose gradient is added up in one order; that of indexing is not, in parallel.
     logp = logp.index_select(0, predictions.back)
     row_T = predictions.row.index_select(0, predictions.back)
@@ -129,7 +131,7 @@ PROBES = (((1, 2, 3), (4, 5)), ((1, 2, 4), (5, 1)), ((1, 2), (5,)), ((3,), (1, 2
 """Prompts and responses of the comparison: a fork, a prefix that ends early, and a second tree."""
 
 
-def _probe(prompt: tuple[int, ...], response: tuple[int, ...], vocabulary: int) -> Sample:
+def _make_probe(prompt: tuple[int, ...], response: tuple[int, ...], vocabulary: int) -> Sample:
     return Sample(
         prompt_ids=tuple(token % vocabulary for token in prompt),
         response_ids=tuple(token % vocabulary for token in response),
@@ -140,7 +142,7 @@ def _probe(prompt: tuple[int, ...], response: tuple[int, ...], vocabulary: int) 
     )
 
 
-def _own_logps(model: nn.Module, sample: Sample, device: torch.device) -> torch.Tensor:
+def _compute_own_logps(model: nn.Module, sample: Sample, device: torch.device) -> torch.Tensor:
     """Log-probs of a sample's response by the model's own forward pass."""
     tokens = torch.tensor([sample.token_ids], device=device)
     logits = model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False).logits[0].float()

@@ -52,7 +52,7 @@ class PretrainedModel(Part, slot="model"):
             has_tokenizer = (adapter.folder / "tokenizer_config.json").is_file()
             tokenizer = folders.load_tokenizer(str(adapter.folder) if has_tokenizer else adapter.base)
             return folders.load_adapter(adapter, folders.load_model(adapter.base, dtype=dtype)), tokenizer
-        place = folders.resolve(self.path)
+        place = folders.resolve_path(self.path)
         tokenizer, model = folders.load_tokenizer(place), folders.load_model(place, dtype=dtype)
         if not self.lora_rank:
             return model, tokenizer
@@ -68,12 +68,12 @@ class PretrainedModel(Part, slot="model"):
 
     def _check_same(self, adapter: Adapter) -> None:
         """Refuse settings of an adapter that are not those of the one in the folder; rank 0 says nothing of it."""
-        for name, asked, found in (
+        for name, asked, stored in (
             ("lora_rank", self.lora_rank, adapter.rank),
             ("lora_scale", self.lora_scale, adapter.scale),
         ):
-            if self.lora_rank and not math.isclose(asked, found):
+            if self.lora_rank and not math.isclose(asked, stored):
                 raise ConfigError(
-                    f"model.{name}: the adapter in {self.path} has {found:g}, but {asked:g} is asked for; leave "
+                    f"model.{name}: the adapter in {self.path} has {stored:g}, but {asked:g} is asked for; leave "
                     "lora_rank out to go on with that adapter, or give the folder of a whole model"
                 )

@@ -48,7 +48,7 @@ class TinyModel(Part, slot="model"):
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         """A fresh model and a tokenizer that knows the words of an environment."""
-        tokenizer = word_tokenizer((*words, *EXTRA_WORDS))
+        tokenizer = make_word_tokenizer((*words, *EXTRA_WORDS))
         return self.build(tokenizer, seed=seed), tokenizer
 
     def build(self, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> LlamaForCausalLM:
@@ -73,7 +73,7 @@ class TinyModel(Part, slot="model"):
             return LlamaForCausalLM(config)
 
 
-def word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
+def make_word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
     """A tokenizer that knows whole words: one id a word, in alphabetical order after the four special tokens.
 
     Decoding puts one space between words, so text that is already lower-case words comes back as it was.

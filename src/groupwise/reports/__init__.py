@@ -1,1 +1,1 @@
-"""Reading what was recorded: audit it, explain one number, find faults of identity."""
+"""Reading what was recorded: audit rollouts, find faults in them, explain one number, make the page of a run."""

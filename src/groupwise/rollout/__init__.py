@@ -1,4 +1,4 @@
-"""Environments, engines and memory make trajectories: the episode loop and what it is put together from."""
+"""Playing attempts: environments, an engine and prompts make trajectories; plans say which attempts to make."""
 
 from __future__ import annotations
 

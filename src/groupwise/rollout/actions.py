@@ -1,4 +1,4 @@
-"""From what the model said to the action that is sent to the environment."""
+"""Action rules: how the action that is sent to the environment is read out of a response."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Choice(Part, slot="action_rule"):
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         """The action with that number; anything else is sent as it is, and is malformed."""
         listed = admissible or ()
-        number = _number(text, largest=len(listed))
+        number = _read_number(text, largest=len(listed))
         if number is None:
             return Action(text=text, well_formed=False)
         return Action(text=listed[number - 1], well_formed=stopped)
@@ -81,11 +81,11 @@ class Tagged(Part, slot="action_rule"):
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         """What stands between the action tags."""
-        said = text.lower()
-        action = _between(said, "<action>", "</action>")
-        thought = _between(said, "<think>", "</think>")
+        lowered = text.lower()
+        action = _find_between(lowered, "<action>", "</action>")
+        thought = _find_between(lowered, "<think>", "</think>")
         if action is None:
-            return Action(text=said[len(said) - min(self.fallback, len(said)) :].strip(), well_formed=False)
+            return Action(text=lowered[len(lowered) - min(self.fallback, len(lowered)) :].strip(), well_formed=False)
         in_language = self.allows_chinese or text.isascii() or not _CHINESE.search(text)
         return Action(text=action.strip(), well_formed=thought is not None and in_language)
 
@@ -94,8 +94,8 @@ class Tagged(Part, slot="action_rule"):
         return f"<think></think><action>{action}</action>"
 
 
-def _number(text: str, *, largest: int) -> int | None:
-    """The number from 1 to `largest` that a text says in digits, or None; the text may be thousands of digits long."""
+def _read_number(text: str, *, largest: int) -> int | None:
+    """Read the number from 1 to `largest` that a text says in digits, or None; it may be thousands of digits long."""
     if not (text.isascii() and text.isdigit()):
         return None
     digits = text.lstrip("0")
@@ -103,8 +103,8 @@ def _number(text: str, *, largest: int) -> int | None:
     return number if 1 <= number <= largest else None
 
 
-def _between(text: str, opening: str, closing: str) -> str | None:
-    """What stands between the first opening tag and the first closing tag after it, or None.
+def _find_between(text: str, opening: str, closing: str) -> str | None:
+    """Find what stands between the first opening tag and the first closing tag after it, or None.
 
     If no closing tag follows the first opening tag, none follows a later one: there is nothing to try again, as a
     regular expression would, at a price that grows with the square of a response that repeats its tag.

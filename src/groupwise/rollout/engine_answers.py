@@ -50,5 +50,5 @@ def read_future(engine: object, future: Future[Generation]) -> Generation:
     except GroupwiseError:
         raise
     except Exception as error:
-        told = quote_error_with_place(error, type(engine).__module__)
-        raise EngineFault(f"the engine {type(engine).__name__}: a future raised {told}; {ADVICE}") from error
+        reason = quote_error_with_place(error, type(engine).__module__)
+        raise EngineFault(f"the engine {type(engine).__name__}: a future raised {reason}; {ADVICE}") from error

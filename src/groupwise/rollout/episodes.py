@@ -14,10 +14,10 @@ from groupwise.core.text.secrets import redact
 from groupwise.engines.engine import Engine, Generation, Request, SubmittingEngine, VersionSpan
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionRule
-from groupwise.rollout.as_answered import play_as_answered
 from groupwise.rollout.engine_answers import check_generation, check_number
 from groupwise.rollout.hosts.host import Fault, Host
 from groupwise.rollout.hosts.waiting import Waiting
+from groupwise.rollout.play_as_answered import play_as_answered
 from groupwise.rollout.prompts.prompter import Exchange, Prompter
 
 Move = tuple[Generation, Action]
@@ -63,7 +63,7 @@ class Sampling:
 
 
 @dataclass
-class _Live:
+class _LiveAttempt:
     """An attempt under way."""
 
     attempt: Attempt
@@ -104,17 +104,17 @@ def play_attempts(
     with waiting.during():
         first = host.open({number: attempt.task for number, attempt in enumerate(attempts)})
     _check_same_start(attempts, first)
-    live = {number: _start(attempt, first[number], prompter) for number, attempt in enumerate(attempts)}
-    game = Game(live, host, engine, prompter, rule, sampling, waiting)
+    live = {number: _start_attempt(attempt, first[number], prompter) for number, attempt in enumerate(attempts)}
+    game = LiveEpisodes(live, host, engine, prompter, rule, sampling, waiting)
     active = [number for number, state in live.items() if state.stop is None]
     if isinstance(engine, SubmittingEngine):
         play_as_answered(game, active, engine)
     else:
         _play_in_step(game, active)
-    return [_trajectory(live[number]) for number in range(len(attempts))]
+    return [_make_trajectory(live[number]) for number in range(len(attempts))]
 
 
-def _play_in_step(game: Game, active: list[int]) -> None:
+def _play_in_step(game: LiveEpisodes, active: list[int]) -> None:
     """Play attempts to their end: all ask, all are answered, all act."""
     while requests := game.ask(active):
         answers = game.engine.generate(list(requests.values()))
@@ -123,10 +123,10 @@ def _play_in_step(game: Game, active: list[int]) -> None:
 
 
 @dataclass(frozen=True)
-class Game:
-    """Attempts under way, by number, and all that they are played with."""
+class LiveEpisodes:
+    """Attempts under way, by number, and all that they are played with: engine, host, prompts, the action rule."""
 
-    live: Mapping[int, _Live]
+    live: Mapping[int, _LiveAttempt]
     host: Host
     engine: Engine
     prompter: Prompter
@@ -138,66 +138,69 @@ class Game:
         """What attempts ask the engine next; those whose prompts have outgrown the model end here."""
         live, prompter = self.live, self.prompter
         prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation) for n in active}
-        self.host.close(_cut_off(live, prompts, self.engine.context, self.sampling.max_tokens))
+        self.host.close(_end_too_long(live, prompts, self.engine.context, self.sampling.max_tokens))
         requests: dict[int, Request] = {}
         for n, prompt in prompts.items():
             state = live[n]
             if state.stop is None:
                 state.prompt = prompt
-                requests[n] = _request(state.attempt, len(state.steps), prompt, prompter, self.sampling)
+                requests[n] = _make_request(state.attempt, len(state.steps), prompt, prompter, self.sampling)
         return requests
 
-    def act(self, said: Mapping[int, Generation]) -> list[int]:
+    def act(self, answers: Mapping[int, Generation]) -> list[int]:
         """Act as the engine's answers say, and write the steps down; which attempts go on."""
-        moves = self.read(said)
+        moves = self.read(answers)
         with self.waiting.during(len(moves)):
             outcomes = self.host.act({n: action.text for n, (_, action) in moves.items()})
         return self.record(moves, outcomes)
 
-    def read(self, said: Mapping[int, Generation]) -> dict[int, Move]:
+    def read(self, answers: Mapping[int, Generation]) -> dict[int, Move]:
         """What attempts do, as the engine's answers say."""
         moves: dict[int, Move] = {}
-        for n, sampled in said.items():
+        for n, sampled in answers.items():
             check_generation(self.engine, sampled)
-            answer = _begin(self.live[n], sampled)
+            answer = _prepend_forced(self.live[n], sampled)
             text = self.prompter.text(answer.response_ids)
-            moves[n] = answer, _read(self.rule, text, answer, self.live[n].observation)
+            seen = self.live[n].observation
+            moves[n] = answer, self.rule.read(text, stopped=answer.stopped, admissible=seen.admissible)
         return moves
 
     def record(self, moves: Mapping[int, Move], outcomes: Mapping[int, Outcome | Fault]) -> list[int]:
         """Write down what came of moves, and close what has ended; which attempts go on."""
         live, prompter = self.live, self.prompter
         for n, (answer, action) in moves.items():
-            _record(live[n], live[n].prompt, answer, action.text, action.well_formed, outcomes[n], prompter)
+            _record_step(live[n], live[n].prompt, answer, action.text, action.well_formed, outcomes[n], prompter)
         self.host.close([n for n in moves if live[n].stop is not None])
         return [n for n in moves if live[n].stop is None]
 
 
-def _cut_off(
-    live: Mapping[int, _Live], prompts: Mapping[int, tuple[int, ...]], context: int | None, max_tokens: int
+def _end_too_long(
+    live: Mapping[int, _LiveAttempt], prompts: Mapping[int, tuple[int, ...]], context: int | None, max_tokens: int
 ) -> list[int]:
     """End the attempts whose prompts have outgrown the model, as a limit on steps would have; which they are."""
-    found = [n for n, prompt in prompts.items() if context is not None and len(prompt) + max_tokens > context]
-    for n in found:
-        told = (
+    too_long = [n for n, prompt in prompts.items() if context is not None and len(prompt) + max_tokens > context]
+    for n in too_long:
+        reason = (
             f"a prompt of {len(prompts[n])} tokens and {max_tokens} to sample do not fit into the model's {context}; "
             "shorten rollout.memory, or load a model with a longer context"
         )
         if not live[n].steps:
-            raise EngineFault(f"task {live[n].attempt.task.id!r}: {told}")
-        live[n].stop, live[n].success, live[n].error = StopReason.TRUNCATED, False, told
-    return found
+            raise EngineFault(f"task {live[n].attempt.task.id!r}: {reason}")
+        live[n].stop, live[n].success, live[n].error = StopReason.TRUNCATED, False, reason
+    return too_long
 
 
-def _start(attempt: Attempt, shown: Observation | Fault, prompter: Prompter) -> _Live:
+def _start_attempt(attempt: Attempt, shown: Observation | Fault, prompter: Prompter) -> _LiveAttempt:
     if isinstance(shown, Fault):
         nothing = Observation(text="")
-        return _Live(attempt, nothing, (), stop=shown.reason, error=shown.message)
+        return _LiveAttempt(attempt, nothing, (), stop=shown.reason, error=shown.message)
     opening = prompter.encode_opening(shown.goal, attempt.guidance_text)
-    return _Live(attempt, shown, opening, unguided_opening=prompter.encode_opening(shown.goal))
+    return _LiveAttempt(attempt, shown, opening, unguided_opening=prompter.encode_opening(shown.goal))
 
 
-def _request(attempt: Attempt, step: int, prompt: tuple[int, ...], prompter: Prompter, sampling: Sampling) -> Request:
+def _make_request(
+    attempt: Attempt, step: int, prompt: tuple[int, ...], prompter: Prompter, sampling: Sampling
+) -> Request:
     forced = attempt.tokens_to_force(step)
     return Request(
         prompt_ids=prompt + forced,
@@ -209,8 +212,8 @@ def _request(attempt: Attempt, step: int, prompt: tuple[int, ...], prompter: Pro
     )
 
 
-def _begin(live: _Live, answer: Generation) -> Generation:
-    """A response with the tokens it was made to begin with; nobody drew them, and what they cost is scored later."""
+def _prepend_forced(live: _LiveAttempt, answer: Generation) -> Generation:
+    """Put the tokens that a response was made to begin with before it; nobody drew them, they are scored later."""
     forced = live.attempt.tokens_to_force(len(live.steps))
     if not forced:
         return answer
@@ -227,14 +230,10 @@ def _begin(live: _Live, answer: Generation) -> Generation:
     )
 
 
-def _read(rule: ActionRule, text: str, said: Generation, seen: Observation) -> Action:
-    return rule.read(text, stopped=said.stopped, admissible=seen.admissible)
-
-
-def _record(
-    live: _Live,
+def _record_step(
+    live: _LiveAttempt,
     prompt: tuple[int, ...],
-    said: Generation,
+    answer: Generation,
     action: str,
     well_formed: bool,
     outcome: Outcome | Fault,
@@ -256,17 +255,17 @@ def _record(
             action=action,
             well_formed=well_formed,
             accepted=accepted,
-            cut=not said.stopped,
+            cut=not answer.stopped,
             prompt_ids=prompt,
             unguided_prompt_ids=unguided,
-            response_ids=said.response_ids,
+            response_ids=answer.response_ids,
             forced=0 if attempt.trains_forced else len(attempt.tokens_to_force(index)),
-            logp_behaviour=said.logp,
-            entropy=said.entropy,
+            logp_behaviour=answer.logp,
+            entropy=answer.entropy,
             facts=facts,
         )
     )
-    live.versions.append(said.versions)
+    live.versions.append(answer.versions)
     if isinstance(outcome, Fault):
         live.stop, live.error = outcome.reason, outcome.message
         return
@@ -274,11 +273,11 @@ def _record(
         live.stop = StopReason.TERMINATED if outcome.terminated else StopReason.TRUNCATED
         live.success, live.error = outcome.success, outcome.note or None
         return
-    live.past.append(prompter.make_exchange(live.observation, said.response_ids, action))
+    live.past.append(prompter.make_exchange(live.observation, answer.response_ids, action))
     live.observation = outcome.observation
 
 
-def _trajectory(live: _Live) -> Trajectory:
+def _make_trajectory(live: _LiveAttempt) -> Trajectory:
     assert live.stop is not None, "an attempt is recorded once it has ended"
     attempt = live.attempt
     versions = sorted({span.version for spans in live.versions for span in spans})
@@ -302,7 +301,7 @@ def _trajectory(live: _Live) -> Trajectory:
 
 
 def _check_same_start(attempts: Sequence[Attempt], first: dict[int, Observation | Fault]) -> None:
-    """Attempts of a group are attempts at one task only if they start from the same observation."""
+    """Refuse attempts at one task that start from different observations: they would not be one group."""
     seen: dict[str, tuple[int, Observation]] = {}
     for number, attempt in enumerate(attempts):
         shown = first[number]
@@ -312,10 +311,10 @@ def _check_same_start(attempts: Sequence[Attempt], first: dict[int, Observation 
         if (before.text, before.state_key) != (shown.text, shown.state_key):
             raise EnvironmentFault(
                 f"task {attempt.task.id!r}: attempts {other} and {attempt.number} start from different observations "
-                f"({_in_short(before)} and {_in_short(shown)}); open the environment from the task alone, without "
-                "global random numbers"
+                f"({_quote_start(before)} and {_quote_start(shown)}); open the environment from the task alone, "
+                "without global random numbers"
             )
 
 
-def _in_short(shown: Observation) -> str:
+def _quote_start(shown: Observation) -> str:
     return repr(quote_line(shown.text, limit=100))

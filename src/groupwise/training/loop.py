@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from groupwise.batching import totals as count_totals
+from groupwise.batching import count_totals
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Update
 from groupwise.core.sample import Sample
 from groupwise.core.text.value_words import describe_value
 from groupwise.core.totals import Totals
 from groupwise.training.attempts.collect import UpdateAttempts, collect_update
-from groupwise.training.checkpoints.checkpoint import save_checkpoint
-from groupwise.training.checkpoints.resume import resume as resume_run
+from groupwise.training.checkpoints.run_checkpoints import resume_run, save_run
 from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.folder_start import check_unused, prepare_folder
 from groupwise.training.imitation.warm_start import warm_start
@@ -62,7 +61,8 @@ def _make_updates(run: Run, done: int | None, observer: RunObserver) -> None:
     for number in range(done + 1, config.training.updates + 1):
         update = make_update(run, number, observer)
         if _is_due(number, config.training.checkpoint_every, run):
-            _save_checkpoint(run, number, observer)
+            observer.on_stage("checkpoint", number)
+            save_run(run, number)
         observer.on_update(update)
         if _is_due(number, config.evaluation.every, run):
             _evaluate(run, number, observer)
@@ -83,7 +83,8 @@ def make_update(run: Run, number: int, observer: RunObserver) -> Update:
     learned = _learn(run, samples, totals)  # the learner packs the samples itself
     clock.begin_stage("handover")
     canary_gap = run.hand_over(number)
-    _observe_outcomes(run, number, attempts, batch, learned)
+    run.curriculum.observe(attempts.survivors)
+    run.part_states.observe(number, attempts.survivors, batch, learned)
     clock.begin_stage("write")
     metrics = update_metrics(
         algorithm, attempts, batch, totals, learned=learned, canary_gap=canary_gap, seconds=clock.seconds
@@ -102,32 +103,20 @@ def _learn(run: Run, samples: Sequence[Sample], totals: Totals) -> dict[str, flo
     return learned.metrics
 
 
-def _observe_outcomes(
-    run: Run, number: int, attempts: UpdateAttempts, batch: CreditedBatch, learned: Mapping[str, float]
-) -> None:
-    """Tell the curriculum and the stateful parts how the update's attempts went."""
-    run.curriculum.observe(attempts.survivors)
-    run.part_states.observe(number, attempts.survivors, batch, learned)
-
-
-def _describe_update(
-    number: int, attempts: UpdateAttempts, batch: CreditedBatch, metrics: Mapping[str, float]
-) -> Update:
+def _describe_update(number: int, attempts: UpdateAttempts, batch: CreditedBatch, metrics: dict[str, float]) -> Update:
     """The update as the journal keeps it: each attempt with its credit, faults, what was set aside, states, metrics."""
-    credit = batch.by_trajectory()
-    fresh, recalled = credit[: batch.num_fresh], credit[batch.num_fresh :]
+    credit, num = batch.by_trajectory(), batch.num_fresh
+    recalled = zip(attempts.recalled, credit[num:], strict=True)
     return Update(
         number=number,
         version=number,
         metrics=metrics,
         trajectories=attempts.chosen,
-        credit=fresh,
+        credit=credit[:num],
         faults=attempts.faults,
         set_aside=attempts.set_aside,
         asked_for=attempts.asked_for,
-        recalled=[
-            replace(past, credit=tuple(values)) for past, values in zip(attempts.recalled, recalled, strict=True)
-        ],
+        recalled=[replace(past, credit=tuple(values)) for past, values in recalled],
         states=batch.states,
     )
 
@@ -138,14 +127,11 @@ def _start_run(run: Run, observer: RunObserver) -> int:
         run.canary.check(run.engine, run.learner, version=0)
     else:
         observer.on_stage("warm start", 0)
-        losses = warm_start(
-            run,
-            run.config.warm_start,
-            report_epoch=observer.on_warm_start_epoch,
-            report_faults=observer.on_expert_faults,
-        )
+        report_epoch, report_faults = observer.on_warm_start_epoch, observer.on_expert_faults
+        losses = warm_start(run, run.config.warm_start, report_epoch=report_epoch, report_faults=report_faults)
         observer.on_warm_start(losses)
-    _save_checkpoint(run, 0, observer)
+    observer.on_stage("checkpoint", 0)
+    save_run(run, 0)
     if run.needs_reference:
         run.learner.hold_reference()
     return 0
@@ -154,14 +140,6 @@ def _start_run(run: Run, observer: RunObserver) -> int:
 def _is_due(number: int, every: int, run: Run) -> bool:
     """Whether something is due after an update: every so many (0 = never in between), and always after the last."""
     return number == run.config.training.updates or (every > 0 and number % every == 0)
-
-
-def _save_checkpoint(run: Run, number: int, observer: RunObserver) -> None:
-    observer.on_stage("checkpoint", number)
-    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
-    if run.part_states:
-        state["parts"] = run.part_states.state_dict()
-    save_checkpoint(run.checkpoints, number, run.learner, run.tokenizer, state)
 
 
 def _evaluate(run: Run, number: int, observer: RunObserver) -> None:

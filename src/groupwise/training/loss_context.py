@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.column_checks import number_column
+from groupwise.core.column_checks import to_numbers
 from groupwise.core.errors import ConfigError, RecordError, nearest
 from groupwise.core.pairs import Pair
 from groupwise.core.parts.part import name_of
@@ -65,13 +65,13 @@ def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
             f"{PAIRS!r}"
         )
     _check_kept_credit(algorithm, get_declared(loss, "columns") or frozenset(algorithm.channels or {}))
-    read, given = get_declared(loss, "channels"), frozenset(algorithm.channels or {})
-    for name in sorted(read - given):
+    read, offered = get_declared(loss, "channels"), frozenset(algorithm.channels or {})
+    for name in sorted(read - offered):
         raise ConfigError(
             f"algorithm.loss: {name_of(loss)} reads the channel {name!r}, which no estimator gives; add "
-            f"algorithm.channels.{name}. {nearest(name, given)}"
+            f"algorithm.channels.{name}. {nearest(name, offered)}"
         )
-    for name in sorted(given - read):
+    for name in sorted(offered - read):
         raise ConfigError(
             f"algorithm.channels.{name}: {name_of(loss)} does not read it; leave the channel out, or declare it in "
             f"`channels` of the loss. {nearest(name, read)}"
@@ -81,10 +81,10 @@ def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
 def _check_kept_credit(algorithm: Algorithm, names: frozenset[str]) -> None:
     """Refuse a replay that keeps credit beside names that a loss reads: none of these were kept with it."""
     if names and getattr(algorithm.replay, "keeps_credit", False):
-        raise _refusal_of_kept(names)
+        raise _make_refusal(names)
 
 
-def _refusal_of_kept(names: Iterable[str]) -> ConfigError:
+def _make_refusal(names: Iterable[str]) -> ConfigError:
     return ConfigError(
         f"algorithm.replay: recalled attempts keep the credit that they had, and no {min(names)!r} was kept with it; "
         "leave out the replay, or what the loss reads beside credit"
@@ -100,7 +100,7 @@ def get_declared(loss: object, attribute: str) -> frozenset[str]:
 def make_loss_context(
     algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory], *, keep: BoolArray, num_kept: int
 ) -> LossContext:
-    """What the algorithm's loss is handed of an update.
+    """Make what the algorithm's loss is handed of an update.
 
     Args:
         algorithm: whose loss, channels and pairing are meant.
@@ -113,24 +113,24 @@ def make_loss_context(
     if not names and not algorithm.channels and algorithm.pairing is None:
         return LossContext()
     if num_kept and (names or algorithm.channels):
-        raise _refusal_of_kept(names or algorithm.channels or {})
+        raise _make_refusal(names or algorithm.channels or {})
     return LossContext(
-        columns={name: _column(table, name, algorithm.loss) for name in sorted(names)},
+        columns={name: _read_column(table, name, algorithm.loss) for name in sorted(names)},
         channels={name: credit.values for name, credit in algorithm.channel_credit(table).items()},
-        pairs=_pairs(algorithm, table, trajectories, keep),
+        pairs=_find_pairs(algorithm, table, trajectories, keep),
     )
 
 
-def _column(table: StepTable, name: str, loss: object) -> FloatArray:
+def _read_column(table: StepTable, name: str, loss: object) -> FloatArray:
     """A column of the table that the loss declares (N)."""
     try:
         values = getattr(table, name) if name in OWN_COLUMNS else table.column(name)
-        return number_column(name, values)[table.step_of_row]
+        return to_numbers(name, values)[table.step_of_row]
     except RecordError as error:
         raise RecordError(f"algorithm.loss: {name_of(loss)} declares the column {name!r}: {error}") from None
 
 
-def _pairs(
+def _find_pairs(
     algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory], keep: BoolArray
 ) -> tuple[Pair, ...]:
     """The pairs of the table's attempts as pairs of trajectories, chosen among what trains."""
@@ -147,5 +147,5 @@ def _pairs(
     trains = np.empty(len(table), dtype=np.bool_)
     trains[table.step_of_row] = keep
     # In place of the filters, which are in `keep`: those that read the credit too, which a table cannot ask.
-    found = algorithm.pairing(replace(table, extra={**table.extra, "trains": trains}, filters=(), _asked={}))
-    return tuple(Pair(trajectory_of[pair.winner], trajectory_of[pair.loser], pair.weight) for pair in found)
+    pairs = algorithm.pairing(replace(table, extra={**table.extra, "trains": trains}, filters=(), _asked={}))
+    return tuple(Pair(trajectory_of[pair.winner], trajectory_of[pair.loser], pair.weight) for pair in pairs)

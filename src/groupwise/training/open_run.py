@@ -33,7 +33,7 @@ from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
 from groupwise.training.run_checks import check_algorithm, check_journal, check_panels, check_tasks
 from groupwise.training.run_config import RunConfig, is_ours
-from groupwise.training.weight_transfer.canary import Canary, allowed_for
+from groupwise.training.weight_transfer.canary import Canary, choose_tolerance
 from groupwise.training.weight_transfer.protocol import WeightTransfer
 
 CANARY_TOKENS = 64
@@ -66,7 +66,7 @@ def open_run(
     lock = RunLock(Path(folder))
     if not read_only:
         lock.acquire()
-    with lock.released_if_refused():
+    with lock.release_on_failure():
         return _open(config, Path(folder), lock, model_and_tokenizer)
 
 
@@ -102,7 +102,7 @@ def _open_with_host(
     )
     model = model.to(device)
     engine = open_run_engine(config, model, tokenizer)
-    canary_allows = allowed_for(config.engine.precision, model)
+    tolerance = choose_tolerance(config.engine.precision, model)
     learner = _open_learner(config, model, loss)
     prompter = Prompter(
         tokenizer,
@@ -127,7 +127,7 @@ def _open_with_host(
         host=host,
         journal=journal,
         panels=panels,
-        canary=Canary(opening, (*opening[-4:], prompter.frame.end_id), allowed=canary_allows),
+        canary=Canary(opening, (*opening[-4:], prompter.frame.end_id), tolerance=tolerance),
         tasks=tasks,
         curriculum=_start_curriculum(config, tasks),
         part_states=part_states,

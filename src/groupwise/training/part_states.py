@@ -13,7 +13,7 @@ from groupwise.core.parts.members import check_methods
 from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.parts.stateful import (
     METHODS,
-    Observed,
+    ObservedUpdate,
     PartState,
     check_names,
     find_stateful,
@@ -21,14 +21,13 @@ from groupwise.core.parts.stateful import (
     read_state,
 )
 from groupwise.core.records import Task, Trajectory
+from groupwise.core.run_folder import CONFIG
 from groupwise.core.seeds import seed_of
 from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.value_words import describe_value
 from groupwise.training.samples import CreditedBatch
 
-BEGAN_WITH = (
-    "give the settings that the run began with, which its config.toml has, or start a new run in another folder"
-)
+BEGAN_WITH = f"give the settings that the run began with, which its {CONFIG} has, or start a new run in another folder"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +104,7 @@ class PartStates:
             for trajectory, values in zip(batch.trajectories, batch.by_trajectory(), strict=True)
             if not trajectory.off_policy
         }
-        update = Observed(
+        update = ObservedUpdate(
             number=number,
             trajectories=tuple(survivors),
             credit=tuple(credit.get(trajectory.id) for trajectory in survivors),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from groupwise.batching.forest import Forest, forest, merge
+from groupwise.batching.forest import Forest, merge_samples, merge_sequences
 from groupwise.core.errors import RecordError
 from tests.unit.batching.samples import SEQUENCES, sample
 
@@ -19,7 +19,7 @@ VECTOR = [[1, 2, 3, 4, 5], [1, 2, 3, 6, 7, 8], [1, 2, 9, 10], [1, 2, 9, 3, 5]]
 
 
 def test_the_worked_vector() -> None:
-    merged = merge(VECTOR)
+    merged = merge_sequences(VECTOR)
     assert merged.token.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 3, 5, 10]
     assert merged.depth.tolist() == [0, 1, 2, 3, 4, 3, 4, 5, 2, 3, 4, 3]
     assert merged.parent.tolist() == [-1, 0, 1, 2, 3, 2, 5, 6, 1, 8, 9, 8]
@@ -31,9 +31,9 @@ def test_the_worked_vector() -> None:
 
 
 def test_nodes_do_not_depend_on_the_order_of_the_sequences() -> None:
-    expected = merge(VECTOR)
+    expected = merge_sequences(VECTOR)
     for order in itertools.permutations(range(4)):
-        merged = merge([VECTOR[number] for number in order])
+        merged = merge_sequences([VECTOR[number] for number in order])
         for name in ("token", "depth", "parent", "end"):
             assert getattr(merged, name).tolist() == getattr(expected, name).tolist()
         for place, number in enumerate(order):
@@ -41,45 +41,45 @@ def test_nodes_do_not_depend_on_the_order_of_the_sequences() -> None:
 
 
 def test_equal_sequences_share_every_node_and_an_empty_one_has_none() -> None:
-    merged = merge([[5, 6], [], [5, 6], [5]])
+    merged = merge_sequences([[5, 6], [], [5, 6], [5]])
     assert merged.token.tolist() == [5, 6]
     assert [merged.path(number).tolist() for number in range(4)] == [[0, 1], [], [0, 1], [0]]
 
 
 @pytest.mark.parametrize("sequences", [[], [[]], [[], []]])
 def test_a_forest_of_nothing_is_empty(sequences: list[list[int]]) -> None:
-    merged = merge(sequences)
+    merged = merge_sequences(sequences)
     assert len(merged) == len(merged.node) == 0
     assert merged.token_ratio == 1.0
 
 
 def test_sequences_that_differ_in_the_first_token_share_nothing() -> None:
-    merged = merge([[1, 2, 3], [4, 2, 3]])
+    merged = merge_sequences([[1, 2, 3], [4, 2, 3]])
     assert merged.parent.tolist() == [-1, 0, 1, -1, 3, 4]
     assert merged.end.tolist() == [3, 3, 3, 6, 6, 6]
 
 
 def test_ids_are_compared_as_numbers_not_as_text() -> None:
-    assert merge([[256], [255], [65536], [2**32 - 1], [1]]).token.tolist() == [1, 255, 256, 65536, 2**32 - 1]
+    assert merge_sequences([[256], [255], [65536], [2**32 - 1], [1]]).token.tolist() == [1, 255, 256, 65536, 2**32 - 1]
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**32])
 def test_an_impossible_id_is_refused_with_its_sequence(wrong: int) -> None:
     with pytest.raises(RecordError) as raised:
-        merge([[1, 2], [], [3, wrong]])
+        merge_sequences([[1, 2], [], [3, wrong]])
     assert str(raised.value) == f"sequence 2 holds token id {wrong}; ids lie between 0 and 4294967295"
     assert raised.value.row == 2
 
 
 def test_a_forest_of_samples_holds_prompts_and_whole_responses() -> None:
-    grown = forest([sample((1, 2), (3,)), sample((1, 2), (4, 5))])
+    grown = merge_samples([sample((1, 2), (3,)), sample((1, 2), (4, 5))])
     assert grown.token.tolist() == [1, 2, 3, 4, 5]
     assert grown.path(1).tolist() == [0, 1, 3, 4]
 
 
 @given(SEQUENCES)
 def test_it_equals_a_trie_of_dicts(sequences: list[list[int]]) -> None:
-    merged = merge(sequences)
+    merged = merge_sequences(sequences)
     expected = _naive(sequences)
     for name in ("token", "depth", "parent", "end"):
         assert getattr(merged, name).tolist() == expected[name]
@@ -88,7 +88,7 @@ def test_it_equals_a_trie_of_dicts(sequences: list[list[int]]) -> None:
 
 @given(SEQUENCES)
 def test_the_interval_rule_is_being_an_ancestor(sequences: list[list[int]]) -> None:
-    merged = merge(sequences)
+    merged = merge_sequences(sequences)
     node = np.arange(len(merged))
     interval = (node[None, :] <= node[:, None]) & (node[:, None] < merged.end[None, :])
     assert interval.tolist() == [[key in _ancestors(merged, query) for key in node] for query in node]
@@ -96,7 +96,7 @@ def test_the_interval_rule_is_being_an_ancestor(sequences: list[list[int]]) -> N
 
 @given(SEQUENCES)
 def test_a_path_spells_its_sequence(sequences: list[list[int]]) -> None:
-    merged = merge(sequences)
+    merged = merge_sequences(sequences)
     for number, sequence in enumerate(sequences):
         path = merged.path(number)
         assert merged.token[path].tolist() == sequence

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.batching.forest import merge
-from groupwise.batching.pack import cuts, pack, unpack
-from groupwise.batching.padded import padded
+from groupwise.batching.forest import merge_sequences
+from groupwise.batching.pack import find_cuts, pack, unpack
+from groupwise.batching.padded_rows import pad_rows
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.sample import Sample
 from tests.unit.batching.samples import SEQUENCES, sample, samples
@@ -86,15 +86,17 @@ def test_a_budget_of_nothing_is_refused() -> None:
 def test_cuts_go_where_the_least_is_shared() -> None:
     # Two tasks of two long samples; filling the first pack to the brim would cut through the second task.
     length, shared = np.array([10, 10, 10, 10]), np.array([0, 8, 1, 8])
-    assert cuts(length, shared, 22) == [0, 2, 4]  # 12 + 12 nodes; [0, 3, 4] would be 21 + 10
-    assert cuts(length, shared, 23) == [0, 4]
+    assert find_cuts(length, shared, 22) == [0, 2, 4]  # 12 + 12 nodes; [0, 3, 4] would be 21 + 10
+    assert find_cuts(length, shared, 23) == [0, 4]
 
 
 @given(SEQUENCES, st.integers(1, 12))
 def test_cuts_are_the_best_of_all_cuts(sequences: list[list[int]], budget: int) -> None:
     listed = sorted(one for one in sequences if one)[:7]
     shared = [0] + [_common(one, other) for one, other in itertools.pairwise(listed)]
-    found = cuts(np.array([len(one) for one in listed], dtype=int), np.array(shared[: len(listed)], dtype=int), budget)
+    found = find_cuts(
+        np.array([len(one) for one in listed], dtype=int), np.array(shared[: len(listed)], dtype=int), budget
+    )
     assert _cost(listed, found, budget) == min(_cost(listed, tried, budget) for tried in _all_cuts(len(listed)))
 
 
@@ -125,7 +127,7 @@ def test_every_trained_token_is_predicted_from_the_token_before_it(
 def test_packs_keep_the_budget_and_count_distinct_tokens(listed: list[Sample], budget: int) -> None:
     for packed in pack(listed, token_budget=budget, gate=0.0):
         inputs = [listed[number].token_ids[:-1] for number in packed.members]
-        assert len(packed) == len(merge(inputs))
+        assert len(packed) == len(merge_sequences(inputs))
         assert len(packed) <= budget or len(packed) == max(map(len, inputs))
         assert packed.raw_tokens == sum(map(len, inputs))
         assert packed.longest == max(map(len, inputs))
@@ -194,7 +196,7 @@ def test_every_unit_lies_whole_in_one_pack_within_the_budget(
     assert sorted(found) == [(i, one.prompt_ids, one.response_ids) for i, one in enumerate(listed) if one.num_trained]
     for packed, home in zip(packs, homes, strict=True):
         inputs = [listed[number].token_ids[:-1] for number in packed.members]
-        assert len(packed) == (len(merge(inputs)) if share else sum(map(len, inputs)))
+        assert len(packed) == (len(merge_sequences(inputs)) if share else sum(map(len, inputs)))
         # A path longer than the budget takes along what it contains, whosever it is.
         assert len(packed) <= budget or len(home) == 1 or len(packed) == max(map(len, inputs))
 
@@ -221,12 +223,12 @@ def _cost(listed: list[list[int]], found: list[int], budget: int) -> tuple[float
     """Nodes of all runs and their number; infinite where a run breaks the budget without being a single path."""
     nodes = 0.0
     for low, high in itertools.pairwise(found):
-        run = len(merge(listed[low:high]))
+        run = len(merge_sequences(listed[low:high]))
         nodes += run if run <= max(budget, max(map(len, listed[low:high]))) else float("inf")
     return nodes, len(found) - 1
 
 
-@pytest.mark.parametrize("lay", [lambda samples: pack(samples, token_budget=9, share=False), padded])
+@pytest.mark.parametrize("lay", [lambda samples: pack(samples, token_budget=9, share=False), pad_rows])
 def test_ids_that_are_none_are_refused_in_every_layout(lay: Any) -> None:
     with pytest.raises(RecordError, match="sequence 1 holds token id -2; ids lie between 0 and"):
         lay([sample((1, 2), (3,)), sample((4, -2), (5,))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.batching.forest import merge
+from groupwise.batching.forest import merge_sequences
 
 LINEAR = 24_576
 """Work of a token that does not depend on its position, in units of one attended pair (a 7B model)."""
@@ -32,7 +32,7 @@ def test_one_prompt_with_many_responses(
     speed_up: float,
 ) -> None:
     trunk = list(range(prompt))
-    merged = merge([trunk + [number] * response for number in range(attempts)])
+    merged = merge_sequences([trunk + [number] * response for number in range(attempts)])
     # A token at depth d looks at d + 1 tokens; counted as a square, a row of length L costs L x L.
     tokens, pairs = len(merged), int(np.sum(2 * merged.depth + 1))
     raw_tokens, raw_pairs = len(merged.node), attempts * (prompt + response) ** 2

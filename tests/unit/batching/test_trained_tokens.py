@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from groupwise.batching import column, pack, padded, padded_within, totals, unpack
+from groupwise.batching import count_totals, pack, pad_rows, pad_within_budget, spread_over_tokens, unpack
 from groupwise.core.errors import RecordError
 from tests.unit.batching.samples import sample
 
@@ -48,12 +48,12 @@ def test_a_pack_holds_nothing_after_the_last_token_that_trains() -> None:
 def test_only_states_that_predict_a_trained_token_reach_the_head() -> None:
     (packed,) = pack([MIDDLE], token_budget=100)
     assert packed.predictions.node.tolist() == [2, 3]
-    (rows,) = padded([MIDDLE])
+    (rows,) = pad_rows([MIDDLE])
     assert rows.predictions.node.tolist() == [2, 3]
 
 
 def test_rows_end_with_the_last_token_that_trains() -> None:
-    for layout in (*padded([MIDDLE, WHOLE]), *padded_within([MIDDLE, WHOLE], token_budget=10)):
+    for layout in (*pad_rows([MIDDLE, WHOLE]), *pad_within_budget([MIDDLE, WHOLE], token_budget=10)):
         assert layout.input_ids.tolist() == [[1, 2, 3, 4, 5], [1, 2, 3, 7, 0]]
         assert layout.target.tolist() == [4, 5, 3, 7]
         assert layout.predictor.tolist() == [2, 3, 6, 7]
@@ -63,13 +63,13 @@ def test_rows_end_with_the_last_token_that_trains() -> None:
 def test_a_column_takes_the_values_of_the_tokens_that_train() -> None:
     (packed,) = pack([MIDDLE, WHOLE], token_budget=100)
     values = [MIDDLE.of_trained((0.1, 0.25, 0.5, 0.4)), 2.0]
-    assert column(packed, values).tolist() == [0.25, 0.5, 2.0, 2.0]
+    assert spread_over_tokens(packed, values).tolist() == [0.25, 0.5, 2.0, 2.0]
 
 
 def test_masked_tokens_leave_every_denominator() -> None:
     idle = sample((1,), (2, 3), trained=(False, False), trajectory=2, step=0, group=1)
-    found = totals([MIDDLE, WHOLE, idle], max_tokens=8)
+    found = count_totals([MIDDLE, WHOLE, idle], max_tokens=8)
     assert (found.tokens, found.samples, found.steps, found.trajectories, found.groups) == (4, 2, 2, 2, 1)
     assert found.trajectory_tokens == (2, 2, 0)
     assert pack([idle], token_budget=8) == []
-    assert padded([idle]) == []
+    assert pad_rows([idle]) == []

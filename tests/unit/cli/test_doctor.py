@@ -14,7 +14,7 @@ from groupwise.cli.doctor import machine  # noqa: E402
 from groupwise.config.run_file import load_run  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 from groupwise.training.doctor import hardware  # noqa: E402
-from groupwise.training.doctor.sizes import sizes_of  # noqa: E402
+from groupwise.training.doctor.sizes import estimate_sizes  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
 from tests.unit.cli.conftest import Run  # noqa: E402
 from tests.unit.cli.run_files import small  # noqa: E402
@@ -27,8 +27,8 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "read_load", lambda: 0.2)
     monkeypatch.setattr(machine, "read_free_disk", lambda folder: (50e9, 100e9))
     monkeypatch.setattr(machine, "read_free_memory", lambda: 8e9)
-    monkeypatch.setattr(hardware, "num_threads", lambda: 2)
-    monkeypatch.setattr(hardware, "gpus", list)
+    monkeypatch.setattr(hardware, "count_threads", lambda: 2)
+    monkeypatch.setattr(hardware, "list_gpus", list)
     monkeypatch.setattr("shutil.which", lambda name: None)
 
 
@@ -84,14 +84,14 @@ def test_a_disk_that_is_nearly_full_is_warned_of(groupwise: Run, monkeypatch: py
 def test_a_gpu_without_bfloat16_and_one_that_torch_cannot_see(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     old = hardware.Gpu(name="T4", free=10e9, memory=16e9, has_bfloat16=False)
     new = hardware.Gpu(name="H200", free=139e9, memory=140e9, has_bfloat16=True)
-    monkeypatch.setattr(hardware, "gpus", lambda: [old, new])
+    monkeypatch.setattr(hardware, "list_gpus", lambda: [old, new])
     out = groupwise("doctor").out
     assert about(out, "GPU 0") == [
         "warning GPU 0: T4, 10.0 GB of 16.0 GB free, no bfloat16",
         'Fix: set model.dtype = "float32"',
     ]
     assert about(out, "GPU 1") == ["ok GPU 1: H200, 139.0 GB of 140.0 GB free, bfloat16"]
-    monkeypatch.setattr(hardware, "gpus", list)
+    monkeypatch.setattr(hardware, "list_gpus", list)
     monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/nvidia-smi")
     assert about(groupwise("doctor").out, "GPU")[0] == "warning GPU: there is an NVIDIA driver, but torch sees no GPU"
 
@@ -172,7 +172,7 @@ def test_without_the_trainer_a_machine_is_sound_and_a_run_file_is_not(
 
 def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:
     config = load_run(tmp_path / small(tmp_path))
-    sizes = sizes_of(config)
+    sizes = estimate_sizes(config)
     model, tokenizer = config.model.open(words=config.env.vocabulary(), seed=0)
     weights = sum(value.numel() for value in model.parameters())
     assert (sizes.attempts, sizes.tokens, sizes.parameters, sizes.trained) == (8, 64, weights, weights)
@@ -182,7 +182,7 @@ def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     lora = f'model={{kind="pretrained",path="{tmp_path / "model"}",lora_rank=2}}'
-    adapted = sizes_of(load_run(tmp_path / "small.toml", overrides=[lora]))
+    adapted = estimate_sizes(load_run(tmp_path / "small.toml", overrides=[lora]))
     opened, _ = load_run(tmp_path / "small.toml", overrides=[lora]).model.open(words=(), seed=0)
     trained = sum(value.numel() for value in opened.parameters() if value.requires_grad)
     assert (adapted.parameters, adapted.trained) == (weights, trained)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.journal.journal import Evaluated, Journal
+from groupwise.core.journal.journal import EvaluatedAttempt, Journal
 from groupwise.envs import SPLITS, Identity, panel_hash
-from tests.architecture.test_start_up import HELP, fresh, without
+from tests.fresh_interpreter import HELP, fresh, without
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
 
@@ -113,17 +113,17 @@ def test_a_run_is_checked_against_what_it_was_evaluated_on(groupwise: Run, tmp_p
     assert "an evaluation on split 'train' (panel dddddddddddd) played 1 tasks that this panel does not hold" in ran.err
 
 
-def make_row(task: str) -> Evaluated:
+def make_row(task: str) -> EvaluatedAttempt:
     """An attempt that was evaluated on the train split."""
     fields = {"tags": "", "stop": "terminated", "success": 1.0, "outcome": 1.0, "steps": 1}
-    return Evaluated(number=1, split="train", seed=0, task=task, attempt=0, panel="d" * 64, **fields)  # type: ignore[arg-type]
+    return EvaluatedAttempt(number=1, split="train", seed=0, task=task, attempt=0, panel="d" * 64, **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("idntity",), "there is no env 'idntity'; did you mean 'identity'?"),
-        (("identity", "--set", "length"), "--set length: found no '='; write FIELD=VALUE"),
+        (("identity", "--set", "length"), "'length' has no value; write --set length=VALUE"),
         (("identity", "--set", "lenght=2"), "lenght"),
         (
             ("identity", "--list", "tests"),

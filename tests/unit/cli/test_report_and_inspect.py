@@ -17,7 +17,7 @@ from groupwise.envs import panel_hash
 from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import PlayedGroup
-from tests.architecture.test_start_up import HELP, fresh, without
+from tests.fresh_interpreter import HELP, fresh, without
 from tests.unit.cli.conftest import Run
 from tests.unit.reports.run_folders import ENV, credit_of, play_update, settings, write_run
 

@@ -47,7 +47,7 @@ def test_a_run_goes_to_runs_under_the_files_name_and_says_what_to_do_next(groupw
     folder = tmp_path / "runs" / "small"
     assert load_run(folder / "config.toml") == load_run(tmp_path / "small.toml")
     with Journal(folder / "journal.sqlite") as journal:
-        assert journal.last() == 2
+        assert journal.last_number() == 2
         assert sorted({row.number for row in journal.evaluations()}) == [0, 2]
 
 
@@ -164,7 +164,7 @@ def test_a_finished_run_says_so_and_does_nothing(
     def never(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a finished run was opened")
 
-    monkeypatch.setattr("groupwise.training.open_run.open_run", never)
+    monkeypatch.setattr("groupwise.config.runs.open_run", never)
     said = "run is finished: it has made 2 updates of {}; to go on, give it more with --set training.updates=N\n"
     assert groupwise("train", "--resume", "run").out == said.format(2)
     # Of the evaluation before the updates were fewer nothing is missing either.
@@ -197,7 +197,7 @@ def test_an_interrupt_says_how_to_go_on_and_leaves_status_130(
     def interrupt(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("groupwise.training.loop.train", interrupt)
+    monkeypatch.setattr("groupwise.config.runs.train", interrupt)
     ran = groupwise("train", small(tmp_path), "--out", "my run")
     assert (ran.status, ran.err) == (130, "stopped; go on with: groupwise train --resume 'my run'\n")
 

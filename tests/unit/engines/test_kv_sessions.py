@@ -11,14 +11,14 @@ torch = pytest.importorskip("torch")
 from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.engines.transformers import kv_sessions  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
-from groupwise.models.tiny import TinyModel, word_tokenizer  # noqa: E402
+from groupwise.models.tiny import TinyModel, make_word_tokenizer  # noqa: E402
 
 END = 3
 
 
 @pytest.fixture(scope="module")
 def model():  # type: ignore[no-untyped-def]
-    return TinyModel(hidden=32, layers=2).build(word_tokenizer(f"w{i}" for i in range(40)), seed=0).eval()
+    return TinyModel(hidden=32, layers=2).build(make_word_tokenizer(f"w{i}" for i in range(40)), seed=0).eval()
 
 
 def grown(prompt: tuple[int, ...], response: tuple[int, ...], draws: Random) -> tuple[int, ...]:

@@ -62,7 +62,7 @@ def test_attention_equals_that_to_copies(rows: list[int], has_mask: bool) -> Non
     asked = query(len(rows))
     found = scaled_dot_product_attention(asked, key, value, attn_mask=mask)
     assert type(found) is torch.Tensor
-    expected = scaled_dot_product_attention(asked, key.entries(), value.entries(), attn_mask=mask)
+    expected = scaled_dot_product_attention(asked, key.write_out(), value.write_out(), attn_mask=mask)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
 
 
@@ -70,7 +70,7 @@ def test_several_heads_may_read_the_same_keys() -> None:
     key, value = states([0, 1, 0])
     asked = query(3, heads=6)
     found = scaled_dot_product_attention(asked, key, value, enable_gqa=True, scale=0.3)
-    expected = scaled_dot_product_attention(asked, key.entries(), value.entries(), enable_gqa=True, scale=0.3)
+    expected = scaled_dot_product_attention(asked, key.write_out(), value.write_out(), enable_gqa=True, scale=0.3)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
 
 
@@ -80,7 +80,7 @@ def test_whatever_else_is_asked_sees_the_entries() -> None:
     assert torch.equal(key[0, :, :5], key.prompts[1])
     assert torch.equal(key[2, :, 5:], key.own[2])
     causal = scaled_dot_product_attention(query(3, length=2), key, value, is_causal=True)
-    expected = scaled_dot_product_attention(query(3, length=2), key.entries(), value.entries(), is_causal=True)
+    expected = scaled_dot_product_attention(query(3, length=2), key.write_out(), value.write_out(), is_causal=True)
     assert torch.equal(causal, expected)
 
 
@@ -101,8 +101,8 @@ def test_a_layer_that_shares_holds_the_same_columns_as_one_that_copies() -> None
     assert shared.get_seq_length() == copied.get_seq_length() == 7
     assert isinstance(keys, SharedStates)
     assert len(keys.prompts) == 1
-    assert torch.equal(keys.entries(), expected)
-    assert torch.equal(values.entries(), -expected)
+    assert torch.equal(keys.write_out(), expected)
+    assert torch.equal(values.write_out(), -expected)
     layer = shared.layers[0]
     assert isinstance(layer, RoomyLayer)
     stored, _ = layer.snapshot().rows(torch.tensor([1]))

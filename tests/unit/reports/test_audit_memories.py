@@ -224,10 +224,10 @@ CHAT = (
 def test_the_loops_own_prompts_are_put_together_to_the_token(chat: str | None) -> None:
     pytest.importorskip("torch")
     from groupwise.envs.environment import Observation
-    from groupwise.models.tiny import word_tokenizer
+    from groupwise.models.tiny import make_word_tokenizer
     from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
 
-    tokenizer = word_tokenizer(("do", "it", "goal", ":", ">", "see", "mug", "cup", "take", ".", "user", "bot"))
+    tokenizer = make_word_tokenizer(("do", "it", "goal", ":", ">", "see", "mug", "cup", "take", ".", "user", "bot"))
     tokenizer.chat_template = chat
 
     def play(memory: Memory) -> list[Any]:

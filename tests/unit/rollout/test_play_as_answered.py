@@ -18,7 +18,7 @@ from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.envs import Identity
-from groupwise.models.tiny import word_tokenizer
+from groupwise.models.tiny import make_word_tokenizer
 from groupwise.reports.run.derived_credit import make_step_table
 from groupwise.rollout import Full, WholeResponse
 from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
@@ -31,7 +31,7 @@ from tests.unit.rollout.test_play_attempts import Breaking
 
 ENV = Identity(num_words=4, length=3)
 TASKS = ENV.panel("train")[:4]
-TOKENIZER = word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", "."))
+TOKENIZER = make_word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", "."))
 PROMPTER = Prompter(TOKENIZER, template=PromptTemplate(), memory=Full(), instruction="")
 GAMBLING = Gambling(
     [token for word in ENV.vocabulary() for token in PROMPTER.encode(word)],

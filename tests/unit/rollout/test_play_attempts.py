@@ -16,7 +16,7 @@ from groupwise.engines.engine import Request
 from groupwise.engines.scripted import ScriptedEngine
 from groupwise.envs import Identity
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.models.tiny import word_tokenizer
+from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse
 from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.hosts.host import InProcess
@@ -30,7 +30,7 @@ def play(
     env: Any, tasks: Sequence[Task], answers: dict[str, list[str]] | None = None, waiting: Waiting | None = None
 ) -> list[Any]:
     """Play one attempt a task; `answers` maps a session to what it says, step by step; else it repeats the word."""
-    tokenizer = word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", "."))
+    tokenizer = make_word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", "."))
     prompter = Prompter(tokenizer, template=PromptTemplate(), memory=Full(), instruction="")
     said: dict[str, int] = {}
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from groupwise import ConfigError
 from groupwise.envs.environment import Observation
-from groupwise.models.tiny import word_tokenizer
+from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, Window
 from groupwise.rollout.prompts.dialogue_frame import DialogueFrame
 from groupwise.rollout.prompts.prompter import Exchange, Prompter, PromptTemplate
@@ -23,7 +23,7 @@ CHAT = (
 
 
 def tokenizer(chat: str | None = None) -> PreTrainedTokenizerFast:
-    made = word_tokenizer(WORDS)
+    made = make_word_tokenizer(WORDS)
     made.chat_template = chat
     return made
 
@@ -38,7 +38,7 @@ def text(made: Prompter, ids: tuple[int, ...]) -> str:
 
 def exchange(made: Prompter, seen: str, said: str, *, ended: bool = True) -> Exchange:
     end = (made.frame.end_id,) if ended else ()
-    return Exchange(observation_ids=made.encode(seen), response_ids=(*made.encode(said), *end), told=(seen, said))
+    return Exchange(observation_ids=made.encode(seen), response_ids=(*made.encode(said), *end), in_words=(seen, said))
 
 
 def test_a_plain_prompt_is_instruction_goal_past_and_present() -> None:
@@ -108,7 +108,7 @@ def test_a_template_that_drops_turns_is_refused() -> None:
 
 
 def test_a_told_past_says_the_action_and_leaves_the_list_out() -> None:
-    tokenizer = word_tokenizer(["see", "mug", "take", "possible", ":", ",", ".", ">", "1", "2"])
+    tokenizer = make_word_tokenizer(["see", "mug", "take", "possible", ":", ",", ".", ">", "1", "2"])
     template = PromptTemplate(show_instruction=False, show_goal=False, show_admissible="numbered", tell_past=True)
     prompter = Prompter(tokenizer, template=template, memory=Window(steps=1), instruction="")
     seen = Observation(text="see mug", admissible=("take mug", "see mug"))

@@ -7,7 +7,7 @@ import pytest
 from groupwise.core.errors import ConfigError
 from groupwise.envs.environment import Observation
 from groupwise.envs.kit.words import split_words
-from groupwise.models.tiny import word_tokenizer
+from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Window
 from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.rollout.prompts.published_template import PublishedTemplate
@@ -58,7 +58,7 @@ def test_its_words_are_all_it_says() -> None:
 def test_a_prompt_is_one_message_that_tells_the_steps_in_the_window() -> None:
     template = PublishedTemplate(thoughts=False)
     known = sorted({word for text in (*template.words(), "fog mud look walk put") for word in split_words(text)})
-    made = Prompter(word_tokenizer(known), template=template, memory=Window(steps=1), instruction="")
+    made = Prompter(make_word_tokenizer(known), template=template, memory=Window(steps=1), instruction="")
     past = [
         made.make_exchange(Observation(text="fog"), made.encode("look"), "look"),
         made.make_exchange(Observation(text="mud"), made.encode("walk"), "walk"),

@@ -10,7 +10,7 @@ import pytest
 from groupwise import ConfigError, Origin
 from groupwise.core.journal.journal import Journal
 from groupwise.core.past_attempts import PastAttempt
-from groupwise.models.tiny import EXTRA_WORDS, word_tokenizer
+from groupwise.models.tiny import EXTRA_WORDS, make_word_tokenizer
 from groupwise.rollout import Reflection
 from groupwise.rollout.plans.reflection import PROMPTS
 from tests.unit.pasts import attempt, drawing, journal, update
@@ -85,7 +85,7 @@ def test_of_a_long_attempt_the_beginning_and_the_end_are_shown() -> None:
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_a_tokenizer_made_from_scratch_knows_every_word_of_a_prompt(prompt: str) -> None:
     part = Reflection(prompt=prompt, first_words=3, last_words=1)
-    tokenizer = word_tokenizer((*part.words(), *EXTRA_WORDS, "you", "see", "a", "b", "go", "1", "0"))
+    tokenizer = make_word_tokenizer((*part.words(), *EXTRA_WORDS, "you", "see", "a", "b", "go", "1", "0"))
     ids = tokenizer.encode(part.text(attempt(states="ab"), say), add_special_tokens=False)
     assert tokenizer.unk_token_id not in ids
     assert len(ids) > 12

@@ -328,12 +328,12 @@ def test_a_group_with_three_bad_environments_completes_with_the_fourth(one: Work
     pytest.importorskip("torch")
     from groupwise.engines.engine import Request
     from groupwise.engines.scripted import ScriptedEngine
-    from groupwise.models.tiny import word_tokenizer
+    from groupwise.models.tiny import make_word_tokenizer
     from groupwise.rollout import Full, WholeResponse
     from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
     from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
 
-    tokenizer = word_tokenizer((*Troublesome().vocabulary(), *"0123456789", ">"))
+    tokenizer = make_word_tokenizer((*Troublesome().vocabulary(), *"0123456789", ">"))
     prompter = Prompter(tokenizer, template=PromptTemplate(), memory=Full(), instruction="")
     lines = {"0": ["walk", "raise"], "1": ["walk", "hang"], "2": ["walk", "die"], "3": ["walk", "walk", "end"]}
 

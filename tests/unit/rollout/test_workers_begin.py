@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise import StopReason
-from groupwise.rollout.hosts.host import Beginning, Fault, InProcess
+from groupwise.rollout.hosts.host import ConcurrentHost, Fault, InProcess
 from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.rollout.test_workers import kill
 from tests.unit.rollout.troublesome import Troublesome, task
@@ -47,7 +47,7 @@ def finish_all(host: Workers, ear: socket, num: int) -> list[tuple[int, Any]]:
 
 
 def test_only_workers_let_actions_begin() -> None:
-    assert not isinstance(InProcess(Troublesome()), Beginning)
+    assert not isinstance(InProcess(Troublesome()), ConcurrentHost)
 
 
 def test_one_goes_on_while_another_takes_its_time(host: Workers, ear: socket) -> None:

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.core.policy_questions import PromptAndResponse  # noqa: E402
 from groupwise.engines.open_engine import open_engine  # noqa: E402
-from groupwise.training.weight_transfer.canary import ALLOWED, Canary, allowed_for  # noqa: E402
+from groupwise.training.weight_transfer.canary import TOLERANCES, Canary, choose_tolerance  # noqa: E402
 from tests.unit.engines.small_models import family  # noqa: E402
 
 PROMPT, RESPONSE = (3, 4, 5, 6, 7, 8), (9, 10, 11)
@@ -48,7 +48,7 @@ def moved_by(model: torch.nn.Module, size: float) -> dict[str, torch.Tensor]:
 def test_a_bfloat16_engine_passes_under_its_own_bounds_and_fails_under_those_of_float32() -> None:
     model = family("llama")
     engine = open_engine(copy.deepcopy(model), precision="bfloat16")
-    gap = Canary(PROMPT, RESPONSE, allowed=ALLOWED["bfloat16"]).check(engine, Asked(model), version=0)
+    gap = Canary(PROMPT, RESPONSE, tolerance=TOLERANCES["bfloat16"]).check(engine, Asked(model), version=0)
     assert 1e-3 < gap < 1.0
     with pytest.raises(TrainingError, match=r"disagree by .* nats on a fixed prompt \(allowed 0\.001;"):
         Canary(PROMPT, RESPONSE).check(engine, Asked(model), version=0)
@@ -58,7 +58,7 @@ def test_a_bfloat16_engine_passes_under_its_own_bounds_and_fails_under_those_of_
 def test_an_engine_that_stays_behind_is_found_in_either_precision(precision: str) -> None:
     model = family("llama")
     engine = open_engine(copy.deepcopy(model), precision=precision)
-    canary = Canary(PROMPT, RESPONSE, allowed=ALLOWED[precision])
+    canary = Canary(PROMPT, RESPONSE, tolerance=TOLERANCES[precision])
     canary.check(engine, Asked(model), version=0)
     engine.load(moved_by(model, 0.02), version=1)
     canary.check(engine, Asked(model), version=1)
@@ -81,7 +81,7 @@ def test_an_engine_that_says_the_same_to_the_last_bit_has_stayed_behind_however_
             return [tuple(self.said)]
 
     model = family("llama")
-    canary = Canary(PROMPT, RESPONSE, allowed=ALLOWED["bfloat16"])
+    canary = Canary(PROMPT, RESPONSE, tolerance=TOLERANCES["bfloat16"])
     engine = Still([each + 0.28 for each in scores(model, PROMPT, RESPONSE)])
     assert canary.check(engine, Asked(model), version=0) == pytest.approx(0.28, abs=1e-5)  # type: ignore[arg-type]
     canary.check(engine, Asked(model), version=0)  # type: ignore[arg-type]  # the learner has not moved either
@@ -103,6 +103,6 @@ def test_a_log_prob_that_is_not_a_number_is_no_agreement(place: int) -> None:
 
 
 def test_a_model_that_was_loaded_narrow_is_allowed_what_its_rounding_takes() -> None:
-    assert allowed_for("float32", family("llama")) == ALLOWED["float32"]
-    assert allowed_for("bfloat16", family("llama")) == ALLOWED["bfloat16"]
-    assert allowed_for("float32", family("llama").bfloat16()) == ALLOWED["bfloat16"]
+    assert choose_tolerance("float32", family("llama")) == TOLERANCES["float32"]
+    assert choose_tolerance("bfloat16", family("llama")) == TOLERANCES["bfloat16"]
+    assert choose_tolerance("float32", family("llama").bfloat16()) == TOLERANCES["bfloat16"]

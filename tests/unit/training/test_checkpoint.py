@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.losses import Kl, PolicyLoss  # noqa: E402
 from groupwise.training.checkpoints import checkpoint  # noqa: E402
-from groupwise.training.checkpoints.state import latest_checkpoint  # noqa: E402
+from groupwise.training.checkpoints.state_file import find_latest_checkpoint  # noqa: E402
 from groupwise.training.learner import local_files  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from tests.unit.training.learners import learner, single_steps, tiny, totals  # noqa: E402
@@ -37,7 +37,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_no_draft(
         "untouched. Free some space, then go on with --resume"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0001", "latest"]
-    latest = latest_checkpoint(tmp_path)
+    latest = find_latest_checkpoint(tmp_path)
     assert latest is not None
     assert latest.name == "0001"
 
@@ -97,7 +97,7 @@ def test_a_pointer_to_nothing_names_the_checkpoint_before(tmp_path: Path) -> Non
     checkpoint.save_checkpoint(tmp_path, 3, made, tokenizer, {})
     (tmp_path / "latest").write_text("0009\n")
     with pytest.raises(TrainingError) as caught:
-        latest_checkpoint(tmp_path)
+        find_latest_checkpoint(tmp_path)
     assert str(caught.value) == (
         f"{tmp_path / 'latest'} names 0009, which is not there; the newest checkpoint that is whole and fits the "
         f"journal is 0003: write `0003` into {tmp_path / 'latest'} and resume"

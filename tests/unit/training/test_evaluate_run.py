@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import ConfigError  # noqa: E402
 from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
-from groupwise.training.checkpoints.resume import open_run_at  # noqa: E402
+from groupwise.training.checkpoints.run_checkpoints import open_run_at  # noqa: E402
 from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from tests.unit.training.runs import small_config, small_run  # noqa: E402

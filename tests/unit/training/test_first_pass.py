@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise import ConfigError, Part, RecordError  # noqa: E402
-from groupwise.batching import totals as count  # noqa: E402
+from groupwise.batching import count_totals  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.core.pairs import Pair  # noqa: E402
 from groupwise.core.sample import Sample  # noqa: E402
@@ -113,7 +113,7 @@ def test_the_gradient_does_not_depend_on_the_split() -> None:
 def test_pairs_are_counted_again_for_each_mini_batch() -> None:
     """Two groups, two mini-batches: each holds the pair of its own group, and both losses are those of one pair."""
     samples = grouped(2)
-    whole = count(samples, max_tokens=4, pairs=[Pair(0, 2), Pair(1, 5)])
+    whole = count_totals(samples, max_tokens=4, pairs=[Pair(0, 2), Pair(1, 5)])
     found = learner(loss=Simpo(), minibatches=2, learning_rate=1e-9).learn(samples, whole).metrics
     model = learner().model
     mean = {n: float(logps(model, [s for s in samples if s.trajectory == n]).mean()) for n in (0, 2, 1, 5)}
@@ -123,7 +123,7 @@ def test_pairs_are_counted_again_for_each_mini_batch() -> None:
 
 def test_a_pair_loss_learns_to_prefer_the_winner() -> None:
     samples = attempts()
-    made, whole = learner(loss=Simpo(), learning_rate=0.01), count(samples, max_tokens=4, pairs=[Pair(2, 1)])
+    made, whole = learner(loss=Simpo(), learning_rate=0.01), count_totals(samples, max_tokens=4, pairs=[Pair(2, 1)])
     gaps = [made.learn(samples, whole).metrics["loss/pair_gap"] for _ in range(5)]
     assert gaps == sorted(gaps)
     assert gaps[-1] > gaps[0] + 0.5

@@ -150,7 +150,7 @@ def test_samples_without_credit_are_left_out_where_that_changes_nothing(
 ) -> None:
     samples = some_without_credit()
     made, whole = learner(loss=loss, **settings), learner(loss=loss, **settings)
-    whole._heard = lambda every: every  # type: ignore[method-assign]
+    whole._with_credit = lambda every: every  # type: ignore[method-assign]
     found, expected = (each.learn(samples, totals(samples)).metrics for each in (made, whole))
     assert (found["learner/computed"] < 0.5) == (loss is not UNITS["entropy"])
     assert found["loss/total"] == pytest.approx(expected["loss/total"], rel=1e-5, abs=1e-8)

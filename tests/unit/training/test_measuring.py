@@ -100,7 +100,7 @@ def test_tools_ask_the_runs_engine_and_count_what_they_ask(run: Run) -> None:
     assert [len(first), len(second)] == [2, 1]
     assert (first, second) == tuple(run.engine.score(pairs, temperature=1.0))
     assert tools.score(pairs, temperature=2.0)[0] == run.engine.score(pairs, temperature=2.0)[0]
-    assert [states.shape for states in tools.hidden_states(pairs)] == [(2, 32), (1, 32)]
+    assert [states.shape for states in tools.hidden(pairs)] == [(2, 32), (1, 32)]
     assert tools.cost() == {
         "measures/read_tokens": 18.0,
         "measures/sampled_tokens": 0.0,

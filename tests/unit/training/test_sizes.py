@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from groupwise import recipes  # noqa: E402
 from groupwise.training.doctor import hardware  # noqa: E402
 from groupwise.training.doctor.hardware import Gpu  # noqa: E402
-from groupwise.training.doctor.sizes import sizes_of  # noqa: E402
+from groupwise.training.doctor.sizes import estimate_sizes  # noqa: E402
 from groupwise.training.run_config import RunConfig  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
@@ -27,11 +27,11 @@ def config(*, device: str = "auto", **engine: Any) -> RunConfig:
 def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU of ten million bytes, and one of twenty."""
     found = [Gpu(name="small", free=1.0, memory=size, has_bfloat16=True) for size in (10e6, 20e6)]
-    monkeypatch.setattr(hardware, "gpus", lambda: found)
+    monkeypatch.setattr(hardware, "list_gpus", lambda: found)
 
 
 def test_the_engines_weights_are_counted_in_its_precision() -> None:
-    whole, half = (sizes_of(config(device="cpu", precision=each)) for each in ("float32", "bfloat16"))
+    whole, half = (estimate_sizes(config(device="cpu", precision=each)) for each in ("float32", "bfloat16"))
     assert (whole.engine, half.engine) == (whole.parameters * 4, whole.parameters * 2)
     assert whole.memory - half.memory == whole.parameters * 2
 
@@ -41,7 +41,7 @@ def test_a_reference_that_only_a_measure_asks_is_counted() -> None:
         RunConfig.model_validate({**dict(small_config()), "algorithm": recipes.rloo(kl_in_reward=weight)})
         for weight in (0.0, 0.03)
     ]
-    without, with_it = (sizes_of(run) for run in runs)
+    without, with_it = (estimate_sizes(run) for run in runs)
     assert with_it.memory - without.memory == without.parameters * 4
 
 
@@ -60,9 +60,9 @@ def test_keys_and_values_may_take_their_share_of_the_gpu(
     device: str, engine: dict[str, Any], bytes_of_keys_and_values: float
 ) -> None:
     run = config(device=device, rows=4096, **engine)
-    found = sizes_of(run)
+    found = estimate_sizes(run)
     assert found.engine == found.parameters * 4 + bytes_of_keys_and_values
-    nowhere = sizes_of(config(device="cpu"))
+    nowhere = estimate_sizes(config(device="cpu"))
     assert found.memory == nowhere.memory + bytes_of_keys_and_values
 
 
@@ -70,5 +70,5 @@ def test_keys_and_values_may_take_their_share_of_the_gpu(
 def test_keys_and_values_of_few_rows_are_no_more_than_the_model_can_read(precision: str, width: int) -> None:
     run = config(rows=3, precision=precision)
     context = run.model.context  # type: ignore[attr-defined]
-    found = sizes_of(run)
+    found = estimate_sizes(run)
     assert found.engine == found.parameters * width + 3 * context * TOKEN * width

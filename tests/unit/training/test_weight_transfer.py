@@ -22,7 +22,7 @@ from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from groupwise.training.run_config import TrainingConfig  # noqa: E402
 from groupwise.training.weight_transfer import InMemory, ThroughFile  # noqa: E402
-from tests.faults.test_disks import no_space  # noqa: E402
+from tests.faults.full_disks import no_space  # noqa: E402
 from tests.unit.training.learners import tiny  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from groupwise.config.overrides import parse_settings
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part, part_class
-from groupwise.core.text.files import parse_value
 from groupwise.recipes import build
 
 
@@ -30,10 +30,7 @@ def build_part(slot: str, text: str) -> Part:
 
 def _split_options(text: str) -> tuple[str, dict[str, Any]]:
     name, _, options = text.partition(":")
-    settings: dict[str, Any] = {}
-    for option in filter(None, options.split(",")):
-        key, equals, value = option.partition("=")
-        if not equals:
-            raise ConfigError(f"{name}: option {option!r} has no value; write {key}=VALUE")
-        settings[key] = parse_value(value)
-    return name, settings
+    try:
+        return name, parse_settings(filter(None, options.split(",")))
+    except ConfigError as error:
+        raise ConfigError(f"{name}: option {error}") from None

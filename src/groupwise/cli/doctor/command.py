@@ -89,13 +89,13 @@ def _check_disk(folder: Path) -> Finding:
 
 
 def _check_hardware() -> Iterator[Finding]:
-    from groupwise.training.doctor.hardware import gpus, num_threads
+    from groupwise.training.doctor.hardware import count_threads, list_gpus
 
-    yield _check_threads(num_threads())
+    yield _check_threads(count_threads())
     memory = machine.read_free_memory()
     if memory is not None:
         yield Finding("ok", "memory", f"{format_bytes(memory)} available")
-    devices = gpus()
+    devices = list_gpus()
     for number, gpu in enumerate(devices):
         name, facts = f"GPU {number}", f"{gpu.name}, {format_bytes(gpu.free)} of {format_bytes(gpu.memory)} free"
         if gpu.has_bfloat16:
@@ -124,19 +124,19 @@ def _test_trainer() -> Iterator[Finding]:
 
     for check in self_test():
         fix = "" if check.ok else "install the versions in constraints.txt, then report this with the output above"
-        yield Finding("ok" if check.ok else "broken", check.name, check.found, fix)
+        yield Finding("ok" if check.ok else "broken", check.name, check.finding, fix)
 
 
 def _check_run_file(file: Path, out: Path) -> Iterator[Finding]:
     from groupwise.config.run_file import load_run
-    from groupwise.training.doctor.sizes import sizes_of
+    from groupwise.training.doctor.sizes import estimate_sizes
     from groupwise.training.trackers import check_trackers
 
     try:
         config = load_run(file)
         check_may_open(config.env)
         check_trackers(config.trackers)
-        sizes = sizes_of(config)
+        sizes = estimate_sizes(config)
     except ConfigError as error:
         if WITHOUT_TRUST in str(error):
             yield Finding("note", str(file), str(error))
@@ -150,9 +150,9 @@ def _check_run_file(file: Path, out: Path) -> Iterator[Finding]:
 
 
 def _check_memory(sizes: Sizes) -> Finding:
-    from groupwise.training.doctor.hardware import gpus
+    from groupwise.training.doctor.hardware import list_gpus
 
-    free = max((gpu.free for gpu in gpus()), default=machine.read_free_memory())
+    free = max((gpu.free for gpu in list_gpus()), default=machine.read_free_memory())
     what = f"about {format_bytes(sizes.memory)} ({sizes.parameters:,} weights, {sizes.trained:,} of them train)"
     if free is not None and sizes.memory > free:
         fix = "lower training.learner.token_budget or engine.memory, set model.lora_rank, or take a smaller model"

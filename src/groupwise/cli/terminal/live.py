@@ -60,7 +60,7 @@ def show_live(title: str, updates: int, *, plain: bool) -> Iterator[RunObserver]
 
 
 class Pace:
-    """Lets something be told where that was not done for a while: epochs may be many, or long."""
+    """Says when it is time to report again: epochs may be many, or long."""
 
     def __init__(self, seconds: float = 10.0) -> None:
         self._seconds, self._last = seconds, time.monotonic()
@@ -81,7 +81,7 @@ class PlainLines(RunObserver):
         self._penalties: dict[int, bool] = {}
 
     def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
-        """An epoch of the supervised start, where nothing was told for a while."""
+        """An epoch of the supervised start, where nothing was printed for a while."""
         if self._pace.is_due():
             self._print(f"warm start: epoch {len(losses)} of {epochs}, loss {losses[-1]:.3f}")
 

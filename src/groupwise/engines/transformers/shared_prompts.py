@@ -83,7 +83,7 @@ class SharedStates(torch.Tensor):
         states.prompts, states.places, states.own = prompts, places, own
         return states
 
-    def entries(self) -> torch.Tensor:
+    def write_out(self) -> torch.Tensor:
         """The states as an ordinary tensor."""
         return torch.cat((self.prompts[self.places.prompt], self.own), dim=2)
 
@@ -143,4 +143,4 @@ def _write_out(value: Any) -> Any:
     """The value with all keys and values of ours in it written out."""
     if isinstance(value, tuple | list):
         return type(value)(_write_out(item) for item in value)
-    return value.entries() if isinstance(value, SharedStates) else value
+    return value.write_out() if isinstance(value, SharedStates) else value

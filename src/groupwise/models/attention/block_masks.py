@@ -1,14 +1,14 @@
 """Attention of a pack on a GPU in any precision: FlexAttention with block masks from the interval rule.
 
 In pre-order, what a stretch of neighbouring nodes sees outside itself are the ancestors of its first node (see
-`tree_attention`). So queries are taken in *segments*, each with keys of its own: that path, then its own nodes. Which
-blocks of a segment's keys a block of its queries sees follows from two numbers a block:
+`on_cpu`). So queries are taken in *stretches*, each with keys of its own: that path, then its own nodes. Which
+blocks of a stretch's keys a block of its queries sees follows from two numbers a block:
 
     seen: max end[k] > first q          full: min end[k] > last q
 
-and that is FlexAttention's block mask, whatever the forest; no pair of tokens is looked at. Segments are there for the
+and that is FlexAttention's block mask, whatever the forest; no pair of tokens is looked at. Stretches are there for the
 backward pass, in which a block of keys waits for all queries that see it: those of a shared prompt are every query of a
-pack. With keys of its own a segment's prompt is waited for by the segment alone, and autograd adds up the copies.
+pack. With keys of its own a stretch's prompt is waited for by the stretch alone, and autograd adds up the copies.
 
 Axes: L nodes, K keys, A attention heads, D their width; a table is blocks of queries by blocks of keys.
 """
@@ -26,10 +26,10 @@ from torch.nn.functional import pad
 
 BLOCK = 128
 """Nodes of a block; FlexAttention's backward pass wants whole ones."""
-SEGMENT = 1024
-"""Nodes of a segment: with fewer, paths are copied more often; with more, the backward pass waits longer for them."""
+STRETCH = 1024
+"""Nodes of a stretch: with fewer, paths are copied more often; with more, the backward pass waits longer for them."""
 NOBODY = -1
-MOST_COMPILED = 64
+MAX_COMPILED = 64
 """Variants of a compiled function that may exist: beyond torch's own limit of 8 it falls back to a far slower one."""
 
 
@@ -37,7 +37,7 @@ MOST_COMPILED = 64
 class TreeKeys:
     """Which keys the queries of a pack see.
 
-    Worked example: with blocks of 2 and segments of one block, the nodes 0-1-2-3 and 0-1-4-5 have the keys [0, 1],
+    Worked example: with blocks of 2 and stretches of one block, the nodes 0-1-2-3 and 0-1-4-5 have the keys [0, 1],
     [0, 1, 2, 3] and [0, 1, 4, 5]: source [0, 1, 0, 1, 2, 3, 0, 1, 4, 5].
     """
 
@@ -47,34 +47,34 @@ class TreeKeys:
     """Node of each key (K); None = the nodes as they come."""
 
 
-def tree_keys(end: torch.Tensor, *, segment: int = SEGMENT) -> TreeKeys:
-    """The keys of nodes with the given ends (L), a multiple of `BLOCK` of them, in segments of so many nodes."""
+def find_tree_keys(end: torch.Tensor, *, stretch: int = STRETCH) -> TreeKeys:
+    """The keys of nodes with the given ends (L), a multiple of `BLOCK` of them, in stretches of so many nodes."""
     node = torch.arange(len(end), device=end.device)
-    if len(end) <= segment:
-        return TreeKeys(mask=block_mask(end, node, torch.zeros_like(node[::BLOCK])), source=None)
-    first = node[::segment]
+    if len(end) <= stretch:
+        return TreeKeys(mask=make_block_mask(end, node, torch.zeros_like(node[::BLOCK])), source=None)
+    first = node[::stretch]
     is_ancestor = (node[None, :] < first[:, None]) & (end[None, :] > first[:, None])
     keys, owner = [], []
     for number, (begin, path) in enumerate(zip(first.tolist(), is_ancestor, strict=True)):
-        found = torch.nonzero(path)[:, 0]
-        own = node[begin : begin + segment]
-        keys += [found, found.new_full((-len(found) % BLOCK,), NOBODY), own]
-        owner += [number] * (-(-len(found) // BLOCK) + len(own) // BLOCK)
+        ancestors = torch.nonzero(path)[:, 0]
+        own = node[begin : begin + stretch]
+        keys += [ancestors, ancestors.new_full((-len(ancestors) % BLOCK,), NOBODY), own]
+        owner += [number] * (-(-len(ancestors) // BLOCK) + len(own) // BLOCK)
     source = torch.cat(keys)
-    mask = block_mask(end, source, torch.tensor(owner, device=end.device), segment=segment)
+    mask = make_block_mask(end, source, torch.tensor(owner, device=end.device), stretch=stretch)
     return TreeKeys(mask=mask, source=source.clamp(min=0))
 
 
-def block_mask(
-    end: torch.Tensor, source: torch.Tensor, owner: torch.Tensor, *, segment: int | None = None
+def make_block_mask(
+    end: torch.Tensor, source: torch.Tensor, owner: torch.Tensor, *, stretch: int | None = None
 ) -> BlockMask:
     """The mask of nodes with the given ends (L) over keys (K).
 
     Args:
         end: One past the last node of each node's subtree.
         source: Node of each key; `NOBODY` at padding, which no query sees.
-        owner: Segment of each block of keys.
-        segment: Nodes of a segment; None = all are one.
+        owner: Stretch of each block of keys.
+        stretch: Nodes of a stretch; None = all are one.
     """
     is_padding = source == NOBODY
     nodes = source.masked_fill(is_padding, len(end)).to(torch.int32)
@@ -83,7 +83,7 @@ def block_mask(
     first, last = block * BLOCK, (block + 1) * BLOCK - 1
     lowest, highest = nodes.view(-1, BLOCK).aminmax(dim=1)
     nearest, farthest = ends.view(-1, BLOCK).aminmax(dim=1)
-    is_mine = owner[None, :] == first // (segment or len(end))
+    is_mine = owner[None, :] == first // (stretch or len(end))
     is_seen = is_mine & (lowest[None, :] <= last) & (farthest[None, :] > first)
     is_full = is_mine & (highest[None, :] <= first) & (nearest[None, :] > last)
 
@@ -91,21 +91,21 @@ def block_mask(
         return (nodes[key] <= query) & (query < ends[key])
 
     return BlockMask.from_kv_blocks(
-        *_listed(is_seen & ~is_full),
-        *_listed(is_full),
+        *_list_blocks(is_seen & ~is_full),
+        *_list_blocks(is_full),
         BLOCK_SIZE=BLOCK,
         mask_mod=sees,
         seq_lengths=(len(end), len(source)),
     )
 
 
-def _listed(table_KK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _list_blocks(table_KK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """How many blocks of keys each block of queries has, and which: those first."""
     order = torch.argsort(table_KK.to(torch.int8), dim=1, descending=True, stable=True)
     return table_KK.sum(1, dtype=torch.int32)[None, None], order.to(torch.int32)[None, None]
 
 
-def block_inputs(input_ids: torch.Tensor, position_ids: torch.Tensor, keys: TreeKeys) -> dict[str, Any]:
+def make_block_inputs(input_ids: torch.Tensor, position_ids: torch.Tensor, keys: TreeKeys) -> dict[str, Any]:
     """Tokens and positions (1, L) in whole blocks, and how attention finds its way over them."""
     missing = -input_ids.shape[1] % BLOCK
     return {
@@ -116,14 +116,14 @@ def block_inputs(input_ids: torch.Tensor, position_ids: torch.Tensor, keys: Tree
     }
 
 
-def whole_blocks(end: torch.Tensor) -> torch.Tensor:
+def fill_last_block(end: torch.Tensor) -> torch.Tensor:
     """Ends of nodes (L) and of nodes that fill the last block up, each of which sees itself only."""
     missing = -len(end) % BLOCK
     alone = torch.arange(len(end) + 1, len(end) + missing + 1, device=end.device)
     return torch.cat((end, alone))
 
 
-def attend_by_blocks(
+def attend_under_block_mask(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -134,19 +134,19 @@ def attend_by_blocks(
     """Attention (1, A, L, D) to (1, L, A, D) under a mask over keys that are copies of the nodes in `source` (K)."""
     if source is not None:
         key, value = key.index_select(2, source), value.index_select(2, source)
-    attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex()
+    attend: Any = flex_attention if torch.compiler.is_compiling() else _compile_flex()
     grouped = query.shape[1] != key.shape[1]
     attended: torch.Tensor = attend(query, key, value, block_mask=mask, scale=scale, enable_gqa=grouped)
     return attended.transpose(1, 2)
 
 
 @cache
-def _compiled_flex() -> Callable[..., torch.Tensor]:
+def _compile_flex() -> Callable[..., torch.Tensor]:
     """FlexAttention compiled once for all lengths: a variant for each would soon meet torch's limit."""
     compiled: Callable[..., torch.Tensor] = torch.compile(flex_attention, dynamic=True)
 
     def call(*states: torch.Tensor, **settings: Any) -> torch.Tensor:
-        with torch._dynamo.config.patch(recompile_limit=MOST_COMPILED):
+        with torch._dynamo.config.patch(recompile_limit=MAX_COMPILED):
             return compiled(*states, **settings)
 
     return call

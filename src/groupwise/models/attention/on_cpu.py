@@ -41,26 +41,26 @@ class Block:
     """0 where a node sees a key, else -inf (B, K); the keys are the path, then the nodes."""
 
 
-def blocks(end: torch.Tensor, *, size: int = BLOCK) -> list[Block]:
+def cut_blocks(end: torch.Tensor, *, size: int = BLOCK) -> list[Block]:
     """Cut the nodes of a pack into blocks."""
     node = torch.arange(len(end))
-    found = []
+    blocks = []
     for low in range(0, len(end), size):
         own = node[low : low + size]
         path = torch.nonzero(end[:low] > low).flatten()
         key = torch.cat((path, own))
         seen_BK = (key[None, :] <= own[:, None]) & (own[:, None] < end[key][None, :])
         mask_BK = torch.zeros(seen_BK.shape).masked_fill_(~seen_BK, -torch.inf)
-        found.append(Block(nodes=slice(low, low + len(own)), path=path, mask=mask_BK))
-    return found
+        blocks.append(Block(nodes=slice(low, low + len(own)), path=path, mask=mask_BK))
+    return blocks
 
 
-def attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, listed: Sequence[Block], *, scale: float | None = None
+def attend_along_paths(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, blocks: Sequence[Block], *, scale: float | None = None
 ) -> torch.Tensor:
     """Attention of each node to its ancestors (1, A, L, D), from queries, keys and values of that shape."""
     apply = cast(Callable[..., torch.Tensor], _TreeAttention.apply)
-    return apply(query[0], key[0], value[0], listed, scale)[None]
+    return apply(query[0], key[0], value[0], blocks, scale)[None]
 
 
 class _TreeAttention(torch.autograd.Function):
@@ -75,19 +75,19 @@ class _TreeAttention(torch.autograd.Function):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        listed: Sequence[Block],
+        blocks: Sequence[Block],
         scale: float | None,
     ) -> torch.Tensor:
         trains = any(ctx.needs_input_grad)
         output = query.new_empty((*query.shape[:2], value.shape[-1]))
         ctx.parts = []
-        for block in listed:
+        for block in blocks:
             queries = query[None, :, block.nodes].detach().requires_grad_(trains)
-            keys = _of_keys(key, block)[None].detach().requires_grad_(trains)
-            values = _of_keys(value, block)[None].detach().requires_grad_(trains)
+            keys = _select_keys(key, block)[None].detach().requires_grad_(trains)
+            values = _select_keys(value, block)[None].detach().requires_grad_(trains)
             # Kept as they are: a layer that is run again for the backward pass would be so once a block. Detached, or
             # what a kernel keeps of its own output would hold the graph that holds it.
-            with torch.set_grad_enabled(trains), saved_tensors_hooks(torch.Tensor.detach, _as_it_is):
+            with torch.set_grad_enabled(trains), saved_tensors_hooks(torch.Tensor.detach, _return_unchanged):
                 attended = functional.scaled_dot_product_attention(
                     queries, keys, values, attn_mask=block.mask.to(query.dtype), scale=scale
                 )
@@ -110,11 +110,11 @@ class _TreeAttention(torch.autograd.Function):
         return grad_query, grad_key, grad_value, None, None
 
 
-def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+def _return_unchanged(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _of_keys(values: torch.Tensor, block: Block) -> torch.Tensor:
+def _select_keys(values: torch.Tensor, block: Block) -> torch.Tensor:
     """The rows of a block's path, then those of its nodes (A, K, D)."""
     return torch.cat((values[:, block.path], values[:, block.nodes]), dim=1)
 
@@ -129,16 +129,16 @@ class TreeMask(torch.Tensor):
     """A boolean attention mask (1, 1, L, L) by the interval rule, whose entries exist only where they are asked for."""
 
     end: torch.Tensor
-    listed: list[Block]
+    blocks: list[Block]
 
     @classmethod
     def of(cls, end: torch.Tensor, *, size: int = BLOCK) -> TreeMask:
         """The mask of the nodes with the given ends (L)."""
         mask = torch.zeros((), dtype=torch.bool).expand(1, 1, len(end), len(end)).as_subclass(cls)
-        mask.end, mask.listed = end, blocks(end, size=size)
+        mask.end, mask.blocks = end, cut_blocks(end, size=size)
         return mask
 
-    def entries(self) -> torch.Tensor:
+    def write_out(self) -> torch.Tensor:
         """The mask as an ordinary tensor."""
         node = torch.arange(len(self.end))
         return ((node[None, :] <= node[:, None]) & (node[:, None] < self.end[None, :]))[None, None]
@@ -150,10 +150,10 @@ class TreeMask(torch.Tensor):
         kwargs = kwargs or {}
         if func is functional.scaled_dot_product_attention and _is_plain(*args, **kwargs):
             query, key, value = args
-            return attend(query, key, value, kwargs["attn_mask"].listed, scale=kwargs.get("scale"))
+            return attend_along_paths(query, key, value, kwargs["attn_mask"].blocks, scale=kwargs.get("scale"))
         if func in _ABOUT_SHAPE:
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
-        return func(*_entries(args), **{name: _entries(value) for name, value in kwargs.items()})
+        return func(*_write_out(args), **{name: _write_out(value) for name, value in kwargs.items()})
 
 
 _PROPERTIES = ("shape", "device", "dtype", "ndim", "requires_grad")
@@ -173,8 +173,8 @@ def _is_plain(*tensors: Any, **settings: Any) -> bool:
     )
 
 
-def _entries(value: Any) -> Any:
+def _write_out(value: Any) -> Any:
     """The value with every mask of ours in it written out."""
     if isinstance(value, tuple | list):
-        return type(value)(_entries(one) for one in value)
-    return value.entries() if isinstance(value, TreeMask) else value
+        return type(value)(_write_out(item) for item in value)
+    return value.write_out() if isinstance(value, TreeMask) else value

@@ -21,11 +21,11 @@ import torch
 
 from groupwise.batching.predictions import Predictions
 from groupwise.models.head.fused import FusedHeadLogps
-from groupwise.models.head.output_layer import Head, Tiling, Work, columns, tiles, wide
+from groupwise.models.head.output_layer import Head, Tiling, Work, cut_tiles, find_columns, widen
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Softmax:
+class OnlineSoftmax:
     """A softmax carried along tiles of the vocabulary: of the logits z seen so far, for each row.
 
     Worked example: z = (1, 2), then (0, -1): high 2, total 1.367879 then 1.553002, weighed -0.367879 then -0.787912, so
@@ -40,12 +40,12 @@ class Softmax:
     """Sum of e^(z - high) (z - high) (U), relative to the highest, so that large logits cost no digits."""
 
     @classmethod
-    def start(cls, like: torch.Tensor) -> Softmax:
+    def start(cls, like: torch.Tensor) -> OnlineSoftmax:
         """Nothing seen yet."""
-        zero = torch.zeros(len(like), dtype=wide(like.dtype), device=like.device)
+        zero = torch.zeros(len(like), dtype=widen(like.dtype), device=like.device)
         return cls(high=torch.full_like(zero, -torch.inf), total=zero, weighed=zero)
 
-    def add(self, z_UV: torch.Tensor, *, entropy: bool) -> Softmax:
+    def add(self, z_UV: torch.Tensor, *, entropy: bool) -> OnlineSoftmax:
         """See a further tile, which is overwritten."""
         high = torch.maximum(self.high, z_UV.amax(1))
         fall = self.high - high
@@ -59,7 +59,7 @@ class Softmax:
             weighed = carried + torch.linalg.vecdot(exponential, z_UV)
         else:
             exponential = z_UV.exp_()
-        return Softmax(high=high, total=kept * self.total + exponential.sum(1), weighed=weighed)
+        return OnlineSoftmax(high=high, total=kept * self.total + exponential.sum(1), weighed=weighed)
 
     @property
     def log_normaliser(self) -> torch.Tensor:
@@ -72,7 +72,7 @@ class Softmax:
         return self.total.log() - self.weighed / self.total
 
 
-def head_logps(
+def compute_head_logps(
     head: Head, hidden_UH: torch.Tensor, predictions: Predictions, tiling: Tiling
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probability of each target (T), and the entropy at each node (U) where asked; both differentiable.
@@ -106,15 +106,15 @@ class _HeadLogps(torch.autograd.Function):
         work: Work,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         head, tiling, row_T, target_T = work.head, work.tiling, work.predictions.row, work.predictions.target
-        logp_T = hidden_UH.new_empty(len(target_T), dtype=wide(hidden_UH.dtype))
+        logp_T = hidden_UH.new_empty(len(target_T), dtype=widen(hidden_UH.dtype))
         normaliser_U = logp_T.new_empty(len(hidden_UH))
         entropy_U = torch.empty_like(normaliser_U) if tiling.entropy else normaliser_U.new_empty(0)
         for chunk in work.chunks():
             hidden, row, target = hidden_UH[chunk.rows], row_T[chunk.pairs] - chunk.rows.start, target_T[chunk.pairs]
-            softmax, of_target = Softmax.start(hidden), logp_T.new_zeros(len(row))
-            for low, high in tiles(len(weight_VH), tiling.columns):
+            softmax, of_target = OnlineSoftmax.start(hidden), logp_T.new_zeros(len(row))
+            for low, high in cut_tiles(len(weight_VH), tiling.columns):
                 z_UV = head.logits(hidden, low, high).div_(tiling.temperature)
-                inside, column = columns(target, low, high)
+                inside, column = find_columns(target, low, high)
                 of_target = torch.where(inside, z_UV[row, column], of_target)
                 softmax = softmax.add(z_UV, entropy=tiling.entropy)
             normaliser_U[chunk.rows] = softmax.log_normaliser
@@ -142,7 +142,7 @@ class _HeadLogps(torch.autograd.Function):
             hidden, row, target = hidden_UH[chunk.rows], row_T[chunk.pairs] - chunk.rows.start, target_T[chunk.pairs]
             into_logp = into_logp_T[chunk.pairs] * factor
             into_row = normaliser_U.new_zeros(len(hidden)).index_add_(0, row, into_logp)[:, None]
-            for low, high in tiles(len(weight_VH), tiling.columns):
+            for low, high in cut_tiles(len(weight_VH), tiling.columns):
                 z_UV = head.logits(hidden, low, high)
                 slope_UV = None if head.softcap is None else 1 - (z_UV / head.softcap) ** 2
                 z_UV.div_(tiling.temperature).sub_(normaliser_U[chunk.rows, None])
@@ -152,7 +152,7 @@ class _HeadLogps(torch.autograd.Function):
                     grad_UV = z_UV.exp_().mul_(pull_UV).neg_()
                 else:
                     grad_UV = z_UV.exp_().mul_(-into_row)
-                inside, column = columns(target, low, high)
+                inside, column = find_columns(target, low, high)
                 # One after the other: index_put_ adds up in parallel, in an order that changes from run to run.
                 place = row * (high - low) + column
                 grad_UV.view(-1).index_add_(0, place, torch.where(inside, into_logp, 0.0))

@@ -1,4 +1,4 @@
-"""The chunked head on a GPU: as `head`, with each tile's arithmetic in one kernel (`fused_tiles`).
+"""The chunked head on a GPU: as `chunked`, with each tile's arithmetic in one kernel (`fused_tiles`).
 
 Axes: U predicting nodes, T trained tokens (several may be predicted by one node), H hidden, V vocabulary.
 """
@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from groupwise.batching.predictions import Predictions
-from groupwise.models.head.fused_tiles import Bend, Sums, gradient, of_targets, see
-from groupwise.models.head.output_layer import Chunk, Head, Work, columns, tiles, wide
+from groupwise.models.head.fused_tiles import LogitScaling, Sums, add_tile, compute_target_logits, compute_tile_gradient
+from groupwise.models.head.output_layer import Chunk, Head, Work, cut_tiles, find_columns, widen
 
 
 class FusedHeadLogps(torch.autograd.Function):
@@ -26,9 +26,9 @@ class FusedHeadLogps(torch.autograd.Function):
         bias_V: torch.Tensor | None,
         work: Work,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        head, bend = _narrow(work.head, hidden_UH), _bend(work)
+        head, scaling = _cast_head(work.head, hidden_UH), _read_scaling(work)
         row_T, target_T = work.predictions.row, work.predictions.target
-        logp_T = hidden_UH.new_empty(len(target_T), dtype=wide(hidden_UH.dtype))
+        logp_T = hidden_UH.new_empty(len(target_T), dtype=widen(hidden_UH.dtype))
         normaliser_U = logp_T.new_empty(len(hidden_UH))
         entropy_U = torch.empty_like(normaliser_U) if work.tiling.entropy else normaliser_U.new_empty(0)
         for chunk in work.chunks():
@@ -36,11 +36,11 @@ class FusedHeadLogps(torch.autograd.Function):
             nothing = logp_T.new_zeros(len(hidden))
             sums: Sums = torch.full_like(nothing, -torch.inf), nothing, nothing
             of_target = logp_T.new_zeros(len(row))
-            for low, high in tiles(len(weight_VH), work.tiling.columns):
+            for low, high in cut_tiles(len(weight_VH), work.tiling.columns):
                 raw_UV = head.products(hidden, low, high)
-                inside, column = columns(target, low, high)
-                of_target = torch.where(inside, of_targets(raw_UV[row, column], bend), of_target)
-                sums = see(raw_UV, sums, bend, entropy=work.tiling.entropy)
+                inside, column = find_columns(target, low, high)
+                of_target = torch.where(inside, compute_target_logits(raw_UV[row, column], scaling), of_target)
+                sums = add_tile(raw_UV, sums, scaling, entropy=work.tiling.entropy)
             top, total, weighed = sums
             normaliser_U[chunk.rows] = normaliser = top + total.log()
             logp_T[chunk.pairs] = of_target - normaliser[row]
@@ -57,7 +57,7 @@ class FusedHeadLogps(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         hidden_UH, weight_VH, bias_V, normaliser_U, entropy_U = ctx.saved_tensors
         work: Work = ctx.work
-        head, bend = _narrow(replace(work.head, weight=weight_VH, bias=bias_V), hidden_UH), _bend(work)
+        head, scaling = _cast_head(replace(work.head, weight=weight_VH, bias=bias_V), hidden_UH), _read_scaling(work)
         needs_weight, needs_bias = ctx.needs_input_grad[1:3]
         grad_hidden = torch.empty_like(hidden_UH)
         grad_weight = torch.zeros_like(weight_VH, dtype=normaliser_U.dtype) if needs_weight else None
@@ -67,11 +67,11 @@ class FusedHeadLogps(torch.autograd.Function):
             rows, hidden = chunk.rows, hidden_UH[chunk.rows]
             total = grad_hidden.new_zeros(hidden.shape, dtype=normaliser_U.dtype)
             entropy = (entropy_U[rows], into_entropy_U[rows]) if work.tiling.entropy else None
-            for low, high in tiles(len(weight_VH), work.tiling.columns):
+            for low, high in cut_tiles(len(weight_VH), work.tiling.columns):
                 raw_UV = head.products(hidden, low, high)
                 target = into.first[rows] - low, into.into_first[rows]
-                grad_UV = gradient(raw_UV, normaliser_U[rows], into.row[rows], target, entropy, bend)
-                into.add_others(grad_UV, raw_UV, chunk, low, high, bend)
+                grad_UV = compute_tile_gradient(raw_UV, normaliser_U[rows], into.row[rows], target, entropy, scaling)
+                into.add_others(grad_UV, raw_UV, chunk, low, high, scaling)
                 total += grad_UV @ head.weight[low:high]
                 if grad_weight is not None:
                     grad_weight[low:high] += grad_UV.T @ hidden
@@ -107,7 +107,7 @@ class _Into:
         )
 
     def add_others(
-        self, grad_UV: torch.Tensor, raw_UV: torch.Tensor, chunk: Chunk, low: int, high: int, bend: Bend
+        self, grad_UV: torch.Tensor, raw_UV: torch.Tensor, chunk: Chunk, low: int, high: int, scaling: LogitScaling
     ) -> None:
         """Add the gradients of a row's further targets to a tile; those of other tiles add 0, since nobody waits."""
         if self.others is None:
@@ -115,19 +115,19 @@ class _Into:
         row, target, into = self.others
         here = (row >= chunk.rows.start) & (row < chunk.rows.stop) & (target >= low) & (target < high)
         row, target = torch.where(here, row - chunk.rows.start, 0), torch.where(here, target - low, 0)
-        slope = torch.full_like(into, bend.scale / bend.temperature)
-        if bend.cap is not None:
-            z = of_targets(raw_UV[row, target], bend._replace(temperature=1.0))
-            slope = slope * (1 - (z / bend.cap) ** 2)
+        slope = torch.full_like(into, scaling.scale / scaling.temperature)
+        if scaling.cap is not None:
+            z = compute_target_logits(raw_UV[row, target], scaling._replace(temperature=1.0))
+            slope = slope * (1 - (z / scaling.cap) ** 2)
         place, added = row * (high - low) + target, torch.where(here, into * slope, 0.0)
         grad_UV.view(-1).index_add_(0, place, added.to(grad_UV.dtype))
 
 
-def _narrow(head: Head, hidden_UH: torch.Tensor) -> Head:
+def _cast_head(head: Head, hidden_UH: torch.Tensor) -> Head:
     """The output layer in the type of the states: converted once, not for each chunk."""
     bias = None if head.bias is None else head.bias.to(hidden_UH.dtype)
     return replace(head, weight=head.weight.to(hidden_UH.dtype), bias=bias)
 
 
-def _bend(work: Work) -> Bend:
-    return Bend(scale=work.head.scale, cap=work.head.softcap, temperature=work.tiling.temperature)
+def _read_scaling(work: Work) -> LogitScaling:
+    return LogitScaling(scale=work.head.scale, cap=work.head.softcap, temperature=work.tiling.temperature)

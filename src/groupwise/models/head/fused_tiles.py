@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 
-class Bend(NamedTuple):
+class LogitScaling(NamedTuple):
     """What becomes of a product of weights and states: cap tanh(scale z / cap) / temperature."""
 
     scale: float
@@ -31,24 +31,24 @@ Sums = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """The highest logit of each row (U), the sum of e^(z - high), and the sum of e^(z - high) (z - high)."""
 
 
-def see(raw_UV: torch.Tensor, before: Sums, bend: Bend, *, entropy: bool) -> Sums:
+def add_tile(raw_UV: torch.Tensor, before: Sums, scaling: LogitScaling, *, entropy: bool) -> Sums:
     """Carry a softmax over a further tile."""
-    found: Sums = _fused(_see, raw_UV)(raw_UV, before, bend, entropy)
-    return found
+    sums: Sums = _fuse(_add_tile, raw_UV)(raw_UV, before, scaling, entropy)
+    return sums
 
 
-def of_targets(raw_T: torch.Tensor, bend: Bend) -> torch.Tensor:
+def compute_target_logits(raw_T: torch.Tensor, scaling: LogitScaling) -> torch.Tensor:
     """Logits over temperature, in float32, of products picked out of a tile."""
-    return _bent(raw_T, bend) / bend.temperature
+    return _scale_and_cap(raw_T, scaling) / scaling.temperature
 
 
-def gradient(
+def compute_tile_gradient(
     raw_UV: torch.Tensor,
     normaliser_U: torch.Tensor,
     into_row_U: torch.Tensor,
     target: tuple[torch.Tensor, torch.Tensor],
     entropy: tuple[torch.Tensor, torch.Tensor] | None,
-    bend: Bend,
+    scaling: LogitScaling,
 ) -> torch.Tensor:
     """Gradient of a tile of products (U, V), in their own type.
 
@@ -58,20 +58,22 @@ def gradient(
         into_row_U: Gradient into the log-probs of each row, summed over its targets.
         target: Column of a target of each row, outside the tile where it is in another, and the gradient into it.
         entropy: Entropy of each row and the gradient into it; None = not asked for.
-        bend: What becomes of the products.
+        scaling: What becomes of the products.
     """
-    found: torch.Tensor = _fused(_gradient, raw_UV)(raw_UV, normaliser_U, into_row_U, target, entropy, bend)
-    return found
+    gradient: torch.Tensor = _fuse(_compute_tile_gradient, raw_UV)(
+        raw_UV, normaliser_U, into_row_U, target, entropy, scaling
+    )
+    return gradient
 
 
-def _bent(raw: torch.Tensor, bend: Bend) -> torch.Tensor:
-    z = raw.to(torch.promote_types(raw.dtype, torch.float32)) * bend.scale
-    return z if bend.cap is None else torch.tanh(z / bend.cap) * bend.cap
+def _scale_and_cap(raw: torch.Tensor, scaling: LogitScaling) -> torch.Tensor:
+    z = raw.to(torch.promote_types(raw.dtype, torch.float32)) * scaling.scale
+    return z if scaling.cap is None else torch.tanh(z / scaling.cap) * scaling.cap
 
 
-def _see(raw_UV: torch.Tensor, before: Sums, bend: Bend, entropy: bool) -> Sums:
+def _add_tile(raw_UV: torch.Tensor, before: Sums, scaling: LogitScaling, entropy: bool) -> Sums:
     high, total, weighed = before
-    z_UV = _bent(raw_UV, bend) / bend.temperature
+    z_UV = _scale_and_cap(raw_UV, scaling) / scaling.temperature
     top = torch.maximum(high, z_UV.amax(1))
     below_UV = z_UV - top[:, None]
     exponential_UV = below_UV.exp()
@@ -84,33 +86,33 @@ def _see(raw_UV: torch.Tensor, before: Sums, bend: Bend, entropy: bool) -> Sums:
     return top, kept * total + exponential_UV.sum(1), weighed
 
 
-def _gradient(
+def _compute_tile_gradient(
     raw_UV: torch.Tensor,
     normaliser: torch.Tensor,
     into_row: torch.Tensor,
     target: tuple[torch.Tensor, torch.Tensor],
     entropy: tuple[torch.Tensor, torch.Tensor] | None,
-    bend: Bend,
+    scaling: LogitScaling,
 ) -> torch.Tensor:
     column, into_target = target
-    z_UV = _bent(raw_UV, bend)
-    logp_UV = z_UV / bend.temperature - normaliser[:, None]
+    z_UV = _scale_and_cap(raw_UV, scaling)
+    logp_UV = z_UV / scaling.temperature - normaliser[:, None]
     pull_UV = into_row[:, None]
     if entropy is not None:
         value, into_entropy = entropy
         pull_UV = pull_UV + (logp_UV + value[:, None]) * into_entropy[:, None]
     is_target = torch.arange(raw_UV.shape[1], device=raw_UV.device)[None, :] == column[:, None]
     grad_UV = torch.where(is_target, into_target[:, None], 0.0) - logp_UV.exp() * pull_UV
-    if bend.cap is not None:
-        grad_UV = grad_UV * (1 - (z_UV / bend.cap) ** 2)
-    return (grad_UV * (bend.scale / bend.temperature)).to(raw_UV.dtype)
+    if scaling.cap is not None:
+        grad_UV = grad_UV * (1 - (z_UV / scaling.cap) ** 2)
+    return (grad_UV * (scaling.scale / scaling.temperature)).to(raw_UV.dtype)
 
 
-def _fused(function: Callable[..., Any], like: torch.Tensor) -> Callable[..., Any]:
+def _fuse(function: Callable[..., Any], like: torch.Tensor) -> Callable[..., Any]:
     """The function in one kernel where there is a compiler for the device, as written on a CPU."""
-    return function if like.device.type == "cpu" else _compiled(function)
+    return function if like.device.type == "cpu" else _compile(function)
 
 
 @cache
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(function, dynamic=True)

@@ -41,7 +41,7 @@ class Head:
     def logits(self, hidden_UH: torch.Tensor, low: int, high: int) -> torch.Tensor:
         """Logits of the tokens `low` to `high` of the vocabulary, in float32 or better; for use without gradient."""
         z_UV = self.products(hidden_UH, low, high)
-        z_UV = z_UV.to(wide(z_UV.dtype))
+        z_UV = z_UV.to(widen(z_UV.dtype))
         z_UV = z_UV.mul_(self.scale) if self.scale != 1.0 else z_UV
         return z_UV if self.softcap is None else z_UV.div_(self.softcap).tanh_().mul_(self.softcap)
 
@@ -89,16 +89,16 @@ class Work:
             yield Chunk(rows=slice(low, high), pairs=slice(int(starts[low]), int(starts[high])))
 
 
-def tiles(num_columns: int, step: int) -> Iterator[tuple[int, int]]:
+def cut_tiles(num_columns: int, step: int) -> Iterator[tuple[int, int]]:
     """The vocabulary, some at a time: the first token of a tile and the one past its last."""
     return ((low, min(low + step, num_columns)) for low in range(0, num_columns, step))
 
 
-def columns(target_T: torch.Tensor, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
+def find_columns(target_T: torch.Tensor, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Which targets lie in a tile of the vocabulary (T), and their column in it; any column for the others."""
     return (target_T >= low) & (target_T < high), (target_T - low).clamp(0, high - low - 1)
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
+def widen(dtype: torch.dtype) -> torch.dtype:
     """The type that sums are kept in: float32 or better."""
     return torch.promote_types(dtype, torch.float32)

@@ -1,4 +1,4 @@
-"""The audit of recorded rollouts: groups, histories, and what several recipes would make of them."""
+"""The whole audit: every table of the file passes once, and each tally counts its part of the result."""
 
 from __future__ import annotations
 

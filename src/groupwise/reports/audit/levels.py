@@ -1,4 +1,4 @@
-"""The hierarchy of groups: at each depth of history, who finds company, and what equal states hide.
+"""Groups at each depth of history: how many steps are compared there, and what groups of equal states hide.
 
 Axis: S steps.
 """

@@ -1,4 +1,4 @@
-"""Explaining one number: the groups it came from, their members, and the arithmetic, done a second time by hand."""
+"""Explaining the credit of one step: its groups, their members, and the arithmetic, done a second time by hand."""
 
 from __future__ import annotations
 

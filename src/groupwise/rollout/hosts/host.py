@@ -22,7 +22,7 @@ from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Obs
 from groupwise.envs.plain_records import to_plain_advice, to_plain_observation, to_plain_outcome
 
 Answer = TypeVar("Answer")
-Given = TypeVarTuple("Given")
+Arguments = TypeVarTuple("Arguments")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +74,8 @@ class Host(Protocol):
 
 
 @runtime_checkable
-class Beginning(Protocol):
-    """What a host also has whose environments act on their own: actions are begun, and finish one by one."""
+class ConcurrentHost(Protocol):
+    """A host whose environments act at the same time: actions are begun, and finish one by one."""
 
     def begin(self, actions: Mapping[int, str]) -> None:
         """Act in some environments, and do not wait for what comes of it; others may be acting already."""
@@ -109,7 +109,7 @@ class InProcess:
 
     def open(self, tasks: Mapping[int, Task]) -> dict[int, Observation | Fault]:
         """Open an environment for each task and return what each shows first."""
-        return self._let_go({number: call_guarded(self._start, number, task) for number, task in tasks.items()})
+        return self._drop_faulty({number: call_guarded(self._start, number, task) for number, task in tasks.items()})
 
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
         """Act in some environments and return what came of it."""
@@ -131,7 +131,7 @@ class InProcess:
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
         """Ask the experts of some environments what they would do next."""
         chosen = {number: self._environments[number] for number in numbers}
-        return self._let_go({number: call_guarded(_advise, chosen[number]) for number in numbers})
+        return self._drop_faulty({number: call_guarded(_ask_expert, chosen[number]) for number in numbers})
 
     def close(self, numbers: Sequence[int]) -> None:
         """Drop environments whose attempts have ended."""
@@ -152,20 +152,20 @@ class InProcess:
         environment = self._environments[number] = self._env.open(task)
         return to_plain_observation(environment.observe())
 
-    def _let_go(self, answers: dict[int, Answer]) -> dict[int, Answer]:
+    def _drop_faulty(self, answers: dict[int, Answer]) -> dict[int, Answer]:
         """Drop the environments whose answer is a fault."""
         self.close([number for number, answer in answers.items() if isinstance(answer, Fault)])
         return answers
 
 
-def _advise(environment: Environment) -> str | NoExpert | None:
+def _ask_expert(environment: Environment) -> str | NoExpert | None:
     return to_plain_advice(environment.expert()) if isinstance(environment, Expert) else NoExpert()
 
 
-def call_guarded(call: Callable[[*Given], Answer], *given: *Given) -> Answer | Fault:
+def call_guarded(call: Callable[[*Arguments], Answer], *arguments: *Arguments) -> Answer | Fault:
     """Call an environment; whatever it raises becomes a fault."""
     try:
-        return call(*given)
+        return call(*arguments)
     except KeyboardInterrupt:  # the user's, not the environment's
         raise
     except BaseException as error:

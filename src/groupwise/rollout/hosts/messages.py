@@ -25,8 +25,8 @@ MAX_ANSWER_BYTES = 2**23
 
 
 @dataclass(frozen=True)
-class Ask:
-    """Ask the expert."""
+class ExpertQuestion:
+    """What a worker reads where the expert of an environment is asked."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A call, written once, however often it is sent: open an environment, act in it, ask its expert, or drop it."""
+class EncodedCall:
+    """A call as JSON, encoded once, however often it is sent: open an environment, act, ask its expert, or drop it."""
 
     what: str
     """open, act, ask or close; a close is not answered."""
@@ -46,33 +46,33 @@ class Written:
     """The call as JSON, without what tells it from other calls."""
 
 
-Call = Task | str | Ask | None
+Call = Task | str | ExpertQuestion | None
 """What a worker reads: a task to open, an action, a question for the expert, or None for an environment to drop."""
 Answer = Observation | Outcome | Advice | Ready
 
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
-CLOSE = Written("close", '"close"')
-ASK = Written("ask", '"ask"')
+CLOSE = EncodedCall("close", '"close"')
+ASK = EncodedCall("ask", '"ask"')
 
 
-def write_open(task: Task) -> Written:
+def write_open(task: Task) -> EncodedCall:
     """The call that opens an environment; EnvironmentFault where the task cannot be written."""
     payload = write_payload(task.payload)
     words = ("open", task.id, task.env, task.split, task.seed, payload, task.tags)
-    return Written("open", json.dumps(words)[1:-1])
+    return EncodedCall("open", json.dumps(words)[1:-1])
 
 
-def write_act(action: str) -> Written:
+def write_act(action: str) -> EncodedCall:
     """The call that acts."""
-    return Written("act", f'"act",{json.dumps(action)}')
+    return EncodedCall("act", f'"act",{json.dumps(action)}')
 
 
-def write_calls(calls: Sequence[tuple[int, int, Written]]) -> bytes:
+def write_calls(calls: Sequence[tuple[int, int, EncodedCall]]) -> bytes:
     """A line of calls: the number of each, the environment's key, and the call."""
-    told = ",".join(f"[{number},{key},{call.words}]" for number, key, call in calls)
-    return f"[{told}]\n".encode()
+    listed = ",".join(f"[{number},{key},{call.words}]" for number, key, call in calls)
+    return f"[{listed}]\n".encode()
 
 
 def write_line(value: object) -> bytes:
@@ -83,7 +83,7 @@ def write_line(value: object) -> bytes:
 def read_calls(line: bytes) -> list[tuple[int, int, Call]] | None:
     """The calls of a line; None = there will be no more."""
     calls = json.loads(line)
-    return None if calls is None else [(number, key, _read_call(*said)) for number, key, *said in calls]
+    return None if calls is None else [(number, key, _read_call(*words)) for number, key, *words in calls]
 
 
 def write_answer(number: int, answer: Answer) -> bytes:
@@ -94,14 +94,14 @@ def write_answer(number: int, answer: Answer) -> bytes:
 def read_answer(line: bytes) -> tuple[int, Answer]:
     """The call's number and the answer; ValueError for what is no answer at all."""
     try:
-        number, what, *said = json.loads(line)
+        number, what, *words = json.loads(line)
         read = _READ[what]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError("no answer") from None
     if type(number) is not int:
         raise ValueError("no answer")
     # Checked here too: a worker is where somebody else's code runs.
-    return number, call_guarded(read, *said)
+    return number, call_guarded(read, *words)
 
 
 def write_payload(value: object) -> Any:
@@ -129,13 +129,13 @@ def read_payload(value: Any) -> Any:
     return value
 
 
-def _read_call(what: str, *said: Any) -> Call:
+def _read_call(what: str, *words: Any) -> Call:
     if what == "act":
-        return str(said[0])
+        return str(words[0])
     if what == "open":
-        name, env, split, seed, payload, tags = said
+        name, env, split, seed, payload, tags = words
         return Task(id=name, env=env, split=split, seed=seed, payload=read_payload(payload), tags=tuple(tags))
-    return None if what == "close" else Ask()
+    return None if what == "close" else ExpertQuestion()
 
 
 def _answer_words(answer: Answer) -> tuple[Any, ...]:

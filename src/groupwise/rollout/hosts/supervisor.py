@@ -1,4 +1,4 @@
-"""Stands between a run and a worker: when the run is gone, the worker goes, and with it all that it started.
+"""The process between a run and a worker: when the run is gone, it ends the worker and all that the worker started.
 
 The worker holds environments, which may hang, hold the interpreter's lock, ignore signals or start programs, so it
 cannot see to its own end. This process runs no code of theirs. It is run as a script, by its path, and imports nothing
@@ -52,7 +52,7 @@ def _watch(parent: int, lifeline: int, worker: int) -> NoReturn:
     events.register(lifeline, 0)  # no event but the hang-up, which cannot be left out
     events.register(woken, select.POLLIN)
     while True:
-        status = _bury(worker)
+        status = _reap(worker)
         if status is not None:
             _end_children()
             _leave_as(status)
@@ -65,21 +65,21 @@ def _watch(parent: int, lifeline: int, worker: int) -> NoReturn:
             os.killpg(0, signal.SIGKILL)  # where orphans do not come to us, those that stayed in the group
 
 
-def _bury(worker: int) -> int | None:
-    """Bury the children that have died; the worker's status if it is among them."""
-    found = None
+def _reap(worker: int) -> int | None:
+    """Reap the children that have died; the worker's status if it is among them."""
+    worker_status = None
     try:
         while (dead := os.waitpid(-1, os.WNOHANG))[0]:
-            found = dead[1] if dead[0] == worker else found
+            worker_status = dead[1] if dead[0] == worker else worker_status
     except ChildProcessError:  # none is left
         pass
-    return found
+    return worker_status
 
 
 def _end_children() -> None:
     """Kill whatever is left below this process; those whose parents die on the way come to us and are next."""
     while True:
-        for child in _children():
+        for child in _list_children():
             try:
                 os.kill(child, signal.SIGKILL)
             except OSError:  # dead already, or another user's
@@ -91,9 +91,9 @@ def _end_children() -> None:
             return
 
 
-def _children() -> list[int]:
+def _list_children() -> list[int]:
     """The processes whose parent this one is; none where there is no /proc to find them in."""
-    ours, found = str(os.getpid()), []
+    ours, children = str(os.getpid()), []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         try:
             with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as line:
@@ -101,8 +101,8 @@ def _children() -> list[int]:
         except (OSError, IndexError):  # no process, or gone by now
             continue
         if parent == ours:
-            found.append(int(name))
-    return found
+            children.append(int(name))
+    return children
 
 
 def _adopt_orphans() -> None:

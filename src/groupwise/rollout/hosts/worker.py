@@ -20,8 +20,8 @@ from groupwise.rollout.hosts import supervisor as worker_supervisor
 from groupwise.rollout.hosts.messages import (
     MAX_ANSWER_BYTES,
     Answer,
+    EncodedCall,
     Ready,
-    Written,
     read_answer,
     write_calls,
     write_line,
@@ -60,9 +60,9 @@ class Worker(Generic[Seat]):
         """Seconds that it may take to be ready."""
         self._timeout = timeout
         self._deadline = monotonic() + start_timeout
-        self._unsent: list[tuple[int, int, Written]] = []
+        self._unsent: list[tuple[int, int, EncodedCall]] = []
         self._numbers: deque[int] = deque([secrets.randbits(NUMBER_BITS)])
-        self._heard = bytearray()
+        self._received = bytearray()
         reading, self._lifeline = os.pipe()
         with theirs:
             self._popen = _start(theirs.fileno(), reading)
@@ -85,7 +85,7 @@ class Worker(Generic[Seat]):
         """Until the next answer is late."""
         return max(self._deadline - monotonic(), 0.0)
 
-    def ask(self, calls: Sequence[tuple[Seat, int, Written]]) -> bool:
+    def ask(self, calls: Sequence[tuple[Seat, int, EncodedCall]]) -> bool:
         """Send calls (who waits for the answer, the environment's key, the call); False if the worker is gone."""
         is_idle, first = not self.waiting, secrets.randbits(NUMBER_BITS)
         numbered = [(first + place, key, call) for place, (_, key, call) in enumerate(calls)]
@@ -100,24 +100,24 @@ class Worker(Generic[Seat]):
         if self._unsent:
             self._send(grants_time=True)
 
-    def hear(self) -> list[Answer]:
-        """The answers that have come, in order; EOFError or OSError if the worker is gone.
+    def read_answers(self) -> list[Answer]:
+        """Read the answers that have come, in order; EOFError or OSError if the worker is gone.
 
         What is no answer to the call that is due, such as what a forked copy of the worker says, is left out.
         """
-        said = self.connection.recv(2**16)
-        if not said:
+        received = self.connection.recv(2**16)
+        if not received:
             raise EOFError
-        self._heard += said
-        if b"\n" not in said:
-            if len(self._heard) > MAX_ANSWER_BYTES:
+        self._received += received
+        if b"\n" not in received:
+            if len(self._received) > MAX_ANSWER_BYTES:
                 raise OSError("an answer without end")
             return []
-        *lines, rest = self._heard.split(b"\n")
-        self._heard = rest
-        return [answer for line in lines for answer in self._due(line)]
+        *lines, rest = self._received.split(b"\n")
+        self._received = rest
+        return [answer for line in lines for answer in self._take_if_due(line)]
 
-    def _due(self, line: bytearray) -> list[Answer]:
+    def _take_if_due(self, line: bytearray) -> list[Answer]:
         try:
             number, answer = read_answer(bytes(line))
         except ValueError:
@@ -128,14 +128,14 @@ class Worker(Generic[Seat]):
         self._deadline = monotonic() + self._timeout
         return [answer]
 
-    def last_words(self) -> str:
-        """How the process ended."""
+    def describe_end(self) -> str:
+        """Say how the process ended."""
         with suppress(subprocess.TimeoutExpired):
             self._popen.wait(LAST_WORDS_SECONDS)
         code = self._popen.poll()
         if code is None:
             return "the worker closed its connection, or said what is no answer"
-        return f"the worker was killed by {_signal_name(-code)}" if code < 0 else f"the worker ended with status {code}"
+        return f"the worker was killed by {_name_signal(-code)}" if code < 0 else f"the worker ended with status {code}"
 
     def dismiss(self) -> None:
         """Ask it to end when it has answered."""
@@ -171,9 +171,9 @@ class Worker(Generic[Seat]):
 
 def _start(connection: int, lifeline: int) -> subprocess.Popen[bytes]:
     path = [str(entry) for entry in sys.path]
-    given = [str(os.getpid()), str(lifeline), str(connection), json.dumps(path)]
+    arguments = [str(os.getpid()), str(lifeline), str(connection), json.dumps(path)]
     return subprocess.Popen(
-        [sys.executable, "-P", str(Path(worker_supervisor.__file__)), *given],
+        [sys.executable, "-P", str(Path(worker_supervisor.__file__)), *arguments],
         pass_fds=[connection, lifeline],
         stdin=subprocess.DEVNULL,
         stdout=2,  # what environments print must not mix with what a command prints
@@ -183,7 +183,7 @@ def _start(connection: int, lifeline: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _signal_name(number: int) -> str:
+def _name_signal(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal

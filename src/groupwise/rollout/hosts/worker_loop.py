@@ -17,7 +17,7 @@ from groupwise.core.records import Task
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.part_queries import ask_instruction, ask_panel, ask_vocabulary
 from groupwise.rollout.hosts.host import Fault, InProcess, fault_of
-from groupwise.rollout.hosts.messages import Answer, Ask, Ready, read_calls, write_answer
+from groupwise.rollout.hosts.messages import Answer, ExpertQuestion, Ready, read_calls, write_answer
 
 
 def serve(descriptor: int) -> None:
@@ -31,18 +31,18 @@ def serve(descriptor: int) -> None:
     owner = os.getpid()
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as lines:
         number, config, splits = json.loads(lines.readline())
-        host = _host(config, splits)
-        _say(connection, owner, write_answer(number, host if isinstance(host, Fault) else Ready(owner)))
+        host = _open_host(config, splits)
+        _send(connection, owner, write_answer(number, host if isinstance(host, Fault) else Ready(owner)))
         while isinstance(host, InProcess) and (calls := read_calls(lines.readline() or b"null")) is not None:
             for number, key, call in calls:
                 if call is None:
                     host.close([key])
                 else:
-                    # Said at once, so that the run knows which environment is being worked on.
-                    _say(connection, owner, _answer(host, number, key, call))
+                    # Sent at once, so that the run knows which environment is being worked on.
+                    _send(connection, owner, _answer_call(host, number, key, call))
 
 
-def _say(connection: socket.socket, owner: int, line: bytes) -> None:
+def _send(connection: socket.socket, owner: int, line: bytes) -> None:
     if os.getpid() != owner:  # a copy of the worker, which an environment forked and let return
         os._exit(1)
     try:
@@ -51,7 +51,7 @@ def _say(connection: socket.socket, owner: int, line: bytes) -> None:
         os._exit(1)
 
 
-def _host(config: Mapping[str, Any], splits: Sequence[str]) -> InProcess | Fault:
+def _open_host(config: Mapping[str, Any], splits: Sequence[str]) -> InProcess | Fault:
     # Importing somebody's module may raise anything, and the run should hear of it.
     try:
         env = cast(EnvironmentPart, Slot("env").fill(config))
@@ -65,16 +65,16 @@ def _host(config: Mapping[str, Any], splits: Sequence[str]) -> InProcess | Fault
         return fault_of(error)
 
 
-def _answer(host: InProcess, number: int, key: int, call: Task | str | Ask) -> bytes:
+def _answer_call(host: InProcess, number: int, key: int, call: Task | str | ExpertQuestion) -> bytes:
     """What came of a call, written here, so that an answer that cannot be is a fault of its environment."""
     try:
-        return write_answer(number, _ask(host, key, call))
+        return write_answer(number, _make_call(host, key, call))
     except BaseException as error:  # a KeyboardInterrupt too: the user's goes to the run
         host.close([key])
         return write_answer(number, fault_of(error))
 
 
-def _ask(host: InProcess, key: int, call: Task | str | Ask) -> Answer:
+def _make_call(host: InProcess, key: int, call: Task | str | ExpertQuestion) -> Answer:
     if isinstance(call, str):
         return host.act({key: call})[key]
     return host.open({key: call})[key] if isinstance(call, Task) else host.ask_experts([key])[key]

@@ -27,7 +27,7 @@ from groupwise.core.parts.part import Part, Slot
 from groupwise.core.records import StopReason, Task
 from groupwise.envs.environment import EnvironmentPart, Observation, Outcome
 from groupwise.rollout.hosts.host import Advice, Fault, NoExpert, call_guarded
-from groupwise.rollout.hosts.messages import ASK, CLOSE, Answer, Ready, Written, write_act, write_open
+from groupwise.rollout.hosts.messages import ASK, CLOSE, Answer, EncodedCall, Ready, write_act, write_open
 from groupwise.rollout.hosts.worker import Worker
 
 FAREWELL_SECONDS = 2.0
@@ -51,7 +51,7 @@ class _Seat:
     key: int
     place: int
     task: Task
-    calls: list[Written]
+    calls: list[EncodedCall]
     shown: Answer = None
     num_shown: int = 0
     num_done: int = 0
@@ -70,7 +70,7 @@ class _Seat:
         elif isinstance(answer, Fault):
             self.fault = self.fault or answer
         elif not isinstance(answer, ANSWERS[self.calls[position].what]):
-            self.fail(StopReason.ERROR, f"{self.call_in_words()} was answered with {type(answer).__name__}")
+            self.fail(StopReason.ERROR, f"{self.describe_call()} was answered with {type(answer).__name__}")
         elif position == self.num_shown:
             self.shown, self.num_shown = answer, self.num_shown + 1
         elif position == self.num_shown - 1 and answer != self.shown:
@@ -84,8 +84,8 @@ class _Seat:
         """The environment is lost; the first fault counts."""
         self.fault = self.fault or Fault(reason=reason, message=f"task {self.task.id!r}: {what}")
 
-    def call_in_words(self) -> str:
-        """The call that is being worked on."""
+    def describe_call(self) -> str:
+        """Describe the call that is being worked on."""
         replayed = ", repeated in a new worker" if self.num_done < self.num_shown else ""
         call = self.calls[min(self.num_done, len(self.calls) - 1)]
         step = sum(before.what == "act" for before in self.calls[: self.num_done])
@@ -117,7 +117,7 @@ class Workers:
     ) -> None:
         if num < 1 or timeout <= 0:
             raise ConfigError(f"found {num} workers with a time-out of {timeout:g} seconds; both must be above 0")
-        self._name, self._config = type(env).__name__, _config_of(env)
+        self._name, self._config = type(env).__name__, _check_config(env)
         self._timeout, self._start_timeout = timeout, start_timeout
         self._workers: list[Worker[_Seat]] = []
         self._seats: dict[int, _Seat] = {}
@@ -175,7 +175,7 @@ class Workers:
         done = [number for number in self._begun if self._seats[number].is_answered]
         for number in done:
             del self._begun[number]
-        return cast(dict[int, Outcome | Fault], self._answers(done))
+        return cast(dict[int, Outcome | Fault], self._take_answers(done))
 
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
         """Ask the experts of some environments, in all workers at once, what they would do next."""
@@ -188,7 +188,7 @@ class Workers:
         gone = [seat for number in numbers if (seat := self._seats.pop(number, None)) is not None]
         for number in numbers:
             self._begun.pop(number, None)
-        for place, seats in _by_place(gone).items():
+        for place, seats in _group_by_place(gone).items():
             self._workers[place].ask([(seat, seat.key, CLOSE) for seat in seats])
 
     def shutdown(self) -> None:
@@ -206,17 +206,17 @@ class Workers:
         """Send the last call of each environment, wait for all answers and return them."""
         self._send(numbers)
         self._settle(lambda worker: bool(worker.waiting))
-        return self._answers(numbers)
+        return self._take_answers(numbers)
 
     def _send(self, numbers: Iterable[int]) -> None:
         """Send the last call of each environment."""
         seats = [self._seats[number] for number in numbers]
-        for place, due in _by_place(seat for seat in seats if seat.fault is None).items():
+        for place, due in _group_by_place(seat for seat in seats if seat.fault is None).items():
             worker = self._workers[place]
             if not (worker.is_alive and worker.ask([(seat, seat.key, seat.calls[-1]) for seat in due])):
                 self._replace(place)
 
-    def _answers(self, numbers: Iterable[int]) -> dict[int, Answer]:
+    def _take_answers(self, numbers: Iterable[int]) -> dict[int, Answer]:
         """What environments answered last; those at fault are dropped."""
         seats = {number: self._seats[number] for number in numbers}
         for number, seat in seats.items():
@@ -234,23 +234,23 @@ class Workers:
             if ear is not None and any(self._seats[number].is_answered for number in self._begun):
                 return
             patience = min(worker.seconds_left for _, worker in awaited)
-            heard = wait([*extra, *(worker.connection for _, worker in awaited)], patience)
+            readable = wait([*extra, *(worker.connection for _, worker in awaited)], patience)
             for place, worker in awaited:
-                is_heard = worker.connection in heard
-                if is_heard and self._hear(place, worker):
+                is_readable = worker.connection in readable
+                if is_readable and self._hear(place, worker):
                     continue
                 # Looked at once more: an answer may have come while the others were heard.
-                if worker.seconds_left == 0 and (is_heard or not wait([worker.connection], 0)):
-                    self._lose(place, StopReason.TIMEOUT, self._lateness(worker))
-            if ear in heard:
+                if worker.seconds_left == 0 and (is_readable or not wait([worker.connection], 0)):
+                    self._lose(place, StopReason.TIMEOUT, self._describe_lateness(worker))
+            if ear in readable:
                 return
 
     def _hear(self, place: int, worker: Worker[_Seat]) -> bool:
         """Take what a worker says: that it is ready, answers, or nothing any more; whether anything came of it."""
         try:
-            answers = worker.hear()
+            answers = worker.read_answers()
         except (EOFError, OSError):
-            self._lose(place, StopReason.ERROR, worker.last_words())
+            self._lose(place, StopReason.ERROR, worker.describe_end())
             return True
         for answer in answers:
             if worker.is_ready:
@@ -263,7 +263,7 @@ class Workers:
                 return True
         return bool(answers)
 
-    def _lateness(self, worker: Worker[_Seat]) -> str:
+    def _describe_lateness(self, worker: Worker[_Seat]) -> str:
         if not worker.is_ready:
             return f"no sign of life within {worker.start_timeout:g} seconds"
         return f"no answer within {self._timeout:g} seconds; raise rollout.env_timeout if it is only slow"
@@ -280,7 +280,7 @@ class Workers:
             return
         if worker.waiting:
             blamed = worker.waiting[0]
-            blamed.fail(reason, f"{self._name}, {blamed.call_in_words()}: {what}")
+            blamed.fail(reason, f"{self._name}, {blamed.describe_call()}: {what}")
         self._replace(place)
 
     def _replace(self, place: int) -> None:
@@ -298,8 +298,8 @@ class Workers:
         return Worker(self._config, timeout=self._timeout, start_timeout=patience, splits=rehearsed)
 
 
-def _config_of(env: EnvironmentPart) -> dict[str, Any]:
-    """The run-file config, ready to be sent; refused where a worker could not make the same part of it."""
+def _check_config(env: EnvironmentPart) -> dict[str, Any]:
+    """Refuse an environment that a worker could not make of its run-file config; the config, ready to be sent."""
     name = type(env).__name__
     if not isinstance(env, Part):
         raise ConfigError(
@@ -323,11 +323,11 @@ def _config_of(env: EnvironmentPart) -> dict[str, Any]:
     return config
 
 
-def _by_place(seats: Iterable[_Seat]) -> dict[int, list[_Seat]]:
-    found: dict[int, list[_Seat]] = {}
+def _group_by_place(seats: Iterable[_Seat]) -> dict[int, list[_Seat]]:
+    by_place: dict[int, list[_Seat]] = {}
     for seat in seats:
-        found.setdefault(seat.place, []).append(seat)
-    return found
+        by_place.setdefault(seat.place, []).append(seat)
+    return by_place
 
 
 def _end_all(workers: list[Worker[_Seat]], owner: int) -> None:

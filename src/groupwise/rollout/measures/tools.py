@@ -56,7 +56,7 @@ class Tools(Protocol):
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token; without a temperature, at the one that responses were sampled at."""
 
-    def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
+    def hidden(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
         """The policy's last hidden state at each response token: an array of tokens by width for each pair."""
 
     def judge(self, questions: Sequence[Question]) -> list[float]:

@@ -118,7 +118,7 @@ class RunTools:
             return self._run.engine.score(pairs, temperature=divisor)
         return self._run.learner.logps(pairs, temperature=divisor, weights="reference")
 
-    def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
+    def hidden(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
         """Hidden states by the learner."""
         self._check_declared("hidden")
         self._count(pairs)

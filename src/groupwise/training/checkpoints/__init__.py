@@ -1,1 +1,1 @@
-"""Checkpoints: written whole or not at all, checked by digests, and taken up again."""
+"""Checkpoints: written whole or not at all, checked by digests, and resumed from."""

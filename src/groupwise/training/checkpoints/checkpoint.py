@@ -1,4 +1,7 @@
-"""Checkpoints: a folder that holds everything a run needs to go on, written whole or not at all. No pickle anywhere."""
+"""Saving and loading a checkpoint: a folder with everything a run needs to go on, written whole or not at all.
+
+No pickle anywhere.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from transformers import PreTrainedTokenizerBase
 
 from groupwise.core.errors import TrainingError
 from groupwise.core.run_folder import name_checkpoint
-from groupwise.training.checkpoints.state import point_to, read_state, write_state
+from groupwise.training.checkpoints.state_file import read_state, set_latest, write_state
 from groupwise.training.learner.protocol import Learner
 
 
 def save_checkpoint(
     folder: Path, number: int, learner: Learner, tokenizer: PreTrainedTokenizerBase, state: Mapping[str, Any]
 ) -> Path:
-    """Write checkpoint `number`: what the learner remembers, the tokenizer, and the run's own state.
+    """Write checkpoint `number`: the learner's weights and optimiser, the tokenizer, and the run's own state.
 
     It is written beside its place, with the digest of every file, and moved there when complete; `latest` then names
     it. A write that fails (a full disk) leaves the earlier checkpoints untouched.
@@ -34,7 +37,7 @@ def save_checkpoint(
         write_state(draft, {**state, "update": number, "learner_steps": learner.steps})
         shutil.rmtree(target, ignore_errors=True)
         draft.rename(target)
-        point_to(folder, target.name)
+        set_latest(folder, target.name)
     except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
         shutil.rmtree(draft, ignore_errors=True)
         reason = getattr(error, "strerror", None) or error
@@ -56,7 +59,7 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
 
 
 def load_checkpoint(path: Path, learner: Learner) -> dict[str, Any]:
-    """Let a learner take up what it saved; the run's own state is returned.
+    """Let a learner load what it saved; the run's own state is returned.
 
     Every file is compared with its digest, and a file that was not written with the others is refused, before anything
     is loaded.

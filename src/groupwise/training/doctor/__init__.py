@@ -1,1 +1,1 @@
-"""What `groupwise doctor` looks at with torch: this machine, a trainer in small, the size of a run."""
+"""What `groupwise doctor` finds out with torch: this machine's GPUs, a self-test of the trainer, the size of a run."""

@@ -1,4 +1,4 @@
-"""What torch sees of this machine."""
+"""The hardware that torch sees: GPUs with their memory, and threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Gpu:
     """A CUDA device."""
 
     name: str
-    """Its make."""
+    """What the driver calls it, such as NVIDIA H200."""
     free: float
     """Free bytes."""
     memory: float
@@ -21,17 +21,17 @@ class Gpu:
     """Whether it computes in bfloat16."""
 
 
-def num_threads() -> int:
-    """Threads that torch computes with."""
+def count_threads() -> int:
+    """Count the threads that torch computes with."""
     return torch.get_num_threads()
 
 
-def gpus() -> list[Gpu]:
-    """The CUDA devices that torch can use."""
-    found = []
+def list_gpus() -> list[Gpu]:
+    """List the CUDA devices that torch can use."""
+    devices = []
     for number in range(torch.cuda.device_count()):
         free, whole = torch.cuda.mem_get_info(number)
         name = torch.cuda.get_device_properties(number).name
         has_bfloat16 = torch.cuda.get_device_capability(number) >= (8, 0)
-        found.append(Gpu(name=name, free=float(free), memory=float(whole), has_bfloat16=has_bfloat16))
-    return found
+        devices.append(Gpu(name=name, free=float(free), memory=float(whole), has_bfloat16=has_bfloat16))
+    return devices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from groupwise.batching import totals
+from groupwise.batching import count_totals
 from groupwise.core.errors import TrainingError
 from groupwise.core.sample import Sample
 from groupwise.engines.engine import Request
@@ -24,36 +24,36 @@ TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class CheckResult:
     """One check of the self-test."""
 
     name: str
     """What was checked."""
-    found: str
+    finding: str
     """What came out."""
     ok: bool
     """Whether it is as it should be."""
 
 
-def self_test() -> Iterator[Checked]:
-    """Run the checks one after another; one that raises is told as broken, and ends the test."""
+def self_test() -> Iterator[CheckResult]:
+    """Run the checks one after another; one that raises is reported as broken, and ends the test."""
     bench = _Bench()
     for name, check in (
         ("the scorer agrees with the sampler", bench.sample_and_score),
         ("a learner step changes the weights", bench.learn),
         ("the engine takes the weights over", bench.hand_over),
     ):
-        result = _checked(name, check)
+        result = _run_check(name, check)
         yield result
         if not result.ok:
             return
 
 
-def _checked(name: str, check: Callable[[], str]) -> Checked:
+def _run_check(name: str, check: Callable[[], str]) -> CheckResult:
     try:
-        return Checked(name=name, found=check(), ok=True)
+        return CheckResult(name=name, finding=check(), ok=True)
     except (TrainingError, RuntimeError) as error:
-        return Checked(name=name, found=str(error), ok=False)
+        return CheckResult(name=name, finding=str(error), ok=False)
 
 
 class _Bench:
@@ -73,12 +73,12 @@ class _Bench:
             for i in range(16)
         ]
         sampled = self._engine.generate(requests)
-        pairs = [(ask.prompt_ids, said.response_ids) for ask, said in zip(requests, sampled, strict=True)]
+        pairs = [(request.prompt_ids, answer.response_ids) for request, answer in zip(requests, sampled, strict=True)]
         scored = self._engine.score(pairs, temperature=TEMPERATURE)
         gap = max(
             abs(a - b)
-            for said, logps in zip(sampled, scored, strict=True)
-            for a, b in zip(said.logp, logps, strict=True)
+            for answer, logps in zip(sampled, scored, strict=True)
+            for a, b in zip(answer.logp, logps, strict=True)
         )
         if not gap <= TOLERANCE:
             raise TrainingError(f"log-probs differ by {gap:.2g} nats, more than {TOLERANCE:g}")
@@ -87,18 +87,18 @@ class _Bench:
                 prompt_ids=prompt,
                 response_ids=response,
                 advantage=1.0 if number % 2 else -1.0,
-                logp_behaviour=said.logp,
+                logp_behaviour=answer.logp,
                 trajectory=number,
                 step=0,
                 group=0,
             )
-            for number, ((prompt, response), said) in enumerate(zip(pairs, sampled, strict=True))
+            for number, ((prompt, response), answer) in enumerate(zip(pairs, sampled, strict=True))
         ]
         return f"largest difference {gap:.1g} nats over {sum(len(response) for _, response in pairs)} tokens"
 
     def learn(self) -> str:
         before = hash_weights(self._learner.weights())
-        learned = self._learner.learn(self._samples, totals(self._samples, max_tokens=6))
+        learned = self._learner.learn(self._samples, count_totals(self._samples, max_tokens=6))
         if hash_weights(self._learner.weights()) == before:
             raise TrainingError("the weights are as they were")
         return f"gradient of length {learned.metrics['learner/grad_norm']:.2g}"

@@ -48,8 +48,8 @@ class Sizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Model:
-    """What is to be known of a model."""
+class _ModelSize:
+    """What estimates need to know of a model."""
 
     config: Any
     parameters: int
@@ -58,18 +58,18 @@ class _Model:
     """Bytes of a weight."""
 
 
-def sizes_of(config: RunConfig) -> Sizes:
-    """Work out what a run takes."""
+def estimate_sizes(config: RunConfig) -> Sizes:
+    """Estimate what a run takes, without loading its weights."""
     attempts = config.training.tasks * config.rollout.plan.attempts
-    model = _model(config)
+    model = _describe_model(config)
     parameters, trained, width = model.parameters, model.trained, model.width
     loss = config.algorithm.loss
     needs_copy = config.algorithm.measures_reference or (loss is not None and REFERENCE_LOGP in loss.needs)
     copies = 1 + (needs_copy and trained == parameters)
     moments = trained * 4 * 2
     units = model.config.hidden_size * model.config.num_hidden_layers
-    activations = _token_budget(config) * units * NUMBERS_PER_UNIT * width
-    engine = _engine(config, model)
+    activations = _find_token_budget(config) * units * NUMBERS_PER_UNIT * width
+    engine = _estimate_engine(config, model)
     every = config.training.checkpoint_every
     return Sizes(
         attempts=attempts,
@@ -83,14 +83,14 @@ def sizes_of(config: RunConfig) -> Sizes:
     )
 
 
-def _engine(config: RunConfig, model: _Model) -> float:
+def _estimate_engine(config: RunConfig, model: _ModelSize) -> float:
     """The engine's weights, and what keys and values may take: its share of the GPU, or all that they can be."""
     local = config.engine
     if not isinstance(local, LocalEngine):
         return 0.0
     width = 2 if local.precision == "bfloat16" else model.width
     weights = model.parameters * width
-    device = _gpu_memory(config.device)
+    device = _find_gpu_memory(config.device)
     if device is None or local.decoding == "eager":
         return weights
     of = model.config
@@ -100,7 +100,7 @@ def _engine(config: RunConfig, model: _Model) -> float:
     return weights + min(local.memory * device, local.rows * response)
 
 
-def _token_budget(config: RunConfig) -> int:
+def _find_token_budget(config: RunConfig) -> int:
     """Most tokens of a micro-batch: of the local learner, which one from elsewhere may have within it."""
     part = config.training.learner
     assert isinstance(part, Part), "the slot is filled by parts"
@@ -108,23 +108,23 @@ def _token_budget(config: RunConfig) -> int:
     return next(local, LearnerConfig()).token_budget
 
 
-def _gpu_memory(device: str) -> float | None:
+def _find_gpu_memory(device: str) -> float | None:
     """Bytes of the GPU that a run computes on; None = on none that is here."""
     name, _, number = device.partition(":")
-    found = hardware.gpus()[int(number) if number.isdigit() else 0 :] if name in ("auto", "cuda") else []
-    return found[0].memory if found else None
+    gpus = hardware.list_gpus()[int(number) if number.isdigit() else 0 :] if name in ("auto", "cuda") else []
+    return gpus[0].memory if gpus else None
 
 
-def _model(config: RunConfig) -> _Model:
+def _describe_model(config: RunConfig) -> _ModelSize:
     part = config.model
     if isinstance(part, PretrainedModel):
-        return _pretrained(part)
+        return _describe_pretrained(part)
     model, _ = part.open(words=config.words(), seed=0)
-    found = sum(value.numel() for value in model.parameters())
-    return _Model(config=model.config.get_text_config(), parameters=found, trained=found, width=4)
+    parameters = sum(value.numel() for value in model.parameters())
+    return _ModelSize(config=model.config.get_text_config(), parameters=parameters, trained=parameters, width=4)
 
 
-def _pretrained(part: PretrainedModel) -> _Model:
+def _describe_pretrained(part: PretrainedModel) -> _ModelSize:
     if not may_run() and not Path(part.path).expanduser().is_dir():
         raise ConfigError(f"model.path: {part.path!r} is a name that the hub would be asked for, {WITHOUT_TRUST}")
     try:
@@ -143,4 +143,4 @@ def _pretrained(part: PretrainedModel) -> _Model:
         linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear) and module is not head]
         trained = sum(part.lora_rank * (module.in_features + module.out_features) for module in linear)
     width = int(getattr(torch, part.dtype).itemsize)
-    return _Model(config=config.get_text_config(), parameters=parameters, trained=trained, width=width)
+    return _ModelSize(config=config.get_text_config(), parameters=parameters, trained=trained, width=width)

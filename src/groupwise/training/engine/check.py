@@ -10,7 +10,7 @@ from groupwise.engines.conformance.suite import check_engine
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.open_run import choose_device, open_run_engine
 from groupwise.training.run_config import RunConfig
-from groupwise.training.weight_transfer.canary import ALLOWED
+from groupwise.training.weight_transfer.canary import TOLERANCES
 
 NUDGE = 0.02
 """By how much of its size each weight is moved for the hand-over."""
@@ -27,13 +27,13 @@ def check_run_engine(config: RunConfig) -> list[RuleResult]:
     return check_engine(
         engine,
         token_ids=token_ids,
-        weights=_move(model, seed_of(config.seed, "engine check")),
-        max_gap=ALLOWED[config.engine.precision].gap,
+        weights=_nudge_weights(model, seed_of(config.seed, "engine check")),
+        max_gap=TOLERANCES[config.engine.precision].gap,
     )
 
 
-def _move(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:
-    """What the learner would hand over, had it learnt something: the trained weights, each a little off."""
+def _nudge_weights(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:
+    """Make what a learner would hand over after learning a little: the trained weights, each moved by some noise."""
     draw = torch.Generator().manual_seed(seed % 2**63)
     return {
         name: value.detach() * (1 + NUDGE * torch.randn(value.shape, generator=draw).to(value))

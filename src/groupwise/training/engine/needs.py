@@ -13,7 +13,7 @@ from groupwise.training.run_config import RunConfig
 def check_engine_gives(config: RunConfig, *, device: str) -> None:
     """Refuse an engine that cannot work where the learner computes, or that does not give what the run reads."""
     check_engine_part(config.engine)
-    for gift, place, reader, instead in _needs(config):
+    for gift, place, reader, instead in _list_needs(config):
         if gift not in config.engine.gives:
             raise ConfigError(
                 f"{place}: {reader} reads {GIFTS[gift]}, which the engine {name_of(config.engine)} does not give; use "
@@ -22,14 +22,14 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
     config.engine.check_device(device)
 
 
-def _needs(config: RunConfig) -> Iterator[tuple[str, str, str, str]]:
+def _list_needs(config: RunConfig) -> Iterator[tuple[str, str, str, str]]:
     """What is needed, the place in the run file of who needs it, its name, and what else could be done."""
     for shaper in config.algorithm.shapers:
         if shaper.needs_entropy:
             yield ENTROPY, "algorithm.shapers", name_of(shaper), ", or leave the shaper out"
-    for each in config.algorithm.filters:
-        if getattr(each, "needs_versions", False):
-            yield VERSIONS, "algorithm.filters", name_of(each), ", or leave the filter out"
+    for part in config.algorithm.filters:
+        if getattr(part, "needs_versions", False):
+            yield VERSIONS, "algorithm.filters", name_of(part), ", or leave the filter out"
     replay = config.algorithm.replay
     if replay is not None:
         yield SCORES, "algorithm.replay", name_of(replay), ", or leave out algorithm.replay"

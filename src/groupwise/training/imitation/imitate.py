@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from groupwise.batching import Pack, PaddedRows, column
+from groupwise.batching import Pack, PaddedRows, spread_over_tokens
 from groupwise.core.sample import Sample
 from groupwise.core.seeds import seed_of
 from groupwise.models.forward import Forward
@@ -43,7 +43,7 @@ def train_to_imitate(
     optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
     batches = forward.lay_out(samples, token_budget=config.batch_tokens, unit="sample")
     weights = [sample.advantage for sample in samples]
-    weighted = [(batch, column(batch, weights)) for batch in batches]
+    weighted = [(batch, spread_over_tokens(batch, weights)) for batch in batches]
     losses: list[float] = []
     for epoch in range(config.epochs):
         Random(seed_of(seed, "warm start", epoch)).shuffle(weighted)

@@ -46,17 +46,17 @@ def is_metric(name: str, value: Any) -> bool:
     return is_number and not (name.startswith(EXTRA) and math.isinf(value))
 
 
-def read_scores(given: Any, num: int, whose: str) -> list[float]:
-    """The log-probs of one response of `num` tokens, as a learner or an engine gave them; else what came, in words."""
+def read_scores(answer: Any, num: int, whose: str) -> list[float]:
+    """Read the log-probs of one response of `num` tokens, as a learner or an engine gave them; else an error."""
     try:
-        [scores] = given
-        found = [float(score) for score in scores]
+        [scores] = answer
+        logps = [float(score) for score in scores]
     except (TypeError, ValueError):
-        found = []
-    if len(found) != num:
-        inner = given[0] if isinstance(given, list | tuple) and len(given) == 1 else given
+        logps = []
+    if len(logps) != num:
+        inner = answer[0] if isinstance(answer, list | tuple) and len(answer) == 1 else answer
         raise TrainingError(
             f"{whose} gave {describe_value(inner)} for a response of {num} tokens; give a list with a tuple for each "
             "pair, a log-prob for each token of its response"
         )
-    return found
+    return logps

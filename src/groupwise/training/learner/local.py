@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from groupwise.batching import totals as count
+from groupwise.batching import count_totals
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.parts.slots import Loss
 from groupwise.core.policy_questions import PromptAndResponse, Whose
@@ -31,7 +31,7 @@ from groupwise.training.imitation.imitate import train_to_imitate
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
 from groupwise.training.learner.local_files import load_model, read_weights, write_model
-from groupwise.training.learner.micro_batches import MicroBatch, check_logps, micro_batches
+from groupwise.training.learner.micro_batches import MicroBatch, check_logps, make_micro_batches
 from groupwise.training.learner.protocol import Learned, ReportEpoch
 from groupwise.training.learner.reference import Reference
 
@@ -83,13 +83,13 @@ class LocalLearner:
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt, one pair at a time through the model's own pass."""
         if weights == "current":
-            return [self._logp(prompt, response, temperature) for prompt, response in pairs]
+            return [self._score_pair(prompt, response, temperature) for prompt, response in pairs]
         if self._reference is None:
             raise TrainingError("the learner keeps no reference policy; call hold_reference first")
         with self._reference.in_place():
-            return [self._logp(prompt, response, temperature) for prompt, response in pairs]
+            return [self._score_pair(prompt, response, temperature) for prompt, response in pairs]
 
-    def _logp(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
+    def _score_pair(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
         ids = torch.tensor([[*prompt, *response]], device=self.forward.device)
         # The model is in evaluation mode, so that nothing drops out.
         logits = self.model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
@@ -98,11 +98,11 @@ class LocalLearner:
         return tuple(logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].tolist())
 
     def save(self, folder: Path) -> None:
-        """Write the model as Hugging Face reads it, and what the optimiser remembers."""
+        """Write the model as Hugging Face reads it, and the optimiser's moments."""
         write_model(folder, self.model, self.optimiser)
 
     def load(self, folder: Path, *, steps: int) -> None:
-        """Take up what `save` wrote."""
+        """Load what `save` wrote."""
         load_model(folder, self.model, self.optimiser)
         self.steps = steps
 
@@ -121,82 +121,86 @@ class LocalLearner:
     @torch.no_grad()
     def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
         """The last hidden state at each response token, for (prompt, response) pairs: tokens by width, in float64."""
-        body, found = CausalLM.of(self.model), []
+        body, states = CausalLM.of(self.model), []
         for prompt, response in pairs:
             ids = torch.tensor([[*prompt, *response]], device=self.forward.device)
-            hidden = body.hidden_states(input_ids=ids)[0, len(prompt) :]
-            found.append(hidden.double().cpu().numpy())
-        return found
+            hidden = body.run_body(input_ids=ids)[0, len(prompt) :]
+            states.append(hidden.double().cpu().numpy())
+        return states
 
     def learn(self, samples: Sequence[Sample], totals: Totals) -> Learned:
         """Make an update's optimiser steps."""
         config = self._config
         whole = has_first_pass(self._loss)
-        batches = _minibatches([sample for sample in samples if sample.num_trained], config.minibatches, whole=whole)
+        training = [sample for sample in samples if sample.num_trained]
+        batches = _deal_minibatches(training, config.minibatches, whole=whole)
         if not batches:
             raise TrainingError("no sample of the update trains; leave the update out")
-        shares = [totals] if len(batches) == 1 else [_count_again(batch, totals) for batch in batches]
+        shares = [totals] if len(batches) == 1 else [_count_minibatch(batch, totals) for batch in batches]
         is_single = config.passes * len(batches) == 1
         check_logps(samples)
-        heard = [self._heard(batch) for batch in batches]
-        # The shortest where nobody is heard: the optimiser goes on by what it remembers.
-        computed = [some or [min(every, key=_num_tokens)] for some, every in zip(heard, batches, strict=True)]
-        packed = [self._scored(self._micro_batches(batch), is_single=is_single) for batch in computed]
+        with_credit = [self._with_credit(batch) for batch in batches]
+        # The shortest sample where none has credit: the optimiser still goes on, by its moments.
+        computed = [some or [min(batch, key=_num_tokens)] for some, batch in zip(with_credit, batches, strict=True)]
+        packed = [self._score_under_old_weights(self._micro_batches(batch), is_single=is_single) for batch in computed]
         tallies: dict[str, Tally] = {}
-        done = [
+        steps = [
             self._step(micros, share, tallies)
             for _ in range(config.passes)
             for micros, share in zip(packed, shares, strict=True)
         ]
-        losses, norms = zip(*done, strict=True)
-        found = {
+        losses, norms = zip(*steps, strict=True)
+        metrics = {
             "loss/total": sum(losses) / len(losses),
             "learner/grad_norm": sum(norms) / len(norms),
             "learner/learning_rate": self.optimiser.param_groups[0]["lr"],
             "learner/optimiser_steps": float(self.steps),
-            "learner/computed": sum(map(len, heard)) / sum(map(len, batches)),
+            "learner/computed": sum(map(len, with_credit)) / sum(map(len, batches)),
         }
-        if any(heard):  # what nobody measured is left out: it is not 0
-            found |= {name: tally.mean for name, tally in tallies.items() if tally.count}
-            found["learner/token_ratio"] = _token_ratio(packed)
-        return Learned(metrics=found)
+        if any(with_credit):  # what nobody measured is left out: it is not 0
+            metrics |= {name: tally.mean for name, tally in tallies.items() if tally.count}
+            metrics["learner/token_ratio"] = _token_ratio(packed)
+        return Learned(metrics=metrics)
 
-    def _heard(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """The samples that can move the weights."""
+    def _with_credit(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """The samples whose credit can move the weights: all, for a loss that does not ignore credit of 0."""
         if not getattr(self._loss, "ignores_zero_credit", False):  # a loss from elsewhere may not say
             return samples
-        credits = ((one, (one.advantage, *one.channels.values())) for one in samples)
-        return [one for one, given in credits if any(np.any(one.of_trained(credit)) for credit in given)]
+        return [
+            sample
+            for sample in samples
+            if any(np.any(sample.of_trained(credit)) for credit in (sample.advantage, *sample.channels.values()))
+        ]
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         layouts = self.forward.lay_out(samples, token_budget=self._config.token_budget, unit=self._loss.unit)
-        return micro_batches(samples, layouts)
+        return make_micro_batches(samples, layouts)
 
     @torch.no_grad()
-    def _scored(self, micros: Sequence[MicroBatch], *, is_single: bool) -> list[MicroBatch]:
-        """Micro-batches with the log-probs that later steps are measured against; a single step is its own measure."""
-        found = list(micros)
+    def _score_under_old_weights(self, micros: Sequence[MicroBatch], *, is_single: bool) -> list[MicroBatch]:
+        """Give micro-batches the log-probs that later steps are measured against; a single step is its own measure."""
+        scored = list(micros)
         if OLD_LOGP in self._loss.needs and not is_single:
-            found = [replace(micro, logp_old=self._logps(micro)) for micro in found]
+            scored = [replace(micro, logp_old=self._score(micro)) for micro in scored]
         if REFERENCE_LOGP in self._loss.needs:
             assert self._reference is not None, "it is held from the beginning where the loss needs it"
             with self._reference.in_place():
-                found = [replace(micro, logp_ref=self._logps(micro)) for micro in found]
-        return found
+                scored = [replace(micro, logp_ref=self._score(micro)) for micro in scored]
+        return scored
 
-    def _logps(self, micro: MicroBatch) -> torch.Tensor:
+    def _score(self, micro: MicroBatch) -> torch.Tensor:
         return self.forward(micro.layout, temperature=self._temperature)[0]
 
     def _step(self, micros: Sequence[MicroBatch], totals: Totals, tallies: dict[str, Tally]) -> tuple[float, float]:
         """One optimiser step over the micro-batches of a mini-batch: its loss and the length of its gradient."""
         total = 0.0
-        summary = self._summary(micros, totals) if has_first_pass(self._loss) else ()
+        summary = self._run_first_pass(micros, totals) if has_first_pass(self._loss) else ()
         for micro in micros:
             columns = self._columns(micro)
             result = self._loss(columns, totals, *summary)
             share = float(result.loss.detach())
             if not math.isfinite(share):
-                self._refuse(f"the loss is not finite ({share}{_cause(columns)})")
+                self._refuse(f"the loss is not finite ({share}{_find_cause(columns)})")
             result.loss.backward()
             total += share
             for name, tally in result.metrics.items():
@@ -204,8 +208,8 @@ class LocalLearner:
         return total, self._apply()
 
     @torch.no_grad()
-    def _summary(self, micros: Sequence[MicroBatch], totals: Totals) -> tuple[Any]:
-        """What the loss has to know of the whole optimiser step before any gradient: its first pass, merged."""
+    def _run_first_pass(self, micros: Sequence[MicroBatch], totals: Totals) -> tuple[Any]:
+        """Run the loss's first pass: what it has to know of the whole optimiser step before any gradient, merged."""
         first_pass = self._loss.first_pass  # type: ignore[attr-defined]
         return (merge_summaries(self._loss, (first_pass(self._columns(micro), totals) for micro in micros)),)
 
@@ -222,8 +226,8 @@ class LocalLearner:
         gradients = [value.grad for value in self._trained.values() if value.grad is not None]
         norm = nn.utils.get_total_norm(gradients)
         if not math.isfinite(norm):
-            spoilt = (name for name, value in self._trained.items() if _is_spoilt(value.grad))
-            self._refuse(f"the gradient is not finite ({float(norm)}, first in {next(spoilt, 'the sum of all')})")
+            not_finite = (name for name, value in self._trained.items() if _is_not_finite(value.grad))
+            self._refuse(f"the gradient is not finite ({float(norm)}, first in {next(not_finite, 'the sum of all')})")
         nn.utils.clip_grads_with_norm_(self._trained.values(), self._config.max_grad_norm, norm)
         for group in self.optimiser.param_groups:
             group["lr"] = self._config.learning_rate * self._config.schedule(self.steps)
@@ -258,23 +262,23 @@ def _check_trainable(model: PreTrainedModel) -> None:
         )
 
 
-def _minibatches(samples: Sequence[Sample], num: int, *, whole: bool = False) -> list[list[Sample]]:
-    """The samples of each mini-batch: whole groups, dealt out in turn, since members of a group share their prefixes.
+def _deal_minibatches(samples: Sequence[Sample], num: int, *, whole: bool = False) -> list[list[Sample]]:
+    """Deal the samples out to mini-batches: whole groups in turn, since members of a group share their prefixes.
 
     Where there are fewer groups than mini-batches, whole trajectories; with `whole`, fewer mini-batches instead.
     """
     by_group = whole or len({sample.group for sample in samples}) >= num
     kinds = [sample.group if by_group else sample.trajectory for sample in samples]
     place = {kind: i % num for i, kind in enumerate(dict.fromkeys(kinds))}
-    found: list[list[Sample]] = [[] for _ in range(num)]
+    minibatches: list[list[Sample]] = [[] for _ in range(num)]
     for kind, sample in zip(kinds, samples, strict=True):
-        found[place[kind]].append(sample)
-    return [batch for batch in found if batch]
+        minibatches[place[kind]].append(sample)
+    return [batch for batch in minibatches if batch]
 
 
-def _count_again(batch: Sequence[Sample], totals: Totals) -> Totals:
-    """The totals of a mini-batch of the update."""
-    return count(batch, max_tokens=totals.max_tokens, pairs=totals.pair_members)
+def _count_minibatch(batch: Sequence[Sample], totals: Totals) -> Totals:
+    """Count the totals of a mini-batch of the update."""
+    return count_totals(batch, max_tokens=totals.max_tokens, pairs=totals.pair_members)
 
 
 def _num_tokens(sample: Sample) -> int:
@@ -287,8 +291,8 @@ def _token_ratio(packed: Sequence[Sequence[MicroBatch]]) -> float:
     return sum(layout.raw_tokens for layout in layouts) / sum(len(layout) for layout in layouts)
 
 
-def _cause(columns: TokenColumns) -> str:
-    """Where a loss that is not finite comes from, in words; nothing where each column is sound by itself."""
+def _find_cause(columns: TokenColumns) -> str:
+    """Find where a loss that is not finite comes from, in words; nothing where each column is sound by itself."""
     known = dict(columns.given_columns())
     for name in (*columns.named, *columns.channels, *CAUSES):
         column_T = known.get(name)
@@ -299,5 +303,5 @@ def _cause(columns: TokenColumns) -> str:
     return ""
 
 
-def _is_spoilt(gradient: torch.Tensor | None) -> bool:
+def _is_not_finite(gradient: torch.Tensor | None) -> bool:
     return gradient is not None and not bool(gradient.isfinite().all())

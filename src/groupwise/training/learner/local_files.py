@@ -1,5 +1,4 @@
-"""What the local learner writes into a checkpoint's folder, and reads back: the model as Hugging Face reads it, and the
-optimiser's moments by the name of their weight. No pickle."""
+"""The local learner's files in a checkpoint: the model as Hugging Face reads it, the optimiser's moments. No pickle."""
 
 from __future__ import annotations
 
@@ -16,8 +15,9 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from groupwise.core.errors import TrainingError
+from groupwise.core.run_folder import CONFIG
 from groupwise.core.text.safe_text import quote_line
-from groupwise.training.checkpoints.state import check_files, damaged
+from groupwise.training.checkpoints.state_file import check_files, damage_error
 
 ADAPTER = "adapter_model.safetensors"
 MODEL = "model.safetensors"
@@ -31,42 +31,44 @@ logging.disable_progress_bar()  # a bar per checkpoint would break up the run's 
 
 
 def write_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
-    """Write a model and what its optimiser remembers."""
+    """Write a model, and its optimiser's moments by the name of their weight."""
     model.save_pretrained(folder)
-    save_file(_optimiser_tensors(model, optimiser), folder / OPTIMISER)
+    save_file(_name_optimiser_tensors(model, optimiser), folder / OPTIMISER)
 
 
 def load_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
     """Load what `write_model` wrote; every weight is compared with the model's before any is loaded."""
     try:
-        weights, tensors = _stored_weights(folder), load_file(folder / OPTIMISER)
+        weights, tensors = _read_stored_weights(folder), load_file(folder / OPTIMISER)
     except UNREADABLE as error:
-        raise damaged(folder, str(error)) from error
+        raise damage_error(folder, str(error)) from error
     difference = _find_other_weight(model, weights) or _find_other_moment(model, tensors)
     if difference:
         raise TrainingError(
             f"checkpoint {folder} is of another model: {difference}; give the section [model] that the run began with, "
-            "which its config.toml has, or start a new run in another folder"
+            f"which its {CONFIG} has, or start a new run in another folder"
         )
     model.load_state_dict(weights, strict=False)
     _load_optimiser(model, optimiser, tensors)
 
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:
-    """The weights of a checkpoint by the model's own names, each file compared with its digest; of a model with an
-    adapter, the adapter's. The checkpoint's other files need not be there."""
+    """Read the weights of a checkpoint by the model's own names, each file compared with its digest.
+
+    Of a model with an adapter, the adapter's. The checkpoint's other files need not be there.
+    """
     try:
         if (path / INDEX).exists():
             check_files(path, [INDEX])  # before it is asked which files there are
-        check_files(path, _weight_files(path))
-        return _stored_weights(path)
+        check_files(path, _list_weight_files(path))
+        return _read_stored_weights(path)
     except TrainingError:
         raise
     except UNREADABLE as error:
-        raise damaged(path, str(error)) from error
+        raise damage_error(path, str(error)) from error
 
 
-def _optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+def _name_optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     names = [name for name, value in model.named_parameters() if value.requires_grad]
     state = optimiser.state_dict()["state"]
     return {
@@ -87,25 +89,25 @@ def _load_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensors:
     optimiser.load_state_dict({**content, "state": state})
 
 
-def _weight_files(path: Path) -> list[str]:
-    """The files that hold the weights, and the index of them where there are several."""
+def _list_weight_files(path: Path) -> list[str]:
+    """List the files that hold the weights, and the index of them where there are several."""
     if (path / ADAPTER).exists():
         return [ADAPTER]
     if not (path / INDEX).exists():
         return [MODEL]
-    return [INDEX, *_shards(path)]
+    return [INDEX, *_list_shards(path)]
 
 
-def _shards(path: Path) -> list[str]:
-    found = sorted(set(json.loads((path / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
-    strange = next((name for name in found if Path(name).name != name), None)
+def _list_shards(path: Path) -> list[str]:
+    shards = sorted(set(json.loads((path / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
+    strange = next((name for name in shards if Path(name).name != name), None)
     if strange is not None:
         raise ValueError(f"{INDEX} names {strange!r}, which is no file of the folder")
-    return found
+    return shards
 
 
-def _stored_weights(path: Path) -> dict[str, torch.Tensor]:
-    files = _weight_files(path)
+def _read_stored_weights(path: Path) -> dict[str, torch.Tensor]:
+    files = _list_weight_files(path)
     if files == [ADAPTER]:
         # On the disk, peft leaves out the name that an adapter has in the model.
         stored = load_file(path / ADAPTER)
@@ -114,7 +116,7 @@ def _stored_weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _find_other_weight(model: nn.Module, weights: Mapping[str, torch.Tensor]) -> str | None:
-    """The first weight in which a checkpoint and a model differ, in words; None where they fit."""
+    """Find the first weight in which a checkpoint and a model differ, in words; None where they fit."""
     own = model.state_dict()
     for name, value in weights.items():
         if name not in own:
@@ -130,7 +132,7 @@ def _find_other_weight(model: nn.Module, weights: Mapping[str, torch.Tensor]) ->
 
 
 def _find_other_moment(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> str | None:
-    """The first entry of a stored optimiser that this one cannot go on with, in words."""
+    """Find the first entry of a stored optimiser that this one cannot go on with, in words."""
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     for key, value in tensors.items():
         name, _, entry = key.rpartition("/")

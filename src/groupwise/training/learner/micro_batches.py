@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import torch
 
-from groupwise.batching import Pack, PaddedRows, column
+from groupwise.batching import Pack, PaddedRows, spread_over_tokens
 from groupwise.core.errors import RecordError
 from groupwise.core.sample import Sample
 from groupwise.losses.token_columns import TokenColumns
@@ -77,35 +77,35 @@ def check_logps(samples: Sequence[Sample]) -> None:
             )
 
 
-def micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]) -> list[MicroBatch]:
+def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]) -> list[MicroBatch]:
     """Give each layout of samples what is known of its tokens."""
     device = layouts[0].sample.device
-    behaviour = [one.of_trained(one.logp_behaviour) for one in samples]
-    advantage = [one.of_trained(one.advantage) for one in samples]
-    step = torch.tensor([one.step for one in samples], device=device)
-    trajectory = torch.tensor([one.trajectory for one in samples], device=device)
-    group = torch.tensor([one.group for one in samples], device=device)
-    named = _by_name("column", [one.columns for one in samples])
-    channels = _by_name("channel", [_of_trained(one) for one in samples])
-    strange = [one.off_policy for one in samples]
-    off_policy = torch.tensor(strange, device=device) if any(strange) else None
+    behaviour = [sample.of_trained(sample.logp_behaviour) for sample in samples]
+    advantage = [sample.of_trained(sample.advantage) for sample in samples]
+    step = torch.tensor([sample.step for sample in samples], device=device)
+    trajectory = torch.tensor([sample.trajectory for sample in samples], device=device)
+    group = torch.tensor([sample.group for sample in samples], device=device)
+    named = _list_by_name("column", [sample.columns for sample in samples])
+    channels = _list_by_name("channel", [_channels_of_trained(sample) for sample in samples])
+    is_off_policy = [sample.off_policy for sample in samples]
+    off_policy = torch.tensor(is_off_policy, device=device) if any(is_off_policy) else None
     return [
         MicroBatch(
             layout=layout,
-            logp_behaviour=column(layout, behaviour),
-            advantage=column(layout, advantage),
+            logp_behaviour=spread_over_tokens(layout, behaviour),
+            advantage=spread_over_tokens(layout, advantage),
             step=step[layout.sample],
             trajectory=trajectory[layout.sample],
             group=group[layout.sample],
-            named={name: column(layout, values) for name, values in named.items()},
-            channels={name: column(layout, values) for name, values in channels.items()},
+            named={name: spread_over_tokens(layout, values) for name, values in named.items()},
+            channels={name: spread_over_tokens(layout, values) for name, values in channels.items()},
             off_policy=None if off_policy is None else off_policy[layout.sample],
         )
         for layout in layouts
     ]
 
 
-def _of_trained(sample: Sample) -> Mapping[str, float | tuple[float, ...]]:
+def _channels_of_trained(sample: Sample) -> Mapping[str, float | tuple[float, ...]]:
     """The channels of a sample, of the tokens that train."""
     if sample.trained is None:
         return sample.channels
@@ -115,10 +115,10 @@ def _of_trained(sample: Sample) -> Mapping[str, float | tuple[float, ...]]:
     }
 
 
-def _by_name(what: str, given: Sequence[Mapping[str, Number]]) -> dict[str, list[Number]]:
-    """What samples carry by name, as one list a name with an entry for each sample; all carry the same names."""
-    names = given[0].keys()
-    for number, entries in enumerate(given):
+def _list_by_name(what: str, by_sample: Sequence[Mapping[str, Number]]) -> dict[str, list[Number]]:
+    """List what samples carry by name, an entry for each sample; all carry the same names."""
+    names = by_sample[0].keys()
+    for number, entries in enumerate(by_sample):
         if entries.keys() != names:
             odd = min(entries.keys() ^ names)
             raise RecordError(
@@ -126,4 +126,4 @@ def _by_name(what: str, given: Sequence[Mapping[str, Number]]) -> dict[str, list
                 "none",
                 row=number,
             )
-    return {name: [entries[name] for entries in given] for name in names}
+    return {name: [entries[name] for entries in by_sample] for name in names}

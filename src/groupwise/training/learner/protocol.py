@@ -2,7 +2,7 @@
 
 Nobody else holds the model. A learner in this process, one that is spread over several, one at the other end of a
 network and one that wraps another are all asked the same: to learn from samples, to say what its weights make of a
-text, to give the weights out by name, and to write everything it must remember into a folder and take it up again.
+text, to give the weights out by name, and to save all its state in a folder and load it again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ReportEpoch = Callable[[Sequence[float], int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What one update did."""
+    """What a learner reports of one update."""
 
     metrics: dict[str, float]
     """The loss and what the loss measured, the gradient, the step size."""
@@ -75,7 +75,7 @@ class Learner(Protocol):
         """
 
     def load(self, folder: Path, *, steps: int) -> None:
-        """Take up what `save` wrote after so many optimiser steps, to the bit; nothing is taken up where it raises.
+        """Load what `save` wrote after so many optimiser steps, to the bit; nothing is loaded where it raises.
 
         Every file has been compared with its digest. A file that cannot be read may raise what its reader raises.
         """
@@ -88,7 +88,7 @@ class LearnerPart(Protocol):
     """Fills the slot `learner`: opens a learner on the run's model."""
 
     def open(self, model: Any, loss: Loss, *, temperature: float) -> Learner:
-        """The learner.
+        """Open the learner.
 
         Args:
             model: a model of transformers, on its device; the learner owns it from here on.

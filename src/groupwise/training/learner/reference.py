@@ -31,10 +31,10 @@ class Reference:
     def hold(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take weights by name as the reference; of tied ones, under any of their names."""
         for (names, _), held in zip(self._trained, self._held, strict=True):
-            found = next((weights[name] for name in names if name in weights), None)
-            if found is None:
+            weight = next((weights[name] for name in names if name in weights), None)
+            if weight is None:
                 raise TrainingError(f"the reference weights have no {names[0]!r}; give those of the same model")
-            held.copy_(found)
+            held.copy_(weight)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

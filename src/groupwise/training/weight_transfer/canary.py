@@ -21,7 +21,7 @@ from groupwise.training.learner.answers import read_scores
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allowed:
+class Tolerance:
     """How far engine and learner may differ, in nats."""
 
     gap: float
@@ -31,17 +31,17 @@ class Allowed:
     stayed behind from one that did not."""
 
 
-ALLOWED = {"float32": Allowed(gap=1e-3, rounding=1e-5), "bfloat16": Allowed(gap=1.0, rounding=0.05)}
+TOLERANCES = {"float32": Tolerance(gap=1e-3, rounding=1e-5), "bfloat16": Tolerance(gap=1.0, rounding=0.05)}
 """By the precision of the engine."""
 
 
-def allowed_for(precision: str, model: PreTrainedModel) -> Allowed:
-    """What suits an engine's setting and a model: one that was loaded in a narrow type computes in it either way."""
+def choose_tolerance(precision: str, model: PreTrainedModel) -> Tolerance:
+    """Choose what suits an engine's precision and a model: one loaded in a narrow type computes in it either way."""
     is_narrow = precision == "bfloat16" or any(value.dtype.itemsize < 4 for value in model.parameters())
-    return ALLOWED["bfloat16" if is_narrow else "float32"]
+    return TOLERANCES["bfloat16" if is_narrow else "float32"]
 
 
-class Scores(Protocol):
+class ScoringLearner(Protocol):
     """What the canary asks of a learner."""
 
     def logps(self, pairs: Sequence[PromptAndResponse]) -> list[tuple[float, ...]]:
@@ -52,46 +52,46 @@ class Canary:
     """A fixed prompt and response that engine and learner must score alike."""
 
     def __init__(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, allowed: Allowed = ALLOWED["float32"]
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, tolerance: Tolerance = TOLERANCES["float32"]
     ) -> None:
         self._prompt, self._response = tuple(prompt_ids), tuple(response_ids)
-        self._allowed = allowed
-        self._before: Sequence[float] | None = None
-        self._found: Sequence[float] = ()
+        self._tolerance = tolerance
+        self._learner_before: Sequence[float] | None = None
+        self._engine_before: Sequence[float] = ()
         self._noise = 0.0
 
-    def check(self, engine: Engine, learner: Scores, *, version: int) -> float:
-        """The largest gap in log-prob; stops the run where it is too large, or where the engine stayed behind."""
+    def check(self, engine: Engine, learner: ScoringLearner, *, version: int) -> float:
+        """Compare engine and learner: the largest gap in log-prob; an error where it is too large or nothing came."""
         if engine.version != version:
             raise TrainingError(
                 f"the engine reports weights of version {engine.version}, but version {version} was handed over; "
                 "its `load` did not take, or training.weight_transfer never called it"
             )
         pairs, num = [(self._prompt, self._response)], len(self._response)
-        found = read_scores(engine.score(pairs), num, f"the engine {type(engine).__name__}: score")
-        wanted = read_scores(learner.logps(pairs), num, f"the learner {type(learner).__name__}: logps")
-        gap = _distance(found, wanted)
-        moved = 0.0 if self._before is None else _distance(wanted, self._before)
-        if not gap <= self._allowed.gap or self._has_stayed(found, gap, moved):  # NaN is no agreement
+        of_engine = read_scores(engine.score(pairs), num, f"the engine {type(engine).__name__}: score")
+        of_learner = read_scores(learner.logps(pairs), num, f"the learner {type(learner).__name__}: logps")
+        gap = _find_distance(of_engine, of_learner)
+        moved = 0.0 if self._learner_before is None else _find_distance(of_learner, self._learner_before)
+        if not gap <= self._tolerance.gap or self._has_stayed_behind(of_engine, gap, moved):  # NaN is no agreement
             raise TrainingError(
                 f"after the hand-over of version {version} the engine and the learner disagree by {gap:.3g} nats on a "
-                f"fixed prompt (allowed {self._allowed.gap:g}; the update moved the learner by {moved:.3g}): the "
+                f"fixed prompt (allowed {self._tolerance.gap:g}; the update moved the learner by {moved:.3g}): the "
                 "engine did not take the weights over, or training.weight_transfer never gave them to it"
             )
-        self._before, self._found, self._noise = wanted, found, max(self._noise, gap)
+        self._learner_before, self._engine_before, self._noise = of_learner, of_engine, max(self._noise, gap)
         return gap
 
-    def _has_stayed(self, found: Sequence[float], gap: float, moved: float) -> bool:
+    def _has_stayed_behind(self, of_engine: Sequence[float], gap: float, moved: float) -> bool:
         """Whether the learner moved and the engine did not.
 
         Then the engine says the same to the last bit, or is about as far from the learner as the learner came, and
         farther than it ever was.
         """
-        least = self._allowed.rounding
-        is_apart = gap > max(0.5 * moved, least, 4 * self._noise)
-        return moved > least and (is_apart or [*found] == [*self._found])
+        rounding = self._tolerance.rounding
+        is_apart = gap > max(0.5 * moved, rounding, 4 * self._noise)
+        return moved > rounding and (is_apart or [*of_engine] == [*self._engine_before])
 
 
-def _distance(some: Sequence[float], others: Sequence[float]) -> float:
+def _find_distance(some: Sequence[float], others: Sequence[float]) -> float:
     gaps = [abs(float(a) - float(b)) for a, b in zip(some, others, strict=True)]
     return math.nan if any(map(math.isnan, gaps)) else max(gaps)

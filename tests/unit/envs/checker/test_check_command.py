@@ -94,7 +94,7 @@ def test_json_for_machines() -> None:
     ("arguments", "message"),
     [
         (["houshold"], "there is no env 'houshold'; did you mean 'household'? Valid: "),
-        (["household", "--set", "num_objects"], "--set num_objects: found no '='; write FIELD=VALUE"),
+        (["household", "--set", "num_objects"], "'num_objects' has no value; write --set num_objects=VALUE"),
         (["household", "--set", "num_objetcs=3"], "unknown field 'num_objetcs'; did you mean 'num_objects'?"),
         (["household", "--set", "families=pick"], "families: input should be a valid tuple, found 'pick'"),
         (["nowhere:Env"], "cannot load the env 'nowhere:Env': No module named 'nowhere'"),

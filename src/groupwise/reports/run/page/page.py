@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from groupwise.core.errors import FileError
+from groupwise.core.run_folder import JOURNAL
 from groupwise.reports.run.page import sections
 from groupwise.reports.run.page.headline_and_verdict import (
     name_kind,
@@ -63,7 +64,7 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
         write_headline(folder, method, note),
         tag("nav", links, aria_label="Sections"),
         list(filter(None, by_name.values())),
-        tag("footer", "Read from ", tag("code", "journal.sqlite"), " by ", tag("b", "groupwise report"), "."),
+        tag("footer", "Read from ", tag("code", JOURNAL), " by ", tag("b", "groupwise report"), "."),
     )
     env = name_kind(folder.setting("env"))
     return _wrap_page(f"{method} on {env}" if env else method, folder.name, body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from groupwise.core.run_folder import CONFIG
 from groupwise.evaluation.verdict import Verdict
 from groupwise.reports.run.goals import GoalLookup
 from groupwise.reports.run.number_format import (
@@ -172,7 +173,7 @@ def write_settings_section(folder: RunFolder) -> Html | None:
     return make_section(
         "settings",
         "Settings",
-        tag("details", tag("summary", tag("span", "config.toml", class_="name")), tag("pre", lines)),
+        tag("details", tag("summary", tag("span", CONFIG, class_="name")), tag("pre", lines)),
         lead="The whole configuration, defaults included; `groupwise train` takes it as it stands.".replace("`", ""),
     )
 

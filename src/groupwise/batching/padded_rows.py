@@ -14,8 +14,8 @@ import torch
 from groupwise.batching.forest import Ragged, count_up
 from groupwise.batching.layout import Layout
 from groupwise.batching.predictions import Predictions
-from groupwise.batching.trained_tokens import kept_tokens
-from groupwise.batching.units import unit_labels
+from groupwise.batching.trained_tokens import find_trained_tokens
+from groupwise.batching.units import label_units
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
 
@@ -44,7 +44,7 @@ class PaddedRows(Layout):
         }
 
 
-def padded(
+def pad_rows(
     samples: Sequence[Sample], *, num_rows: int | None = None, width: int | None = None, pad_id: int = 0
 ) -> list[PaddedRows]:
     """Lay samples out as rows, in the order handed in.
@@ -60,12 +60,12 @@ def padded(
     if step < 1 and trained:
         raise ConfigError(f"num_rows is {num_rows}; a micro-batch has at least one row")
     return [
-        _rows(samples, trained[low : low + step], width=width, pad_id=pad_id)
+        _make_rows(samples, trained[low : low + step], width=width, pad_id=pad_id)
         for low in range(0, len(trained), max(step, 1))
     ]
 
 
-def padded_within(samples: Sequence[Sample], *, token_budget: int, unit: str = "sample") -> list[PaddedRows]:
+def pad_within_budget(samples: Sequence[Sample], *, token_budget: int, unit: str = "sample") -> list[PaddedRows]:
     """Lay samples out as rows, as many units to a micro-batch as make at most `token_budget` places.
 
     Units go by the length of their longest sample, so that little is padded; one that has more goes alone.
@@ -74,23 +74,23 @@ def padded_within(samples: Sequence[Sample], *, token_budget: int, unit: str = "
         raise ConfigError(f"token_budget is {token_budget}; a micro-batch holds at least one token")
     trained = [number for number, sample in enumerate(samples) if sample.num_trained]
     units: dict[int, list[int]] = {}
-    for number, label in zip(trained, unit_labels([samples[each] for each in trained], unit).tolist(), strict=True):
+    for number, label in zip(trained, label_units([samples[number] for number in trained], unit).tolist(), strict=True):
         units.setdefault(label, []).append(number)
     width = {label: max(len(samples[number].computed_ids) for number in members) for label, members in units.items()}
     batches: list[list[int]] = []
-    for label in sorted(units, key=lambda each: width[each]):
+    for label in sorted(units, key=width.__getitem__):
         joined = [*(batches[-1] if batches else []), *units[label]]
         if batches and len(joined) * width[label] <= token_budget:
             batches[-1] = joined
         else:
             batches.append(units[label])
-    return [_rows(samples, sorted(members), width=None, pad_id=0) for members in batches]
+    return [_make_rows(samples, sorted(members), width=None, pad_id=0) for members in batches]
 
 
-def _rows(samples: Sequence[Sample], members: list[int], *, width: int | None, pad_id: int) -> PaddedRows:
+def _make_rows(samples: Sequence[Sample], members: list[int], *, width: int | None, pad_id: int) -> PaddedRows:
     tokens = Ragged.of([samples[number].computed_ids for number in members])
     targets = Ragged.of([samples[number].computed_response_ids for number in members])
-    responses, kept = targets.length, kept_tokens([samples[number] for number in members], targets)
+    responses, kept = targets.length, find_trained_tokens([samples[number] for number in members], targets)
     longest = int(tokens.length.max())
     if width is not None and width < longest:
         raise ConfigError(f"width is {width}; the longest sample has {longest} tokens")

@@ -1,4 +1,4 @@
-"""Runs of a forest, each with the keys of its path: with a kernel that runs anywhere, attention is that of the mask."""
+"""Attention over the chains of a forest is that of the mask, with a stand-in for the kernel that runs anywhere."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from groupwise.batching import Pack, pack
-from groupwise.batching.chains import Runs
-from groupwise.models.attention import flash_chains as flash_runs
+from groupwise.batching.chains import Chains
+from groupwise.models.attention import flash_chains
 from groupwise.models.attention import on_gpu as gpu_attention
-from groupwise.models.attention.masks import dense_mask
-from groupwise.models.attention.on_gpu import inputs
+from groupwise.models.attention.masks import make_dense_mask
+from groupwise.models.attention.on_gpu import make_inputs
 from tests.equivalence.flash_anywhere import rows, rows_backward
 from tests.equivalence.rollouts import stepwise, tangled
 
 
 @pytest.fixture
 def _any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flash_runs, "is_known_to", lambda device, dtype, width: dtype == torch.bfloat16)
-    monkeypatch.setattr(flash_runs, "_flash", rows)
-    monkeypatch.setattr(flash_runs, "_flash_backward", rows_backward)
+    monkeypatch.setattr(flash_chains, "can_attend", lambda device, dtype, width: dtype == torch.bfloat16)
+    monkeypatch.setattr(flash_chains, "_flash", rows)
+    monkeypatch.setattr(flash_chains, "_flash_backward", rows_backward)
 
 
 def _packs() -> list[Pack]:
@@ -34,7 +34,7 @@ def _packs() -> list[Pack]:
 
 def _with_runs(placed: Pack) -> Pack:
     """As on a GPU."""
-    return replace(placed, runs=Runs.of(placed.position_ids[0].numpy()))
+    return replace(placed, chains=Chains.of(placed.position_ids[0].numpy()))
 
 
 @pytest.mark.usefixtures("_any_machine")
@@ -43,10 +43,10 @@ def test_attention_and_its_gradients_are_those_of_the_mask(placed: Pack) -> None
     torch.manual_seed(0)
     query = torch.randn(1, 4, len(placed), 8, requires_grad=True)
     key, value = (torch.randn(1, 2, len(placed), 8, requires_grad=True) for _ in range(2))
-    asked = {name: each for name, each in inputs(placed, torch.bfloat16, 8).items() if not name.endswith("_ids")}
+    asked = {name: each for name, each in make_inputs(placed, torch.bfloat16, 8).items() if not name.endswith("_ids")}
     assert ("key_copies" in asked) == (placed.raw_tokens > len(placed))
-    found, _ = gpu_attention.attention(torch.nn.Identity(), query, key, value, scaling=0.3, **asked)
-    expected = sdpa(query, key, value, attn_mask=dense_mask(placed), scale=0.3, enable_gqa=True).transpose(1, 2)
+    found, _ = gpu_attention.attend_to_pack(torch.nn.Identity(), query, key, value, scaling=0.3, **asked)
+    expected = sdpa(query, key, value, attn_mask=make_dense_mask(placed), scale=0.3, enable_gqa=True).transpose(1, 2)
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(found)
     ours, theirs = (torch.autograd.grad((each * weight).sum(), (query, key, value)) for each in (found, expected))
@@ -58,21 +58,21 @@ def test_attention_and_its_gradients_are_those_of_the_mask(placed: Pack) -> None
 def test_rows_side_by_side_are_given_by_where_they_begin() -> None:
     samples = stepwise(attempts=2, window=2)
     (placed,) = (_with_runs(each) for each in pack(samples, token_budget=10_000, share=False))
-    found = inputs(placed, torch.bfloat16, 8)
+    found = make_inputs(placed, torch.bfloat16, 8)
     assert found["attention_mask"].shape == (1, 1, 1, 1)  # a stand-in: nothing is masked
     ends = torch.tensor([len(sample.token_ids) - 1 for sample in samples]).cumsum(0)
     assert found["cu_seq_lens_q"].tolist() == [0, *ends.tolist()]
     assert found["max_length_q"] == max(len(sample.token_ids) - 1 for sample in samples)
     assert found["cu_seq_lens_k"].tolist() == found["cu_seq_lens_q"].tolist()
     assert "key_copies" not in found
-    assert "cu_seq_lens_q" not in inputs(placed, torch.float32, 8)  # flash attention has no float32
+    assert "cu_seq_lens_q" not in make_inputs(placed, torch.float32, 8)  # flash attention has no float32
 
 
 def test_flash_attention_is_for_half_precision_on_a_gpu() -> None:
-    assert not flash_runs.is_known_to(torch.device("cpu"), torch.bfloat16, 64)
-    assert not flash_runs.is_known_to(torch.device("cuda"), torch.float32, 64)
-    assert not flash_runs.is_known_to(torch.device("cuda"), torch.bfloat16, 20)
-    assert not flash_runs.is_known_to(torch.device("cuda"), torch.bfloat16, 320)
+    assert not flash_chains.can_attend(torch.device("cpu"), torch.bfloat16, 64)
+    assert not flash_chains.can_attend(torch.device("cuda"), torch.float32, 64)
+    assert not flash_chains.can_attend(torch.device("cuda"), torch.bfloat16, 20)
+    assert not flash_chains.can_attend(torch.device("cuda"), torch.bfloat16, 320)
 
 
 @pytest.mark.usefixtures("_any_machine")
@@ -80,15 +80,15 @@ def test_flash_attention_is_for_half_precision_on_a_gpu() -> None:
 def test_compilers_are_told_the_truth_about_it(placed: Pack) -> None:
     """Shapes, strides, gradients: what torch checks of an operation, then a whole graph of it."""
     states = [torch.randn(len(placed), heads, 8, requires_grad=True) for heads in (4, 2, 2)]
-    asked = inputs(placed, torch.bfloat16, 8)
+    asked = make_inputs(placed, torch.bfloat16, 8)
     bounds = [asked["cu_seq_lens_q"], asked["cu_seq_lens_k"]]
     longest = [asked["max_length_q"], asked["max_length_k"]]
-    torch.library.opcheck(flash_runs._attend, (*states, bounds, longest, asked.get("key_copies", []), 0.3))
+    torch.library.opcheck(flash_chains._attend_op, (*states, bounds, longest, asked.get("key_copies", []), 0.3))
     settings = {name: each for name, each in asked.items() if not name.endswith("_ids")}
 
     def attention(*states: torch.Tensor) -> torch.Tensor:
         rows = [each.transpose(0, 1)[None] for each in states]
-        return gpu_attention.attention(torch.nn.Identity(), *rows, scaling=0.3, **settings)[0]
+        return gpu_attention.attend_to_pack(torch.nn.Identity(), *rows, scaling=0.3, **settings)[0]
 
     compiled = torch.compile(attention, backend="aot_eager", fullgraph=True, dynamic=True)
     expected, found = attention(*states), compiled(*states)

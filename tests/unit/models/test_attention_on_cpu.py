@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from groupwise.batching.forest import merge
-from groupwise.models.attention.on_cpu import TreeMask, attend, blocks
+from groupwise.batching.forest import merge_sequences
+from groupwise.models.attention.on_cpu import TreeMask, attend_along_paths, cut_blocks
 from tests.unit.batching.samples import SEQUENCES
 
 FORK = torch.tensor([4, 3, 3, 4])  # 0-1-2 and 0-3
@@ -27,7 +27,7 @@ def _both(end: torch.Tensor, size: int, **settings: object) -> tuple[list[torch.
     """Output and gradients with the mask of blocks, and with the written-out one."""
     mask = TreeMask.of(end, size=size)
     found = []
-    for one in (mask, mask.entries()):
+    for one in (mask, mask.write_out()):
         states = _states(len(end))
         output = functional.scaled_dot_product_attention(*states, attn_mask=one, **settings)  # type: ignore[arg-type]
         weigh = torch.randn(output.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -36,23 +36,23 @@ def _both(end: torch.Tensor, size: int, **settings: object) -> tuple[list[torch.
 
 
 def test_a_block_sees_the_path_to_its_first_node_and_itself() -> None:
-    first, second = blocks(FORK, size=2)
+    first, second = cut_blocks(FORK, size=2)
     hidden = -torch.inf
     assert (first.nodes, first.path.tolist()) == (slice(0, 2), [])
     assert first.mask.tolist() == [[0, hidden], [0, 0]]
     assert (second.nodes, second.path.tolist()) == (slice(2, 4), [0, 1])
     assert second.mask.tolist() == [[0, 0, 0, hidden], [0, hidden, hidden, 0]]
-    assert blocks(FORK, size=3)[1].path.tolist() == [0]  # and no key that none of its nodes sees
+    assert cut_blocks(FORK, size=3)[1].path.tolist() == [0]  # and no key that none of its nodes sees
 
 
 def test_written_out_the_mask_is_the_interval_rule() -> None:
     mask = TreeMask.of(FORK)
-    assert mask.entries().int().tolist() == [[[[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 1]]]]
+    assert mask.write_out().int().tolist() == [[[[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 1]]]]
 
 
 @given(SEQUENCES, st.integers(1, 9))
 def test_output_and_gradients_equal_those_of_the_written_out_mask(sequences: list[list[int]], size: int) -> None:
-    end = torch.from_numpy(merge([[0], *sequences]).end)
+    end = torch.from_numpy(merge_sequences([[0], *sequences]).end)
     found, expected = _both(end, size)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
@@ -72,7 +72,7 @@ def test_the_mask_looks_like_a_boolean_tensor(size: int) -> None:
 
 
 def test_any_other_operation_gets_the_entries() -> None:
-    mask, entries = TreeMask.of(FORK, size=2), TreeMask.of(FORK).entries()
+    mask, entries = TreeMask.of(FORK, size=2), TreeMask.of(FORK).write_out()
     assert torch.equal(mask[:, :, 1:], entries[:, :, 1:])
     assert torch.equal(torch.cat([mask, mask]), torch.cat([entries, entries]))
     assert torch.equal(torch.where(mask, 0.0, -1.0), torch.where(entries, 0.0, -1.0))
@@ -85,7 +85,7 @@ def test_calls_it_does_not_cover_use_the_entries(rows: int) -> None:
     """A batch, dropout, a mask as fourth argument: torch's own attention under the written-out mask."""
     states = [one.detach().expand(rows, 2, 4, 4) for one in _states(4)]
     mask = TreeMask.of(FORK, size=2)
-    expected = functional.scaled_dot_product_attention(*states, mask.entries())
+    expected = functional.scaled_dot_product_attention(*states, mask.write_out())
     torch.testing.assert_close(functional.scaled_dot_product_attention(*states, mask), expected)
     torch.testing.assert_close(functional.scaled_dot_product_attention(*states, attn_mask=mask), expected)
     dropped = functional.scaled_dot_product_attention(*states, attn_mask=mask, dropout_p=1.0)
@@ -120,7 +120,7 @@ def test_nothing_is_kept_once_the_gradients_are_there(monkeypatch: pytest.Monkey
     gc.disable()  # a cycle would wait for it, gigabytes at a time
     try:
         query, key, value = (torch.randn(1, 2, 300, 8, requires_grad=True) for _ in range(3))
-        attend(query, key, value, blocks(torch.full((300,), 300))).sum().backward()
+        attend_along_paths(query, key, value, cut_blocks(torch.full((300,), 300))).sum().backward()
         assert len(attended) == 3
         assert [one() for one in attended] == [None] * 3
     finally:

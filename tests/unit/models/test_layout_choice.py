@@ -9,8 +9,8 @@ import torch
 
 from groupwise.batching import Pack, PaddedRows
 from groupwise.models import logps
-from groupwise.models.chosen_layout import lay_out, packing_fault
-from groupwise.models.logps import token_logps
+from groupwise.models.layout_choice import find_packing_fault, lay_out
+from groupwise.models.logps import compute_token_logps
 from tests.equivalence.models import build
 from tests.equivalence.rollouts import tangled
 
@@ -18,7 +18,7 @@ from tests.equivalence.rollouts import tangled
 def test_a_sound_model_gets_packs() -> None:
     model = build("llama")
     found = lay_out(model, tangled(), token_budget=60)
-    assert packing_fault(model, longest=60) is None
+    assert find_packing_fault(model, longest=60) is None
     assert all(isinstance(layout, Pack) for layout in found)
     assert sum(layout.raw_tokens for layout in found) > 1.3 * sum(map(len, found))
 
@@ -37,19 +37,19 @@ def test_a_model_that_ignores_positions_is_found_out() -> None:
     body, forward = model.model, model.model.forward  # type: ignore[union-attr]
     body.forward = lambda position_ids=None, **inputs: forward(**inputs)  # type: ignore[union-attr, operator]
     body.forward.__signature__ = inspect.signature(forward)  # type: ignore[union-attr]
-    fault = packing_fault(model, longest=20)
+    fault = find_packing_fault(model, longest=20)
     assert fault is not None
     assert "does not run packed" in fault
     with pytest.warns(UserWarning, match="padded rows"):
         (rows, *_) = lay_out(model, tangled(), token_budget=1000)
-    assert torch.isfinite(token_logps(model, rows)[0]).all()
+    assert torch.isfinite(compute_token_logps(model, rows)[0]).all()
 
 
 def test_a_kernel_that_fails_costs_the_packs_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no kernel image is available\nfor execution on the device")
 
-    monkeypatch.setattr(logps, "pack_inputs", broken)
+    monkeypatch.setattr(logps, "make_pack_inputs", broken)
     with pytest.warns(UserWarning, match=r"does not run packed \(no kernel image is available\).*padded rows"):
         found = lay_out(build("llama"), tangled(), token_budget=60)
     assert all(isinstance(layout, PaddedRows) for layout in found)
@@ -59,6 +59,6 @@ def test_memory_that_runs_out_is_not_taken_for_a_model_that_cannot(monkeypatch: 
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(logps, "pack_inputs", full)
+    monkeypatch.setattr(logps, "make_pack_inputs", full)
     with pytest.raises(torch.OutOfMemoryError):
         lay_out(build("llama"), tangled(), token_budget=60)

@@ -8,7 +8,7 @@ import torch
 
 from groupwise.batching.predictions import Predictions
 from groupwise.models.head import chunked as head
-from groupwise.models.head.chunked import Softmax, head_logps
+from groupwise.models.head.chunked import OnlineSoftmax, compute_head_logps
 from groupwise.models.head.fused import FusedHeadLogps
 from groupwise.models.head.output_layer import Head, Tiling
 
@@ -26,7 +26,7 @@ def _predictions(row: list[int], target: list[int]) -> Predictions:
 
 def test_the_online_softmax_after_each_tile() -> None:
     z = torch.tensor([LOGITS], dtype=torch.float64)
-    first = Softmax.start(z).add(z[:, :2].clone(), entropy=True)
+    first = OnlineSoftmax.start(z).add(z[:, :2].clone(), entropy=True)
     assert first.high.item() == 2.0
     assert first.total.item() == pytest.approx(1.367879, abs=5e-7)
     assert (first.weighed + first.high * first.total).item() == pytest.approx(2.367879, abs=5e-7)
@@ -40,7 +40,7 @@ def test_the_online_softmax_after_each_tile() -> None:
 
 def test_a_later_tile_may_hold_the_highest_logit() -> None:
     z = torch.tensor([[-1.0, 0.0, 1.0, 2.0]], dtype=torch.float64)
-    found = Softmax.start(z).add(z[:, :1].clone(), entropy=True).add(z[:, 1:].clone(), entropy=True)
+    found = OnlineSoftmax.start(z).add(z[:, :1].clone(), entropy=True).add(z[:, 1:].clone(), entropy=True)
     assert found.log_normaliser.item() == pytest.approx(2.440190, abs=5e-7)
     assert found.entropy.item() == pytest.approx(0.947537, abs=5e-7)
 
@@ -51,7 +51,7 @@ def test_log_prob_entropy_and_their_gradients_of_the_worked_vector(columns: int)
     found = []
     for output in (0, 1):
         hidden = torch.tensor([LOGITS], dtype=torch.float64, requires_grad=True)
-        both = head_logps(_identity_head(), hidden, _predictions([0], [1]), tiling)
+        both = compute_head_logps(_identity_head(), hidden, _predictions([0], [1]), tiling)
         assert both[0].item() == pytest.approx(-0.440190, abs=5e-7)
         assert both[1] is not None
         assert both[1].item() == pytest.approx(0.947537, abs=5e-7)
@@ -88,7 +88,7 @@ def test_any_tiling_equals_the_plain_formula(
     expected_logp, expected_entropy = log_p[row, target], -(log_p.exp() * log_p).sum(-1) if entropy else None
     layer = Head(weight=weight, bias=bias, scale=1.5, softcap=softcap)
     tiling = Tiling(rows=rows, columns=columns, temperature=0.7, entropy=entropy)
-    logp, found_entropy = head_logps(layer, hidden, _predictions(row, target), tiling)
+    logp, found_entropy = compute_head_logps(layer, hidden, _predictions(row, target), tiling)
 
     torch.testing.assert_close(logp, expected_logp)
     assert (found_entropy is None) == (not entropy)
@@ -101,7 +101,7 @@ def test_any_tiling_equals_the_plain_formula(
 def test_a_frozen_head_gets_no_gradient() -> None:
     weight = torch.randn(11, 4)
     hidden = torch.randn(2, 4, requires_grad=True)
-    logp, _ = head_logps(Head(weight=weight), hidden, _predictions([0, 1], [3, 4]), Tiling(rows=8))
+    logp, _ = compute_head_logps(Head(weight=weight), hidden, _predictions([0, 1], [3, 4]), Tiling(rows=8))
     logp.sum().backward()
     assert weight.grad is None
     assert hidden.grad is not None
@@ -110,14 +110,16 @@ def test_a_frozen_head_gets_no_gradient() -> None:
 def test_huge_logits_stay_finite_and_keep_their_digits() -> None:
     hidden = torch.tensor([[1e4, 1e4 - 1.0, -1e4, -1e4]])
     tiling = Tiling(rows=1, columns=3, entropy=True)
-    logp, entropy = head_logps(Head(weight=torch.eye(4)), hidden, _predictions([0], [1]), tiling)
+    logp, entropy = compute_head_logps(Head(weight=torch.eye(4)), hidden, _predictions([0], [1]), tiling)
     assert logp.item() == pytest.approx(-1.3132617, abs=1e-3)  # a difference of logits, which have 24 bits
     assert entropy is not None
     assert entropy.item() == pytest.approx(0.5822034, abs=1e-6)
 
 
 def test_nothing_to_predict_gives_nothing() -> None:
-    logp, entropy = head_logps(_identity_head(), torch.zeros(0, 4), _predictions([], []), Tiling(rows=4, entropy=True))
+    logp, entropy = compute_head_logps(
+        _identity_head(), torch.zeros(0, 4), _predictions([], []), Tiling(rows=4, entropy=True)
+    )
     assert logp.shape == (0,)
     assert entropy is not None
     assert entropy.shape == (0,)
@@ -126,7 +128,7 @@ def test_nothing_to_predict_gives_nothing() -> None:
 def test_half_precision_states_give_float32_log_probs() -> None:
     hidden = torch.randn(2, 4).bfloat16().requires_grad_()
     weight = torch.randn(11, 4).bfloat16().requires_grad_()
-    logp, _ = head_logps(Head(weight=weight), hidden, _predictions([0, 1], [3, 4]), Tiling(rows=8))
+    logp, _ = compute_head_logps(Head(weight=weight), hidden, _predictions([0, 1], [3, 4]), Tiling(rows=8))
     logp.sum().backward()
     assert logp.dtype == torch.float32
     assert hidden.grad is not None

@@ -1,4 +1,4 @@
-"""Going on with a run: from its last checkpoint, if that and the journal are what was written and belong together."""
+"""The checkpoints of a run: saving one, resuming from the last where it fits the journal, opening a run at any."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import logging
 from pathlib import Path
 
 from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_folder import STATE, RunPaths
 from groupwise.core.text.safe_text import quote_line
-from groupwise.training.checkpoints.checkpoint import load_checkpoint
-from groupwise.training.checkpoints.state import advise, damaged, latest_checkpoint
+from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_checkpoint
+from groupwise.training.checkpoints.state_file import advise_resuming, damage_error, find_latest_checkpoint
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 from groupwise.training.run_config import RunConfig
@@ -17,30 +17,39 @@ from groupwise.training.run_config import RunConfig
 _log = logging.getLogger(__name__)
 
 
-def resume(run: Run) -> int | None:
+def save_run(run: Run, number: int) -> Path:
+    """Write the checkpoint of an update: what `resume_run` needs to go on as if the run had never stopped."""
+    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
+    if run.part_states:
+        state["parts"] = run.part_states.state_dict()
+    return save_checkpoint(run.checkpoints, number, run.learner, run.tokenizer, state)
+
+
+def resume_run(run: Run) -> int | None:
     """Go back to the last checkpoint and forget what came after: it will come again, the same. None = there is none."""
-    path = latest_checkpoint(run.checkpoints)
+    path = find_latest_checkpoint(run.checkpoints)
     if path is None:
-        if run.journal.last() >= 0:
+        if run.journal.last_number() >= 0:
             raise TrainingError(
-                f"{run.checkpoints} names no latest checkpoint, but the journal has updates; {advise(run.checkpoints)}"
+                f"{run.checkpoints} names no latest checkpoint, but the journal has updates; "
+                f"{advise_resuming(run.checkpoints)}"
             )
         return None
     state = load_checkpoint(path, run.learner)
     for name in ("curriculum", "journal"):
         if name not in state:
-            raise damaged(path, f"state.json has no {name!r}")
+            raise damage_error(path, f"{STATE} has no {name!r}")
     number = int(state["update"])
-    _go_back(run, number, str(state["journal"]))
+    _rewind_journal(run, number, str(state["journal"]))
     run.curriculum.load_state_dict(state["curriculum"])
     run.part_states.load_state_dict(state.get("parts", {}), checkpoint=path)
     if run.needs_reference:
-        _hold_first_policy(run)
+        _hold_reference(run)
     run.hand_over(number)
     return number
 
 
-def _hold_first_policy(run: Run) -> None:
+def _hold_reference(run: Run) -> None:
     """Let the learner take up the policy that the run started from, which the loss compares with."""
     try:
         run.learner.hold_reference(run.paths.checkpoint(0))
@@ -52,7 +61,7 @@ def _hold_first_policy(run: Run) -> None:
         ) from None
 
 
-def _go_back(run: Run, number: int, digest: str) -> None:
+def _rewind_journal(run: Run, number: int, digest: str) -> None:
     """Take the journal back to a checkpoint's update, or stop where it does not lead there."""
     journal = run.journal
     chain = journal.check_chain(number)
@@ -60,16 +69,16 @@ def _go_back(run: Run, number: int, digest: str) -> None:
         what = chain.fault or f"its update {number} is of another run"
         raise TrainingError(
             f"{run.folder}: the journal does not lead to checkpoint {number:04d} ({what}); "
-            f"{advise(run.checkpoints, chain)}"
+            f"{advise_resuming(run.checkpoints, chain)}"
         )
-    found = journal.find_damage()
-    if found:
+    damage = journal.find_damage()
+    if damage:
         journal.write_anew(number)
         _log.warning(
             "%s: the journal was damaged after what the checkpoint needs (%s); its updates up to %d were written "
             "anew, and the damaged file is kept beside it",
             run.folder,
-            quote_line(found, limit=200),
+            quote_line(damage, limit=200),
             number,
         )
     if run.config.reads_past_attempts:
@@ -80,9 +89,9 @@ def _go_back(run: Run, number: int, digest: str) -> None:
 def open_run_at(config: RunConfig, folder: Path, number: int | None = None, *, read_only: bool = False) -> Run:
     """Open a run with the weights of one of its checkpoints; None = the latest."""
     paths = RunPaths(folder)
-    path = latest_checkpoint(paths.checkpoints) if number is None else paths.checkpoint(number)
+    path = find_latest_checkpoint(paths.checkpoints) if number is None else paths.checkpoint(number)
     if path is None or not path.is_dir():
-        known = ", ".join(str(int(each.name)) for each in sorted(paths.checkpoints.glob("[0-9]*")))
+        known = ", ".join(str(int(checkpoint.name)) for checkpoint in sorted(paths.checkpoints.glob("[0-9]*")))
         wanted = "no checkpoint" if number is None else f"no checkpoint {number}"
         raise ConfigError(f"{folder}: there is {wanted}; there are: {known or 'none yet'}")
     run = open_run(config, folder, read_only=read_only)

@@ -9,7 +9,7 @@ from groupwise.core.sample import Sample
 from groupwise.core.totals import Totals
 
 
-def totals(samples: Sequence[Sample], *, max_tokens: int, pairs: Sequence[Pair] = ()) -> Totals:
+def count_totals(samples: Sequence[Sample], *, max_tokens: int, pairs: Sequence[Pair] = ()) -> Totals:
     """Count the samples of an update once, before any split into micro-batches.
 
     Args:

@@ -7,15 +7,15 @@ import torch
 
 from groupwise.core.errors import ConfigError
 from groupwise.models.attention import on_gpu as gpu_attention
-from groupwise.models.attention.block_masks import BLOCK, tree_keys
+from groupwise.models.attention.block_masks import BLOCK, find_tree_keys
 
 
 @pytest.mark.parametrize("setting", ["s_aux", "position_bias", "softcap"])
 def test_attention_that_masks_do_not_govern_is_refused(setting: str) -> None:
     states = torch.zeros(1, 1, BLOCK, 8)
-    mask = tree_keys(torch.full((BLOCK,), BLOCK)).mask
+    mask = find_tree_keys(torch.full((BLOCK,), BLOCK)).mask
     with pytest.raises(ConfigError, match=r"sinks|position biases|capped scores"):
-        gpu_attention.attention(torch.nn.Identity(), states, states, states, mask, **{setting: torch.zeros(1)})
+        gpu_attention.attend_to_pack(torch.nn.Identity(), states, states, states, mask, **{setting: torch.zeros(1)})
 
 
 def test_without_a_pack_attention_is_that_of_sdpa() -> None:
@@ -24,6 +24,6 @@ def test_without_a_pack_attention_is_that_of_sdpa() -> None:
     layer = torch.nn.Identity()
     layer.is_causal = True  # type: ignore[assignment]
     gpu_attention.register()
-    found, _ = gpu_attention.attention(layer, query, key, value, None, scaling=0.3)
+    found, _ = gpu_attention.attend_to_pack(layer, query, key, value, None, scaling=0.3)
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=0.3)
     torch.testing.assert_close(found, expected.transpose(1, 2))

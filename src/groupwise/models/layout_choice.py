@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from groupwise.batching.pack import Pack, pack
-from groupwise.batching.padded import PaddedRows, padded_within
+from groupwise.batching.padded_rows import PaddedRows, pad_within_budget
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
 from groupwise.models.causal_lm import CausalLM
@@ -29,14 +29,14 @@ def lay_out(
         share: Whether equal beginnings are computed once.
         unit: What lies whole in one micro-batch.
     """
-    fault = packing_fault(model, longest=max((len(sample.token_ids) for sample in samples), default=1))
+    fault = find_packing_fault(model, longest=max((len(sample.token_ids) for sample in samples), default=1))
     if fault is None:
         return pack(samples, token_budget=token_budget, share=share, unit=unit)
     warnings.warn(f"{fault}; training goes on with padded rows, which take longer", stacklevel=2)
-    return padded_within(samples, token_budget=token_budget, unit=unit)
+    return pad_within_budget(samples, token_budget=token_budget, unit=unit)
 
 
-def packing_fault(model: nn.Module, *, longest: int) -> str | None:
+def find_packing_fault(model: nn.Module, *, longest: int) -> str | None:
     """Why a model cannot read packs with sequences of a length, in words; None = it can."""
     halves = CausalLM.of(model)  # what has no head to speak of runs in no layout
     try:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.batching.padded import padded, padded_within
-from groupwise.batching.units import unit_labels
+from groupwise.batching.padded_rows import pad_rows, pad_within_budget
+from groupwise.batching.units import label_units
 from groupwise.core.errors import ConfigError
 from tests.equivalence.rollouts import tangled
 from tests.unit.batching.samples import sample
@@ -14,7 +14,7 @@ TWO = [sample((1, 2), (3,)), sample((4,), (5, 6, 7))]
 
 
 def test_rows_are_padded_on_the_right() -> None:
-    (rows,) = padded(TWO, pad_id=9)
+    (rows,) = pad_rows(TWO, pad_id=9)
     assert rows.input_ids.tolist() == [[1, 2, 3, 9], [4, 5, 6, 7]]
     assert rows.attention_mask.tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
     assert rows.position_ids.tolist() == [[0, 1, 2, 3], [0, 1, 2, 3]]
@@ -26,7 +26,7 @@ def test_rows_are_padded_on_the_right() -> None:
 
 
 def test_width_and_rows_of_a_micro_batch_are_free() -> None:
-    first, second = padded(TWO, num_rows=1, width=6)
+    first, second = pad_rows(TWO, num_rows=1, width=6)
     assert first.input_ids.tolist() == [[1, 2, 3, 0, 0, 0]]
     assert second.input_ids.tolist() == [[4, 5, 6, 7, 0, 0]]
     assert second.sample.tolist() == [1, 1, 1]
@@ -34,15 +34,15 @@ def test_width_and_rows_of_a_micro_batch_are_free() -> None:
 
 
 def test_samples_that_train_on_nothing_have_no_row() -> None:
-    (rows,) = padded([sample((1,), ()), TWO[0], sample((1,), (2,), trains=False)])
+    (rows,) = pad_rows([sample((1,), ()), TWO[0], sample((1,), (2,), trains=False)])
     assert rows.members == (1,)
     assert rows.sample.tolist() == [1]
-    assert padded([]) == []
-    assert padded([sample((1,), ())]) == []
+    assert pad_rows([]) == []
+    assert pad_rows([sample((1,), ())]) == []
 
 
 def test_to_moves_every_tensor() -> None:
-    (rows,) = padded(TWO)
+    (rows,) = pad_rows(TWO)
     moved = rows.to("meta")
     names = ("input_ids", "attention_mask", "position_ids", "predictor", "target", "sample", "position")
     assert {getattr(moved, name).device.type for name in names} == {"meta"}
@@ -57,7 +57,7 @@ def test_to_moves_every_tensor() -> None:
 )
 def test_impossible_settings_are_refused(settings: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        padded(TWO, **settings)
+        pad_rows(TWO, **settings)
     assert str(raised.value) == message
 
 
@@ -65,16 +65,16 @@ def test_impossible_settings_are_refused(settings: dict[str, int], message: str)
 @given(budget=st.integers(1, 200), unit=st.sampled_from(["sample", "step", "trajectory"]))
 def test_rows_within_a_budget_hold_whole_units_and_every_sample_once(budget: int, unit: str) -> None:
     samples = tangled()
-    found = padded_within(samples, token_budget=budget, unit=unit)
+    found = pad_within_budget(samples, token_budget=budget, unit=unit)
     members = [number for rows in found for number in rows.members]
     assert sorted(members) == [number for number, sample in enumerate(samples) if sample.num_trained]
     for rows in found:
-        units = {unit_labels(samples, unit)[number] for number in rows.members}
+        units = {label_units(samples, unit)[number] for number in rows.members}
         assert len(rows) <= budget or len(units) == 1
         others = set(members) - set(rows.members)
-        assert units.isdisjoint({unit_labels(samples, unit)[number] for number in others})
+        assert units.isdisjoint({label_units(samples, unit)[number] for number in others})
 
 
 def test_rows_without_a_place_are_refused() -> None:
     with pytest.raises(ConfigError, match="token_budget is 0; a micro-batch holds at least one token"):
-        padded_within(tangled(), token_budget=0)
+        pad_within_budget(tangled(), token_budget=0)

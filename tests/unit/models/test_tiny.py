@@ -12,20 +12,20 @@ from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.engines.scripted import ScriptedEngine  # noqa: E402
 from groupwise.models import TinyModel  # noqa: E402
-from groupwise.models.tiny import word_tokenizer  # noqa: E402
+from groupwise.models.tiny import make_word_tokenizer  # noqa: E402
 
 WORDS = ("go", "to", "drawer", "1", "2", "you", "see", "a", "mug")
 
 
 def test_words_are_one_token_each_and_come_back_as_they_were() -> None:
-    tokenizer = word_tokenizer(WORDS)
+    tokenizer = make_word_tokenizer(WORDS)
     ids = tokenizer("Go to drawer 2").input_ids
     assert len(ids) == 4
     assert tokenizer.decode(ids) == "go to drawer 2"
 
 
 def test_signs_are_words_and_unknown_words_are_marked() -> None:
-    tokenizer = word_tokenizer((*WORDS, ".", ","))
+    tokenizer = make_word_tokenizer((*WORDS, ".", ","))
     assert tokenizer.convert_ids_to_tokens(tokenizer("a mug, a spoon.").input_ids) == [
         "a",
         "mug",
@@ -37,7 +37,7 @@ def test_signs_are_words_and_unknown_words_are_marked() -> None:
 
 
 def test_the_order_of_the_words_does_not_matter() -> None:
-    assert word_tokenizer(WORDS).get_vocab() == word_tokenizer(reversed(WORDS)).get_vocab()
+    assert make_word_tokenizer(WORDS).get_vocab() == make_word_tokenizer(reversed(WORDS)).get_vocab()
 
 
 def test_a_seed_gives_the_same_weights_and_leaves_the_global_generator_alone() -> None:

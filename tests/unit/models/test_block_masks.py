@@ -10,9 +10,9 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from groupwise.batching import Pack, pack
 from groupwise.models.attention import block_masks
-from groupwise.models.attention.block_masks import BLOCK, TreeKeys, tree_keys, whole_blocks
-from groupwise.models.attention.masks import dense_mask
-from groupwise.models.attention.on_gpu import inputs
+from groupwise.models.attention.block_masks import BLOCK, TreeKeys, fill_last_block, find_tree_keys
+from groupwise.models.attention.masks import make_dense_mask
+from groupwise.models.attention.on_gpu import make_inputs
 from tests.equivalence.rollouts import stepwise
 
 
@@ -39,7 +39,7 @@ def _seen(placed: Pack) -> torch.Tensor:
     """Which node sees which, padding included."""
     length = -(-len(placed) // BLOCK) * BLOCK
     seen = torch.eye(length, dtype=torch.bool)
-    seen[: len(placed), : len(placed)] = dense_mask(placed)[0, 0]
+    seen[: len(placed), : len(placed)] = make_dense_mask(placed)[0, 0]
     return seen
 
 
@@ -61,7 +61,7 @@ def _entries(keys: TreeKeys, length: int) -> torch.Tensor:
 def test_blocks_are_those_that_the_dense_mask_has(window: int | None, attempts: int, steps: int) -> None:
     placed = _one_pack(window, attempts, steps)
     seen = _seen(placed)
-    mask = tree_keys(whole_blocks(placed.end), segment=len(seen)).mask
+    mask = find_tree_keys(fill_last_block(placed.end), stretch=len(seen)).mask
     partial, full = _tables(mask)
     assert torch.equal(full, _by_block(seen).all(-1))
     assert torch.equal(partial, _by_block(seen).any(-1) & ~_by_block(seen).all(-1))
@@ -76,10 +76,12 @@ def test_blocks_are_those_that_the_dense_mask_has(window: int | None, attempts: 
     steps=st.integers(8, 20),
     blocks=st.sampled_from([1, 2, 3]),
 )
-def test_segments_see_through_copies_what_nodes_see(window: int | None, attempts: int, steps: int, blocks: int) -> None:
+def test_stretches_see_through_copies_what_nodes_see(
+    window: int | None, attempts: int, steps: int, blocks: int
+) -> None:
     placed = _one_pack(window, attempts, steps)
     seen = _seen(placed)
-    keys = tree_keys(whole_blocks(placed.end), segment=blocks * BLOCK)
+    keys = find_tree_keys(fill_last_block(placed.end), stretch=blocks * BLOCK)
     found = _entries(keys, len(seen))
     if keys.source is None:
         assert len(seen) <= blocks * BLOCK
@@ -96,28 +98,28 @@ def test_segments_see_through_copies_what_nodes_see(window: int | None, attempts
 def test_the_blocks_of_the_backward_pass_are_those_of_torch() -> None:
     placed = _one_pack(None, 3, steps=20)
     length = len(placed) // BLOCK * BLOCK
-    found = tree_keys(placed.end[:length], segment=length).mask
+    found = find_tree_keys(placed.end[:length], stretch=length).mask
     expected = create_block_mask(found.mask_mod, B=1, H=1, Q_LEN=length, KV_LEN=length, device="cpu")
     for name in ("kv_num_blocks", "full_kv_num_blocks", "q_num_blocks", "full_q_num_blocks"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
     assert found.full_kv_num_blocks.sum() > 0
 
 
-def test_the_worked_example_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worked_example_of_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_masks, "BLOCK", 2)
-    keys = tree_keys(torch.tensor([6, 6, 4, 4, 6, 6]), segment=2)
+    keys = find_tree_keys(torch.tensor([6, 6, 4, 4, 6, 6]), stretch=2)
     assert keys.source is not None
     assert keys.source.tolist() == [0, 1, 0, 1, 2, 3, 0, 1, 4, 5]
     full = torch.zeros(3, 5, dtype=torch.bool)
     full[[1, 2], [1, 3]] = True  # the first two nodes, for either branch
     partial = torch.zeros(3, 5, dtype=torch.bool)
-    partial[[0, 1, 2], [0, 2, 4]] = True  # what a segment sees of itself
+    partial[[0, 1, 2], [0, 2, 4]] = True  # what a stretch sees of itself
     assert [table.tolist() for table in _tables(keys.mask)] == [partial.tolist(), full.tolist()]
 
 
 def test_padding_sees_itself_alone_and_is_nobodys() -> None:
     placed = _one_pack(2, 3)
-    found = inputs(placed, torch.float32, 8)
+    found = make_inputs(placed, torch.float32, 8)
     missing = -len(placed) % BLOCK
     assert missing
     assert found["input_ids"].shape == found["position_ids"].shape == (1, len(placed) + missing)
@@ -128,11 +130,14 @@ def test_padding_sees_itself_alone_and_is_nobodys() -> None:
 
 def test_a_pack_has_one_mask() -> None:
     placed = _one_pack(2, 3)
-    assert inputs(placed, torch.float32, 8)["attention_mask"] is inputs(placed, torch.float32, 8)["attention_mask"]
+    assert (
+        make_inputs(placed, torch.float32, 8)["attention_mask"]
+        is make_inputs(placed, torch.float32, 8)["attention_mask"]
+    )
 
 
 def test_a_forest_with_one_chain_is_causal() -> None:
-    mask = tree_keys(torch.full((3 * BLOCK,), 3 * BLOCK)).mask
+    mask = find_tree_keys(torch.full((3 * BLOCK,), 3 * BLOCK)).mask
     partial, full = _tables(mask)
     assert torch.equal(partial, torch.eye(3, dtype=torch.bool))
     assert torch.equal(full, torch.ones(3, 3, dtype=torch.bool).tril(-1))
@@ -140,6 +145,6 @@ def test_a_forest_with_one_chain_is_causal() -> None:
 
 def test_a_whole_block_of_short_trees_sees_nothing_before_it() -> None:
     end = torch.arange(2 * BLOCK) // 2 * 2 + 2  # pairs
-    partial, full = _tables(tree_keys(end).mask)
+    partial, full = _tables(find_tree_keys(end).mask)
     assert torch.equal(partial, torch.eye(2, dtype=torch.bool))
     assert not full.any()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from groupwise.batching.pack import Pack, pack
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
-from groupwise.models.attention.masks import attention_mask, dense_mask
+from groupwise.models.attention.masks import make_attention_mask, make_dense_mask
 from groupwise.models.attention.on_cpu import TreeMask
 from tests.unit.batching.samples import sample, samples
 
@@ -19,14 +19,14 @@ def _fork() -> Pack:
 
 
 def test_a_token_sees_its_ancestors_and_itself() -> None:
-    assert dense_mask(_fork()).int().tolist() == [[[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]]]]
+    assert make_dense_mask(_fork()).int().tolist() == [[[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]]]]
 
 
 def test_the_additive_mask_is_nought_where_a_token_is_seen() -> None:
-    mask = dense_mask(_fork(), dtype=torch.float32)
+    mask = make_dense_mask(_fork(), dtype=torch.float32)
     lowest = torch.finfo(torch.float32).min
     assert mask[0, 0, 2].tolist() == [0.0, lowest, 0.0, lowest]
-    assert dense_mask(_fork(), dtype=torch.bfloat16).dtype == torch.bfloat16
+    assert make_dense_mask(_fork(), dtype=torch.bfloat16).dtype == torch.bfloat16
 
 
 @given(samples(), st.integers(1, 30), st.booleans())
@@ -34,7 +34,7 @@ def test_the_mask_shows_each_predictor_its_sample_and_nothing_else(
     listed: list[Sample], budget: int, share: bool
 ) -> None:
     for packed in pack(listed, token_budget=budget, share=share, gate=0.0):
-        mask = dense_mask(packed)[0, 0]
+        mask = make_dense_mask(packed)[0, 0]
         assert bool(mask.diagonal().all())  # no row is masked throughout
         for node, number, position in zip(
             packed.predictor.tolist(), packed.sample.tolist(), packed.position.tolist(), strict=True
@@ -45,15 +45,15 @@ def test_the_mask_shows_each_predictor_its_sample_and_nothing_else(
 
 
 def test_each_implementation_gets_its_own_form() -> None:
-    mask = attention_mask(_fork(), implementation="sdpa", dtype=torch.float32)
+    mask = make_attention_mask(_fork(), implementation="sdpa", dtype=torch.float32)
     assert isinstance(mask, TreeMask)
-    assert torch.equal(mask.entries(), dense_mask(_fork()))
-    assert attention_mask(_fork(), implementation="eager", dtype=torch.float64).dtype == torch.float64
+    assert torch.equal(mask.write_out(), make_dense_mask(_fork()))
+    assert make_attention_mask(_fork(), implementation="eager", dtype=torch.float64).dtype == torch.float64
 
 
 def test_an_implementation_without_a_mask_is_refused() -> None:
     with pytest.raises(ConfigError) as raised:
-        attention_mask(_fork(), implementation="flash_attention_2", dtype=torch.float32)
+        make_attention_mask(_fork(), implementation="flash_attention_2", dtype=torch.float32)
     assert str(raised.value) == (
         "the model runs 'flash_attention_2' attention, which takes no mask of ours; load it with "
         "attn_implementation='sdpa' or 'eager', or use padded rows, one a sample"

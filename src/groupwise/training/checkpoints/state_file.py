@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself (`state.json`), which one is the latest, and which one a run can go on from."""
+"""A checkpoint's `state.json`, with the digests of its files; which checkpoint is the latest, and which is whole."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ def write_state(folder: Path, content: Mapping[str, Any]) -> None:
 
 
 def list_files(folder: Path) -> list[str]:
-    """The files in a folder, at any depth, by their place in it."""
+    """List the files in a folder, at any depth, by their place in it."""
     return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state of a checkpoint all of whose files are as they were written; else an error that says what fits."""
+    """Read the state of a checkpoint whose files are all as they were written; else an error that says what fits."""
     try:
-        state = _parse(path / STATE)
+        state = _read_state_file(path / STATE)
         change = find_change(path, state["files"])
     except (OSError, ValueError) as error:
-        raise damaged(path, str(error)) from None
+        raise damage_error(path, str(error)) from None
     # Whoever reads the folder might take a file that was added for one of its own.
     unknown = next((name for name in sorted(list_files(path)) if name not in {STATE, *state["files"]}), None)
     if change or unknown:
-        raise damaged(path, change or f"{unknown} was not written with it")
+        raise damage_error(path, change or f"{unknown} was not written with it")
     return state
 
 
 def check_files(path: Path, names: list[str]) -> None:
     """Refuse files of a checkpoint that are not as they were written; the others need not be there."""
     try:
-        files = _parse(path / STATE)["files"]
+        files = _read_state_file(path / STATE)["files"]
         change = find_change(path, {name: files.get(name) for name in names})
     except (OSError, ValueError) as error:
-        raise damaged(path, str(error)) from None
+        raise damage_error(path, str(error)) from None
     if change:
-        raise damaged(path, change)
+        raise damage_error(path, change)
 
 
-def latest_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint that `latest` names; None where there is none yet."""
+def find_latest_checkpoint(folder: Path) -> Path | None:
+    """Find the checkpoint that `latest` names; None where there is none yet."""
     pointer = folder / LATEST
     try:
         with pointer.open("rb") as file:
@@ -71,17 +71,17 @@ def latest_checkpoint(folder: Path) -> Path | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not the number of a checkpoint"
-        raise TrainingError(f"{pointer} cannot be read ({reason}); {advise(folder)}") from None
+        raise TrainingError(f"{pointer} cannot be read ({reason}); {advise_resuming(folder)}") from None
     if not NUMBER.fullmatch(name):
         raise TrainingError(
-            f"{pointer} holds {quote_line(name)!r}, which is not the number of a checkpoint; {advise(folder)}"
+            f"{pointer} holds {quote_line(name)!r}, which is not the number of a checkpoint; {advise_resuming(folder)}"
         )
     if not (folder / name).is_dir():
-        raise TrainingError(f"{pointer} names {name}, which is not there; {advise(folder)}")
+        raise TrainingError(f"{pointer} names {name}, which is not there; {advise_resuming(folder)}")
     return folder / name
 
 
-def point_to(folder: Path, name: str) -> None:
+def set_latest(folder: Path, name: str) -> None:
     """Make `latest` name a checkpoint."""
     draft = folder / f".{LATEST}.tmp"
     draft.write_text(name + "\n", encoding="ascii")
@@ -89,13 +89,13 @@ def point_to(folder: Path, name: str) -> None:
     draft.replace(folder / LATEST)
 
 
-def damaged(path: Path, what: str) -> TrainingError:
-    """The error for a checkpoint that is not as it was written."""
-    return TrainingError(f"checkpoint {path} is damaged ({quote_line(what)}); {advise(path.parent)}")
+def damage_error(path: Path, what: str) -> TrainingError:
+    """Make the error for a checkpoint that is not as it was written."""
+    return TrainingError(f"checkpoint {path} is damaged ({quote_line(what)}); {advise_resuming(path.parent)}")
 
 
-def advise(folder: Path, chain: Chain | None = None) -> str:
-    """How to go on: from the newest checkpoint that is whole and that the journal leads to."""
+def advise_resuming(folder: Path, chain: Chain | None = None) -> str:
+    """Say how to go on: from the newest checkpoint that is whole and that the journal leads to."""
     journal = folder.parent / JOURNAL
     try:
         if chain is None and journal.is_file():
@@ -103,7 +103,7 @@ def advise(folder: Path, chain: Chain | None = None) -> str:
                 chain = opened.check_chain()
     except FileError:
         return f"no checkpoint fits its journal, which cannot be read: move {JOURNAL} away and start the run again"
-    fitting = (path for path in _newest_first(folder) if _fits(path, chain))
+    fitting = (path for path in _list_newest_first(folder) if _is_whole_and_fits(path, chain))
     newest = next(fitting, None)
     if newest is None:
         return "no other checkpoint is whole and fits the journal: start the run again"
@@ -122,14 +122,14 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _newest_first(folder: Path) -> list[Path]:
-    found = [path for path in folder.glob("[0-9]*") if NUMBER.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name), reverse=True)
+def _list_newest_first(folder: Path) -> list[Path]:
+    checkpoints = [path for path in folder.glob("[0-9]*") if NUMBER.fullmatch(path.name) and path.is_dir()]
+    return sorted(checkpoints, key=lambda path: int(path.name), reverse=True)
 
 
-def _fits(path: Path, chain: Chain | None) -> bool:
+def _is_whole_and_fits(path: Path, chain: Chain | None) -> bool:
     try:
-        state = _parse(path / STATE)
+        state = _read_state_file(path / STATE)
         return find_change(path, state["files"]) is None and (
             chain is None or chain.leads_to(int(path.name), state.get("journal"))
         )
@@ -137,8 +137,8 @@ def _fits(path: Path, chain: Chain | None) -> bool:
         return False
 
 
-def _parse(path: Path) -> dict[str, Any]:
-    """What state.json says; ValueError where it cannot be what was written."""
+def _read_state_file(path: Path) -> dict[str, Any]:
+    """Read state.json; ValueError where it cannot be what was written."""
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -15,28 +15,28 @@ from typing import TYPE_CHECKING, Self
 from groupwise.engines.engine import Generation, Request, SubmittingEngine
 from groupwise.envs.environment import Outcome
 from groupwise.rollout.engine_answers import check_futures, read_future
-from groupwise.rollout.hosts.host import Beginning, Fault
+from groupwise.rollout.hosts.host import ConcurrentHost, Fault
 
 if TYPE_CHECKING:
-    from groupwise.rollout.episodes import Game, Move
+    from groupwise.rollout.episodes import LiveEpisodes, Move
 
 
-def play_as_answered(game: Game, active: Sequence[int], engine: SubmittingEngine) -> None:
+def play_as_answered(episodes: LiveEpisodes, active: Sequence[int], engine: SubmittingEngine) -> None:
     """Play attempts to their end, each at its own pace."""
     pending: dict[Future[Generation], int] = {}
     moves: dict[int, Move] = {}
     try:
         with _Bell() as bell:
             while active or pending or moves:
-                pending |= _submit(engine, game.ask(active), bell)
+                pending |= _submit(engine, episodes.ask(active), bell)
                 if pending and not moves:
                     wait(pending, return_when=FIRST_COMPLETED)
                 answered = {future: pending[future] for future in pending if future.done()}
                 pending = {future: number for future, number in pending.items() if future not in answered}
-                new = game.read({number: read_future(engine, future) for future, number in answered.items()})
+                new = episodes.read({number: read_future(engine, future) for future, number in answered.items()})
                 moves |= new
-                outcomes = _act(game, new, moves, bell)
-                active = game.record({number: moves.pop(number) for number in outcomes}, outcomes)
+                outcomes = _act(episodes, new, moves, bell)
+                active = episodes.record({number: moves.pop(number) for number in outcomes}, outcomes)
     finally:
         for future in pending:  # somebody failed: nobody waits for these any more
             future.cancel()
@@ -53,16 +53,18 @@ def _submit(engine: SubmittingEngine, requests: Mapping[int, Request], bell: _Be
     return dict(zip(futures, requests, strict=True))
 
 
-def _act(game: Game, new: Mapping[int, Move], moves: Mapping[int, Move], bell: _Bell) -> Mapping[int, Outcome | Fault]:
+def _act(
+    episodes: LiveEpisodes, new: Mapping[int, Move], moves: Mapping[int, Move], bell: _Bell
+) -> Mapping[int, Outcome | Fault]:
     """Make the new moves; what came of some of all that are under way, or nothing where the bell rang first."""
     texts = {number: action.text for number, (_, action) in new.items()}
     if not moves:
         return {}
-    with game.waiting.during(len(new)):
-        if not isinstance(game.host, Beginning):
-            return game.host.act(texts)
-        game.host.begin(texts)
-        outcomes = game.host.finish(bell.ear)
+    with episodes.waiting.during(len(new)):
+        if not isinstance(episodes.host, ConcurrentHost):
+            return episodes.host.act(texts)
+        episodes.host.begin(texts)
+        outcomes = episodes.host.finish(bell.ear)
     bell.hush()
     return outcomes
 

@@ -8,10 +8,10 @@ from torch import nn
 
 pytest.importorskip("transformers", reason="the models are Hugging Face models")
 
-from groupwise.batching import pack, padded
+from groupwise.batching import pack, pad_rows
 from groupwise.core.errors import ConfigError
 from groupwise.models.causal_lm import CausalLM
-from groupwise.models.logps import check_packs, token_logps
+from groupwise.models.logps import check_packs, compute_token_logps
 from tests.equivalence.models import build
 from tests.unit.batching.samples import sample
 
@@ -21,7 +21,7 @@ SAMPLES = [sample((1, 2, 3, 4, 5), (6, 7)), sample((1, 2, 3, 4, 5), (8,))]
 def _refusal(model: nn.Module, **settings: object) -> str:
     (packed,) = pack(SAMPLES, token_budget=99)
     with pytest.raises(ConfigError) as raised:
-        token_logps(model, packed, **settings)  # type: ignore[arg-type]
+        compute_token_logps(model, packed, **settings)  # type: ignore[arg-type]
     return str(raised.value)
 
 
@@ -30,7 +30,7 @@ def test_body_and_head_make_up_the_model(family: str) -> None:
     model = build(family)
     halves = CausalLM.of(model)
     tokens = torch.tensor([[1, 2, 3]])
-    hidden = halves.hidden_states(
+    hidden = halves.run_body(
         input_ids=tokens, attention_mask=torch.ones_like(tokens), position_ids=torch.arange(3)[None]
     )
     with torch.no_grad():
@@ -47,17 +47,17 @@ def test_a_window_shorter_than_the_longest_path_is_refused() -> None:
 
 def test_a_window_as_long_as_the_longest_path_is_harmless_and_padded_rows_need_none() -> None:
     (packed,) = pack(SAMPLES, token_budget=99)
-    (rows,) = padded(SAMPLES)
-    (short,) = padded([sample((1, 2, 3), (4,))])
+    (rows,) = pad_rows(SAMPLES)
+    (short,) = pad_rows([sample((1, 2, 3), (4,))])
     wide, narrow = build("gemma3", sliding_window=6), build("gemma3", sliding_window=3)
-    torch.testing.assert_close(token_logps(wide, packed)[0], token_logps(wide, rows)[0])
-    assert token_logps(narrow, short)[0].shape == (1,)
+    torch.testing.assert_close(compute_token_logps(wide, packed)[0], compute_token_logps(wide, rows)[0])
+    assert compute_token_logps(narrow, short)[0].shape == (1,)
 
 
 def test_an_unused_window_is_no_window() -> None:
     (packed,) = pack(SAMPLES, token_budget=99)
     model = build("qwen2", use_sliding_window=False, sliding_window=2)
-    assert token_logps(model, packed)[0].shape == (3,)
+    assert compute_token_logps(model, packed)[0].shape == (3,)
 
 
 def test_layers_without_a_mask_are_refused() -> None:
@@ -84,9 +84,9 @@ def test_sequences_beyond_the_context_are_refused_in_every_layout() -> None:
         "shorten the prompts or load a model with a longer context"
     )
     assert _refusal(model) == message.format(6)
-    (rows,) = padded(SAMPLES)
+    (rows,) = pad_rows(SAMPLES)
     with pytest.raises(ConfigError) as raised:
-        token_logps(model, rows)
+        compute_token_logps(model, rows)
     assert str(raised.value) == message.format(7)
 
 
@@ -172,9 +172,9 @@ def test_the_check_runs_once_and_restores_every_mode() -> None:
     calls = []
     model.register_forward_pre_hook(lambda *_: calls.append(1))
     (packed,) = pack(SAMPLES, token_budget=99)
-    token_logps(model, packed)
+    compute_token_logps(model, packed)
     checked = len(calls)
-    token_logps(model, packed)
+    compute_token_logps(model, packed)
     assert (checked, len(calls)) == (4, 4)
     assert model.training
     assert not model.lm_head.training  # type: ignore[union-attr]
