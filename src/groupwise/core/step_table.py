@@ -103,7 +103,7 @@ class StepTable:
                 tokens are summed, the step counts once), `cut` (was the response cut off), `stop` (why the attempt
                 ended, on its last step), `age` (versions since the weights that sampled it), `off_policy` (did another
                 policy sample it than the one that learns), `trains` (may it train; whitening counts only what does),
-                `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `Column(name)`.
+                `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `ColumnSignal(name=...)`.
         """
         given = _present({"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra})
         check.check_lengths(given)

@@ -72,7 +72,7 @@ def cut_off(attempt: int, reward: float, tokens: int, *, cut: bool = False, vers
     return Trajectory(id=f"t/{attempt}", task=Task(id="t"), attempt=attempt, steps=(step,), versions=(version,))
 
 
-@pytest.mark.parametrize("filters", [("overlong_mask",), ({"kind": "staleness", "most": 0},)])
+@pytest.mark.parametrize("filters", [("overlong_mask",), ({"kind": "staleness", "max_age": 0},)])
 def test_what_the_filters_drop_counts_no_more_than_it_did_in_training(filters: tuple[Any, ...]) -> None:
     """Right, right, wrong on a token each, and a wrong one of 100 tokens, old and cut off, that does not train.
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import ConfigError, Part, RecordError, Step, StepTable, Task, Trajectory, recipes
-from groupwise.advantages import Column, Relative
+from groupwise.advantages import ColumnSignal, Relative
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.trajectory_rows import trajectory_rows
 from groupwise.evaluation.settings import EvaluationConfig
@@ -184,7 +184,7 @@ def test_a_resumed_run_measures_against_the_same_reference(tmp_path: Path) -> No
 
 
 def test_a_judge_gives_credit(tmp_path: Path) -> None:
-    estimator = Relative(by=ByTask(), of=Column(name="judge_score"))
+    estimator = Relative(by=ByTask(), of=ColumnSignal(name="judge_score"))
     algorithm = Algorithm(
         advantage=estimator,
         loss=recipes.dr_grpo().loss,
