@@ -1,4 +1,4 @@
-"""Which scorers of reasoning-gym were read, and by which grammar each that would evaluate its answer reads it instead.
+"""Which scorers of reasoning-gym were reviewed, and the grammar that reads an answer where a scorer would evaluate it.
 
 Somebody read the scorer of every family of the versions in `READ_VERSIONS`, and what it calls. Most compare texts,
 numbers or JSON. Five evaluate the answer as Python, five give it to sympy; inside the verifier's process those read it
