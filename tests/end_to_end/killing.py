@@ -60,10 +60,10 @@ def choose_stages(order: list[Stage], num: int, draws: Random) -> list[Stage]:
     chosen = {draws.choice([stage for stage in order if stage[0] == name]) for name in kinds}
     rest = [stage for stage in order[1:] if stage not in chosen]
     chosen |= set(draws.sample(rest, num - num // 6 - len(chosen)))
-    found = sorted(chosen, key=order.index)
+    stages = sorted(chosen, key=order.index)
     for _ in range(num // 6):
-        found.insert(draws.randrange(len(found)), OPENING)
-    return found
+        stages.insert(draws.randrange(len(stages)), OPENING)
+    return stages
 
 
 def kill(file: Path, folder: Path, stages: set[Stage], seconds: float) -> Stage | None:
@@ -88,10 +88,10 @@ def _stages(pipe: int) -> Iterator[Stage]:
 
 
 def _line(pipe: int) -> str:
-    found = b""
+    line = b""
     while (byte := os.read(pipe, 1)) not in (b"", b"\n"):
-        found += byte
-    return found.decode()
+        line += byte
+    return line.decode()
 
 
 def _fork(file: Path, folder: Path) -> tuple[int, int]:

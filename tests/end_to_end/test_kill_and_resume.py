@@ -105,15 +105,15 @@ def check_curves(whole: Journal, resumed: Journal) -> None:
 
 def check_evaluations(whole: Journal, resumed: Journal) -> None:
     """None is left out because the run was killed between a checkpoint and its evaluation."""
-    assert {found.number for found in whole.evaluations()} == {0, 4, UPDATES}
+    assert {evaluation.number for evaluation in whole.evaluations()} == {0, 4, UPDATES}
     assert resumed.evaluations() == whole.evaluations()
 
 
 def check_attempts(whole: Journal, resumed: Journal, algorithm: Algorithm) -> None:
     """Attempts and credit are the same, and the credit comes out again when the journal is replayed."""
     for number in whole.update_numbers():
-        found = list(resumed.trajectories(number))
-        assert found == list(whole.trajectories(number))
-        replayed = DerivedCredit.compute(found, algorithm)
+        again = list(resumed.trajectories(number))
+        assert again == list(whole.trajectories(number))
+        replayed = DerivedCredit.compute(again, algorithm)
         assert replayed.credit.values.tolist() == list(replayed.recorded)
         assert any(replayed.recorded)

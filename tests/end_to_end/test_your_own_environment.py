@@ -17,9 +17,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "your_own_environment.md").read_tex
 
 
 def block(kind: str) -> str:
-    found = re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
-    assert found is not None
-    return found[1]
+    block = re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+    assert block is not None
+    return block[1]
 
 
 def shown(*words: str) -> str:
@@ -29,9 +29,9 @@ def shown(*words: str) -> str:
 
 
 def success(line: str) -> float:
-    found = re.search(r"success ([\d.]+) %", line)
-    assert found is not None
-    return float(found[1])
+    share = re.search(r"success ([\d.]+) %", line)
+    assert share is not None
+    return float(share[1])
 
 
 def test_the_page_can_be_followed_from_the_file_to_the_dialogue(
@@ -43,9 +43,9 @@ def test_the_page_can_be_followed_from_the_file_to_the_dialogue(
     (tmp_path / "thermostat.py").write_text(block("python"), encoding="utf-8")
     (tmp_path / "thermostat.toml").write_text(block("toml"), encoding="utf-8")
     assert shown("check", "env", "thermostat:Thermostat").splitlines()[0] == block("text").strip()
-    told = shown("train", "thermostat.toml").splitlines()
-    assert told[0].startswith("warm start: loss ")
-    before, after = (success(line) for line in told if line.startswith(("before", "after")))
+    lines = shown("train", "thermostat.toml").splitlines()
+    assert lines[0].startswith("warm start: loss ")
+    before, after = (success(line) for line in lines if line.startswith(("before", "after")))
     assert after > before + 10
     groups = shown("inspect", "runs/thermostat", "--update", "1")
     task = re.search(r"thermostat-train-[0-9a-f]+", groups)

@@ -254,7 +254,7 @@ def test_the_learners_gradient_is_that_of_the_whole_batch_at_once() -> None:
 
 def test_padded_rows_give_the_columns_of_packs() -> None:
     samples = grouped()
-    found = []
+    columns_by_layout = []
     for layouts in (pack(samples, token_budget=40), pad_within_budget(samples, token_budget=40)):
         rows = set()
         for micro in make_micro_batches(samples, layouts):
@@ -262,8 +262,8 @@ def test_padded_rows_give_the_columns_of_packs() -> None:
             assert columns.group is not None
             earned = columns.column("episode_return").tolist()
             rows |= set(zip(columns.trajectory.tolist(), columns.group.tolist(), earned, strict=True))
-        found.append(rows)
-    assert found[0] == found[1] == {(n, n // 4, float(n % 2 == 0)) for n in range(8)}
+        columns_by_layout.append(rows)
+    assert columns_by_layout[0] == columns_by_layout[1] == {(n, n // 4, float(n % 2 == 0)) for n in range(8)}
 
 
 WORD_RUN = f"""
@@ -343,10 +343,10 @@ def test_channels_train_and_are_explained_one_by_one(tmp_path: Path) -> None:
         played = list(journal.trajectories(1))
     tokens = [len(row["response_ids"]) for attempt in played for row in attempt["steps"]]
     again = DerivedCredit.compute(played, config.algorithm)
-    told = explain_channels(
+    explanation = explain_channels(
         again.table, config.algorithm, task=played[0]["task"], attempt=played[0]["attempt"], index=0
     )
     own = [n for n, attempt in zip(tokens, played, strict=True) if attempt["task"] == played[0]["task"]]
     spread = statistics.stdev(own) + 1e-6
-    assert told["brevity"].value == pytest.approx((tokens[0] - statistics.fmean(own)) / spread)
-    assert told["brevity"].largest_gap() < 1e-9
+    assert explanation["brevity"].value == pytest.approx((tokens[0] - statistics.fmean(own)) / spread)
+    assert explanation["brevity"].largest_gap() < 1e-9
