@@ -19,7 +19,7 @@ from groupwise import Step, StepTable, Task, Trajectory
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.step_fields.kinds import make_hashable
 from groupwise.core.step_fields.table import STEP_FIELDS
-from groupwise.core.trajectory_rows import read_step, trajectory_rows
+from groupwise.core.trajectory_rows import make_rows, read_step
 from groupwise.recordings import KEYS, RolloutsFile, Row, write_rollouts
 from groupwise.recordings.row import REQUIRED, find_row_fault
 from groupwise.reports.run.derived_credit import make_step_table
@@ -31,7 +31,7 @@ VERSION = 9
 
 def rows_of(trajectories: Sequence[Trajectory]) -> list[dict[str, Any]]:
     """Rows as a journal gives them back: through JSON, where tuples become lists."""
-    found: list[dict[str, Any]] = json.loads(json.dumps([row for one in trajectories for row in trajectory_rows(one)]))
+    found: list[dict[str, Any]] = json.loads(json.dumps([row for one in trajectories for row in make_rows(one)]))
     return found
 
 

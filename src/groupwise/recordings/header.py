@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from groupwise.core.errors import nearest
-from groupwise.core.text.json_text import strangeness
+from groupwise.core.text.json_text import describe_strangeness
 from groupwise.core.text.safe_text import escape_surrogates
 from groupwise.recordings.json_values import to_json_value
 from groupwise.recordings.row import KEYS, quote_json, quote_key
@@ -53,7 +53,7 @@ def find_header_fault(header: Mapping[str, Any]) -> str | None:
     meta, coded = header.get("meta", {}), header.get("json", [])
     if not isinstance(meta, dict):
         return f"'meta' in the header is {quote_json(meta)}; it takes an object of notes"
-    if (inside := strangeness(meta)) is not None:
+    if (inside := describe_strangeness(meta)) is not None:
         return f"'meta' in the header {inside}; it takes text, finite numbers, lists and objects"
     if not isinstance(coded, list) or not all(isinstance(name, str) and name in KEYS for name in coded):
         return f"'json' in the header is {quote_json(coded)}; it takes a list of columns"

@@ -9,7 +9,7 @@ from groupwise.core.errors import RecordError
 from groupwise.core.step_fields.field import KEPT
 from groupwise.core.step_fields.kinds import STATE
 from groupwise.core.step_fields.table import FIRST_OBSERVATION, STEP_FIELDS
-from groupwise.core.text.json_text import canonical, is_shallow
+from groupwise.core.text.json_text import is_shallow, to_canonical_json
 from groupwise.recordings.rollouts import Rollouts
 from groupwise.recordings.row import KEYS, Id, Row, describe_value_fault
 
@@ -59,7 +59,7 @@ def reduce_row(number: int, row: Row) -> ReducedRow:
 def _write_state(name: str, value: Any) -> str:
     """The canonical text of a state; NaN, infinities and nesting without end have none."""
     try:
-        text = canonical(value, takes_nan=False)
+        text = to_canonical_json(value, takes_nan=False)
         if is_shallow(text, value):
             return text
     except (TypeError, ValueError, RecursionError):

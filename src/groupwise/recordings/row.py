@@ -9,7 +9,7 @@ from typing import Any, Required, TypedDict
 from groupwise.core.errors import nearest
 from groupwise.core.step_fields.kinds import STATE, Kind, may_be_state
 from groupwise.core.step_fields.table import RESERVED_NAMES, STEP_FIELDS
-from groupwise.core.text.json_text import is_plain, strangeness
+from groupwise.core.text.json_text import describe_strangeness, is_plain
 from groupwise.core.text.safe_text import escape_controls
 
 Id = str | int
@@ -140,7 +140,7 @@ def describe_value_fault(name: str, value: Any) -> str:
     if name == "extra" and type(value) is dict and not RESERVED_NAMES.isdisjoint(value):
         taken = next(inner for inner in value if inner in RESERVED_NAMES)
         return f"'extra' holds {taken!r}, a name that is taken; move it out of 'extra', or rename it"
-    inside = strangeness(value) if type(value) is list or type(value) is dict else None
+    inside = describe_strangeness(value) if type(value) is list or type(value) is dict else None
     if inside is not None and KEYS[name].holds_json:
         return f"key {name!r} {inside}; it takes {_JSON}"
     hint = (

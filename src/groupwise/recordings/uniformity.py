@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.core.step_fields.code import define
+from groupwise.core.step_fields.code import compile_function
 from groupwise.core.step_fields.table import STEP_FIELDS
 from groupwise.recordings.row import Row, quote_json
 
@@ -13,7 +13,7 @@ _BY_ITSELF = tuple(field.name for field in STEP_FIELDS if field.uniform and fiel
 UNIFORM = (*_BY_ITSELF, "tokens")
 """Keys that every row of a file has, or none: a default for the others would be an invented number."""
 
-_presence = define("row", f"return {', '.join(f'{name!r} in row' for name in _BY_ITSELF)}, {_TOKENS}")
+_presence = compile_function("row", f"return {', '.join(f'{name!r} in row' for name in _BY_ITSELF)}, {_TOKENS}")
 """Which of these a row has."""
 
 _IDS = ("task", "group", "attempt")

@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 from groupwise.core.errors import FileError, RecordError
 from groupwise.core.records import Trajectory
 from groupwise.core.text.json_text import parse_json
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 from groupwise.recordings.header import make_header
 from groupwise.recordings.json_values import to_json_value
 from groupwise.recordings.parquet import Shape, write_parquet
@@ -88,7 +88,7 @@ def _convert_rows(rows: Iterable[Any]) -> Iterator[tuple[str, Row]]:
     """Convert every row to JSON values, with the name of the step where it came from a trajectory."""
     for entry in rows:
         if isinstance(entry, Trajectory):
-            for row in trajectory_rows(entry):
+            for row in make_rows(entry):
                 yield f"trajectory {entry.id!r}, step {row['index']}", _order_keys(row)
         else:
             yield "", _order_keys(entry) if isinstance(entry, Mapping) else entry

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import RecordError, StepTable
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 from groupwise.recordings import RolloutsFile, write_rollouts
 from groupwise.recordings.row import find_row_fault
 from tests.unit.pasts import attempt
@@ -24,7 +24,7 @@ def test_the_number_of_forced_tokens_survives_a_file_and_leaves_the_count(tmp_pa
     forced = replace(forced, steps=(replace(forced.steps[0], forced=1),))
     trajectories = [forced, attempt(1)]
     path = tmp_path / name
-    write_rollouts(path, [row for one in trajectories for row in trajectory_rows(one)])
+    write_rollouts(path, [row for one in trajectories for row in make_rows(one)])
     assert [row.get("forced") for row in RolloutsFile.open(path).rows()] == [1, None]
     (part,) = RolloutsFile.open(path).parts()
     assert part.table().column("tokens").tolist() == [1, 2], "two tokens each, one of them forced"

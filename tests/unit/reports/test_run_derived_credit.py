@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from groupwise import Algorithm, Step, StepTable, Task, Trajectory, recipes
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 from groupwise.reports.explain.step import explain_step
 from groupwise.reports.run.derived_credit import (
     Company,
@@ -28,7 +28,7 @@ HOUSEHOLD = play_update(1, tasks=3, attempts=4, skill=0.4)
 def make_records(trajectories: Sequence[Trajectory], credit: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
     """Trajectories as `Journal.trajectories` gives them: through JSON, where tuples become lists."""
     return [
-        {"steps": json.loads(json.dumps(list(trajectory_rows(trajectory)))), "credit": list(values)}
+        {"steps": json.loads(json.dumps(list(make_rows(trajectory)))), "credit": list(values)}
         for trajectory, values in zip(trajectories, credit, strict=True)
     ]
 

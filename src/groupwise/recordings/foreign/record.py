@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from groupwise.core.errors import FileError
-from groupwise.core.text.json_text import LARGEST_FLOAT, canonical
+from groupwise.core.text.json_text import LARGEST_FLOAT, to_canonical_json
 from groupwise.recordings.lines import JsonLines
 from groupwise.recordings.row import quote_json
 
@@ -165,4 +165,4 @@ class Record:
 
 def make_id(value: Any) -> str:
     """An id for something that has none of its own: the same for the same content."""
-    return hashlib.blake2b(canonical(value).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return hashlib.blake2b(to_canonical_json(value).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
