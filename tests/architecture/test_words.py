@@ -80,7 +80,7 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def banned_names(paths: list[Path]) -> dict[str, list[str]]:
+def find_banned_names(paths: list[Path]) -> dict[str, list[str]]:
     """The places of names with banned words, by what should be said instead."""
     places: dict[str, list[str]] = {instead: [] for instead in BANNED}
     for path in paths:
@@ -105,7 +105,7 @@ def test_every_participle_that_stays_is_there() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_names_hold_no_banned_words(folder: str) -> None:
-    for instead, places in banned_names(python_files(ROOT / folder)).items():
+    for instead, places in find_banned_names(python_files(ROOT / folder)).items():
         assert len(places) <= BANNED_LEFT[folder][instead], "\n".join([f"say {instead}:", *places])
 
 
@@ -118,7 +118,7 @@ def test_banned_words_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "def test_it_is_found(): ...\n"
     )
     monkeypatch.setattr("tests.architecture.test_words.name_of", lambda path: path.name)
-    places = banned_names([path])
+    places = find_banned_names([path])
     assert {instead: Counter(place.split()[-1] for place in names) for instead, names in places.items()} == {
         "max and min": {"MOST_ROWS": 1},
         "what it holds": {"told": 1, "found_rows": 1, "found": 1},

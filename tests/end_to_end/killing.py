@@ -24,7 +24,7 @@ OPENING: Stage = ("open", -1)
 """The stage of a process that has not come to the loop yet: it opens the model, the journal and the checkpoint."""
 
 
-def interrupted(file: Path, folder: Path, *, num_kills: int, seed: int) -> list[Stage]:
+def train_with_kills(file: Path, folder: Path, *, num_kills: int, seed: int) -> list[Stage]:
     """Train once whole and once with interruptions, in two folders; the stages after whose beginning it was killed."""
     import_all(file)
     lasted = finish(file, folder / "whole")
@@ -60,10 +60,10 @@ def choose_stages(order: list[Stage], num: int, draws: Random) -> list[Stage]:
     chosen = {draws.choice([stage for stage in order if stage[0] == name]) for name in kinds}
     rest = [stage for stage in order[1:] if stage not in chosen]
     chosen |= set(draws.sample(rest, num - num // 6 - len(chosen)))
-    found = sorted(chosen, key=order.index)
+    stages = sorted(chosen, key=order.index)
     for _ in range(num // 6):
-        found.insert(draws.randrange(len(found)), OPENING)
-    return found
+        stages.insert(draws.randrange(len(stages)), OPENING)
+    return stages
 
 
 def kill(file: Path, folder: Path, stages: set[Stage], seconds: float) -> Stage | None:
@@ -88,10 +88,10 @@ def _stages(pipe: int) -> Iterator[Stage]:
 
 
 def _line(pipe: int) -> str:
-    found = b""
+    content = b""
     while (byte := os.read(pipe, 1)) not in (b"", b"\n"):
-        found += byte
-    return found.decode()
+        content += byte
+    return content.decode()
 
 
 def _fork(file: Path, folder: Path) -> tuple[int, int]:
@@ -117,11 +117,11 @@ def _train(file: Path, folder: Path, pipe: int) -> NoReturn:
     os.dup2(log, 2)
     tell = ObserverList.on_stage
 
-    def told(self: ObserverList, name: str, number: int) -> None:
+    def announce(self: ObserverList, name: str, number: int) -> None:
         os.write(pipe, f"{name}\t{number}\n".encode())
         tell(self, name, number)
 
-    ObserverList.on_stage = told  # type: ignore[method-assign]
+    ObserverList.on_stage = announce  # type: ignore[method-assign]
     sys.argv = ["groupwise", "train", str(file), "--out", str(folder), "--resume"]
     try:
         main()
@@ -143,5 +143,5 @@ def import_all(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    killed = interrupted(Path(sys.argv[1]), Path(sys.argv[2]), num_kills=int(sys.argv[3]), seed=0)
+    killed = train_with_kills(Path(sys.argv[1]), Path(sys.argv[2]), num_kills=int(sys.argv[3]), seed=0)
     sys.stdout.write(json.dumps(killed))

@@ -40,7 +40,7 @@ def config(
     )
 
 
-def finished(folder: Path, settings: RunConfig, *, resume: bool = False) -> Run:
+def train_run(folder: Path, settings: RunConfig, *, resume: bool = False) -> Run:
     """The run, at its end."""
     run = open_run(settings, folder)
     train(run, resume=resume)

@@ -67,10 +67,10 @@ def test_an_environment_that_fails_now_and_then_costs_its_attempts_only(
         assert {attempt.stop.value for attempt in failed} == {stop}
         assert all(error in (attempt.error or "") for attempt in failed), failed[0].error
         assert dict(run.journal.curve("rollout/faults"))[number] == len(failed)
-        told = run.journal.faults(number)
-        assert len(told) == len(failed)
-        assert all(row["stop"] == stop and error in row["error"] for row in told)
-        kept = [(found["task"], found["attempt"]) for found in run.journal.trajectories(number)]
+        faults = run.journal.faults(number)
+        assert len(faults) == len(failed)
+        assert all(row["stop"] == stop and error in row["error"] for row in faults)
+        kept = [(row["task"], row["attempt"]) for row in run.journal.trajectories(number)]
         assert kept == sorted((each.task.id, each.attempt) for each in attempts if each.error is None)
         assert len(kept) == 32 - len(failed)
 
@@ -79,9 +79,9 @@ def test_attempts_at_one_task_that_begin_differently_stop_the_run(tmp_path: Path
     run = run_with(tmp_path, "elsewhere", workers=0)
     with pytest.raises(EnvironmentFault) as caught:
         train(run)
-    told = str(caught.value)
-    assert "attempts 0 and 1 start from different observations" in told
-    assert told.endswith("open the environment from the task alone, without global random numbers")
+    message = str(caught.value)
+    assert "attempts 0 and 1 start from different observations" in message
+    assert message.endswith("open the environment from the task alone, without global random numbers")
     assert run.journal.last() == -1
 
 

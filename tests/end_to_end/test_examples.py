@@ -32,13 +32,13 @@ def test_it_says_what_it_shows_and_how_to_run_it(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("recipes/*.toml")), ids=name_of)
 def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
-    found, first = content_of(path), content_of(EXAMPLES / "recipes" / "grpo.toml")
-    assert found.pop("algorithm")["recipe"] == path.stem
+    content, first = content_of(path), content_of(EXAMPLES / "recipes" / "grpo.toml")
+    assert content.pop("algorithm")["recipe"] == path.stem
     del first["algorithm"]
     first["rollout"] |= OWN_ROLLOUT.get(path.stem, {})
     if path.stem == "dapo":
         first["rewards"] = [{"kind": "environment"}, {"kind": "overlong", "limit": 4, "buffer": 2}]
-    assert found == first
+    assert content == first
 
 
 OWN_ROLLOUT: dict[str, dict[str, Any]] = {

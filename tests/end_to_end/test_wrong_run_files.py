@@ -228,9 +228,9 @@ def test_a_warm_start_without_an_expert_is_refused(stopped: Any) -> None:
 
 
 def test_a_device_that_is_none_is_refused(stopped: Any) -> None:
-    told = stopped("device=gpu")
-    assert told.startswith("error: device: 'gpu' cannot be used (")
-    assert told.endswith("); give cpu, cuda, or auto\n")
+    message = stopped("device=gpu")
+    assert message.startswith("error: device: 'gpu' cannot be used (")
+    assert message.endswith("); give cpu, cuda, or auto\n")
 
 
 WITHOUT_TORCH = """
@@ -255,6 +255,8 @@ def test_what_is_wrong_with_the_file_or_the_recipe_is_told_without_torch(tmp_pat
     assert ran.returncode == 0, ran.stderr
     first, second, third = ran.stderr.splitlines()
     assert first == "error: missing.toml: there is no such file; give a run file (TOML) or the folder of a run"
-    told = "error: run.toml with --set algorithm.recipe=hgop: there is no recipe 'hgop'; did you mean 'hgpo'? Valid: "
-    assert second.startswith(told)
+    beginning = (
+        "error: run.toml with --set algorithm.recipe=hgop: there is no recipe 'hgop'; did you mean 'hgpo'? Valid: "
+    )
+    assert second.startswith(beginning)
     assert third == f"error: run.toml with --set sed=1: unknown section 'sed'; did you mean 'seed'? {SECTIONS}"

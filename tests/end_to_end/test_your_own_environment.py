@@ -17,21 +17,21 @@ PAGE = (Path(__file__).parents[2] / "docs" / "your_own_environment.md").read_tex
 
 
 def block(kind: str) -> str:
-    found = re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
-def shown(*words: str) -> str:
+def call(*words: str) -> str:
     ran = CliRunner().invoke(app, list(words))
     assert ran.exit_code == 0, ran.output
     return ran.stdout
 
 
 def success(line: str) -> float:
-    found = re.search(r"success ([\d.]+) %", line)
-    assert found is not None
-    return float(found[1])
+    match = re.search(r"success ([\d.]+) %", line)
+    assert match is not None
+    return float(match[1])
 
 
 def test_the_page_can_be_followed_from_the_file_to_the_dialogue(
@@ -42,13 +42,13 @@ def test_the_page_can_be_followed_from_the_file_to_the_dialogue(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "thermostat.py").write_text(block("python"), encoding="utf-8")
     (tmp_path / "thermostat.toml").write_text(block("toml"), encoding="utf-8")
-    assert shown("check", "env", "thermostat:Thermostat").splitlines()[0] == block("text").strip()
-    told = shown("train", "thermostat.toml").splitlines()
-    assert told[0].startswith("warm start: loss ")
-    before, after = (success(line) for line in told if line.startswith(("before", "after")))
+    assert call("check", "env", "thermostat:Thermostat").splitlines()[0] == block("text").strip()
+    lines = call("train", "thermostat.toml").splitlines()
+    assert lines[0].startswith("warm start: loss ")
+    before, after = (success(line) for line in lines if line.startswith(("before", "after")))
     assert after > before + 10
-    groups = shown("inspect", "runs/thermostat", "--update", "1")
+    groups = call("inspect", "runs/thermostat", "--update", "1")
     task = re.search(r"thermostat-train-[0-9a-f]+", groups)
     assert task is not None
-    dialogue = shown("inspect", "runs/thermostat", "--update", "1", "--task", task[0], "--attempt", "0")
+    dialogue = call("inspect", "runs/thermostat", "--update", "1", "--task", task[0], "--attempt", "0")
     assert "Make the room just right." in dialogue or "degrees, too" in dialogue

@@ -25,13 +25,13 @@ def single(task: str, returns: Sequence[float]) -> Observed:
 
 @given(updates=RETURNS, rho=st.sampled_from([Fraction(7, 8), Fraction(0), Fraction(1), Fraction(1, 2)]))
 def test_it_is_the_tracker_of_the_paper(updates: list[list[int]], rho: Fraction) -> None:
-    state, found = AbovePrior(keep=float(rho)).start(seed=0), list[float]()
+    state, priors = AbovePrior(keep=float(rho)).start(seed=0), list[float]()
     for returns in updates:
-        found.append(state.columns([Task(id="t")])["prior"][0])
+        priors.append(state.columns([Task(id="t")])["prior"][0])
         if returns:
             state.observe(single("t", returns))
-    found.append(state.columns([Task(id="t")])["prior"][0])
-    assert found == pytest.approx([float(value) for value in beta_tracker(updates, rho=rho)], rel=1e-12)
+    priors.append(state.columns([Task(id="t")])["prior"][0])
+    assert priors == pytest.approx([float(value) for value in beta_tracker(updates, rho=rho)], rel=1e-12)
 
 
 @given(drawn=st.data())

@@ -28,7 +28,7 @@ TOKENS = SMALL_RUN + (
 )
 
 
-def inspected(run: Path, *arguments: object, status: int = 0) -> str:
+def inspect(run: Path, *arguments: object, status: int = 0) -> str:
     """What `groupwise inspect` prints of update 2."""
     given = ["inspect", run, "--update", 2, *arguments, "--trust"]
     result = CliRunner().invoke(app, [str(argument) for argument in given], catch_exceptions=False)
@@ -36,12 +36,12 @@ def inspected(run: Path, *arguments: object, status: int = 0) -> str:
     return result.stdout
 
 
-def played_steps(run: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any], float]]:
+def list_steps(run: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any], float]]:
     """Every step of update 2 as the journal holds it: attempt, row, credit."""
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
-        for found in list(journal.trajectories(2)):
-            for row, credit in zip(found["steps"], found["credit"], strict=True):
-                yield found, row, credit
+        for attempt in list(journal.trajectories(2)):
+            for row, credit in zip(attempt["steps"], attempt["credit"], strict=True):
+                yield attempt, row, credit
 
 
 @pytest.fixture(scope="module")
@@ -55,28 +55,28 @@ def token_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_segment_level_estimator_trains_and_is_derived_again(segment_run: Path) -> None:
-    run, steps = segment_run, list(played_steps(segment_run))
+    run, steps = segment_run, list(list_steps(segment_run))
     by_segment: dict[tuple[str, int, int], set[float]] = {}
-    for found, row, credit in steps:
-        by_segment.setdefault((found["task"], found["attempt"], row["index"] // 2), set()).add(credit)
+    for attempt, row, credit in steps:
+        by_segment.setdefault((attempt["task"], attempt["attempt"], row["index"] // 2), set()).add(credit)
     assert all(len(values) == 1 for values in by_segment.values())  # the steps of a segment share one number
     assert any(credit for _, _, credit in steps)
-    found, row, credit = next(step for step in steps if step[2])
-    asked = ("--task", found["task"], "--attempt", found["attempt"], "--why", row["index"])
-    told = json.loads(inspected(run, *asked, "--json"))
-    assert told["what"] == "BySegment"
-    assert told["recorded"] == credit
-    assert told["by_hand"] == pytest.approx(credit)
-    assert told["largest_gap"] < 1e-9
-    assert told["not_derived"] == ""
-    assert {member["attempt"] for member in told["members"] if member["is_self"]} == {found["attempt"]}
-    shown = inspected(run, *asked)
+    attempt, row, credit = next(step for step in steps if step[2])
+    asked = ("--task", attempt["task"], "--attempt", attempt["attempt"], "--why", row["index"])
+    trace = json.loads(inspect(run, *asked, "--json"))
+    assert trace["what"] == "BySegment"
+    assert trace["recorded"] == credit
+    assert trace["by_hand"] == pytest.approx(credit)
+    assert trace["largest_gap"] < 1e-9
+    assert trace["not_derived"] == ""
+    assert {member["attempt"] for member in trace["members"] if member["is_self"]} == {attempt["attempt"]}
+    shown = inspect(run, *asked)
     assert f"segment {row['index'] // 2}: " in shown
     assert "derived again by hand from the members, it agrees" in " ".join(shown.split())
 
 
 def test_a_trace_that_derives_another_number_is_told(segment_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, row, _ = next(step for step in played_steps(segment_run) if step[2])
+    attempt, row, _ = next(step for step in list_steps(segment_run) if step[2])
     import segment_credit  # type: ignore[import-not-found] # on the path of these tests alone
 
     honest = segment_credit.SegmentTrace.derive
@@ -85,32 +85,32 @@ def test_a_trace_that_derives_another_number_is_told(segment_run: Path, monkeypa
         "derive",
         lambda self, table, step: type(d := honest(self, table, step))(value=d.value + 0.25, formula=d.formula),
     )
-    asked = ("--task", found["task"], "--attempt", found["attempt"], "--why", row["index"])
-    assert "does not agree" in inspected(segment_run, *asked, status=1)
+    asked = ("--task", attempt["task"], "--attempt", attempt["attempt"], "--why", row["index"])
+    assert "does not agree" in inspect(segment_run, *asked, status=1)
 
 
 def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token_run: Path) -> None:
-    run, steps = token_run, list(played_steps(token_run))
-    found, row, credit = next(step for step in steps if step[2] > 0 and len(step[1]["response_ids"]) == 2)
-    asked = ("--task", found["task"], "--attempt", found["attempt"], "--why", row["index"])
-    told = [json.loads(inspected(run, *asked, "--token", n, "--json")) for n in range(2)]
+    run, steps = token_run, list(list_steps(token_run))
+    attempt, row, credit = next(step for step in steps if step[2] > 0 and len(step[1]["response_ids"]) == 2)
+    asked = ("--task", attempt["task"], "--attempt", attempt["attempt"], "--why", row["index"])
+    traces = [json.loads(inspect(run, *asked, "--token", n, "--json")) for n in range(2)]
     surprise = [-logp for logp in row["logp_behaviour"]]
-    for n, token in enumerate(one["token"] for one in told):
+    for n, token in enumerate(one["token"] for one in traces):
         assert token["token"] == row["response_ids"][n]
         assert token["trains"] == (surprise[n] >= 0.5)
         if token["trains"]:
             assert token["value"] == pytest.approx(credit * 2 * surprise[n] / sum(surprise))
             assert token["by_hand"] == pytest.approx(token["value"])
             assert [member["position"] for member in token["members"]] == [0, 1]
-    shown = inspected(run, *asked, "--token", 0)
+    shown = inspect(run, *asked, "--token", 0)
     assert f"token 0, id {row['response_ids'][0]}" in shown
     # The filter that reads the credit: what it dropped is listed with its credit, and no step of it trained.
-    dropped = told[0]["dropped_by_credit"]
+    dropped = traces[0]["dropped_by_credit"]
     assert [one["credit"] for one in dropped] == [value for _, _, value in steps if value <= 0]
     assert {one["filter"] for one in dropped} == {"OnlyPraise"}
     blamed, its_row, _ = next(step for step in steps if step[2] < 0)
     asked = ("--task", blamed["task"], "--attempt", blamed["attempt"], "--why", its_row["index"])
-    assert "it does not train: OnlyPraise drops it" in inspected(run, *asked)
+    assert "it does not train: OnlyPraise drops it" in inspect(run, *asked)
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
         tokens = dict(journal.curve("learner/tokens"))[2]
     praised = [-logp for _, row, value in steps if value > 0 for logp in row["logp_behaviour"]]
@@ -118,8 +118,8 @@ def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token
 
 
 def test_a_token_that_is_not_there_is_told(token_run: Path) -> None:
-    run, (found, row, _) = token_run, next(played_steps(token_run))
-    given = ["inspect", run, "--update", 2, "--task", found["task"], "--attempt", found["attempt"], "--token", 9]
+    run, (attempt, row, _) = token_run, next(list_steps(token_run))
+    given = ["inspect", run, "--update", 2, "--task", attempt["task"], "--attempt", attempt["attempt"], "--token", 9]
     result = CliRunner().invoke(app, [str(one) for one in [*given, "--why", row["index"], "--trust"]])
     assert "has no token 9; its tokens run from 0 to" in f"{result.output}{result.exception}"
     result = CliRunner().invoke(app, [str(one) for one in [*given, "--trust"]])

@@ -181,7 +181,7 @@ def test_any_split_gives_the_loss_and_gradient_of_the_whole_batch(seed: int, sco
         assert slopes == pytest.approx(slope.tolist(), rel=1e-9, abs=1e-10)
 
 
-def grouped() -> list[Sample]:
+def samples_in_groups() -> list[Sample]:
     """Two groups of four attempts whose prompts grow, half of them solved."""
     return [
         dataclasses.replace(
@@ -221,7 +221,7 @@ SPLITS = [
 
 
 def test_the_learner_makes_one_gradient_of_every_split_and_layout() -> None:
-    loss, samples = disco(tau=0.5, stiffness=50.0), grouped()
+    loss, samples = disco(tau=0.5, stiffness=50.0), samples_in_groups()
     total, expected = last_gradient(loss, samples, **SPLITS[0])
     assert float(expected.norm()) > 1e-3
     for split in SPLITS[1:]:
@@ -232,7 +232,7 @@ def test_the_learner_makes_one_gradient_of_every_split_and_layout() -> None:
 
 def test_the_learners_gradient_is_that_of_the_whole_batch_at_once() -> None:
     """The oracle runs each sample alone through the model's own forward pass, and differentiates the formulas."""
-    loss, samples, model = disco(tau=0.5), grouped(), tiny()[0]
+    loss, samples, model = disco(tau=0.5), samples_in_groups(), tiny()[0]
     by_hand = copy.deepcopy(model).eval().double()
     logps, tokens = [], []
     for number, sample in enumerate(samples):
@@ -253,8 +253,8 @@ def test_the_learners_gradient_is_that_of_the_whole_batch_at_once() -> None:
 
 
 def test_padded_rows_give_the_columns_of_packs() -> None:
-    samples = grouped()
-    found = []
+    samples = samples_in_groups()
+    columns_by_layout = []
     for layouts in (pack(samples, token_budget=40), pad_within_budget(samples, token_budget=40)):
         rows = set()
         for micro in make_micro_batches(samples, layouts):
@@ -262,8 +262,8 @@ def test_padded_rows_give_the_columns_of_packs() -> None:
             assert columns.group is not None
             earned = columns.column("episode_return").tolist()
             rows |= set(zip(columns.trajectory.tolist(), columns.group.tolist(), earned, strict=True))
-        found.append(rows)
-    assert found[0] == found[1] == {(n, n // 4, float(n % 2 == 0)) for n in range(8)}
+        columns_by_layout.append(rows)
+    assert columns_by_layout[0] == columns_by_layout[1] == {(n, n // 4, float(n % 2 == 0)) for n in range(8)}
 
 
 WORD_RUN = f"""
@@ -343,10 +343,10 @@ def test_channels_train_and_are_explained_one_by_one(tmp_path: Path) -> None:
         played = list(journal.trajectories(1))
     tokens = [len(row["response_ids"]) for attempt in played for row in attempt["steps"]]
     again = DerivedCredit.compute(played, config.algorithm)
-    told = explain_channels(
+    traces = explain_channels(
         again.table, config.algorithm, task=played[0]["task"], attempt=played[0]["attempt"], index=0
     )
     own = [n for n, attempt in zip(tokens, played, strict=True) if attempt["task"] == played[0]["task"]]
     spread = statistics.stdev(own) + 1e-6
-    assert told["brevity"].value == pytest.approx((tokens[0] - statistics.fmean(own)) / spread)
-    assert told["brevity"].largest_gap() < 1e-9
+    assert traces["brevity"].value == pytest.approx((tokens[0] - statistics.fmean(own)) / spread)
+    assert traces["brevity"].largest_gap() < 1e-9

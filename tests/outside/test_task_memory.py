@@ -76,8 +76,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def read_parts(checkpoint: Path) -> Mapping[str, Any]:
     """What a checkpoint remembers of parts."""
-    found: Mapping[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["parts"]
-    return found
+    parts: Mapping[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["parts"]
+    return parts
 
 
 def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> No
 
 
 def test_its_journal_is_the_same_too_and_each_update_keeps_what_it_began_with(folder: Path) -> None:
-    with opened(folder, "whole") as whole, opened(folder, "killed") as killed:
+    with open_journal(folder, "whole") as whole, open_journal(folder, "killed") as killed:
         assert killed.numbers() == whole.numbers() == list(range(1, UPDATES + 1))
         assert killed.digest() == whole.digest()
         kept = [whole.states_before(number) for number in whole.numbers()]
@@ -112,31 +112,31 @@ def test_its_journal_is_the_same_too_and_each_update_keeps_what_it_began_with(fo
 
 
 def test_an_old_update_is_explained_with_what_it_began_with(folder: Path) -> None:
-    with opened(folder, "whole") as journal:
+    with open_journal(folder, "whole") as journal:
         states, last = journal.states_before(3), journal.states_before(UPDATES)
         expected = states[0].columns["expected"]
         task = next(
             task for task, value in expected.items() if value and value != last[0].columns["expected"].get(task)
         )
-        attempt = next(found for found in journal.trajectories(3) if found["task"] == task)
+        attempt = next(row for row in journal.trajectories(3) if row["task"] == task)
     asked = ("--update", "3", "--task", task, "--attempt", str(attempt["attempt"]), "--why", "0", "--json", "--trust")
-    found = json.loads(groupwise("inspect", "whole", *asked, cwd=folder).stdout)
-    assert found["value"] == found["recorded"] == attempt["credit"][0]
-    assert found["value"] == attempt["outcome"] - expected[task]
-    assert {(known["path"], known["column"]): known["value"] for known in found["remembered"]} == {
+    trace = json.loads(groupwise("inspect", "whole", *asked, cwd=folder).stdout)
+    assert trace["value"] == trace["recorded"] == attempt["credit"][0]
+    assert trace["value"] == attempt["outcome"] - expected[task]
+    assert {(known["path"], known["column"]): known["value"] for known in trace["remembered"]} == {
         (SIGNAL, "expected"): expected[task],
         (FILTER, "rests"): states[1].columns["rests"][task],
     }
 
 
 def test_an_audit_of_the_run_reads_the_columns_of_each_update(folder: Path) -> None:
-    found = json.loads(groupwise("audit", "whole", "--json", "--trust", cwd=folder).stdout)
-    own = found["recipes"][-1]
-    with opened(folder, "whole") as journal:
+    audit = json.loads(groupwise("audit", "whole", "--json", "--trust", cwd=folder).stdout)
+    own = audit["recipes"][-1]
+    with open_journal(folder, "whole") as journal:
         sizes = [abs(value) for n in journal.numbers() for t in journal.trajectories(n) for value in t["credit"]]
     assert own["name"] == "this run's own"
     assert own["mean_size"] == pytest.approx(sum(sizes) / len(sizes), rel=1e-12)
 
 
-def opened(folder: Path, name: str) -> Journal:
+def open_journal(folder: Path, name: str) -> Journal:
     return Journal(folder / name / "journal.sqlite", read_only=True)

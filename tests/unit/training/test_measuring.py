@@ -25,7 +25,7 @@ from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 from groupwise.training.run_config import RolloutConfig, RunConfig
 from tests.end_to_end import runs
-from tests.end_to_end.runs import finished
+from tests.end_to_end.runs import train_run
 
 
 def config(updates: int, algorithm: Algorithm, *, checkpoint_every: int = 2) -> RunConfig:
@@ -158,7 +158,7 @@ def test_the_policy_that_is_scored_is_the_one_that_sampled(tmp_path: Path) -> No
 def test_a_kl_in_the_reward_is_0_at_the_start_and_grows_with_the_policy(tmp_path: Path) -> None:
     base = recipes.dr_grpo().config()
     algorithm = Algorithm(**base | {"measures": (ReferenceScore(),), "shapers": (ReferenceKl(weight=0.5),)})
-    run = finished(tmp_path, config(3, algorithm))
+    run = train_run(tmp_path, config(3, algorithm))
     shaped = []
     for number in (1, 2, 3):
         rows = [row for found in run.journal.trajectories(number) for row in found["steps"]]
@@ -173,9 +173,9 @@ def test_a_kl_in_the_reward_is_0_at_the_start_and_grows_with_the_policy(tmp_path
 def test_a_resumed_run_measures_against_the_same_reference(tmp_path: Path) -> None:
     base = recipes.dr_grpo().config()
     algorithm = Algorithm(**base | {"measures": (ReferenceScore(),), "shapers": (ReferenceKl(weight=0.5),)})
-    whole = finished(tmp_path / "whole", config(2, algorithm, checkpoint_every=1))
-    finished(tmp_path / "parted", config(1, algorithm, checkpoint_every=1))
-    parted = finished(tmp_path / "parted", config(2, algorithm, checkpoint_every=1), resume=True)
+    whole = train_run(tmp_path / "whole", config(2, algorithm, checkpoint_every=1))
+    train_run(tmp_path / "parted", config(1, algorithm, checkpoint_every=1))
+    parted = train_run(tmp_path / "parted", config(2, algorithm, checkpoint_every=1), resume=True)
     first, second = (
         [(found["steps"], found["credit"]) for found in run.journal.trajectories(2)] for run in (whole, parted)
     )
@@ -190,7 +190,7 @@ def test_a_judge_gives_credit(tmp_path: Path) -> None:
         measures=(JudgeScore(),),
         judge=PhraseJudge(phrases=(("a", 1.0),)),
     )
-    run = finished(tmp_path, config(1, algorithm))
+    run = train_run(tmp_path, config(1, algorithm))
     (asked,) = (value for _, value in run.journal.curve("measures/questions"))
     rows = [row for found in run.journal.trajectories(1) for row in found["steps"]]
     assert asked == len(rows)
