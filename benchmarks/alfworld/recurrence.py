@@ -22,7 +22,7 @@ DEPTH = 4
 def write_attempts(journal: Path, file: Path) -> int:
     """Write a run's attempts, whole groups, as a rollouts file; one update in how many is there."""
     with Journal(journal, read_only=True) as opened:
-        numbers, sizes = opened.numbers(), dict(opened.curve("rollout/total_steps"))
+        numbers, sizes = opened.update_numbers(), dict(opened.curve("rollout/total_steps"))
         one_in = max(-(-int(sum(sizes.values())) // MAX_ROWS), 1)
         write_rollouts(file, _rows(opened, numbers[::one_in]), meta={"env": "alfworld"})
         return one_in

@@ -179,7 +179,7 @@ def judge_success(ending: Ending, trouble: Trouble, folder: Path) -> None:
     happened = (folder / "trace").stat().st_size if (folder / "trace").exists() else 0
     try:
         with Journal(RunPaths(folder / "run").journal, read_only=True) as journal:
-            made = journal.numbers()
+            made = journal.update_numbers()
             faults = sum(len(journal.faults(number)) for number in made)
     except Exception as error:
         ending.fail("silent_successes", f"status 0, and no journal to read ({error})")

@@ -20,9 +20,9 @@ def find_lost_updates(whole: Path, other: Path, *, since: int = 0) -> list[str]:
     """
     lost = [f"weights: {difference}" for difference in different_weights(whole, other)]
     with _journal(whole) as sound, _journal(other) as present:
-        if present.numbers() != sound.numbers():
-            lost.append(f"updates: {present.numbers()} instead of {sound.numbers()}")
-        later = [number for number in sound.numbers() if number > since]
+        if present.update_numbers() != sound.update_numbers():
+            lost.append(f"updates: {present.update_numbers()} instead of {sound.update_numbers()}")
+        later = [number for number in sound.update_numbers() if number > since]
         lost += [f"update {n}: other metrics" for n in later if _metrics(present, n) != _metrics(sound, n)]
         for number in later:
             if list(present.trajectories(number)) != list(sound.trajectories(number)):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from groupwise.core.parts.engine_slot import EngineSlot
     from groupwise.core.parts.part import Part, Slot
     from groupwise.core.parts.slots import Draw, Loss
-    from groupwise.core.parts.stateful import Observed, PartState
+    from groupwise.core.parts.stateful import ObservedUpdate, PartState
     from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
     from groupwise.core.policy_questions import PromptAndResponse, Whose
     from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
@@ -110,7 +110,7 @@ PLACES = {
         "Loss",
     ),
     "groupwise.core.parts.stateful": (
-        "Observed",
+        "ObservedUpdate",
         "PartState",
     ),
     "groupwise.core.step_table": ("StepTable",),
@@ -209,7 +209,7 @@ __all__ = [
     "Mixture",
     "ModelSource",
     "Observation",
-    "Observed",
+    "ObservedUpdate",
     "Origin",
     "Outcome",
     "Pair",

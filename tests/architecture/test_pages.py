@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import tomllib
 from types import ModuleType
 
 import pytest
@@ -52,6 +53,13 @@ def test_every_page_of_the_docs_is_reached_from_the_index() -> None:
     assert START in {name_of(target_of("README.md", link)[0]) for link in links_of("README.md")}
     orphans = [page for page in pages() if page.startswith("docs/") and page not in reached]
     assert [page for page in orphans if not page.startswith(NOT_PAGES)] == []
+
+
+def test_the_map_has_the_layers_of_the_contract() -> None:
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = [set(layer.split(" | ")) for layer in contract[0]["layers"] if layer != "__main__"]
+    rows = re.findall(r"^\| \d+b? \| (.*?) \|", text_of("ARCHITECTURE.md"), re.MULTILINE)
+    assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == layers
 
 
 def test_every_example_is_listed_once() -> None:

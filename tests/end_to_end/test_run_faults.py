@@ -34,7 +34,7 @@ def test_weights_that_do_not_arrive_stop_the_run_within_one_update(tmp_path: Pat
     assert str(caught.value).endswith(
         "): the engine did not take the weights over, or training.weight_transfer never gave them to it"
     )
-    assert run.journal.last() == -1
+    assert run.journal.last_number() == -1
 
 
 def test_old_weights_that_would_pass_for_the_new_ones_are_found_out_too(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_hand_over_that_is_never_made_is_told_by_the_version(tmp_path: Path) -
         "the engine reports weights of version 0, but version 1 was handed over; its `load` did not take, "
         "or training.weight_transfer never called it"
     )
-    assert run.journal.last() == -1
+    assert run.journal.last_number() == -1
 
 
 def spoil_loss(run: Run) -> None:
@@ -105,7 +105,7 @@ def test_a_nan_in_learning_stops_the_run_and_leaves_the_weights(
         f"optimiser step 2: {what}; weights and optimiser were left as they were. Lower the learning rate, or look at "
         "this update's rewards"
     )
-    assert run.journal.numbers() == [1]
+    assert run.journal.update_numbers() == [1]
     # Once the cause is mended the run goes on from where it was.
     resumed = train_run(tmp_path / "spoilt", config(2, checkpoint_every=1), resume=True)
     assert hash_weights(resumed.learner.weights()) == hash_weights(whole.learner.weights())
@@ -137,7 +137,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_the_run_goes_on_later(
     resumed = train_run(folder, config(3), resume=True)
     whole = train_run(tmp_path / "whole", config(3))
     assert hash_weights(resumed.learner.weights()) == hash_weights(whole.learner.weights())
-    assert resumed.journal.numbers() == [1, 2, 3]
+    assert resumed.journal.update_numbers() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])
@@ -160,7 +160,7 @@ def test_a_damaged_checkpoint_names_the_one_before_and_the_advice_works(tmp_path
     resumed = train_run(folder, config(6), resume=True)
     whole = train_run(tmp_path / "whole", config(6))
     assert hash_weights(resumed.learner.weights()) == hash_weights(whole.learner.weights())
-    assert resumed.journal.numbers() == [1, 2, 3, 4, 5, 6]
+    assert resumed.journal.update_numbers() == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_first_checkpoint_has_none_before_it(tmp_path: Path) -> None:

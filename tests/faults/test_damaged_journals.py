@@ -60,7 +60,7 @@ def check_goes_on(said: str, folder: Path, whole: Run, number: str) -> None:
     assert follow(said, folder) == number
     run = go_on(folder, updates=7, recipe=R3)
     assert weights_of(run) == weights_of(whole)
-    assert run.journal.numbers() == [1, 2, 3, 4, 5, 6, 7]
+    assert run.journal.update_numbers() == [1, 2, 3, 4, 5, 6, 7]
     assert run.journal.check_chain().fault is None
     assert run.journal.digest() == Journal(whole.folder / "journal.sqlite").digest(), "one run, one chain"
     assert run.journal.find_damage() is None
@@ -216,7 +216,7 @@ def test_a_damaged_log_stops_the_run_and_the_advice_works(
 def test_the_log_as_it_was_goes_on_at_once(killed: Path, tmp_path: Path, whole: Run) -> None:
     run = go_on(copy_run(killed, tmp_path / "run"), updates=7, recipe=R3)
     assert weights_of(run) == weights_of(whole)
-    assert run.journal.numbers() == [1, 2, 3, 4, 5, 6, 7]
+    assert run.journal.update_numbers() == [1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("command", ["report", "inspect", "audit", "evaluate"])

@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import FileError, TrainingError  # noqa: E402
-from groupwise.core.journal.journal import Evaluated, Journal  # noqa: E402
+from groupwise.core.journal.journal import EvaluatedAttempt, Journal  # noqa: E402
 from groupwise.core.run_folder import RunPaths  # noqa: E402
 from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
@@ -54,8 +54,8 @@ def test_an_evaluation_that_cannot_be_written_is_a_sentence_and_is_made_again(
     run = open_run(small_config(updates=2), tmp_path / "run")
     write, database = run.journal.write_evaluation, run.journal._database
 
-    def write_on_a_full_disk(attempts: Sequence[Evaluated]) -> None:
-        if run.journal.last() < 2:
+    def write_on_a_full_disk(attempts: Sequence[EvaluatedAttempt]) -> None:
+        if run.journal.last_number() < 2:
             write(attempts)
         elif how == "limit":
             with no_space(1):
@@ -86,7 +86,7 @@ def test_an_update_and_what_is_forgotten_are_a_sentence_too(tmp_path: Path) -> N
     run = open_run(small_config(updates=3), tmp_path)
     with no_space(1), pytest.raises(FileError, match=r"what came after update 1 could not be written \("):
         run.journal.forget_after(1)
-    assert run.journal.numbers() == [1, 2]
+    assert run.journal.update_numbers() == [1, 2]
     assert run.journal.check_chain().fault is None
 
 

@@ -39,7 +39,7 @@ def test_what_learn_gives_is_checked_before_the_hand_over(tmp_path: Path, learne
         train(run)
     assert str(raised.value).startswith(f"the learner LocalLearner: {said}")
     assert run.engine.version == 0
-    assert run.journal.last() == -1
+    assert run.journal.last_number() == -1
 
 
 @pytest.mark.parametrize("wrong", ["high", None, True, [1.0], float("-inf")], ids=str)

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from groupwise import Task
 from groupwise.advantages import AbovePrior
-from groupwise.core.parts.stateful import Observed
+from groupwise.core.parts.stateful import ObservedUpdate
 from tests.oracles.priors import beta_tracker
 from tests.unit.advantages.test_above_prior import attempt, observed
 
 RETURNS = st.lists(st.lists(st.integers(0, 1), max_size=5), max_size=6)
 
 
-def single(task: str, returns: Sequence[float]) -> Observed:
+def single(task: str, returns: Sequence[float]) -> ObservedUpdate:
     return observed(*(attempt(task, number, float(value)) for number, value in enumerate(returns)))
 
 

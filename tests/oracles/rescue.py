@@ -38,7 +38,7 @@ def r3(rows: list[Row], *, with_replay: bool = True, alpha: float = 1.0) -> Resu
 def r3_hgpo(
     rows: list[Row], *, depth: int = 2, gamma: float = 0.95, alpha: float = 1.0, with_replay: bool = True
 ) -> Result:
-    """HGPO's levels, weights 1, 2, 3, ..., each level's own and recalled steps compared as `mixed` compares them."""
+    """HGPO's levels, weights 1, 2, 3, ..., each level's own and recalled steps compared as `mix` compares them."""
     steps = steps_of(rows)
     place = {(step.task, step.attempt, step.index): step for step in steps}
     ahead = returns_to_go(steps, gamma)

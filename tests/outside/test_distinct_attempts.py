@@ -27,7 +27,7 @@ def test_attempts_that_repeat_another_are_compared_once(tmp_path: Path) -> None:
     run = train_from_file(tmp_path, RUN, *(part for setting in (*words, warm) for part in ("--set", setting)))
     repeated = 0
     with Journal(run / "journal.sqlite", read_only=True) as journal:
-        for number in journal.numbers():
+        for number in journal.update_numbers():
             rows = list(journal.trajectories(number))
             aside = journal.set_aside(number)
             for task in {row["task"] for row in rows}:

@@ -67,7 +67,7 @@ def test_a_plan_of_ones_own_is_killed_and_resumed_to_the_same_bits_and_inspected
         Journal(tmp_path / "whole" / "journal.sqlite", read_only=True) as whole,
         Journal(tmp_path / "killed" / "journal.sqlite", read_only=True) as killed,
     ):
-        assert whole.numbers() == killed.numbers() == [1, 2, 3, 4, 5, 6]
+        assert whole.update_numbers() == killed.update_numbers() == [1, 2, 3, 4, 5, 6]
         assert whole.digest() == killed.digest()
         check_budgets(whole)
         number, task, attempt = check_second_rounds(whole)
@@ -82,7 +82,7 @@ def check_budgets(journal: Journal) -> None:
     """The number of unguided attempts at each task follows from how the earlier ones went."""
     past: dict[str, list[list[float]]] = {}
     sizes = set()
-    for number in journal.numbers():
+    for number in journal.update_numbers():
         now: dict[str, list[float]] = {}
         for row in attempts_of(journal, number):
             if row["origin"] == "fresh":
@@ -100,7 +100,7 @@ def check_budgets(journal: Journal) -> None:
 def check_second_rounds(journal: Journal) -> tuple[int, str, int]:
     """Guided attempts join exactly the groups that failed; the update, task and number of one of them."""
     shown = None
-    for number in journal.numbers():
+    for number in journal.update_numbers():
         rows = attempts_of(journal, number)
         for task in {row["task"] for row in rows}:
             fresh = [row for row in rows if row["task"] == task and row["origin"] == "fresh"]

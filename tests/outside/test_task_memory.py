@@ -95,11 +95,11 @@ def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> No
 
 def test_its_journal_is_the_same_too_and_each_update_keeps_what_it_began_with(folder: Path) -> None:
     with open_journal(folder, "whole") as whole, open_journal(folder, "killed") as killed:
-        assert killed.numbers() == whole.numbers() == list(range(1, UPDATES + 1))
+        assert killed.update_numbers() == whole.update_numbers() == list(range(1, UPDATES + 1))
         assert killed.digest() == whole.digest()
-        kept = [whole.states_before(number) for number in whole.numbers()]
-        assert kept == [killed.states_before(number) for number in killed.numbers()]
-        for number in whole.numbers():
+        kept = [whole.states_before(number) for number in whole.update_numbers()]
+        assert kept == [killed.states_before(number) for number in killed.update_numbers()]
+        for number in whole.update_numbers():
             assert list(killed.trajectories(number)) == list(whole.trajectories(number))
     assert [[state.path for state in states] for states in kept] == [[SIGNAL, FILTER]] * UPDATES
     assert kept[0][0].state == {"seen": {}}
@@ -133,7 +133,7 @@ def test_an_audit_of_the_run_reads_the_columns_of_each_update(folder: Path) -> N
     audit = json.loads(groupwise("audit", "whole", "--json", "--trust", cwd=folder).stdout)
     own = audit["recipes"][-1]
     with open_journal(folder, "whole") as journal:
-        sizes = [abs(value) for n in journal.numbers() for t in journal.trajectories(n) for value in t["credit"]]
+        sizes = [abs(value) for n in journal.update_numbers() for t in journal.trajectories(n) for value in t["credit"]]
     assert own["name"] == "this run's own"
     assert own["mean_size"] == pytest.approx(sum(sizes) / len(sizes), rel=1e-12)
 

@@ -8,7 +8,7 @@ from typing import Any
 import tomli_w
 
 from groupwise import Step, StopReason, Task, Trajectory, recipes
-from groupwise.core.journal.journal import Evaluated, Journal, Update
+from groupwise.core.journal.journal import EvaluatedAttempt, Journal, Update
 from tests.unit.cli.files import row, write
 from tests.unit.reports.run_folders import settings
 
@@ -85,8 +85,8 @@ def _attempt(task: str, number: int, stop: StopReason = StopReason.TERMINATED) -
     )
 
 
-def _make_row(number: int, place: int) -> Evaluated:
-    return Evaluated(
+def _make_row(number: int, place: int) -> EvaluatedAttempt:
+    return EvaluatedAttempt(
         number=number,
         split=hostile("split"),
         seed=0,

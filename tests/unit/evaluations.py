@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from groupwise.core.journal.journal import Evaluated
+from groupwise.core.journal.journal import EvaluatedAttempt
 
 
-def evaluated(**over: Any) -> Evaluated:
+def evaluated(**over: Any) -> EvaluatedAttempt:
     """A solved attempt at task `a` after update 1; `over` says what is different."""
     row: dict[str, Any] = {
         "number": 1,
@@ -22,4 +22,4 @@ def evaluated(**over: Any) -> Evaluated:
         "outcome": 1.0,
         "steps": 2,
     }
-    return Evaluated(**(row | over))
+    return EvaluatedAttempt(**(row | over))

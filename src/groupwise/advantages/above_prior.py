@@ -12,11 +12,11 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.advantages.signals import EpisodeReturn
-from groupwise.core.column_checks import number_column
+from groupwise.core.column_checks import to_numbers
 from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import SignalPart
-from groupwise.core.parts.stateful import Observed
+from groupwise.core.parts.stateful import ObservedUpdate
 from groupwise.core.records import Task, Trajectory
 from groupwise.core.segments import FloatArray, Segments
 from groupwise.core.step_table import StepTable
@@ -52,7 +52,7 @@ class AbovePrior(Part, slot="signal"):
     """What the step table calls the prior; two such parts that differ need two names."""
 
     def __call__(self, table: StepTable) -> FloatArray:
-        return table.once(self.of) - number_column(self.column, table.column(self.column))
+        return table.ask_once(self.of) - to_numbers(self.column, table.column(self.column))
 
     def start(self, *, seed: int) -> TaskPriors:
         """Begin with no attempt seen; nothing here is random."""
@@ -70,7 +70,7 @@ class TaskPriors:
         """The prior of each task (M)."""
         return {self._part.column: np.array([self._known(task.id)[0] for task in tasks], dtype=np.float64)}
 
-    def observe(self, update: Observed) -> None:
+    def observe(self, update: ObservedUpdate) -> None:
         """Let the attempts of an update join the means of their tasks."""
         try:
             self._join(update.trajectories)
@@ -82,7 +82,7 @@ class TaskPriors:
         if not trajectories:
             return
         table = StepTable.from_trajectories(trajectories)
-        values = table.attempts.mean(table.once(self._part.of))
+        values = table.attempts.mean(table.ask_once(self._part.of))
         tasks = Segments.of(table.task[table.attempts.first])
         for task, total, num in zip(table.task_ids, tasks.sum(values).tolist(), tasks.size.tolist(), strict=True):
             level, weight = self._known(str(task))

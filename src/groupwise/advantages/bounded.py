@@ -29,12 +29,12 @@ class Bounded(Part, slot="signal"):
     """The most that there can be of it."""
 
     def __call__(self, table: StepTable) -> FloatArray:
-        signal = table.once(self.of)
+        signal = table.ask_once(self.of)
         # A sum of rewards may pass the best by its last digit.
         above = np.flatnonzero(signal > self.best + 1e-9 * max(1.0, abs(self.best)))
         if len(above):
             raise RecordError(
-                f"{table.where(int(above[0]))}: the return is {signal[above[0]]:g}, above `best`, {self.best:g}; set "
-                "`best` to what a perfect attempt earns"
+                f"{table.describe_step(int(above[0]))}: the return is {signal[above[0]]:g}, above `best`, "
+                f"{self.best:g}; set `best` to what a perfect attempt earns"
             )
         return signal

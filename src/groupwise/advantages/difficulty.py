@@ -95,8 +95,8 @@ class Asymmetric(Part, slot="estimator"):
         outside = np.flatnonzero((table.episode_return < -1e-9) | (table.episode_return > 1 + 1e-9))
         if len(outside):
             raise RecordError(
-                f"{table.where(int(outside[0]))}: the return is {table.episode_return[outside[0]]:g}, but A-GRAE needs "
-                "returns in [0, 1]; rescale them, or hand in `outcome`"
+                f"{table.describe_step(int(outside[0]))}: the return is {table.episode_return[outside[0]]:g}, but "
+                "A-GRAE needs returns in [0, 1]; rescale them, or hand in `outcome`"
             )
 
 

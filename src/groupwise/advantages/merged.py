@@ -28,7 +28,7 @@ class Merged(Part, slot="estimator"):
     """Who counts in the mean."""
 
     def __call__(self, table: StepTable) -> Credit:
-        inner, label = self.of(table).trace, table.once(self.by)
+        inner, label = self.of(table).trace, table.ask_once(self.by)
         passes = Segments.of(pair_labels(label, table.attempt))
         attempts = Segments.of(label[passes.first])
         groups = Segments.of(label)

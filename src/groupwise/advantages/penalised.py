@@ -28,7 +28,7 @@ class Penalised(Part, slot="signal"):
     """What a malformed step loses."""
 
     def __call__(self, table: StepTable) -> FloatArray:
-        signal = table.once(self.of)
+        signal = table.ask_once(self.of)
         if not self.penalty or not ("well_formed" in table.extra or "valid" in table.extra):
             return signal
         if "well_formed" not in table.extra:
@@ -54,7 +54,7 @@ class PenalisedRefusals(Part, slot="signal"):
     """What a refused step loses."""
 
     def __call__(self, table: StepTable) -> FloatArray:
-        signal = table.once(self.of)
+        signal = table.ask_once(self.of)
         if not self.penalty:
             return signal
         refused = ~table.column("accepted")

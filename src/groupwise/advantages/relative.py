@@ -49,7 +49,7 @@ class Relative(Part, slot="estimator"):
     """Whether a group with one real member and made-up ones counts as a comparison, or its member as alone."""
 
     def __call__(self, table: StepTable) -> Credit:
-        signal, label = table.once(self.of), table.once(self.by)
+        signal, label = table.ask_once(self.of), table.ask_once(self.by)
         member, values, groups = self._members(table, signal, label)
         centred = self.baseline(values, groups)
         scale = self._scale(table, member, values, groups)
@@ -102,7 +102,7 @@ class Relative(Part, slot="estimator"):
         """What steps without peers receive (S)."""
         if self.alone == "error" and lone.any():
             raise RecordError(
-                f"{table.where(int(np.flatnonzero(lone)[0]))}: nobody to compare with ({name_of(self.by)}); "
+                f"{table.describe_step(int(np.flatnonzero(lone)[0]))}: nobody to compare with ({name_of(self.by)}); "
                 "add attempts, or set alone to 'zero' or 'raw'"
             )
         return np.where(lone & (self.alone == "raw"), signal, 0.0)

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from groupwise.core.column_checks import number_column
+from groupwise.core.column_checks import to_numbers
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import GrouperPart, SignalPart
-from groupwise.core.segments import FloatArray, IntArray, Segments, pair_labels, sorted_runs
+from groupwise.core.segments import FloatArray, IntArray, Segments, order_by_key, pair_labels
 from groupwise.core.step_table import StepTable
 
 
@@ -38,7 +38,7 @@ class Column(Part, slot="signal"):
     """Name of the column, as handed to `from_columns`."""
 
     def __call__(self, table: StepTable) -> FloatArray:
-        return number_column(self.name, table.column(self.name))
+        return to_numbers(self.name, table.column(self.name))
 
 
 class ReturnToGo(Part, slot="signal"):
@@ -55,7 +55,7 @@ class ReturnToGo(Part, slot="signal"):
     """Which later steps count: all of the attempt, or those of the same player in it."""
 
     def __call__(self, table: StepTable) -> FloatArray:
-        rewards = table.once(self.of)
+        rewards = table.ask_once(self.of)
         if self.within == "attempt" or "role" not in table.extra:
             return _discounted(rewards, table.attempt, self.gamma)
         return _discounted(rewards, pair_labels(table.attempt, table.codes("role") + 1), self.gamma)
@@ -70,7 +70,7 @@ class Centred(Part, slot="signal"):
     """Over which steps the mean is taken."""
 
     def __call__(self, table: StepTable) -> FloatArray:
-        signal, groups = table.once(self.of), Segments.of(table.once(self.by))
+        signal, groups = table.ask_once(self.of), Segments.of(table.ask_once(self.by))
         return signal - groups.spread(groups.mean(signal))
 
 
@@ -79,7 +79,7 @@ def _discounted(rewards: FloatArray, label: IntArray, gamma: float) -> FloatArra
 
     All runs advance together, one step of time at a pass: the arithmetic is Horner's, as a plain loop would do it.
     """
-    order, starts = sorted_runs(label)
+    order, starts = order_by_key(label)
     lengths = np.diff(np.append(starts, len(order)))
     longest_first = np.argsort(-lengths, kind="stable")
     starts, lengths = starts[longest_first], lengths[longest_first]

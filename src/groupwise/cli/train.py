@@ -65,7 +65,7 @@ def train(
 
 def _check_unused(run: Run) -> None:
     """Refuse a folder in which somebody began a run while this one was waiting for the lock."""
-    if run.journal.last() >= 0 or run.checkpoints.exists():
+    if run.journal.last_number() >= 0 or run.checkpoints.exists():
         raise ConfigError(_describe_used_folder(run.folder))
 
 

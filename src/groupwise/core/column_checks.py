@@ -26,12 +26,12 @@ LARGEST_INTEGER = 2**40
 """Beyond this an index, a segment or a token count is a mistake, and products of codes would overflow."""
 
 
-def as_column(name: str, column: Any) -> Column:
+def to_column(name: str, column: Any) -> Column:
     """A column that is read by position: arrays and lists as they are, anything else (a pandas Series) as a list."""
     if isinstance(column, np.ndarray | list):
         return column
     if isinstance(column, str | bytes) or not hasattr(column, "__iter__"):
-        raise RecordError(f"column {name!r} is {shown(column)}; give a list or an array with one entry per row")
+        raise RecordError(f"column {name!r} is {quote_value(column)}; give a list or an array with one entry per row")
     return list(column)
 
 
@@ -48,13 +48,15 @@ def check_lengths(columns: Mapping[str, Column]) -> int:
     return expected
 
 
-def number_column(name: str, column: Column, *, largest: float = np.inf) -> FloatArray:
+def to_numbers(name: str, column: Column, *, largest: float = np.inf) -> FloatArray:
     """A column of finite numbers as float64; NaN, infinities, None and text are errors that name the row."""
     found = _flat(name, column)
     if found.dtype.kind not in "fiub":
         row = next((i for i, value in enumerate(column) if not _is_number(value)), None)
         if row is not None:
-            raise _at(row, f"column {name!r}, row {row}: {shown(column[row])} is not a number; give every row a number")
+            raise _at(
+                row, f"column {name!r}, row {row}: {quote_value(column[row])} is not a number; give every row a number"
+            )
     values = found.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
@@ -73,45 +75,45 @@ def number_column(name: str, column: Column, *, largest: float = np.inf) -> Floa
     return values
 
 
-def integer_column(name: str, column: Column) -> IntArray:
+def to_integers(name: str, column: Column) -> IntArray:
     """A column of integers >= 0; anything else is an error that names the row."""
     values = _flat(name, column)
     if not len(values):
         return np.zeros(0, dtype=np.int64)
     if values.dtype.kind not in "iu":
         row = next((i for i, value in enumerate(column) if not _is_integer(value)), 0)
-        raise _at(row, f"column {name!r}, row {row}: {shown(column[row])} is not an integer; count from 0")
+        raise _at(row, f"column {name!r}, row {row}: {quote_value(column[row])} is not an integer; count from 0")
     bad = np.flatnonzero((values < 0) | (values > LARGEST_INTEGER))
     if len(bad):
         raise _at(int(bad[0]), f"column {name!r}, row {bad[0]}: found {values[bad[0]]}; count from 0 upwards")
     return values.astype(np.int64)
 
 
-def bool_column(name: str, column: Column) -> BoolArray:
+def to_flags(name: str, column: Column) -> BoolArray:
     """A column of truth values; 0 and 1 are taken as such, anything else is an error that names the row."""
     values = _flat(name, column)
     if values.dtype.kind != "b":
         row = next((i for i, value in enumerate(column) if not _is_truth_value(value)), None)
         if row is not None:
-            raise _at(row, f"column {name!r}, row {row}: {shown(column[row])} is neither true nor false")
+            raise _at(row, f"column {name!r}, row {row}: {quote_value(column[row])} is neither true nor false")
     return values.astype(np.bool_)
 
 
-def id_codes(name: str, column: Column) -> tuple[IntArray, list[str] | list[int]]:
+def code_ids(name: str, column: Column) -> tuple[IntArray, list[str] | list[int]]:
     """Code a column of ids (all text or all integers) by their sorted order; return codes and the ids behind them."""
     if isinstance(column, np.ndarray) or (len(column) and isinstance(column[0], int | np.integer)):
         values = np.asarray(column)
         if values.dtype.kind in "iu":
-            return integer_codes(values)
+            return code_integers(values)
     listed = column.tolist() if isinstance(column, np.ndarray) else [_plain(value) for value in column]
     _check_ids(name, listed)
-    codes, seen = first_seen_codes(listed)
+    codes, seen = code_by_first_seen(listed)
     ordered = sorted(seen)
     rank = {key: code for code, key in enumerate(ordered)}
     return np.array([rank[key] for key in seen], dtype=np.int64)[codes], ordered
 
 
-def integer_codes(values: npt.NDArray[Any]) -> tuple[IntArray, list[int]]:
+def code_integers(values: npt.NDArray[Any]) -> tuple[IntArray, list[int]]:
     """Code integers by their sorted order; return codes and the integers behind them."""
     if len(values) and values.min() >= 0 and values.max() <= LARGEST_INTEGER:
         groups = Segments.of(
@@ -122,14 +124,14 @@ def integer_codes(values: npt.NDArray[Any]) -> tuple[IntArray, list[int]]:
     return codes.astype(np.int64), keys.tolist()
 
 
-def key_codes(name: str, column: Column) -> tuple[IntArray, list[Hashable]]:
+def code_keys(name: str, column: Column) -> tuple[IntArray, list[Hashable]]:
     """Code a column of hashable keys, equal where the keys are equal; None and NaN become -1 (not comparable)."""
     if isinstance(column, np.ndarray) and column.dtype.kind in "iu" and column.ndim == 1:
-        codes, integers = integer_codes(column)
+        codes, integers = code_integers(column)
         return codes, list(integers)
     listed = column.tolist() if isinstance(column, np.ndarray) else column
     try:
-        codes, keys = first_seen_codes(listed)
+        codes, keys = code_by_first_seen(listed)
         # NaN is how tables of other libraries write None; it differs from itself.
         known = [key is not None and bool(key == key) for key in keys]
     except TypeError:
@@ -150,7 +152,7 @@ def key_codes(name: str, column: Column) -> tuple[IntArray, list[Hashable]]:
     return new_code[codes], [key for key, keep in zip(keys, known, strict=True) if keep]
 
 
-def first_seen_codes(values: Sequence[Any]) -> tuple[IntArray, list[Any]]:
+def code_by_first_seen(values: Sequence[Any]) -> tuple[IntArray, list[Any]]:
     """Number values by first appearance; return the numbers and the distinct values."""
     seen: dict[Any, int] = {}
     codes = np.fromiter((seen.setdefault(value, len(seen)) for value in values), dtype=np.int64, count=len(values))
@@ -163,7 +165,7 @@ def _check_ids(name: str, listed: Sequence[Any]) -> None:
         return
     row = next((i for i, value in enumerate(listed) if type(value) not in (str, int)), None)
     if row is not None:
-        raise _at(row, f"column {name!r}, row {row}: {shown(listed[row])} is not an id; use text or integers")
+        raise _at(row, f"column {name!r}, row {row}: {quote_value(listed[row])} is not an id; use text or integers")
     raise RecordError(f"column {name!r} mixes text and integer ids; use one of the two (1 and '1' would be two ids)")
 
 
@@ -208,7 +210,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """A value as messages print it, cut where it is long."""
     try:
         return quote_line(repr(_plain(value)), limit=_MAX_SHOWN)

@@ -62,10 +62,10 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     names = sorted(valid)
     close = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}Valid: {listed(names)}"
+    return f"{hint}Valid: {list_names(names)}"
 
 
-def listed(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """Names in order, for an error message; of many the first, and how many there are."""
     found = sorted(names)
     rest = f", ... ({len(found)} in all)" if len(found) > MOST_NAMES else ""

@@ -86,7 +86,7 @@ class RunLock:
             _live.discard(self)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Hold the lock for a while; it stays with who had it before."""
         was_held = self.is_held
         self.acquire()
@@ -97,7 +97,7 @@ class RunLock:
                 self.release()
 
     @contextmanager
-    def released_if_refused(self) -> Iterator[None]:
+    def release_on_failure(self) -> Iterator[None]:
         """Give the lock back where what follows fails, and leave no folder behind that the lock made."""
         try:
             yield

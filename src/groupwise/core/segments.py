@@ -54,7 +54,7 @@ class Segments:
         """Number large labels by sorting them."""
         inside = np.flatnonzero(labels >= 0)
         whole = len(inside) == len(labels)
-        order, starts = sorted_runs(labels if whole else labels[inside])
+        order, starts = order_by_key(labels if whole else labels[inside])
         members = order if whole else inside[order]
         size = np.diff(np.append(starts, len(order)))
         label = np.full(len(labels), NOT_COMPARABLE, dtype=np.int64)
@@ -75,7 +75,7 @@ class Segments:
 
     def sum(self, values: FloatArray) -> FloatArray:
         """Sum of each group (M), added up in member order."""
-        return weighted_count(self._bin, values, len(self) + 1)[: len(self)]
+        return count_weighted(self._bin, values, len(self) + 1)[: len(self)]
 
     def mean(self, values: FloatArray) -> FloatArray:
         """Mean of each group (M), taken relative to its first member, so that a constant's mean is that constant."""
@@ -90,24 +90,24 @@ class Segments:
 
     def lower_median(self, values: FloatArray) -> FloatArray:
         """Median of each group (M); of an even number, the lower of the middle two."""
-        return self._ranked(values, (self.size - 1) // 2)
+        return self._take_rank(values, (self.size - 1) // 2)
 
     def low(self, values: FloatArray) -> FloatArray:
         """Smallest value of each group (M)."""
-        return self._ranked(values, np.zeros_like(self.size))
+        return self._take_rank(values, np.zeros_like(self.size))
 
     def high(self, values: FloatArray) -> FloatArray:
         """Largest value of each group (M)."""
-        return self._ranked(values, self.size - 1)
+        return self._take_rank(values, self.size - 1)
 
-    def _ranked(self, values: FloatArray, rank: IntArray) -> FloatArray:
+    def _take_rank(self, values: FloatArray, rank: IntArray) -> FloatArray:
         inside = np.flatnonzero(self.label >= 0)
         order = inside[np.lexsort((values[inside], self.label[inside]))]
         starts = np.concatenate(([0], np.cumsum(self.size)[:-1])).astype(np.int64)
         return values[order[starts + rank]] if len(self) else np.zeros(0)
 
 
-def weighted_count(label: IntArray, weights: FloatArray, num: int) -> FloatArray:
+def count_weighted(label: IntArray, weights: FloatArray, num: int) -> FloatArray:
     """Sum of the weights of each label 0..num-1, added up in member order."""
     return np.asarray(np.bincount(label, weights=weights, minlength=num), dtype=np.float64)
 
@@ -127,7 +127,7 @@ def pair_labels(first: IntArray, second: IntArray) -> IntArray:
     return Segments.of(np.where(known, first * width + second, NOT_COMPARABLE)).label
 
 
-def sorted_runs(keys: IntArray) -> tuple[IntArray, IntArray]:
+def order_by_key(keys: IntArray) -> tuple[IntArray, IntArray]:
     """Stable order of non-negative keys, and where each run of equal keys starts in it.
 
     Sorting key and position packed into one integer is stable and several times faster than a stable argsort; it
@@ -138,7 +138,7 @@ def sorted_runs(keys: IntArray) -> tuple[IntArray, IntArray]:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     bits = num.bit_length()
     if int(keys.max()) >> (63 - bits) == 0:
-        packed = _sorted_in_blocks((keys << bits) | np.arange(num, dtype=np.int64))
+        packed = _sort_in_blocks((keys << bits) | np.arange(num, dtype=np.int64))
         order, ordered = packed & ((1 << bits) - 1), packed >> bits
     else:
         order = np.argsort(keys, kind="stable")
@@ -147,7 +147,7 @@ def sorted_runs(keys: IntArray) -> tuple[IntArray, IntArray]:
     return order, starts.astype(np.int64)
 
 
-def _sorted_in_blocks(values: IntArray) -> IntArray:
+def _sort_in_blocks(values: IntArray) -> IntArray:
     """Sort in place, block by block where no later value is smaller than an earlier block's largest.
 
     A table lies sorted by task, and so do labels made from it: short blocks then sort within the processor's cache.

@@ -23,8 +23,8 @@ from groupwise.core.segments import (
     FloatArray,
     IntArray,
     Segments,
-    sorted_runs,
-    weighted_count,
+    count_weighted,
+    order_by_key,
 )
 from groupwise.core.step_columns import step_columns
 from groupwise.core.step_fields.field import Check
@@ -107,10 +107,10 @@ class StepTable:
         """
         given = _present({"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra})
         check.check_lengths(given)
-        task_code, task_ids = check.id_codes("task", given["task"])
-        attempt_code, attempt_names = check.id_codes("attempt", given["attempt"])
-        step_index = check.integer_column("index", given["index"])
-        rewards = check.number_column("reward", given["reward"], largest=check.LARGEST_REWARD)
+        task_code, task_ids = check.code_ids("task", given["task"])
+        attempt_code, attempt_names = check.code_ids("attempt", given["attempt"])
+        step_index = check.to_integers("index", given["index"])
+        rewards = check.to_numbers("reward", given["reward"], largest=check.LARGEST_REWARD)
         rows = _identify(task_code, attempt_code, step_index, given)
         begins = _begins(task_code[rows.first], attempt_code[rows.first])
         first_of_attempt = rows.first[begins]
@@ -197,11 +197,13 @@ class StepTable:
         for name, by_task in columns.items():
             unknown = next((task for task in self.task_ids if task not in by_task), None)
             if unknown is not None:
-                raise RecordError(f"task {check.shown(unknown)} has no number in the column {name!r}; give it one")
+                raise RecordError(
+                    f"task {check.quote_value(unknown)} has no number in the column {name!r}; give it one"
+                )
             added[name] = np.array([by_task[task] for task in self.task_ids], dtype=np.float64)[self.task]
         return replace(self, extra={**self.extra, **added}, _asked={})  # what was asked before knew fewer columns
 
-    def once(self, part: Callable[[StepTable], _Answer]) -> _Answer:
+    def ask_once(self, part: Callable[[StepTable], _Answer]) -> _Answer:
         """What a grouper or a signal says of this table; parts that compare equal are asked once."""
         if part not in self._asked:
             answer = part(self)
@@ -229,12 +231,12 @@ class StepTable:
 
     def codes(self, name: str) -> IntArray:
         """A named extra column as codes (S), equal where its entries are equal; None becomes -1."""
-        return check.key_codes(name, self.column(name))[0]
+        return check.code_keys(name, self.column(name))[0]
 
-    def where(self, step: int) -> str:
+    def describe_step(self, step: int) -> str:
         """Name a step in words, for messages."""
         task, attempt = self.task_ids[self.task[step]], self.attempt_ids[self.attempt[step]]
-        return f"task {check.shown(task)}, attempt {check.shown(attempt)}, index {self.index[step]}"
+        return f"task {check.quote_value(task)}, attempt {check.quote_value(attempt)}, index {self.index[step]}"
 
     def _check_outcome(self) -> None:
         if "outcome" not in self.extra:
@@ -243,7 +245,7 @@ class StepTable:
         if not constant.all():
             step = int(self.attempts.first[np.flatnonzero(~constant)[0]])
             raise RecordError(
-                f"{self.where(step)}: the attempt's rows carry different outcomes; "
+                f"{self.describe_step(step)}: the attempt's rows carry different outcomes; "
                 "an outcome belongs to the attempt: put per-step amounts into `reward`"
             )
 
@@ -260,11 +262,11 @@ class _Rows:
         """Sum over the rows of each step (S), in the order of identity: shuffled rows give the same bits."""
         if len(self.first) == len(self.step):
             return values[self.first]
-        return weighted_count(self.step[self.order], values[self.order], len(self.first))
+        return count_weighted(self.step[self.order], values[self.order], len(self.first))
 
 
 def _present(columns: Mapping[str, Column | None]) -> dict[str, Column]:
-    given = {name: check.as_column(name, column) for name, column in columns.items() if column is not None}
+    given = {name: check.to_column(name, column) for name, column in columns.items() if column is not None}
     if "state" not in given and "states" in given:
         raise RecordError("there is a column 'states' and none called 'state'; hand it in as state=...")
     for name in REQUIRED:
@@ -280,13 +282,13 @@ def _identify(task: IntArray, attempt: IntArray, index: IntArray, given: Mapping
     """Sort rows by identity, refuse two rows with one, and take rows that differ only by segment as one step."""
     columns = [task, attempt, index]
     if "segment" in given:
-        columns.append(check.integer_column("segment", given["segment"]))
-    order, starts = sorted_runs(_joined(columns))
+        columns.append(check.to_integers("segment", given["segment"]))
+    order, starts = order_by_key(_join_columns(columns))
     if len(starts) < len(order):
         twice = int(np.flatnonzero(np.diff(np.append(starts, len(order))) > 1)[0])
         first, second = (int(row) for row in order[starts[twice] : starts[twice] + 2])
         names = [name for name in ("task", "attempt", "index", "segment") if name in given]
-        words = ", ".join(f"{name} {check.shown(given[name][first])}" for name in names)
+        words = ", ".join(f"{name} {check.quote_value(given[name][first])}" for name in names)
         raise RecordError(
             f"rows {first} and {second} have one identity ({words}); drop the copy, "
             "or number the parts of a step with `segment`",
@@ -303,7 +305,7 @@ def _identify(task: IntArray, attempt: IntArray, index: IntArray, given: Mapping
     return rows
 
 
-def _joined(columns: Sequence[IntArray]) -> IntArray:
+def _join_columns(columns: Sequence[IntArray]) -> IntArray:
     """One integer a row that sorts as the columns do, first column first (N)."""
     joined = columns[0]
     for column in columns[1:]:
@@ -331,7 +333,8 @@ def _check_segments(rows: _Rows, given: Mapping[str, Column]) -> None:
             if _differ(given[name][row], given[name][first]):
                 raise RecordError(
                     f"rows {first} and {row} are segments of one step, but differ in {name!r} "
-                    f"({check.shown(given[name][first])} and {check.shown(given[name][row])}); give both the same",
+                    f"({check.quote_value(given[name][first])} and {check.quote_value(given[name][row])}); "
+                    "give both the same",
                     row=row,
                 )
 
@@ -346,7 +349,7 @@ def _differ(one: Any, other: Any) -> bool:
 def _states(column: Column | None, rows: IntArray) -> tuple[IntArray, list[Hashable]]:
     if column is None:
         return np.full(len(rows), NOT_COMPARABLE, dtype=np.int64), []
-    return check.key_codes("state", _take(column, rows))
+    return check.code_keys("state", _take(column, rows))
 
 
 def _extra_columns(given: Mapping[str, Column], rows: _Rows) -> dict[str, npt.NDArray[Any]]:
@@ -368,13 +371,13 @@ def _extra_columns(given: Mapping[str, Column], rows: _Rows) -> dict[str, npt.ND
 def _extra_column(name: str, column: Column, rows: _Rows) -> npt.NDArray[Any]:
     kind = COLUMNS[name].check if name in COLUMNS else Check.ANYTHING
     if kind is Check.NUMBER:
-        return check.number_column(name, column, largest=check.LARGEST_REWARD)[rows.first]
+        return check.to_numbers(name, column, largest=check.LARGEST_REWARD)[rows.first]
     if kind is Check.FLAG:
-        return check.bool_column(name, column)[rows.first]
+        return check.to_flags(name, column)[rows.first]
     if kind is Check.COUNT:
-        return check.integer_column(name, column)[rows.first]
+        return check.to_integers(name, column)[rows.first]
     if kind is Check.SUM:
-        return rows.total(check.integer_column(name, column).astype(np.float64))
+        return rows.total(check.to_integers(name, column).astype(np.float64))
     return _take(column, rows.first)
 
 

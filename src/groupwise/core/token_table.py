@@ -137,14 +137,14 @@ class TokenTable:
         first = int(self.first_of_row[number])
         return slice(first, first + int(self.num_of_row[number]))
 
-    def recorded(self, name: str, table: StepTable) -> FloatArray:
+    def column(self, name: str, table: StepTable) -> FloatArray:
         """The column `logp` or `entropy` (K), or an error that names the first step without it."""
         column: FloatArray = getattr(self, name)
         unknown = np.flatnonzero(np.isnan(column))
         if len(unknown):
             raise RecordError(
-                f"{table.where(int(self.step[unknown[0]]))}: the {RECORDED[name]} of its sampled tokens were not "
-                "recorded, which this method reads; use an engine that reports them"
+                f"{table.describe_step(int(self.step[unknown[0]]))}: the {RECORDED[name]} of its sampled tokens were "
+                "not recorded, which this method reads; use an engine that reports them"
             )
         return column
 
@@ -159,7 +159,7 @@ class TokenTable:
         if not len(found):
             num = int((self.step == step).sum())
             held = f"its tokens run from {first} to {first + num - 1}" if num else "no sampled token of it was recorded"
-            raise RecordError(f"{table.where(step)} has no token {position}; {held}")
+            raise RecordError(f"{table.describe_step(step)} has no token {position}; {held}")
         return int(found[0])
 
 

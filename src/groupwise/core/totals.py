@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.core.column_checks import check_lengths, integer_column
+from groupwise.core.column_checks import check_lengths, to_integers
 from groupwise.core.pairs import Pair
 from groupwise.core.segments import IntArray, Segments, pair_labels
 
@@ -91,7 +91,7 @@ class Totals:
             name: np.asarray(column, dtype=None if len(column) else np.int64) for name, column in columns.items()
         }
         check_lengths(columns)
-        tokens_N, trajectory_N, step_N, group_N = (integer_column(name, column) for name, column in columns.items())
+        tokens_N, trajectory_N, step_N, group_N = (to_integers(name, column) for name, column in columns.items())
         trains = tokens_N > 0
         num = int(trajectory_N.max()) + 1 if len(trajectory_N) else 0
         steps = Segments.of(pair_labels(trajectory_N[trains], step_N[trains]))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.core.journal.journal import Evaluated
+from groupwise.core.journal.journal import EvaluatedAttempt
 from groupwise.core.records import FAULTS, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.envs.kit.panel import panel_hash
@@ -41,7 +41,7 @@ def evaluate(
     tasks = panel[: settings.tasks]
     if not (tasks and seeds):
         raise ConfigError("an evaluation of no task says nothing; raise evaluation.tasks, and give at least one seed")
-    digest, rows, trajectories = panel_hash(tasks), list[Evaluated](), list[Trajectory]()
+    digest, rows, trajectories = panel_hash(tasks), list[EvaluatedAttempt](), list[Trajectory]()
     for seed in seeds:
         played = _play_seed(player, settings, tasks, root, seed)
         scored = [
@@ -73,9 +73,9 @@ def _play_seed(
     return played
 
 
-def _make_row(trajectory: Trajectory, number: int, split: str, seed: int, panel: str) -> Evaluated:
+def _make_row(trajectory: Trajectory, number: int, split: str, seed: int, panel: str) -> EvaluatedAttempt:
     total = sum(step.reward for step in trajectory.steps)
-    return Evaluated(
+    return EvaluatedAttempt(
         number=number,
         split=split,
         seed=seed,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.journal.journal import Evaluated
+from groupwise.core.journal.journal import EvaluatedAttempt
 from groupwise.core.records import Trajectory
 from groupwise.evaluation.intervals import mean_over_clusters, mean_pass_at
 
@@ -79,13 +79,13 @@ class Evaluation:
     """Mean sampled tokens of an attempt; None where they were not counted."""
     by_seed: Mapping[int, float]
     """Success with each seed."""
-    rows: Sequence[Evaluated]
+    rows: Sequence[EvaluatedAttempt]
     """The attempts, as the journal keeps them."""
     trajectories: Sequence[Trajectory] = field(default=(), repr=False)
     """What was played, where it was played just now."""
 
     @classmethod
-    def from_rows(cls, rows: Sequence[Evaluated], trajectories: Sequence[Trajectory] = ()) -> Evaluation:
+    def from_rows(cls, rows: Sequence[EvaluatedAttempt], trajectories: Sequence[Trajectory] = ()) -> Evaluation:
         """Sum up the attempts of one evaluation, which are of one update and one panel, with any number of seeds."""
         kinds = {(row.number, row.split, row.panel) for row in rows}
         assert len(kinds) == 1, "an evaluation is of one update and one panel"
@@ -147,43 +147,45 @@ class Evaluation:
         return [(sum(row.success == 1.0 for row in rows), len(rows)) for _, rows in by_task]
 
     @property
-    def _counted_rows(self) -> list[Evaluated]:
+    def _counted_rows(self) -> list[EvaluatedAttempt]:
         """The attempts that count: no fault of the environment ended them."""
         return [row for row in self.rows if row.success is not None]
 
 
 def group_rows(
-    rows: Iterable[Evaluated], keys_of: Callable[[Evaluated], Iterable[Any]]
-) -> list[tuple[Any, list[Evaluated]]]:
+    rows: Iterable[EvaluatedAttempt], keys_of: Callable[[EvaluatedAttempt], Iterable[Any]]
+) -> list[tuple[Any, list[EvaluatedAttempt]]]:
     """Rows by key, keys in order; a row may have several."""
-    by_key: dict[Any, list[Evaluated]] = {}
+    by_key: dict[Any, list[EvaluatedAttempt]] = {}
     for row in rows:
         for key in keys_of(row):
             by_key.setdefault(key, []).append(row)
     return sorted(by_key.items())
 
 
-def tags_of(row: Evaluated) -> list[str]:
+def tags_of(row: EvaluatedAttempt) -> list[str]:
     """The families that a row's task is in."""
     return [tag for tag in row.tags.split(",") if tag]
 
 
-def scores_by_task(rows: Iterable[Evaluated], score_of: Callable[[Evaluated], float]) -> list[list[float]]:
+def scores_by_task(
+    rows: Iterable[EvaluatedAttempt], score_of: Callable[[EvaluatedAttempt], float]
+) -> list[list[float]]:
     """The scores of the attempts at each task, tasks in the order of their ids: the clusters of an interval."""
     return [[score_of(row) for row in of_task] for _, of_task in group_rows(rows, lambda row: [row.task])]
 
 
-def _success_of(row: Evaluated) -> float:
+def _success_of(row: EvaluatedAttempt) -> float:
     assert row.success is not None, "only attempts that say how they ended are counted"
     return row.success
 
 
-def _mean_tokens(rows: Sequence[Evaluated]) -> float | None:
+def _mean_tokens(rows: Sequence[EvaluatedAttempt]) -> float | None:
     counted = [row.tokens for row in rows if row.tokens is not None]
     return sum(counted) / len(counted) if counted else None
 
 
-def _summarise(name: str, rows: Sequence[Evaluated]) -> TasksSummary:
+def _summarise(name: str, rows: Sequence[EvaluatedAttempt]) -> TasksSummary:
     scores = scores_by_task(rows, _success_of)
     success, interval = mean_over_clusters(scores)
     return TasksSummary(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from groupwise.core.journal.journal import Evaluated
+from groupwise.core.journal.journal import EvaluatedAttempt
 from groupwise.evaluation.intervals import Z_95, mean_over_clusters
 from groupwise.evaluation.summary import group_rows, scores_by_task, tags_of
 
@@ -80,7 +80,7 @@ class Verdict:
         return low.interval[1] < high.interval[0]
 
 
-def make_verdict(rows: Iterable[Evaluated], split: str) -> Verdict:
+def make_verdict(rows: Iterable[EvaluatedAttempt], split: str) -> Verdict:
     """How a run did on one panel, from the rows of its evaluations."""
     played = [row for row in rows if row.split == split]
     measure: ScoreKind = "success" if any(row.success is not None for row in played) else "outcome"
@@ -110,7 +110,7 @@ def describe_when(score: PanelScore) -> str:
     return f"after update {score.number}" if score.number else "before training"
 
 
-def _score(name: str, rows: Sequence[Evaluated], measure: ScoreKind) -> PanelScore:
+def _score(name: str, rows: Sequence[EvaluatedAttempt], measure: ScoreKind) -> PanelScore:
     scores = scores_by_task(rows, lambda row: row.outcome if measure == "outcome" else row.success or 0.0)
     value, interval = mean_over_clusters(scores) if measure == "success" else _mean_outcome(scores)
     return PanelScore(

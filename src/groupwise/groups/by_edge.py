@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from groupwise.core.column_checks import first_seen_codes, key_codes
+from groupwise.core.column_checks import code_by_first_seen, code_keys
 from groupwise.core.parts.part import Part
 from groupwise.core.segments import NOT_COMPARABLE, IntArray, pair_labels
 from groupwise.core.step_table import StepTable
@@ -39,14 +39,14 @@ class ByEdge(Part, slot="grouper"):
         label = pair_labels(table.task, state)
         for steps in range(1, self.history + 1):
             label = pair_labels(label, _earlier(table, state, steps))
-        codes, actions = key_codes("action", table.column("action"))
+        codes, actions = code_keys("action", table.column("action"))
         label = pair_labels(label, _normal_codes(actions, codes))
         return pair_labels(label, _following(table, state)) if self.next_state else label
 
 
 def _normal_codes(keys: Sequence[Hashable], codes: IntArray) -> IntArray:
     """Codes of the normalised keys, from 1 up (0 is the boundary); -1 stays."""
-    normal, _ = first_seen_codes([_normal(key) for key in keys])
+    normal, _ = code_by_first_seen([_normal(key) for key in keys])
     return np.append(normal + 1, NOT_COMPARABLE)[codes]
 
 
@@ -74,7 +74,7 @@ def _following(table: StepTable, state: IntArray) -> IntArray:
 
 def _merge_next_states(table: StepTable, after: IntArray) -> IntArray:
     """Replace the following state by the recorded `next_state` where there is one, in the same code book (S)."""
-    known, _ = first_seen_codes([_normal(key) for key in table.state_keys])
+    known, _ = code_by_first_seen([_normal(key) for key in table.state_keys])
     book = {_normal(key): int(code) + 1 for key, code in zip(table.state_keys, known, strict=True)}
     recorded = np.fromiter(
         (

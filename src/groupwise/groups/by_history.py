@@ -29,7 +29,7 @@ class ByHistory(Part, slot="grouper"):
     def __call__(self, table: StepTable) -> IntArray:
         if self.depth == 0:
             return pair_labels(table.task, table.state)
-        shallower = table.once(ByHistory(depth=self.depth - 1))
+        shallower = table.ask_once(ByHistory(depth=self.depth - 1))
         return pair_labels(shallower, _state_before(table, self.depth))
 
 

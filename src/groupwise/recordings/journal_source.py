@@ -30,7 +30,7 @@ class JournalSource:
         """Every step of every update, numbered from 1."""
         number, size = 0, self._path.stat().st_size
         with Journal(self._path, read_only=True) as journal:
-            updates = journal.numbers()
+            updates = journal.update_numbers()
             for done, update in enumerate(updates, start=1):
                 remembered = _by_task(journal, update)
                 for trajectory in journal.trajectories(update):

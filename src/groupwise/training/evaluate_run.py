@@ -41,6 +41,6 @@ def evaluate_run(
         report=report,
     )
     if write:
-        with run.lock.held():
+        with run.lock.hold():
             run.journal.write_evaluation(evaluation.rows)
     return evaluation

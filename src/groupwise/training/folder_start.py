@@ -14,7 +14,7 @@ from groupwise.training.trackers import Trackers, check_trackers, track_run
 
 def check_unused(run: Run) -> None:
     """Refuse a folder in which a run was begun."""
-    if run.journal.last() >= 0 or find_latest_checkpoint(run.checkpoints):
+    if run.journal.last_number() >= 0 or find_latest_checkpoint(run.checkpoints):
         raise TrainingError(
             f"{run.folder} holds a run already; go on with resume=True (on the command line --resume), or choose "
             "another folder"
@@ -28,7 +28,7 @@ def prepare_folder(run: Run) -> Iterator[Trackers]:
     Where that fails, the lock is given back, and a folder that was made for the run goes.
     """
     with ExitStack() as stack:
-        with run.lock.released_if_refused():
+        with run.lock.release_on_failure():
             settings = run.config.config()
             check_no_secret(settings)
             check_trackers(run.config.trackers)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.column_checks import number_column
+from groupwise.core.column_checks import to_numbers
 from groupwise.core.errors import ConfigError, RecordError, nearest
 from groupwise.core.pairs import Pair
 from groupwise.core.parts.part import name_of
@@ -125,7 +125,7 @@ def _read_column(table: StepTable, name: str, loss: object) -> FloatArray:
     """A column of the table that the loss declares (N)."""
     try:
         values = getattr(table, name) if name in OWN_COLUMNS else table.column(name)
-        return number_column(name, values)[table.step_of_row]
+        return to_numbers(name, values)[table.step_of_row]
     except RecordError as error:
         raise RecordError(f"algorithm.loss: {name_of(loss)} declares the column {name!r}: {error}") from None
 

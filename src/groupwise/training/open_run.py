@@ -66,7 +66,7 @@ def open_run(
     lock = RunLock(Path(folder))
     if not read_only:
         lock.acquire()
-    with lock.released_if_refused():
+    with lock.release_on_failure():
         return _open(config, Path(folder), lock, model_and_tokenizer)
 
 

@@ -13,7 +13,7 @@ from groupwise.core.parts.members import check_methods
 from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.parts.stateful import (
     METHODS,
-    Observed,
+    ObservedUpdate,
     PartState,
     check_names,
     find_stateful,
@@ -104,7 +104,7 @@ class PartStates:
             for trajectory, values in zip(batch.trajectories, batch.by_trajectory(), strict=True)
             if not trajectory.off_policy
         }
-        update = Observed(
+        update = ObservedUpdate(
             number=number,
             trajectories=tuple(survivors),
             credit=tuple(credit.get(trajectory.id) for trajectory in survivors),

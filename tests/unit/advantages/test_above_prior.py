@@ -7,7 +7,7 @@ import pytest
 
 from groupwise import RecordError, Step, StepTable, Task, Trajectory
 from groupwise.advantages import AbovePrior, Column, NoBaseline, NoScale, Relative, StepReward
-from groupwise.core.parts.stateful import Observed
+from groupwise.core.parts.stateful import ObservedUpdate
 from groupwise.groups import ByTask
 from groupwise.reports.explain.step import explain_step
 
@@ -17,8 +17,8 @@ def attempt(task: str, number: int, *rewards: float, shaped: float = 0.0) -> Tra
     return Trajectory(id=f"{task}/{number}", task=Task(id=task), attempt=number, steps=steps)
 
 
-def observed(*trajectories: Trajectory) -> Observed:
-    return Observed(number=1, trajectories=trajectories, credit=[None] * len(trajectories))
+def observed(*trajectories: Trajectory) -> ObservedUpdate:
+    return ObservedUpdate(number=1, trajectories=trajectories, credit=[None] * len(trajectories))
 
 
 def test_by_hand() -> None:
@@ -65,7 +65,7 @@ def measured(task: str, number: int, luck: float | None) -> Trajectory:
 def test_where_a_measure_is_compared_only_attempts_that_took_part_count() -> None:
     state = AbovePrior(of=Column(name="luck"), keep=0.0).start(seed=0)
     attempts = [measured("t", 0, 3.0), measured("t", 1, None), measured("t", 2, 5.0), measured("u", 0, None)]
-    state.observe(Observed(number=1, trajectories=attempts, credit=[[1.0], None, [-1.0], None]))
+    state.observe(ObservedUpdate(number=1, trajectories=attempts, credit=[[1.0], None, [-1.0], None]))
     assert state.columns([Task(id="t"), Task(id="u")])["prior"].tolist() == [4.0, 0.5]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.journal.journal import Evaluated, Journal
+from groupwise.core.journal.journal import EvaluatedAttempt, Journal
 from groupwise.envs import SPLITS, Identity, panel_hash
 from tests.fresh_interpreter import HELP, fresh, without
 from tests.unit.cli.conftest import Run
@@ -113,10 +113,10 @@ def test_a_run_is_checked_against_what_it_was_evaluated_on(groupwise: Run, tmp_p
     assert "an evaluation on split 'train' (panel dddddddddddd) played 1 tasks that this panel does not hold" in ran.err
 
 
-def make_row(task: str) -> Evaluated:
+def make_row(task: str) -> EvaluatedAttempt:
     """An attempt that was evaluated on the train split."""
     fields = {"tags": "", "stop": "terminated", "success": 1.0, "outcome": 1.0, "steps": 1}
-    return Evaluated(number=1, split="train", seed=0, task=task, attempt=0, panel="d" * 64, **fields)  # type: ignore[arg-type]
+    return EvaluatedAttempt(number=1, split="train", seed=0, task=task, attempt=0, panel="d" * 64, **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_run_goes_to_runs_under_the_files_name_and_says_what_to_do_next(groupw
     folder = tmp_path / "runs" / "small"
     assert load_run(folder / "config.toml") == load_run(tmp_path / "small.toml")
     with Journal(folder / "journal.sqlite") as journal:
-        assert journal.last() == 2
+        assert journal.last_number() == 2
         assert sorted({row.number for row in journal.evaluations()}) == [0, 2]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from groupwise import Part, StepTable, Task
-from groupwise.core.parts.stateful import Observed
+from groupwise.core.parts.stateful import ObservedUpdate
 from groupwise.core.segments import FloatArray
 
 
@@ -16,13 +16,13 @@ class CountState:
     """How many updates were heard of, and with which seed it began."""
 
     def __init__(self, column: str, seed: int) -> None:
-        self.column, self.seed, self.heard = column, seed, list[Observed]()
+        self.column, self.seed, self.heard = column, seed, list[ObservedUpdate]()
         self.count = 0
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
         return {self.column: np.full(len(tasks), float(self.count))}
 
-    def observe(self, update: Observed) -> None:
+    def observe(self, update: ObservedUpdate) -> None:
         self.count += 1
         self.heard.append(update)
 

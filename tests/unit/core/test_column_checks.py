@@ -15,23 +15,23 @@ LARGEST = check.LARGEST_REWARD
 
 
 def reward(column: Any) -> np.ndarray:
-    return check.number_column("reward", column, largest=LARGEST)
+    return check.to_numbers("reward", column, largest=LARGEST)
 
 
 def index(column: Any) -> np.ndarray:
-    return check.integer_column("index", column)
+    return check.to_integers("index", column)
 
 
 def valid(column: Any) -> np.ndarray:
-    return check.bool_column("valid", column)
+    return check.to_flags("valid", column)
 
 
 def ids(column: Any) -> object:
-    return check.id_codes("task", column)
+    return check.code_ids("task", column)
 
 
 def states(column: Any) -> object:
-    return check.key_codes("state", column)
+    return check.code_keys("state", column)
 
 
 NOT_SCORED = "drop the attempt or score it before computing credit (a missing score is not a zero)"
@@ -101,7 +101,7 @@ def test_the_largest_reward_itself_is_still_a_reward() -> None:
 
 
 def test_a_column_without_a_limit_takes_any_finite_number() -> None:
-    assert check.number_column("advantage", [-1e300]).tolist() == [-1e300]
+    assert check.to_numbers("advantage", [-1e300]).tolist() == [-1e300]
 
 
 def test_integers_come_back_as_int64() -> None:
@@ -117,41 +117,41 @@ def test_zero_and_one_are_truth_values() -> None:
 
 
 def test_text_ids_are_coded_by_their_sorted_order() -> None:
-    codes, keys = check.id_codes("task", ["b", "a", "b", "c"])
+    codes, keys = check.code_ids("task", ["b", "a", "b", "c"])
     assert (codes.tolist(), keys) == ([1, 0, 1, 2], ["a", "b", "c"])
 
 
 @pytest.mark.parametrize("column", [[10, 9, 10], np.array([10, 9, 10]), np.array([10, 9, 10], dtype=object)])
 def test_integer_ids_are_coded_by_value_not_as_text(column: Any) -> None:
-    codes, keys = check.id_codes("task", column)
+    codes, keys = check.code_ids("task", column)
     assert (codes.tolist(), keys) == ([1, 0, 1], [9, 10])
 
 
 def test_text_ids_in_an_array_come_back_as_plain_text() -> None:
-    codes, keys = check.id_codes("task", np.array(["b", "a"]))
+    codes, keys = check.code_ids("task", np.array(["b", "a"]))
     assert (codes.tolist(), keys) == ([1, 0], ["a", "b"])
     assert type(keys[0]) is str
 
 
 def test_no_ids_have_no_codes() -> None:
-    codes, keys = check.id_codes("task", [])
+    codes, keys = check.code_ids("task", [])
     assert (codes.tolist(), keys) == ([], [])
 
 
 def test_keys_are_coded_by_first_appearance_and_none_is_minus_one() -> None:
-    codes, keys = check.key_codes("state", ["b", None, "a", "b", ("a", 1), None])
+    codes, keys = check.code_keys("state", ["b", None, "a", "b", ("a", 1), None])
     assert (codes.tolist(), keys) == ([0, -1, 1, 0, 2, -1], ["b", "a", ("a", 1)])
 
 
 def test_integer_keys_are_coded_in_their_order() -> None:
-    codes, keys = check.key_codes("state", np.array([3, 1, 3]))
+    codes, keys = check.code_keys("state", np.array([3, 1, 3]))
     assert (codes.tolist(), keys) == ([1, 0, 1], [1, 3])
-    codes, keys = check.key_codes("state", np.array([3, -1, 3]))
+    codes, keys = check.code_keys("state", np.array([3, -1, 3]))
     assert (codes.tolist(), keys) == ([1, 0, 1], [-1, 3])
 
 
 def test_a_key_that_comes_before_none_keeps_its_code() -> None:
-    codes, _ = check.key_codes("state", ["x", "y", None, "z"])
+    codes, _ = check.code_keys("state", ["x", "y", None, "z"])
     assert codes.tolist() == [0, 1, -1, 2]
 
 

@@ -42,11 +42,11 @@ def update(number: int) -> Update:
 
 def test_what_was_written_comes_back(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal.sqlite") as journal:
-        assert journal.last() == -1
+        assert journal.last_number() == -1
         journal.write(update(1))
         journal.write(update(2))
     with Journal(tmp_path / "journal.sqlite") as journal:
-        assert journal.last() == 2
+        assert journal.last_number() == 2
         assert journal.metric_names() == ["loss/total", "rollout/success"]
         assert journal.curve("rollout/success") == [(1, 0.1), (2, 0.2)]
         first, second = journal.trajectories(2)
@@ -69,7 +69,7 @@ def test_an_update_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         )
         with pytest.raises(sqlite3.IntegrityError):
             journal.write(twice)
-        assert journal.last() == 1
+        assert journal.last_number() == 1
         assert list(journal.trajectories(2)) == []
 
 
@@ -78,7 +78,7 @@ def test_what_came_after_an_update_can_be_forgotten(tmp_path: Path) -> None:
         for number in (1, 2, 3):
             journal.write(update(number))
         journal.forget_after(1)
-        assert journal.last() == 1
+        assert journal.last_number() == 1
         assert journal.curve("loss/total") == [(1, 0.5)]
         assert list(journal.trajectories(3)) == []
 

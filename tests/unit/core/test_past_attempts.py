@@ -149,7 +149,7 @@ def test_an_update_that_breaks_off_leaves_neither_index_nor_recalled_rows(
         made.write(replace(update(2, attempt(0)), recalled=[recall(made, 1)]))
     made.close()
     with Journal(tmp_path / "journal.sqlite") as again:
-        assert (again.last(), again.past_attempts.list_recalled(2), list(again.trajectories(2))) == (1, [], [])
+        assert (again.last_number(), again.past_attempts.list_recalled(2), list(again.trajectories(2))) == (1, [], [])
         assert found(again.past_attempts.recent("t", max_attempts=9)) == [(1, 0)]
 
 

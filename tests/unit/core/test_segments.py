@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.core.segments import Segments, pair_labels, sorted_runs, weighted_count
+from groupwise.core.segments import Segments, count_weighted, order_by_key, pair_labels
 
 HUGE = 2**62
 
@@ -98,7 +98,7 @@ def test_low_and_high_are_the_extremes_of_each_group() -> None:
 
 
 def test_weighted_count_adds_weights_by_label_up_to_the_given_number() -> None:
-    assert weighted_count(ints(2, 0, 2), floats(0.5, 1, 0.25), 4).tolist() == [1, 0, 0.75, 0]
+    assert count_weighted(ints(2, 0, 2), floats(0.5, 1, 0.25), 4).tolist() == [1, 0, 0.75, 0]
 
 
 def test_pairs_share_a_label_only_if_both_sides_are_equal() -> None:
@@ -133,7 +133,7 @@ def test_pairs_of_huge_labels_are_numbered_like_small_ones(first: int, second: i
 
 
 def test_sorted_runs_of_no_keys_are_empty() -> None:
-    order, starts = sorted_runs(ints())
+    order, starts = order_by_key(ints())
     assert order.tolist() == []
     assert starts.tolist() == []
 
@@ -141,6 +141,6 @@ def test_sorted_runs_of_no_keys_are_empty() -> None:
 @pytest.mark.parametrize("largest", [9, 2**60 - 1, 2**60, HUGE])
 def test_sorting_keys_is_stable_whether_or_not_key_and_position_fit_one_integer(largest: int) -> None:
     # Five keys need 3 bits for the position, so keys from 2^60 up take the plain sort.
-    order, starts = sorted_runs(ints(largest, 2, largest, 0, 2))
+    order, starts = order_by_key(ints(largest, 2, largest, 0, 2))
     assert order.tolist() == [3, 1, 4, 0, 2]
     assert starts.tolist() == [0, 1, 3]

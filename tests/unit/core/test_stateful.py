@@ -186,8 +186,8 @@ def test_what_was_remembered_becomes_columns_of_the_table() -> None:
 def test_a_table_forgets_what_it_was_asked_before_it_had_the_columns() -> None:
     counted = Count(column="prior")
     first = join_columns(TABLE, [before("a", prior={"t1": 1.0, "t2": 1.0})])
-    assert first.once(counted).tolist() == [1.0, 1.0, 1.0]
-    assert first.with_task_columns({"prior": {"t1": 2.0, "t2": 3.0}}).once(counted).tolist() == [2.0, 2.0, 3.0]
+    assert first.ask_once(counted).tolist() == [1.0, 1.0, 1.0]
+    assert first.with_task_columns({"prior": {"t1": 2.0, "t2": 3.0}}).ask_once(counted).tolist() == [2.0, 2.0, 3.0]
 
 
 def test_a_name_that_is_taken_is_refused_by_both_names() -> None:

@@ -228,7 +228,7 @@ def test_equal_parts_are_asked_once_and_their_answer_cannot_be_changed() -> None
             return 1
 
     rows = StepTable.from_columns(**BASIC)
-    first, second = rows.once(Asked()), rows.once(Asked())
+    first, second = rows.ask_once(Asked()), rows.ask_once(Asked())
     assert len(calls) == 1
     assert first is second
     with pytest.raises(ValueError, match="read-only"):
@@ -252,7 +252,7 @@ def test_a_column_as_codes_is_equal_where_entries_are_equal() -> None:
 
 
 def test_a_step_is_named_in_words_by_its_ids() -> None:
-    assert shuffled().where(3) == "task 'a', attempt 'y', index 1"
+    assert shuffled().describe_step(3) == "task 'a', attempt 'y', index 1"
 
 
 def test_tasks_and_attempts_are_segments_of_the_steps() -> None:

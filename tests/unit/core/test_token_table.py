@@ -66,9 +66,9 @@ def test_a_table_without_tokens_has_none() -> None:
 
 def test_what_was_not_recorded_is_told_by_its_step() -> None:
     found = TokenTable.from_rows(ROWS, TOKENS)
-    assert found.recorded("logp", ROWS).tolist() == [-0.5, -0.9, -0.7]
+    assert found.column("logp", ROWS).tolist() == [-0.5, -0.9, -0.7]
     with pytest.raises(RecordError) as raised:
-        found.recorded("entropy", ROWS)
+        found.column("entropy", ROWS)
     assert str(raised.value) == (
         "task 'q', attempt 0, index 0: the entropies of its sampled tokens were not recorded, which this method reads; "
         "use an engine that reports them"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise.core.journal.journal import Evaluated
+from groupwise.core.journal.journal import EvaluatedAttempt
 
 
 def panel_rows(
     number: int, successes: Sequence[float | None], *, split: str = "test", panel: str = "p"
-) -> list[Evaluated]:
+) -> list[EvaluatedAttempt]:
     """The rows of an evaluation: one attempt a task, tasks in two families and a third."""
     return [
-        Evaluated(
+        EvaluatedAttempt(
             number=number,
             split=split,
             seed=0,

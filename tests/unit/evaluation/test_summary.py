@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.journal.journal import Evaluated
+from groupwise.core.journal.journal import EvaluatedAttempt
 from groupwise.evaluation.intervals import mean_over_clusters, wilson_interval
 from groupwise.evaluation.summary import Evaluation
 from tests.unit.evaluations import evaluated
@@ -15,7 +15,7 @@ from tests.unit.evaluations import evaluated
 ROW = evaluated(number=5, tags="heat", outcome=10.0, steps=4)
 
 
-def rows() -> list[Evaluated]:
+def rows() -> list[EvaluatedAttempt]:
     """Task a (heat) is solved with both seeds, b (heat, late) with seed 0 only, c (cool) never."""
     solved = {("a", 0): 1.0, ("a", 1): 1.0, ("b", 0): 1.0, ("b", 1): 0.0, ("c", 0): 0.0, ("c", 1): 0.0}
     tags = {"a": "heat", "b": "heat,late", "c": "cool"}

@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 
 from groupwise import Algorithm, Step, StepTable, StopReason, Task, Trajectory, recipes
-from groupwise.core.journal.journal import Evaluated, Journal, Update
+from groupwise.core.journal.journal import EvaluatedAttempt, Journal, Update
 from groupwise.core.seeds import seed_of
 from groupwise.envs import Household
 from groupwise.envs.kit.panel import panel_hash
@@ -105,12 +105,12 @@ def metrics_of(trajectories: Sequence[Trajectory], number: int, updates: int) ->
     }
 
 
-def play_panel(number: int, *, tasks: int, skill: float, split: str = "test") -> list[Evaluated]:
+def play_panel(number: int, *, tasks: int, skill: float, split: str = "test") -> list[EvaluatedAttempt]:
     """An evaluation, one attempt a task."""
     panel = ENV.panel(split)[:tasks]
     trajectories = [play(task, 0, skill, seed_of(1, number, place)) for place, task in enumerate(panel)]
     return [
-        Evaluated(
+        EvaluatedAttempt(
             number=number,
             split=split,
             seed=0,

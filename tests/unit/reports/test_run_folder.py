@@ -100,7 +100,7 @@ def test_a_reader_sees_the_journal_as_it_was_while_the_run_goes_on(tmp_path: Pat
         with RunFolder(folder) as reader:
             writer.write(Update(number=2, version=2, metrics={"loss/total": 2.0}))
             assert reader.updates == [1]
-            assert reader.journal.last() == 1
+            assert reader.journal.last_number() == 1
         with RunFolder(folder) as later:
             assert later.metrics["loss/total"] == {1: 1.0, 2: 2.0}
 

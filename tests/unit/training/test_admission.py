@@ -97,7 +97,7 @@ def said(call: Sequence[str]) -> str:
 def test_an_update_in_which_nobody_is_admitted_learns_nothing_and_goes_on(tmp_path: Path) -> None:
     run = open_run(admitting(Nobody()), tmp_path)
     train(run)
-    assert run.journal.numbers() == [1, 2]
+    assert run.journal.update_numbers() == [1, 2]
     assert [value for _, value in run.journal.curve("rollout/not_admitted")] == [1.0, 1.0]
     assert run.journal.curve("learner/tokens") == [(1, 0.0), (2, 0.0)]
     assert len(run.journal.set_aside(1)) == 16

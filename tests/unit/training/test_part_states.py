@@ -211,7 +211,7 @@ def test_recalled_attempts_are_compared_with_what_is_remembered_now(tmp_path: Pa
     recalls = settings.algorithm.model_copy(update={"replay": recipes.build("r3").replay})
     run = open_run(settings.model_copy(update={"algorithm": recalls}), tmp_path)
     train(run)
-    numbers = [number for number in run.journal.numbers() if run.journal.past_attempts.list_recalled(number)]
+    numbers = [number for number in run.journal.update_numbers() if run.journal.past_attempts.list_recalled(number)]
     assert numbers
     for number in numbers:
         states, recalled = run.journal.states_before(number), read_recalled_attempts(run.journal, number)

@@ -47,7 +47,7 @@ def test_report_inspect_evaluate_and_resume_work_on_it(groupwise: Command, tmp_p
     with open_run(small_config(updates=2), tmp_path / "whole") as whole:
         train(whole)
     with open_run(load_run(tmp_path / "run"), tmp_path / "run", read_only=True) as again:
-        assert again.journal.numbers() == [1, 2]
+        assert again.journal.update_numbers() == [1, 2]
     files = [RunPaths(tmp_path / name).checkpoint(2) / "model.safetensors" for name in ("run", "whole")]
     assert files[0].read_bytes() == files[1].read_bytes()
 

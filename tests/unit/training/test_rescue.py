@@ -77,7 +77,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_a_group_is_untouched_or_has_all_its_recalled_members(run: Run) -> None:
     """Recalled are: successes where all failed, failures where all succeeded; nobody where the group has both."""
     num_recalled = 0
-    for number in run.journal.numbers():
+    for number in run.journal.update_numbers():
         rows = list(run.journal.trajectories(number))
         recalled = run.journal.past_attempts.list_recalled(number)
         num_recalled += len(recalled)
@@ -100,7 +100,7 @@ def test_a_group_is_untouched_or_has_all_its_recalled_members(run: Run) -> None:
 
 def test_every_update_says_what_became_of_its_groups(run: Run) -> None:
     recalled = dict(run.journal.curve("replay/recalled"))
-    for number in run.journal.numbers():
+    for number in run.journal.update_numbers():
         assert recalled.get(number, 0) == len(run.journal.past_attempts.list_recalled(number))
     assert max(value for _, value in run.journal.curve("credit/groups_rescued")) > 0
     assert run.journal.curve("guidance/groups")
@@ -120,7 +120,7 @@ def test_replay_beside_a_plan_that_leaves_even_groups_out_is_refused(tmp_path: P
 
 
 def test_attempts_with_help_form_their_own_groups_and_hold_the_help_in_their_prompts(run: Run) -> None:
-    rows = [row for number in run.journal.numbers() for row in run.journal.trajectories(number)]
+    rows = [row for number in run.journal.update_numbers() for row in run.journal.trajectories(number)]
     helped = [row for row in rows if row["origin"] == "reflected"]
     bare = [row for row in rows if row["origin"] == "fresh"]
     assert helped
@@ -154,7 +154,7 @@ def test_neither_recalled_nor_helped_attempts_reach_curricula_success_or_the_rec
     run = opened(tmp_path, R3, updates=6)
     told = Observer(run.tasks)
     train(replace(run, curriculum=told))
-    rows = {number: list(run.journal.trajectories(number)) for number in run.journal.numbers()}
+    rows = {number: list(run.journal.trajectories(number)) for number in run.journal.update_numbers()}
     every = [row for update in rows.values() for row in update]
     assert {row["origin"] for row in every} == {"fresh", "reflected"}, "what is recalled is not written again"
     assert run.journal.curve("replay/recalled")
@@ -259,12 +259,14 @@ def test_an_attempt_that_the_policy_has_left_behind_is_not_recalled(tmp_path: Pa
     run = trained(tmp_path, far, updates=6, rate=1e-2)
     left_out = [value for _, value in run.journal.curve("replay/left_out")]
     assert max(left_out) >= 1
-    assert [one for number in run.journal.numbers() for one in run.journal.past_attempts.list_recalled(number)] == []
+    assert [
+        one for number in run.journal.update_numbers() for one in run.journal.past_attempts.list_recalled(number)
+    ] == []
 
 
 def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> None:
     run = trained(tmp_path, recipes.r3_grpo_ablation().model_copy(update={"replay": SelectiveBuffer()}), updates=8)
-    found = [one for number in run.journal.numbers() for one in run.journal.past_attempts.list_recalled(number)]
+    found = [one for number in run.journal.update_numbers() for one in run.journal.past_attempts.list_recalled(number)]
     assert found
     for one in found:
         (source,) = [

@@ -20,7 +20,7 @@ from groupwise.cli.explain.views import (
     print_token,
 )
 from groupwise.cli.terminal.screen import output, print_finite_json
-from groupwise.core.errors import RecordError, listed, nearest
+from groupwise.core.errors import RecordError, list_names, nearest
 from groupwise.reports.run.explain_step import RunStepExplanation, explain_run_step
 from groupwise.reports.run.method_name import describe_method
 from groupwise.reports.run.run_folder import RunFolder
@@ -87,7 +87,9 @@ def check_unique_attempt(
         place = "" if task is None else f" at task {task!r}"
         raise RecordError(f"there is no attempt {attempt!r}{place}; {nearest(attempt, names)}")
     if len(several) > 1:
-        raise RecordError(f"attempt {attempt!r} exists in {len(several)} tasks; add --task, one of: {listed(several)}")
+        raise RecordError(
+            f"attempt {attempt!r} exists in {len(several)} tasks; add --task, one of: {list_names(several)}"
+        )
 
 
 def _find_attempt(folder: RunFolder, task: str | None, attempt: str) -> tuple[int, str, int]:

@@ -28,7 +28,7 @@ MAX_DROPPED = 8
 def print_explanation(table: StepTable, explanation: Explanation, gap: float, *, recipe: str, position: int) -> None:
     """Print how a step came by its credit, and whether a second derivation agrees."""
     console = output()
-    console.print(f"[bold]{escape(table.where(position))}[/] under [bold]{escape(recipe)}[/]", highlight=False)
+    console.print(f"[bold]{escape(table.describe_step(position))}[/] under [bold]{escape(recipe)}[/]", highlight=False)
     if table.state[position] >= 0:
         console.print(f"state  {escape(shorten(str(table.state_keys[table.state[position]]), 110))}", highlight=False)
     if "action" in table.extra:

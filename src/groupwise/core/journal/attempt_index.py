@@ -16,7 +16,7 @@ import numpy as np
 
 from groupwise.core.errors import FileError
 from groupwise.core.journal.blobs import pack, unpack
-from groupwise.core.journal.file import JournalDatabase, decoding
+from groupwise.core.journal.file import JournalDatabase, report_damage
 from groupwise.core.past_attempts import PastAttempt, RecalledAttempt, digest_states
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory, score_of
 from groupwise.core.trajectory_rows import read_step
@@ -66,7 +66,7 @@ class PastAttempts:
         """An attempt as it was sampled, whole: tokens, log-probs, entropies, and the rewards it had by itself."""
         columns = "stop, success, outcome, origin, steps"
         stop, success, outcome, origin, blob = self._one("trajectories", columns, past.task, past.number, past.attempt)
-        with decoding(self._database.path):
+        with report_damage(self._database.path):
             rows = unpack(blob)
             scores = {"return": float(outcome)} | ({} if success is None else {"success": float(success)})
             if rows and "accuracy" in rows[0]:
@@ -85,7 +85,7 @@ class PastAttempts:
     def credit_of(self, past: PastAttempt) -> tuple[float, ...]:
         """The credit that an attempt's steps had in their own update."""
         blob = self._one("trajectories", "credit", past.task, past.number, past.attempt)[0]
-        with decoding(self._database.path):
+        with report_damage(self._database.path):
             return tuple(unpack(blob))
 
     def list_recalled(self, number: int) -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ class PastAttempts:
         cursor = self._database.execute("SELECT * FROM recalled WHERE number = ? ORDER BY task, attempt", (number,))
         names = [column[0] for column in cursor.description]
         found = [dict(zip(names, row, strict=True)) for row in cursor]
-        with decoding(self._database.path):
+        with report_damage(self._database.path):
             return [row | {"credit": unpack(row["credit"]), "keeps_credit": bool(row["keeps_credit"])} for row in found]
 
     def check(self, tasks: Collection[str], *, last: int | None = None) -> None:
@@ -125,7 +125,7 @@ class PastAttempts:
                 )
 
     def _pasts(self, rows: Iterable[Sequence[Any]]) -> list[PastAttempt]:
-        with decoding(self._database.path):
+        with report_damage(self._database.path):
             return [_past(row) for row in rows]
 
     def _one(self, table: str, columns: str, task: str, number: int, attempt: int) -> tuple[Any, ...]:

@@ -53,7 +53,7 @@ class Chain:
         return 0 <= number < len(self.digests) and self.digests[number] == digest
 
 
-def link(database: JournalDatabase, number: int, previous: str) -> str:
+def digest_update(database: JournalDatabase, number: int, previous: str) -> str:
     """The digest after an update, from the rows as they stand in the file."""
     digest = hashlib.sha256(previous.encode())
     for query in LINKED:
@@ -83,7 +83,7 @@ def check_chain(database: JournalDatabase, last: int | None = None) -> Chain:
     digests, fault = [START], None
     try:
         while fault is None and (last is None or len(digests) <= last):
-            stored = _stored_digest(database, len(digests))
+            stored = _read_digest(database, len(digests))
             if stored is None and last is None and not _has_after(database, len(digests)):
                 break
             fault = _find_fault(database, len(digests), digests[-1], stored)
@@ -99,12 +99,12 @@ def _find_fault(database: JournalDatabase, number: int, previous: str, stored: s
         return f"update {number} is missing"
     if not stored:
         return f"update {number} was written by a version without digests"
-    if link(database, number, previous) != stored:
+    if digest_update(database, number, previous) != stored:
         return f"update {number} is not as it was written"
     return None
 
 
-def _stored_digest(database: JournalDatabase, number: int) -> str | None:
+def _read_digest(database: JournalDatabase, number: int) -> str | None:
     """The digest that stands with an update; empty where none does, None where there is no such update."""
     found = database.execute("SELECT digest FROM updates WHERE number = ?", (number,)).fetchone()
     return None if found is None else str(found[0] or "")

@@ -118,13 +118,13 @@ class _Cursor(sqlite3.Cursor):
         try:
             return super().execute(sql, values)
         except UNSOUND as error:
-            raise self._in_words(error) from None
+            raise self._tell_damage(error) from None
 
     def executemany(self, sql: str, rows: Iterable[Any], /) -> Self:
         try:
             return super().executemany(sql, rows)
         except UNSOUND as error:
-            raise self._in_words(error) from None
+            raise self._tell_damage(error) from None
 
     def fetchone(self) -> Any:
         return next(self, None)
@@ -136,25 +136,25 @@ class _Cursor(sqlite3.Cursor):
         try:
             return super().__next__()
         except UNSOUND as error:
-            raise self._in_words(error) from None
+            raise self._tell_damage(error) from None
 
-    def _in_words(self, error: Exception) -> Exception:
+    def _tell_damage(self, error: Exception) -> Exception:
         """What to raise instead: another error than that of a damaged file stays as it is."""
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         is_damage = not isinstance(error, sqlite3.IntegrityError) and {code, code & 0xFF} & UNREADABLE
         assert isinstance(self.connection, JournalDatabase), "made by one"
-        return _damaged(self.connection.path, error) if is_damage else error
+        return _make_damage_error(self.connection.path, error) if is_damage else error
 
 
 @contextmanager
-def decoding(path: Path) -> Iterator[None]:
+def report_damage(path: Path) -> Iterator[None]:
     """Say that a journal is damaged where a value in it is not what it should be."""
     try:
         yield
     except GroupwiseError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise _damaged(path, error) from None
+        raise _make_damage_error(path, error) from None
 
 
 def name_cells(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def name_cells(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
     return cells
 
 
-def _damaged(path: Path, error: Exception) -> FileError:
+def _make_damage_error(path: Path, error: Exception) -> FileError:
     what = quote_line(str(error), limit=200) or type(error).__name__
     if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
         return FileError(f"{path}: not a journal: {what}; give the folder of a run")

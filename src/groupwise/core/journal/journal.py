@@ -17,15 +17,15 @@ from typing import Any
 from groupwise.core.errors import FileError
 from groupwise.core.journal.attempt_index import PastAttempts, write_past_attempts, write_recalled
 from groupwise.core.journal.blobs import pack, unpack
-from groupwise.core.journal.chain import START, Chain, check_chain, link
+from groupwise.core.journal.chain import START, Chain, check_chain, digest_update
 from groupwise.core.journal.file import (
     BY_UPDATE,
     check_schema,
     connect,
     connect_to_read,
-    decoding,
     find_damage,
     name_cells,
+    report_damage,
     write_anew,
 )
 from groupwise.core.journal.states import StateBefore, read_states, write_states
@@ -38,7 +38,7 @@ PANEL = "panel "
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluated:
+class EvaluatedAttempt:
     """One attempt of an evaluation, as the journal keeps it."""
 
     number: int
@@ -131,7 +131,7 @@ class Journal:
 
     def name_panels(self, hashes: Mapping[str, str]) -> None:
         """Write down which tasks the run is about: the hash of each split's panel; what was named before stays."""
-        with self._writing("the panels' hashes"), self._database:
+        with self._report_write_failure("the panels' hashes"), self._database:
             self._database.executemany(
                 "INSERT OR IGNORE INTO about VALUES (?, ?)",
                 [(f"{PANEL}{split}", digest) for split, digest in hashes.items()],
@@ -145,7 +145,7 @@ class Journal:
     def write(self, update: Update) -> None:
         """Write an update whole, or not at all."""
         assert len(update.credit) == len(update.trajectories), "every trajectory has its credit"
-        with self._writing(f"update {update.number}"), self._database:
+        with self._report_write_failure(f"update {update.number}"), self._database:
             self._database.execute("BEGIN IMMEDIATE")
             before = self._digest_before(update.number)
             self._database.execute("INSERT INTO updates VALUES (?, ?, NULL)", (update.number, update.version))
@@ -178,7 +178,7 @@ class Journal:
                 [(update.number, *attempt, words) for attempt, words in sorted(update.asked_for.items())],
             )
             write_states(self._database, update.number, update.states)
-            digest = link(self._database, update.number, before)
+            digest = digest_update(self._database, update.number, before)
             self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, update.number))
 
     def _digest_before(self, number: int) -> str:
@@ -190,14 +190,14 @@ class Journal:
 
     def digest(self) -> str:
         """The end of the chain of digests: what a checkpoint holds of the updates before it."""
-        return self._digest_before(self.last() + 1)
+        return self._digest_before(self.last_number() + 1)
 
     def check_chain(self, last: int | None = None) -> Chain:
         """How far the updates up to one, or all of them, are as they were written."""
         return check_chain(self._database, last)
 
     @contextmanager
-    def _writing(self, what: str) -> Iterator[None]:
+    def _report_write_failure(self, what: str) -> Iterator[None]:
         try:
             yield
         except (sqlite3.DatabaseError, OSError) as error:
@@ -214,7 +214,7 @@ class Journal:
             return []
         names = ("task", "attempt", "stop", "steps", "error")
         rows = self._database.execute(f"SELECT {', '.join(names)} FROM faults WHERE number = ?", (number,))
-        with decoding(self._path):
+        with report_damage(self._path):
             return [name_cells(names, row) for row in rows]
 
     def set_aside(self, number: int) -> list[dict[str, Any]]:
@@ -223,7 +223,7 @@ class Journal:
             return []
         cursor = self._database.execute("SELECT * FROM set_aside WHERE number = ? ORDER BY task, attempt", (number,))
         names = [column[0] for column in cursor.description]
-        with decoding(self._path):
+        with report_damage(self._path):
             rows = [name_cells(names, row) for row in cursor]
             return [row | {"steps": unpack(row["steps"])} for row in rows]
 
@@ -233,15 +233,15 @@ class Journal:
             return {}
         names = ("task", "attempt", "words")
         rows = self._database.execute(f"SELECT {', '.join(names)} FROM asked_for WHERE number = ?", (number,))
-        with decoding(self._path):
+        with report_damage(self._path):
             cells = [name_cells(names, row) for row in rows]
         return {(cell["task"], cell["attempt"]): cell["words"] for cell in cells}
 
-    def write_evaluation(self, attempts: Sequence[Evaluated]) -> None:
+    def write_evaluation(self, attempts: Sequence[EvaluatedAttempt]) -> None:
         """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
-        names = [each.name for each in fields(Evaluated)]
+        names = [each.name for each in fields(EvaluatedAttempt)]
         marks = ", ".join("?" * len(names))
-        with self._writing("the evaluation"), self._database:
+        with self._report_write_failure("the evaluation"), self._database:
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany(
                 "DELETE FROM evaluations WHERE number = ? AND split = ?",
@@ -252,18 +252,18 @@ class Journal:
                 [tuple(getattr(attempt, name) for name in names) for attempt in attempts],
             )
 
-    def evaluations(self) -> list[Evaluated]:
+    def evaluations(self) -> list[EvaluatedAttempt]:
         """Every attempt of every evaluation, by update, split, seed and task."""
         if not self._has("evaluations"):
             return []
         cursor = self._database.execute("SELECT * FROM evaluations ORDER BY number, split, seed, task, attempt")
         names = [column[0] for column in cursor.description]
-        with decoding(self._path):
-            return [Evaluated(**name_cells(names, row)) for row in cursor]
+        with report_damage(self._path):
+            return [EvaluatedAttempt(**name_cells(names, row)) for row in cursor]
 
     def states_before(self, number: int) -> list[StateBefore]:
         """What stateful parts remembered when an update began, by path; none in a run that has no such part."""
-        with decoding(self._path):
+        with report_damage(self._path):
             return read_states(self._database, number)
 
     def _has(self, table: str) -> bool:
@@ -272,7 +272,7 @@ class Journal:
 
     def forget_after(self, number: int) -> None:
         """Drop the updates after one: those that a resumed run will make again."""
-        with self._writing(f"what came after update {number}"), self._database:
+        with self._report_write_failure(f"what came after update {number}"), self._database:
             self._database.execute("BEGIN IMMEDIATE")
             for table in BY_UPDATE:
                 self._database.execute(f"DELETE FROM {table} WHERE number > ?", (number,))
@@ -283,22 +283,22 @@ class Journal:
 
     def write_anew(self, number: int) -> None:
         """Replace a damaged file by a new one with the updates up to a number, which must be sound."""
-        with self._writing(f"the updates up to {number}"):
+        with self._report_write_failure(f"the updates up to {number}"):
             self._database = write_anew(self._database, number)
 
-    def last(self) -> int:
+    def last_number(self) -> int:
         """Number of the last update; -1 where there is none."""
         found = self._database.execute("SELECT MAX(number) FROM updates").fetchone()[0]
         return -1 if found is None else int(found)
 
-    def numbers(self) -> list[int]:
+    def update_numbers(self) -> list[int]:
         """Numbers of all updates, in order."""
         return [int(number) for (number,) in self._database.execute("SELECT number FROM updates ORDER BY number")]
 
     def curve(self, name: str) -> list[tuple[int, float]]:
         """A metric over the updates."""
         rows = self._database.execute("SELECT number, value FROM metrics WHERE name = ? ORDER BY number", (name,))
-        with decoding(self._path):
+        with report_damage(self._path):
             return [(int(number), float(value)) for number, value in rows if value is not None]
 
     def metric_names(self) -> list[str]:
@@ -309,7 +309,7 @@ class Journal:
         """Every attempt of every update without its steps: ids, how it ended, outcome and success."""
         names = ("number", "task", "attempt", "stop", "outcome", "success", "origin", "error")
         rows = self._database.execute(f"SELECT {', '.join(names)} FROM trajectories ORDER BY number, task, attempt")
-        with decoding(self._path):
+        with report_damage(self._path):
             return [name_cells(names, row) for row in rows]
 
     def trajectories(self, number: int) -> Iterator[dict[str, Any]]:
@@ -317,7 +317,7 @@ class Journal:
         cursor = self._database.execute("SELECT * FROM trajectories WHERE number = ? ORDER BY task, attempt", (number,))
         names = [column[0] for column in cursor.description]
         for row in cursor:
-            with decoding(self._path):
+            with report_damage(self._path):
                 found = name_cells(names, row)
                 found["steps"], found["credit"] = unpack(found["steps"]), unpack(found["credit"])
             yield found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Protocol
 
-from groupwise.core.errors import ConfigError, listed, nearest
+from groupwise.core.errors import ConfigError, list_names, nearest
 from groupwise.core.parts.part import Slot, kind_of
 
 ENTROPY = "entropy"
@@ -56,7 +56,7 @@ def check_engine_part(part: Any) -> None:
     if missing:
         raise ConfigError(f"engine: {kind!r} has no {missing[0]!r}; docs/seams/engine.md has what an engine part needs")
     if not isinstance(part.gives, frozenset):
-        raise ConfigError(f"engine: {kind!r} has {part.gives!r} for `gives`; write a frozenset of {listed(GIFTS)}")
+        raise ConfigError(f"engine: {kind!r} has {part.gives!r} for `gives`; write a frozenset of {list_names(GIFTS)}")
     for name in sorted(map(str, part.gives - GIFTS.keys())):
         raise ConfigError(f"engine: {kind!r} gives {name!r}, which nobody asks for; {nearest(name, GIFTS)}")
     if part.precision not in ("float32", "bfloat16"):

@@ -34,7 +34,7 @@ LIVE_SLOTS = OTHER_STARTS | {"env", "model", "engine", "learner", "weight_transf
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
+class ObservedUpdate:
     """What an update brought, as a stateful part hears it.
 
     Worked example: update 3 sampled four attempts at one task and the plan kept them all: four trajectories, and the
@@ -60,7 +60,7 @@ class PartState(Protocol):
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
         """What it knows of tasks, as columns of the step table: one finite number a task, by the column's name."""
 
-    def observe(self, update: Observed) -> None:
+    def observe(self, update: ObservedUpdate) -> None:
         """Hear what an update brought; once an update, after the weights were handed over."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class RunFolder:
     @cached_property
     def updates(self) -> list[int]:
         """Numbers of the updates, in order."""
-        return self.journal.numbers()
+        return self.journal.update_numbers()
 
     @cached_property
     def attempts(self) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ def resume_run(run: Run) -> int | None:
     """Go back to the last checkpoint and forget what came after: it will come again, the same. None = there is none."""
     path = find_latest_checkpoint(run.checkpoints)
     if path is None:
-        if run.journal.last() >= 0:
+        if run.journal.last_number() >= 0:
             raise TrainingError(
                 f"{run.checkpoints} names no latest checkpoint, but the journal has updates; "
                 f"{advise_resuming(run.checkpoints)}"

@@ -21,7 +21,7 @@ class BySurprise(Part, slot="token_credit"):
     """The smallest -log p with which a token trains."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
-        surprise = -tokens.recorded("logp", table)
+        surprise = -tokens.column("logp", table)
         total = np.bincount(tokens.step, weights=surprise, minlength=len(table))[tokens.step]
         share = np.divide(surprise * tokens.step_length, total, out=np.ones(len(tokens)), where=total > 0)
         return TokenCredit(

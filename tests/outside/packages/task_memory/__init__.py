@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.seams import BoolArray, FloatArray, Observed, Part, StepTable, Task
+from groupwise.seams import BoolArray, FloatArray, ObservedUpdate, Part, StepTable, Task
 
 
 class Surprise(Part, slot="signal"):
@@ -37,7 +37,7 @@ class Expectations:
         """The mean return of each task; 0 where none was seen."""
         return {"expected": np.array([self._mean(task.id) for task in tasks], dtype=np.float64)}
 
-    def observe(self, update: Observed) -> None:
+    def observe(self, update: ObservedUpdate) -> None:
         """Add an update's returns."""
         for trajectory in update.trajectories:
             total, count = self._seen.get(trajectory.task.id, [0.0, 0.0])
@@ -81,7 +81,7 @@ class Resting:
         """1 for a task that rests, else 0."""
         return {"rests": np.array([float(task.id in self._resting) for task in tasks])}
 
-    def observe(self, update: Observed) -> None:
+    def observe(self, update: ObservedUpdate) -> None:
         """Toss a coin for each task that somebody did well at."""
         credits = zip(update.trajectories, update.credit, strict=True)
         good = {trajectory.task.id for trajectory, credit in credits if credit is not None and max(credit) > 0}
