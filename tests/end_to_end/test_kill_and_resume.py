@@ -111,16 +111,9 @@ def check_evaluations(whole: Journal, resumed: Journal) -> None:
 
 def check_attempts(whole: Journal, resumed: Journal, algorithm: Algorithm) -> None:
     """Attempts and credit are the same, and the credit comes out again when the journal is replayed."""
-<<<<<<< HEAD
-    for number in whole.numbers():
+    for number in whole.update_numbers():
         attempts = list(resumed.trajectories(number))
         assert attempts == list(whole.trajectories(number))
         replayed = DerivedCredit.compute(attempts, algorithm)
-=======
-    for number in whole.update_numbers():
-        found = list(resumed.trajectories(number))
-        assert found == list(whole.trajectories(number))
-        replayed = DerivedCredit.compute(found, algorithm)
->>>>>>> trunk
         assert replayed.credit.values.tolist() == list(replayed.recorded)
         assert any(replayed.recorded)
