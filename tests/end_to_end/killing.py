@@ -88,10 +88,10 @@ def _stages(pipe: int) -> Iterator[Stage]:
 
 
 def _line(pipe: int) -> str:
-    content = b""
+    line = b""
     while (byte := os.read(pipe, 1)) not in (b"", b"\n"):
-        content += byte
-    return content.decode()
+        line += byte
+    return line.decode()
 
 
 def _fork(file: Path, folder: Path) -> tuple[int, int]:

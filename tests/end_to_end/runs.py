@@ -40,7 +40,7 @@ def config(
     )
 
 
-def train_run(folder: Path, settings: RunConfig, *, resume: bool = False) -> Run:
+def run_to_end(folder: Path, settings: RunConfig, *, resume: bool = False) -> Run:
     """The run, at its end."""
     run = open_run(settings, folder)
     train(run, resume=resume)

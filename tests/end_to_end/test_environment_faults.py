@@ -70,7 +70,7 @@ def test_an_environment_that_fails_now_and_then_costs_its_attempts_only(
         faults = run.journal.faults(number)
         assert len(faults) == len(failed)
         assert all(row["stop"] == stop and error in row["error"] for row in faults)
-        kept = [(row["task"], row["attempt"]) for row in run.journal.trajectories(number)]
+        kept = [(trajectory["task"], trajectory["attempt"]) for trajectory in run.journal.trajectories(number)]
         assert kept == sorted((each.task.id, each.attempt) for each in attempts if each.error is None)
         assert len(kept) == 32 - len(failed)
 

@@ -112,8 +112,8 @@ def check_evaluations(whole: Journal, resumed: Journal) -> None:
 def check_attempts(whole: Journal, resumed: Journal, algorithm: Algorithm) -> None:
     """Attempts and credit are the same, and the credit comes out again when the journal is replayed."""
     for number in whole.update_numbers():
-        attempts = list(resumed.trajectories(number))
-        assert attempts == list(whole.trajectories(number))
-        replayed = DerivedCredit.compute(attempts, algorithm)
+        again = list(resumed.trajectories(number))
+        assert again == list(whole.trajectories(number))
+        replayed = DerivedCredit.compute(again, algorithm)
         assert replayed.credit.values.tolist() == list(replayed.recorded)
         assert any(replayed.recorded)

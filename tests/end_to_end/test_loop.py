@@ -13,7 +13,7 @@ from groupwise.evaluation.summary import Evaluation  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
-from tests.end_to_end.runs import config, train_run  # noqa: E402
+from tests.end_to_end.runs import config, run_to_end  # noqa: E402
 
 
 def test_a_policy_learns_to_repeat_a_word(tmp_path: Path) -> None:
@@ -27,8 +27,8 @@ def test_a_policy_learns_to_repeat_a_word(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: Path) -> None:
-    first, same = (hash_weights(train_run(tmp_path / name, config(3)).learner.weights()) for name in ("a", "b"))
-    other = hash_weights(train_run(tmp_path / "c", config(3, seed=1)).learner.weights())
+    first, same = (hash_weights(run_to_end(tmp_path / name, config(3)).learner.weights()) for name in ("a", "b"))
+    other = hash_weights(run_to_end(tmp_path / "c", config(3, seed=1)).learner.weights())
     assert first == same
     assert first != other
 
@@ -48,11 +48,11 @@ def test_the_reference_is_the_policy_the_run_started_from(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("recipe", ["hgpo", "gspo"])
 def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path: Path, recipe: str) -> None:
-    whole = train_run(tmp_path / "whole", config(5, recipe=recipe))
-    train_run(tmp_path / "cut", config(3, recipe=recipe, checkpoint_every=2))
+    whole = run_to_end(tmp_path / "whole", config(5, recipe=recipe))
+    run_to_end(tmp_path / "cut", config(3, recipe=recipe, checkpoint_every=2))
     # Pretend that the process died after update 3 and before its checkpoint was complete.
     (tmp_path / "cut" / "checkpoints" / "latest").write_text("0002\n")
-    resumed = train_run(tmp_path / "cut", config(5, recipe=recipe), resume=True)
+    resumed = run_to_end(tmp_path / "cut", config(5, recipe=recipe), resume=True)
     assert hash_weights(resumed.learner.weights()) == hash_weights(whole.learner.weights())
     for name in whole.journal.metric_names():
         if not name.startswith(("seconds/", "speed/")):
@@ -62,9 +62,9 @@ def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path: Path, recipe: str)
 
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
-    train_run(tmp_path, config(1))
+    run_to_end(tmp_path, config(1))
     with pytest.raises(TrainingError) as caught:
-        train_run(tmp_path, config(1))
+        run_to_end(tmp_path, config(1))
     assert str(caught.value) == (
         f"{tmp_path} holds a run already; go on with resume=True (on the command line --resume), or choose another "
         "folder"

@@ -20,7 +20,7 @@ from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from groupwise.training.run import Run  # noqa: E402
-from tests.end_to_end.runs import config, train_run  # noqa: E402
+from tests.end_to_end.runs import config, run_to_end  # noqa: E402
 
 
 def test_weights_that_do_not_arrive_stop_the_run_within_one_update(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def spoil_gradient(run: Run) -> None:
 def test_a_nan_in_learning_stops_the_run_and_leaves_the_weights(
     tmp_path: Path, spoil: Callable[[Run], None], what: str
 ) -> None:
-    whole = train_run(tmp_path / "whole", config(2))
+    whole = run_to_end(tmp_path / "whole", config(2))
     run = open_run(config(2, checkpoint_every=1), tmp_path / "spoilt")
     spoil(run)
     with pytest.raises(TrainingError) as caught:
@@ -107,7 +107,7 @@ def test_a_nan_in_learning_stops_the_run_and_leaves_the_weights(
     )
     assert run.journal.update_numbers() == [1]
     # Once the cause is mended the run goes on from where it was.
-    resumed = train_run(tmp_path / "spoilt", config(2, checkpoint_every=1), resume=True)
+    resumed = run_to_end(tmp_path / "spoilt", config(2, checkpoint_every=1), resume=True)
     assert hash_weights(resumed.learner.weights()) == hash_weights(whole.learner.weights())
 
 
@@ -128,14 +128,14 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_the_run_goes_on_later(
     folder = tmp_path / "full"
     monkeypatch.setattr(loop, "save_checkpoint", on_a_full_disk)
     with pytest.raises(TrainingError) as caught:
-        train_run(folder, config(3))
+        run_to_end(folder, config(3))
     assert str(caught.value).startswith(f"checkpoint {folder / 'checkpoints' / '0002'} could not be written (")
     assert "File too large" in str(caught.value)
     assert str(caught.value).endswith("; the earlier ones are untouched. Free some space, then go on with --resume")
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["0000", "latest"]
     monkeypatch.undo()
-    resumed = train_run(folder, config(3), resume=True)
-    whole = train_run(tmp_path / "whole", config(3))
+    resumed = run_to_end(folder, config(3), resume=True)
+    whole = run_to_end(tmp_path / "whole", config(3))
     assert hash_weights(resumed.learner.weights()) == hash_weights(whole.learner.weights())
     assert resumed.journal.update_numbers() == [1, 2, 3]
 
@@ -143,31 +143,31 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_the_run_goes_on_later(
 @pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])
 def test_a_damaged_checkpoint_names_the_one_before_and_the_advice_works(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "run"
-    train_run(folder, config(4))
+    run_to_end(folder, config(4))
     latest = find_latest_checkpoint(folder / "checkpoints")
     assert latest is not None
     assert latest.name == "0004"
     content = (latest / name).read_bytes()
     (latest / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(TrainingError) as caught:
-        train_run(folder, config(6), resume=True)
+        run_to_end(folder, config(6), resume=True)
     pointer = folder / "checkpoints" / "latest"
     assert str(caught.value).startswith(f"checkpoint {latest} is damaged (")
     assert str(caught.value).endswith(
         f"; the newest checkpoint that is whole and fits the journal is 0002: write `0002` into {pointer} and resume"
     )
     pointer.write_text("0002\n", encoding="utf-8")
-    resumed = train_run(folder, config(6), resume=True)
-    whole = train_run(tmp_path / "whole", config(6))
+    resumed = run_to_end(folder, config(6), resume=True)
+    whole = run_to_end(tmp_path / "whole", config(6))
     assert hash_weights(resumed.learner.weights()) == hash_weights(whole.learner.weights())
     assert resumed.journal.update_numbers() == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_first_checkpoint_has_none_before_it(tmp_path: Path) -> None:
-    train_run(tmp_path, config(0))
+    run_to_end(tmp_path, config(0))
     (tmp_path / "checkpoints" / "0000" / "state.json").unlink()
     with pytest.raises(TrainingError) as caught:
-        train_run(tmp_path, config(1), resume=True)
+        run_to_end(tmp_path, config(1), resume=True)
     assert str(caught.value) == (
         f"checkpoint {tmp_path / 'checkpoints' / '0000'} is damaged (state.json is missing); no other checkpoint is "
         "whole and fits the journal: start the run again"

@@ -255,8 +255,8 @@ def test_what_is_wrong_with_the_file_or_the_recipe_is_told_without_torch(tmp_pat
     assert ran.returncode == 0, ran.stderr
     first, second, third = ran.stderr.splitlines()
     assert first == "error: missing.toml: there is no such file; give a run file (TOML) or the folder of a run"
-    beginning = (
+    message = (
         "error: run.toml with --set algorithm.recipe=hgop: there is no recipe 'hgop'; did you mean 'hgpo'? Valid: "
     )
-    assert second.startswith(beginning)
+    assert second.startswith(message)
     assert third == f"error: run.toml with --set sed=1: unknown section 'sed'; did you mean 'seed'? {SECTIONS}"

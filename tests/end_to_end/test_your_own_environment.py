@@ -17,9 +17,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "your_own_environment.md").read_tex
 
 
 def block(kind: str) -> str:
-    match = re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
-    assert match is not None
-    return match[1]
+    block = re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+    assert block is not None
+    return block[1]
 
 
 def call(*words: str) -> str:
@@ -29,9 +29,9 @@ def call(*words: str) -> str:
 
 
 def success(line: str) -> float:
-    match = re.search(r"success ([\d.]+) %", line)
-    assert match is not None
-    return float(match[1])
+    share = re.search(r"success ([\d.]+) %", line)
+    assert share is not None
+    return float(share[1])
 
 
 def test_the_page_can_be_followed_from_the_file_to_the_dialogue(

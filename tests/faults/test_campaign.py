@@ -23,7 +23,7 @@ from benchmarks.faults.environments import Trouble, judge_success
 from benchmarks.faults.payloads import PAYLOADS
 from benchmarks.faults.same_runs import find_lost_updates
 from groupwise.core.journal.journal import Journal
-from tests.end_to_end.runs import config, train_run
+from tests.end_to_end.runs import config, run_to_end
 
 ROOT = Path(__file__).parents[2]
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks into /proc")
@@ -119,7 +119,7 @@ def test_results_name_no_folder_of_this_machine() -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of two updates."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    train_run(folder, config(2)).journal.close()
+    run_to_end(folder, config(2)).journal.close()
     return folder
 
 

@@ -39,9 +39,9 @@ def inspect(run: Path, *arguments: object, status: int = 0) -> str:
 def list_steps(run: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any], float]]:
     """Every step of update 2 as the journal holds it: attempt, row, credit."""
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
-        for attempt in list(journal.trajectories(2)):
-            for row, credit in zip(attempt["steps"], attempt["credit"], strict=True):
-                yield attempt, row, credit
+        for trajectory in list(journal.trajectories(2)):
+            for row, credit in zip(trajectory["steps"], trajectory["credit"], strict=True):
+                yield trajectory, row, credit
 
 
 @pytest.fixture(scope="module")
@@ -57,26 +57,26 @@ def token_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_segment_level_estimator_trains_and_is_derived_again(segment_run: Path) -> None:
     run, steps = segment_run, list(list_steps(segment_run))
     by_segment: dict[tuple[str, int, int], set[float]] = {}
-    for attempt, row, credit in steps:
-        by_segment.setdefault((attempt["task"], attempt["attempt"], row["index"] // 2), set()).add(credit)
+    for trajectory, row, credit in steps:
+        by_segment.setdefault((trajectory["task"], trajectory["attempt"], row["index"] // 2), set()).add(credit)
     assert all(len(values) == 1 for values in by_segment.values())  # the steps of a segment share one number
     assert any(credit for _, _, credit in steps)
-    attempt, row, credit = next(step for step in steps if step[2])
-    asked = ("--task", attempt["task"], "--attempt", attempt["attempt"], "--why", row["index"])
-    trace = json.loads(inspect(run, *asked, "--json"))
-    assert trace["what"] == "BySegment"
-    assert trace["recorded"] == credit
-    assert trace["by_hand"] == pytest.approx(credit)
-    assert trace["largest_gap"] < 1e-9
-    assert trace["not_derived"] == ""
-    assert {member["attempt"] for member in trace["members"] if member["is_self"]} == {attempt["attempt"]}
+    trajectory, row, credit = next(step for step in steps if step[2])
+    asked = ("--task", trajectory["task"], "--attempt", trajectory["attempt"], "--why", row["index"])
+    explained = json.loads(inspect(run, *asked, "--json"))
+    assert explained["what"] == "BySegment"
+    assert explained["recorded"] == credit
+    assert explained["by_hand"] == pytest.approx(credit)
+    assert explained["largest_gap"] < 1e-9
+    assert explained["not_derived"] == ""
+    assert {member["attempt"] for member in explained["members"] if member["is_self"]} == {trajectory["attempt"]}
     shown = inspect(run, *asked)
     assert f"segment {row['index'] // 2}: " in shown
     assert "derived again by hand from the members, it agrees" in " ".join(shown.split())
 
 
 def test_a_trace_that_derives_another_number_is_told(segment_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    attempt, row, _ = next(step for step in list_steps(segment_run) if step[2])
+    trajectory, row, _ = next(step for step in list_steps(segment_run) if step[2])
     import segment_credit  # type: ignore[import-not-found] # on the path of these tests alone
 
     honest = segment_credit.SegmentTrace.derive
@@ -85,17 +85,17 @@ def test_a_trace_that_derives_another_number_is_told(segment_run: Path, monkeypa
         "derive",
         lambda self, table, step: type(d := honest(self, table, step))(value=d.value + 0.25, formula=d.formula),
     )
-    asked = ("--task", attempt["task"], "--attempt", attempt["attempt"], "--why", row["index"])
+    asked = ("--task", trajectory["task"], "--attempt", trajectory["attempt"], "--why", row["index"])
     assert "does not agree" in inspect(segment_run, *asked, status=1)
 
 
 def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token_run: Path) -> None:
     run, steps = token_run, list(list_steps(token_run))
-    attempt, row, credit = next(step for step in steps if step[2] > 0 and len(step[1]["response_ids"]) == 2)
-    asked = ("--task", attempt["task"], "--attempt", attempt["attempt"], "--why", row["index"])
-    traces = [json.loads(inspect(run, *asked, "--token", n, "--json")) for n in range(2)]
+    trajectory, row, credit = next(step for step in steps if step[2] > 0 and len(step[1]["response_ids"]) == 2)
+    asked = ("--task", trajectory["task"], "--attempt", trajectory["attempt"], "--why", row["index"])
+    explained = [json.loads(inspect(run, *asked, "--token", n, "--json")) for n in range(2)]
     surprise = [-logp for logp in row["logp_behaviour"]]
-    for n, token in enumerate(one["token"] for one in traces):
+    for n, token in enumerate(one["token"] for one in explained):
         assert token["token"] == row["response_ids"][n]
         assert token["trains"] == (surprise[n] >= 0.5)
         if token["trains"]:
@@ -105,7 +105,7 @@ def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token
     shown = inspect(run, *asked, "--token", 0)
     assert f"token 0, id {row['response_ids'][0]}" in shown
     # The filter that reads the credit: what it dropped is listed with its credit, and no step of it trained.
-    dropped = traces[0]["dropped_by_credit"]
+    dropped = explained[0]["dropped_by_credit"]
     assert [one["credit"] for one in dropped] == [value for _, _, value in steps if value <= 0]
     assert {one["filter"] for one in dropped} == {"OnlyPraise"}
     blamed, its_row, _ = next(step for step in steps if step[2] < 0)
@@ -118,8 +118,19 @@ def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token
 
 
 def test_a_token_that_is_not_there_is_told(token_run: Path) -> None:
-    run, (attempt, row, _) = token_run, next(list_steps(token_run))
-    given = ["inspect", run, "--update", 2, "--task", attempt["task"], "--attempt", attempt["attempt"], "--token", 9]
+    run, (trajectory, row, _) = token_run, next(list_steps(token_run))
+    given = [
+        "inspect",
+        run,
+        "--update",
+        2,
+        "--task",
+        trajectory["task"],
+        "--attempt",
+        trajectory["attempt"],
+        "--token",
+        9,
+    ]
     result = CliRunner().invoke(app, [str(one) for one in [*given, "--why", row["index"], "--trust"]])
     assert "has no token 9; its tokens run from 0 to" in f"{result.output}{result.exception}"
     result = CliRunner().invoke(app, [str(one) for one in [*given, "--trust"]])

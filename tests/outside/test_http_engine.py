@@ -38,7 +38,7 @@ recipe = "grpo"
 def test_a_run_trains_with_it_and_goes_on_to_the_bit(tmp_path: Path) -> None:
     run = train_from_file(tmp_path, RUN)
     rows = rows_of(run)
-    assert {number: {row["version"] for row in entries} for number, entries in rows.items()} == {1: {0}, 2: {1}}
+    assert {number: {row["version"] for row in steps} for number, steps in rows.items()} == {1: {0}, 2: {1}}
     assert not any("entropy" in row for row in rows[1])
     assert weights_of(run, 0) != weights_of(run, 1) != weights_of(run, 2)
     again = tmp_path / "again"

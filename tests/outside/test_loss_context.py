@@ -343,10 +343,10 @@ def test_channels_train_and_are_explained_one_by_one(tmp_path: Path) -> None:
         played = list(journal.trajectories(1))
     tokens = [len(row["response_ids"]) for attempt in played for row in attempt["steps"]]
     again = DerivedCredit.compute(played, config.algorithm)
-    traces = explain_channels(
+    explanation = explain_channels(
         again.table, config.algorithm, task=played[0]["task"], attempt=played[0]["attempt"], index=0
     )
     own = [n for n, attempt in zip(tokens, played, strict=True) if attempt["task"] == played[0]["task"]]
     spread = statistics.stdev(own) + 1e-6
-    assert traces["brevity"].value == pytest.approx((tokens[0] - statistics.fmean(own)) / spread)
-    assert traces["brevity"].largest_gap() < 1e-9
+    assert explanation["brevity"].value == pytest.approx((tokens[0] - statistics.fmean(own)) / spread)
+    assert explanation["brevity"].largest_gap() < 1e-9

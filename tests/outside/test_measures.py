@@ -42,13 +42,15 @@ def trajectories(run: Path, number: int) -> list[dict[str, Any]]:
 
 
 def test_what_the_engine_said_is_a_fact_of_every_step(probed: Path) -> None:
-    facts = [row["extra"]["repeated"] for attempt in trajectories(probed, 2) for row in attempt["steps"]]
+    facts = [row["extra"]["repeated"] for trajectory in trajectories(probed, 2) for row in trajectory["steps"]]
     assert all(fact in {n / 40 for n in range(41)} for fact in facts)
     assert len(set(facts)) > 1
     with closing(Journal(probed / "journal.sqlite", read_only=True)) as journal:
         sampled, read = (dict(journal.curve(f"measures/{kind}_tokens"))[2] for kind in ("sampled", "read"))
     assert sampled == 40 * len(facts)
-    assert read == 40 * sum(len(row["prompt_ids"]) for attempt in trajectories(probed, 2) for row in attempt["steps"])
+    assert read == 40 * sum(
+        len(row["prompt_ids"]) for trajectory in trajectories(probed, 2) for row in trajectory["steps"]
+    )
 
 
 def test_credit_derives_again_without_a_model(probed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,28 +60,28 @@ def test_credit_derives_again_without_a_model(probed: Path, monkeypatch: pytest.
         raise AssertionError("a report asks no model")
 
     monkeypatch.setattr(repeat_probe.Repeated, "__call__", ask)
-    attempt = next(one for one in trajectories(probed, 2) if any(one["credit"]))
-    step = next(n for n, credit in enumerate(attempt["credit"]) if credit)
+    trajectory = next(one for one in trajectories(probed, 2) if any(one["credit"]))
+    step = next(n for n, credit in enumerate(trajectory["credit"]) if credit)
     given = [
         "inspect",
         probed,
         "--update",
         2,
         "--task",
-        attempt["task"],
+        trajectory["task"],
         "--attempt",
-        attempt["attempt"],
+        trajectory["attempt"],
         "--why",
         step,
     ]
     result = CliRunner().invoke(app, [*map(str, given), "--trust", "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    trace = json.loads(result.stdout)
-    assert trace["recorded"] == attempt["credit"][step]
-    assert trace["largest_gap"] < 1e-9
-    assert trace["not_derived"] == ""
-    ((_, signal),) = trace["inner"]
-    assert signal["by_hand"] == attempt["steps"][step]["extra"]["repeated"]
+    shown = json.loads(result.stdout)
+    assert shown["recorded"] == trajectory["credit"][step]
+    assert shown["largest_gap"] < 1e-9
+    assert shown["not_derived"] == ""
+    ((_, signal),) = shown["inner"]
+    assert signal["by_hand"] == trajectory["steps"][step]["extra"]["repeated"]
     assert signal["not_derived"] == ""
 
 
@@ -95,7 +97,7 @@ def test_a_resumed_run_asks_nothing_twice_and_ends_with_the_same_facts(folder: P
 
 
 def test_a_rollouts_file_made_of_the_run_has_the_facts_as_a_column(probed: Path, tmp_path: Path) -> None:
-    rows = [row for attempt in trajectories(probed, 2) for row in attempt["steps"]]
+    rows = [row for trajectory in trajectories(probed, 2) for row in trajectory["steps"]]
     write_rollouts(tmp_path / "rows.jsonl", rows)
     (part,) = RolloutsFile.open(tmp_path / "rows.jsonl").parts()
     assert part.table().column("repeated").tolist() == [

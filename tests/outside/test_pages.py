@@ -66,8 +66,8 @@ def test_the_parts_of_the_pages_train_and_are_explained(tmp_path: Path, run_file
         (tmp_path / f"page_{page.stem}.py").write_text(code, encoding="utf-8")
     run = train_from_file(tmp_path, run_file)
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
-        [attempt, *_] = journal.trajectories(2)
-    place = ["--update", "2", "--task", attempt["task"], "--attempt", str(attempt["attempt"]), "--why", "0"]
+        [trajectory, *_] = journal.trajectories(2)
+    place = ["--update", "2", "--task", trajectory["task"], "--attempt", str(trajectory["attempt"]), "--why", "0"]
     shown = groupwise("inspect", "run", *place, "--trust", cwd=tmp_path).stdout
     assert "the journal holds" in shown
     assert ": the same number" in shown

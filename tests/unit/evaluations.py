@@ -7,7 +7,7 @@ from typing import Any
 from groupwise.core.journal.journal import EvaluatedAttempt
 
 
-def evaluated(**over: Any) -> EvaluatedAttempt:
+def make_evaluated(**over: Any) -> EvaluatedAttempt:
     """A solved attempt at task `a` after update 1; `over` says what is different."""
     row: dict[str, Any] = {
         "number": 1,

@@ -148,16 +148,16 @@ def _is_entry(entry: object) -> bool:
 
 
 def _load(part: StartedPart, state: Mapping[str, Any], checkpoint: Path) -> None:
-    """Let a part take up what it remembered, and see that it did."""
+    """Load a part's state, and see that the part then has it."""
     try:
         part.state.load_state_dict(state)
     except Exception as error:  # whatever a part of a user's own makes of it
         reason = quote_line(str(error), limit=200) or type(error).__name__
         raise TrainingError(
-            f"checkpoint {checkpoint}: {part.where} cannot take up what it remembered ({reason}); {BEGAN_WITH}"
+            f"checkpoint {checkpoint}: {part.where} cannot load its state ({reason}); {BEGAN_WITH}"
         ) from error
     if read_state(part.where, part.state) != state:
         raise TrainingError(
-            f"checkpoint {checkpoint}: {part.where} remembers something else after load_state_dict than state_dict had "
-            "written; see that the one takes up all that the other gives"
+            f"checkpoint {checkpoint}: {part.where} has another state after load_state_dict than state_dict had "
+            "written; see that the one loads all that the other gives"
         )

@@ -256,7 +256,7 @@ def test_explain_json_holds_every_number(small: Path) -> None:
     assert data["compared"] is True
     [[weight, signal]] = data["inner"]
     assert (weight, signal["what"], signal["value"], signal["by_hand"]) == (1, "EpisodeReturn", 0, 0)
-    assert [(each["attempt"], each["index"], each["num_steps"]) for each in data["members"]] == [
+    assert [(member["attempt"], member["index"], member["num_steps"]) for member in data["members"]] == [
         ("a", None, 2),
         ("b", None, 2),
     ]

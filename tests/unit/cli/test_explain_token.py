@@ -63,7 +63,7 @@ def test_the_same_as_json(files: tuple[Path, Path]) -> None:
         "by_hand": 0.125,
         "trains": True,
     }
-    assert [(one["task"], one["attempt"]) for one in data["dropped_by_credit"]] == [("u", "c")]
+    assert [(step["task"], step["attempt"]) for step in data["dropped_by_credit"]] == [("u", "c")]
 
 
 def test_without_a_token_part_a_token_has_the_credit_of_its_step(files: tuple[Path, Path]) -> None:

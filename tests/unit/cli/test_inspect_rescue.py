@@ -73,9 +73,9 @@ def test_a_recalled_attempt_is_shown_as_a_dialogue_and_explained(rescue_path: Pa
     assert data["largest_gap"] <= 1e-9
 
 
-def test_a_group_with_help_or_shaping_says_so(rescue_path: Path) -> None:
-    helped = words(invoke("inspect", rescue_path, "--update", 2, "--task", "t~beef"))
-    assert helped[1] == "with guidance in the prompt: attempt 0 of update 1 at t"
+def test_a_group_with_guidance_or_shaping_says_so(rescue_path: Path) -> None:
+    guided = words(invoke("inspect", rescue_path, "--update", 2, "--task", "t~beef"))
+    assert guided[1] == "with guidance in the prompt: attempt 0 of update 1 at t"
     ranked = words(invoke("inspect", rescue_path, "--update", 2, "--task", "u"))
     assert ranked[1:3] == [
         "rewards shaped: 2 of 4",

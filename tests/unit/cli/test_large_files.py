@@ -33,9 +33,9 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Makes every file too large for one part; holds the sizes of the parts that were read."""
     whole, sizes = RolloutsFile.parts, []
 
-    def parts(self: RolloutsFile, progress: Any = None, **watching: Any) -> Iterator[Rollouts]:
+    def parts(self: RolloutsFile, progress: Any = None, **options: Any) -> Iterator[Rollouts]:
         # Read to the end first: the traceback that pytest keeps would hold the temporary files of a reader halfway.
-        for part in list(whole(self, progress, part_bytes=256, **watching)):
+        for part in list(whole(self, progress, part_bytes=256, **options)):
             sizes.append(len(part))
             yield part
 

@@ -31,7 +31,7 @@ def panel(groupwise: Run) -> str:
 def test_the_panels_of_an_environment(groupwise: Run) -> None:
     ran = groupwise("panel", "identity", "--set", "num_words=4", "--set", "length=1")
     assert ran.status == 0, ran.err
-    assert [each.rstrip() for each in ran.out.splitlines()] == [
+    assert [printed.rstrip() for printed in ran.out.splitlines()] == [
         "Identity(num_words=4, length=1): 3 panels, no task in two of them",
         *(line(split) for split in SPLITS),
     ]
@@ -39,7 +39,7 @@ def test_the_panels_of_an_environment(groupwise: Run) -> None:
 
 def test_a_run_file_names_the_same_panels(groupwise: Run, tmp_path: Path) -> None:
     ran = groupwise("panel", small(tmp_path))
-    assert [each.rstrip() for each in ran.out.splitlines()[1:]] == [line(split) for split in SPLITS]
+    assert [printed.rstrip() for printed in ran.out.splitlines()[1:]] == [line(split) for split in SPLITS]
     changed = groupwise("panel", "small.toml", "--set", "env.num_words=5", "--json")
     tasks = Identity(num_words=5, length=1).panel("test")
     assert json.loads(changed.out)["panels"]["test"] == {

@@ -25,7 +25,7 @@ from groupwise.envs import Identity, panel_hash
 from groupwise.evaluation.summary import Evaluation
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
-from tests.unit.evaluations import evaluated
+from tests.unit.evaluations import make_evaluated
 
 ROOT = Path(__file__).parents[3]
 
@@ -214,7 +214,7 @@ def update(number: int, success: float) -> Update:
 
 
 def evaluation(number: int) -> Evaluation:
-    row = evaluated(number=number, success=0.0, outcome=0.0)
+    row = make_evaluated(number=number, success=0.0, outcome=0.0)
     return Evaluation.from_rows([row])
 
 
@@ -296,8 +296,6 @@ import sys
 sys.path.insert(0, {root!r})
 from tests.unit.cli.test_train import update
 from groupwise.cli.terminal.live import show_live
-from tests.unit.evaluations import evaluated
-from tests.unit.evaluations import evaluated
 with show_live("runs/x", 4, plain={plain}) as screen:
     for number in (1, 2):
         screen.on_stage("learn", number)

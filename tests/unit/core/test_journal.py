@@ -10,7 +10,7 @@ import pytest
 
 from groupwise import FileError, Step, StopReason, Task, Trajectory
 from groupwise.core.journal.journal import Journal, Update
-from tests.unit.evaluations import evaluated
+from tests.unit.evaluations import make_evaluated
 
 TASK = Task.create(env="identity", seed=1)
 
@@ -121,7 +121,7 @@ def test_attempts_that_a_fault_ended_are_named_and_forgotten_with_their_update(t
 
 def test_a_journal_from_before_tokens_were_counted_is_read_and_written_on(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
-    row = evaluated(tokens=7)
+    row = make_evaluated(tokens=7)
     with Journal(path) as journal:
         journal.write_evaluation([row])
     database = sqlite3.connect(path)

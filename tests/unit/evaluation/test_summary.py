@@ -10,9 +10,9 @@ from groupwise.core.errors import TrainingError
 from groupwise.core.journal.journal import EvaluatedAttempt
 from groupwise.evaluation.intervals import mean_over_clusters, wilson_interval
 from groupwise.evaluation.summary import Evaluation
-from tests.unit.evaluations import evaluated
+from tests.unit.evaluations import make_evaluated
 
-ROW = evaluated(number=5, tags="heat", outcome=10.0, steps=4)
+ROW = make_evaluated(number=5, tags="heat", outcome=10.0, steps=4)
 
 
 def rows() -> list[EvaluatedAttempt]:

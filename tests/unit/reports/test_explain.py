@@ -48,7 +48,7 @@ def test_attempts_that_count_once_are_listed_with_the_mean_of_their_steps() -> N
     explanation = explain_step(ROWS, part(ROWS), task="q", attempt=0, index=1)
     assert explanation.members == (member(0, None, 2.5, is_self=True, num_steps=2), member(1, 0, 4))
     assert (explanation.formula, explanation.value, explanation.by_hand) == ("(2 - 3.25) / 1 = -1.25", -1.25, -1.25)
-    assert explanation.value == 2 - sum(each.value for each in explanation.members) / len(explanation.members)
+    assert explanation.value == 2 - sum(member.value for member in explanation.members) / len(explanation.members)
     by_step = part.model_copy(update={"average": "step"})
     explanation = explain_step(ROWS, by_step(ROWS), task="q", attempt=0, index=1)
     assert explanation.members == (member(0, 0, 3), member(0, 1, 2, is_self=True), member(1, 0, 4))
@@ -72,7 +72,7 @@ def test_made_up_members_are_listed_too() -> None:
     """NGRPO adds an attempt of return 1 to each group: 0, 0 and 1 have the mean 1/3."""
     explanation = explain_recipe(single_steps([0.0, 0.0]), "ngrpo", 0, 0, best=1.0)
     made_up = Member(task=explanation.members[0].task, attempt=None, index=None, value=1.0, is_self=False, num_steps=0)
-    assert [each.value for each in explanation.members] == [0, 0, 1]
+    assert [member.value for member in explanation.members] == [0, 0, 1]
     assert explanation.members[-1] == made_up
     assert explanation.formula.startswith("(0 - 0.333333333) / ")
 

@@ -35,14 +35,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 PLAYED = play_update(1, tasks=4, attempts=4, skill=0.6)
-VALID = sorted((one.task.id, one.attempt, [bool(step.valid) for step in one.steps]) for one in PLAYED)
+VALID = sorted((attempt.task.id, attempt.attempt, [bool(step.valid) for step in attempt.steps]) for attempt in PLAYED)
 
 
 def test_inspection_says_invalid_where_it_cannot_say_more(run: Path) -> None:
     assert not all(valid for *_, flags in VALID for valid in flags)
     with RunFolder(run) as folder:
         groups = read_groups(folder, 1)
-    flaws = [(group.task, one.attempt, [step.flaw for step in one.steps]) for group in groups for one in group.attempts]
+    flaws = [
+        (group.task, attempt.attempt, [step.flaw for step in attempt.steps])
+        for group in groups
+        for attempt in group.attempts
+    ]
     words = [(task, attempt, ["" if valid else "invalid" for valid in flags]) for task, attempt, flags in VALID]
     assert sorted(flaws) == words
 
@@ -52,8 +56,11 @@ def test_past_attempts_come_back_with_what_is_known_of_them(run: Path) -> None:
         trajectories = [
             journal.past_attempts.read(past) for past in journal.past_attempts.newest(max_attempts=99, after=0)
         ]
-    assert {(step.well_formed, step.accepted) for one in trajectories for step in one.steps} == {(None, None)}
-    assert sorted((one.task.id, one.attempt, [step.valid for step in one.steps]) for one in trajectories) == VALID
+    assert {(step.well_formed, step.accepted) for attempt in trajectories for step in attempt.steps} == {(None, None)}
+    assert (
+        sorted((attempt.task.id, attempt.attempt, [step.valid for step in attempt.steps]) for attempt in trajectories)
+        == VALID
+    )
 
 
 def test_an_audit_refuses_the_penalty_by_name_and_computes_everything_else(run: Path) -> None:
@@ -80,5 +87,5 @@ def test_attempts_of_before_beside_new_ones_leave_what_both_say(run: Path) -> No
     with Journal(run / "journal.sqlite", read_only=True) as journal:
         (past,) = journal.past_attempts.newest(max_attempts=1, after=0)
         recalled = journal.past_attempts.read(past)
-    table = StepTable.from_trajectories([*(one for one in PLAYED if one.task.id != past.task), recalled])
+    table = StepTable.from_trajectories([*(attempt for attempt in PLAYED if attempt.task.id != past.task), recalled])
     assert {"valid"} == {"well_formed", "accepted", "valid"} & set(table.extra)

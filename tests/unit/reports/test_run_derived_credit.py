@@ -89,13 +89,13 @@ def test_what_the_filters_drop_counts_no_more_than_it_did_in_training(filters: t
     assert trained.values.tolist() == pytest.approx([0.57735, 0.57735, -1.1547, -1.1547], abs=1e-4)
     assert trained.keep.tolist() == [True, True, True, False]
     records = [
-        one | {"number": 5} for one in make_records(trajectories, [[value] for value in trained.values.tolist()])
+        record | {"number": 5} for record in make_records(trajectories, [[value] for value in trained.values.tolist()])
     ]
     again = derive_credit(records, algorithm)
     assert isinstance(again, DerivedCredit)
     assert again.credit.values.tolist() == trained.values.tolist()
     explained = [explain_step(again.table, again.credit, task="t", attempt=attempt, index=0) for attempt in range(4)]
-    assert max(each.largest_gap() for each in explained) <= 1e-12
+    assert max(explanation.largest_gap() for explanation in explained) <= 1e-12
 
 
 def test_company_counts_the_members_of_every_group() -> None:

@@ -149,9 +149,9 @@ def test_updates_have_whole_ticks() -> None:
 
 
 @given(st.floats(min_value=1e-9, max_value=1e9))
-def test_a_step_is_round_and_just_large_enough(least: float) -> None:
-    step = round_up_step(least)
-    assert least * (1 - 1e-6) <= step <= 2.5 * least * (1 + 1e-6)
+def test_a_step_is_round_and_just_large_enough(minimum: float) -> None:
+    step = round_up_step(minimum)
+    assert minimum * (1 - 1e-6) <= step <= 2.5 * minimum * (1 + 1e-6)
     assert f"{step:.0e}"[0] in "125"
 
 

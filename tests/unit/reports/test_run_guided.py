@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *guide(group("v", 1.0, 0.0), first=2),
     ]
     asked = {("t~beef", 0): HOTTER, ("t~beef", 1): HOTTER, ("u", 2): HINT, ("u", 3): HINT}
-    aside = [SetAside(trajectory=each, by="the plan: took its place") for each in group("v", 0.0, 0.0)]
+    aside = [SetAside(trajectory=trajectory, by="the plan: took its place") for trajectory in group("v", 0.0, 0.0)]
     (path / "config.toml").write_text(tomli_w.dumps(settings(algorithm)), encoding="utf-8")
     with Journal(path / "journal.sqlite") as journal:
         journal.write(

@@ -97,7 +97,7 @@ def test_the_headline_says_what_was_trained(run_path: Path) -> None:
 def test_the_verdict_stands_in_big_numbers_with_intervals(page: str, run: RunFolder) -> None:
     rows = [row for row in run.journal.evaluations() if row.number in (0, 6)]
     share = [sum(row.success or 0.0 for row in rows if row.number == number) / 40 for number in (0, 6)]
-    assert re.findall(r'<span class="big">([^<]+)</span>', page) == [f"{100 * each:.1f}\u202f%" for each in share]
+    assert re.findall(r'<span class="big">([^<]+)</span>', page) == [f"{100 * value:.1f}\u202f%" for value in share]
     assert "before training" in page
     assert "after update 6" in page
     assert re.search(r"Success on 40 tasks of the test panel rose by [\d.]+ points; the 95\u202f% intervals", page)
@@ -200,7 +200,9 @@ def test_a_run_of_500_updates_stays_readable_and_small(tmp_path: Path) -> None:
 def test_an_environment_without_success_is_judged_by_its_outcomes(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0, env={"kind": "not_there.worlds:World"})
     for number in (1, 2):
-        trajectories = [replace(each, scores={}) for each in play_update(number, tasks=2, attempts=3, skill=0.4)]
+        trajectories = [
+            replace(trajectory, scores={}) for trajectory in play_update(number, tasks=2, attempts=3, skill=0.4)
+        ]
         write(folder, number, trajectories, {"rollout/success": 0.0, "rollout/return": 0.5})
     assert "its environment does not say what success is" in page_of(folder)
     with Journal(folder / "journal.sqlite") as journal:

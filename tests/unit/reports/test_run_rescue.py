@@ -227,10 +227,10 @@ def test_a_journal_from_before_parents_were_kept_is_read_and_written_on(tmp_path
     database.commit()
     database.close()
     with RunFolder(folder) as run:
-        summary = {group.task: rescue_of(group) for group in read_groups(run, 2)}
-    helped = summary["t~beef"]
-    assert helped is not None
-    assert (helped.has_guidance, helped.guidance, describe_guidance(helped)) == (True, None, "with guidance")
+        rescues = {group.task: rescue_of(group) for group in read_groups(run, 2)}
+    guided = rescues["t~beef"]
+    assert guided is not None
+    assert (guided.has_guidance, guided.guidance, describe_guidance(guided)) == (True, None, "with guidance")
     with Journal(folder / "journal.sqlite") as journal:
         assert [row["parent"] for row in journal.trajectories(1)] == [None] * 8
 

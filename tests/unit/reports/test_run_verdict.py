@@ -68,7 +68,7 @@ def test_the_split_is_the_one_that_the_settings_name(tmp_path: Path) -> None:
         verdict = find_verdict(run)
         assert verdict is not None
         assert verdict.split == "test"
-        assert [each.split for each in list_verdicts(run)] == ["test", "train"]
+        assert [verdict.split for verdict in list_verdicts(run)] == ["test", "train"]
 
 
 def test_a_run_that_was_never_evaluated_has_no_verdict(tmp_path: Path) -> None:

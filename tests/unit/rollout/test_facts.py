@@ -46,21 +46,21 @@ def test_workers_hand_facts_over_as_this_process_does() -> None:
 
 
 def test_a_step_holds_what_its_outcome_said_and_no_more(play: Callable[..., Any]) -> None:
-    (found,) = play("nothing", "far")
-    assert [step.facts for step in found.steps] == [{}, FAR], "the environment adds to its facts as it goes"
+    (trajectory,) = play("nothing", "far")
+    assert [step.facts for step in trajectory.steps] == [{}, FAR], "the environment adds to its facts as it goes"
 
 
 def test_facts_are_columns_for_any_method_now_and_again(play: Callable[..., Any]) -> None:
     trajectories = play("near", "far")
-    rows = json.loads(json.dumps([row for found in trajectories for row in trajectory_rows(found)]))
+    rows = json.loads(json.dumps([row for trajectory in trajectories for row in trajectory_rows(trajectory)]))
     assert [row["extra"] for row in rows] == [NEAR, FAR]
     for table in (StepTable.from_trajectories(trajectories), make_step_table(rows)):
         assert table.column("distance").tolist() == [4, 3]
 
 
 def test_facts_under_a_name_that_is_taken_end_the_attempt_with_a_sentence(play: Callable[..., Any]) -> None:
-    (found,) = play("reward")
-    assert found.stop is StopReason.ERROR
-    assert found.error is not None
-    assert "Outcome.facts['reward'] has a name that is taken; call it something else" in found.error
-    assert [step.facts for step in found.steps] == [{}]
+    (trajectory,) = play("reward")
+    assert trajectory.stop is StopReason.ERROR
+    assert trajectory.error is not None
+    assert "Outcome.facts['reward'] has a name that is taken; call it something else" in trajectory.error
+    assert [step.facts for step in trajectory.steps] == [{}]

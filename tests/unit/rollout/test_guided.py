@@ -43,9 +43,9 @@ def test_a_task_of_little_success_is_also_asked_for_with_guidance(tmp_path: Path
 
 
 def member(task: str, number: int, *, solved: bool = False, origin: Origin = Origin.FRESH) -> Trajectory:
-    found = attempt(number, task=task, solved=solved, origin=origin)
-    steps = tuple(replace(step, unguided_prompt_ids=(9,)) for step in found.steps)
-    return replace(found, steps=steps) if origin is not Origin.FRESH else found
+    trajectory = attempt(number, task=task, solved=solved, origin=origin)
+    steps = tuple(replace(step, unguided_prompt_ids=(9,)) for step in trajectory.steps)
+    return replace(trajectory, steps=steps) if origin is not Origin.FRESH else trajectory
 
 
 def test_a_retold_success_is_numbered_after_whoever_else_joins() -> None:

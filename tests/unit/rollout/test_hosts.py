@@ -19,7 +19,7 @@ def test_environments_are_opened_and_acted_in_by_number() -> None:
     host = InProcess(Troublesome())
     shown = host.open({3: task("a"), 5: task("b")})
     assert shown == {number: Observation(text="walked 0", state_key=0) for number in (3, 5)}
-    assert {number: found.observation.text for number, found in host.act({5: "walk"}).items()} == {5: "walked 1"}  # type: ignore[union-attr]
+    assert {number: outcome.observation.text for number, outcome in host.act({5: "walk"}).items()} == {5: "walked 1"}  # type: ignore[union-attr]
     assert [host.act({number: "walk"})[number].observation.text for number in (5, 3)] == ["walked 2", "walked 1"]  # type: ignore[union-attr]
 
 

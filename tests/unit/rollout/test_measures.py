@@ -58,16 +58,16 @@ GROUPS = [[attempt(0, (5, 6), ()), attempt(1, (7,))], [attempt(2, (8,))]]
 
 
 def test_the_reference_is_asked_about_all_responses_at_once() -> None:
-    found = ReferenceScore()(GROUPS, Scripted(), draw=draw)  # type: ignore[arg-type]
-    logps = [[[facts["reference_logp"] for facts in steps] for steps in group] for group in found]
+    facts_of_groups = ReferenceScore()(GROUPS, Scripted(), draw=draw)  # type: ignore[arg-type]
+    logps = [[[facts["reference_logp"] for facts in steps] for steps in group] for group in facts_of_groups]
     assert logps == [[[pytest.approx(-1.1), 0.0], [-0.7]], [[-0.8]]]
 
 
 def test_a_judge_is_asked_about_responses_or_actions() -> None:
-    found = JudgeScore()(GROUPS, Scripted(), draw=draw)  # type: ignore[arg-type]
-    assert found == [[[{"judge_score": 0.0}] * 2, [{"judge_score": 2.0}]], [[{"judge_score": 0.0}]]]
-    found = JudgeScore(about="action", fact="polite")(GROUPS, Scripted(), draw=draw)  # type: ignore[arg-type]
-    assert found[0][0] == [{"polite": 0.0}, {"polite": 0.5}]
+    facts = JudgeScore()(GROUPS, Scripted(), draw=draw)  # type: ignore[arg-type]
+    assert facts == [[[{"judge_score": 0.0}] * 2, [{"judge_score": 2.0}]], [[{"judge_score": 0.0}]]]
+    facts = JudgeScore(about="action", fact="polite")(GROUPS, Scripted(), draw=draw)  # type: ignore[arg-type]
+    assert facts[0][0] == [{"polite": 0.0}, {"polite": 0.5}]
 
 
 def test_a_judge_of_phrases_counts_each_once() -> None:
@@ -89,9 +89,9 @@ def test_a_judge_without_phrases_is_refused() -> None:
 def test_divergence_from_the_reference_is_taken_off_the_reward() -> None:
     # Sampled with log-prob -0.5 - 0.5 = -1, the reference says -1.5: half a nat likelier, at 0.1 a nat.
     one = attempt(0, (5, 6), facts={"reference_logp": -1.5})
-    (found,) = shape_group([one], [ReferenceKl(weight=0.1)])
-    assert [step.shaped for step in found.steps] == [pytest.approx(-0.05)]
-    assert [step.reward for step in found.steps] == [0.0]
+    (shaped,) = shape_group([one], [ReferenceKl(weight=0.1)])
+    assert [step.shaped for step in shaped.steps] == [pytest.approx(-0.05)]
+    assert [step.reward for step in shaped.steps] == [0.0]
 
 
 def test_what_another_policy_sampled_keeps_its_reward() -> None:

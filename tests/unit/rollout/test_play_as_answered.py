@@ -82,10 +82,10 @@ def test_an_attempt_ends_while_another_waits_for_its_first_answer() -> None:
         return others[0] if others else 0 if are_over else None
 
     engine = Answering(GAMBLING, last)
-    found = play(engine)
+    trajectories = play(engine)
     engine.close()
-    assert found == play(GAMBLING)
-    assert [len(trajectory.steps) for trajectory in found] == [3, 3, 3, 3]
+    assert trajectories == play(GAMBLING)
+    assert [len(trajectory.steps) for trajectory in trajectories] == [3, 3, 3, 3]
     order = [request.session for request in engine.submitted]
     assert order[-2:] == ["0", "0"], "its second and third steps come when the others are over"
 
@@ -94,30 +94,30 @@ def test_a_fault_of_an_environment_costs_its_own_attempt_only() -> None:
     Breaking.opened = 0
     host = Watched(Breaking())
     tasks = Identity(num_words=4, length=2).panel("train")[:1] * 3
-    found = play_as_answered(by_lot(1), tasks=tasks, host=host)
-    assert [trajectory.stop for trajectory in found] == [
+    trajectories = play_as_answered(by_lot(1), tasks=tasks, host=host)
+    assert [trajectory.stop for trajectory in trajectories] == [
         StopReason.TERMINATED,
         StopReason.ERROR,
         StopReason.TERMINATED,
     ]
-    assert found[1].error == "RuntimeError: the roof fell in"
+    assert trajectories[1].error == "RuntimeError: the roof fell in"
     assert sorted(host.closed) == [0, 1, 2]
 
 
 def test_all_environments_are_closed_and_their_steps_are_counted() -> None:
     host, waiting = Watched(ENV), Waiting()
-    found = play_as_answered(by_lot(2), host=host, waiting=waiting)
+    trajectories = play_as_answered(by_lot(2), host=host, waiting=waiting)
     assert sorted(host.closed) == [0, 1, 2, 3]
-    assert waiting.steps == sum(len(trajectory.steps) for trajectory in found) == 12
+    assert waiting.steps == sum(len(trajectory.steps) for trajectory in trajectories) == 12
     assert waiting.seconds > 0
 
 
 def test_attempts_that_outgrow_the_model_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Gambling, "context", 18)
     host = Watched(ENV)
-    found = play_as_answered(by_lot(3), host=host)
-    assert found == play(GAMBLING)
-    assert {trajectory.stop for trajectory in found} >= {StopReason.TRUNCATED}
+    trajectories = play_as_answered(by_lot(3), host=host)
+    assert trajectories == play(GAMBLING)
+    assert {trajectory.stop for trajectory in trajectories} >= {StopReason.TRUNCATED}
     assert sorted(host.closed) == [0, 1, 2, 3]
 
 
@@ -130,9 +130,9 @@ def test_an_environment_that_takes_its_time_holds_up_nobody_elses_attempt() -> N
     """Attempts 1 and 3 run in the other worker; 2 shares the slow one's."""
     engine, waiting = Answering(GAMBLING, by_lot(6)), Waiting()
     with open_host(Dawdling(num_words=4, length=3, slow=TASKS[0].id), workers=2, timeout=30.0) as host:
-        found = play(engine, host=host, waiting=waiting)
+        trajectories = play(engine, host=host, waiting=waiting)
     engine.close()
-    assert found == play(GAMBLING)
+    assert trajectories == play(GAMBLING)
     order = [request.session for request in engine.submitted]
     steps = {session: [place for place, other in enumerate(order) if other == session] for session in set(order)}
     assert max(steps["1"] + steps["3"]) < steps["0"][1], "they are over before it has made its first step"
@@ -247,8 +247,8 @@ def test_a_response_whose_columns_do_not_fit_together_is_refused(fields: Mapping
 
 
 def test_which_weights_sampled_which_tokens_is_kept_and_read_back(tmp_path: Path) -> None:
-    found = play(GAMBLING)
-    mixed = [trajectory for trajectory in found if trajectory.versions == (3, 4)]
+    trajectories = play(GAMBLING)
+    mixed = [trajectory for trajectory in trajectories if trajectory.versions == (3, 4)]
     assert len(mixed) > 1
     for trajectory in mixed:
         for step, row in zip(trajectory.steps, trajectory_rows(trajectory), strict=True):
@@ -260,10 +260,10 @@ def test_which_weights_sampled_which_tokens_is_kept_and_read_back(tmp_path: Path
         (False, True),
     }
     with Journal(tmp_path / "journal.sqlite") as journal:
-        credit = [(0.0,) * len(trajectory.steps) for trajectory in found]
+        credit = [(0.0,) * len(trajectory.steps) for trajectory in trajectories]
         update = {"number": 5, "version": 5, "metrics": {}, "faults": (), "recalled": ()}
-        journal.write(Update(trajectories=found, credit=credit, **update))
-        for trajectory in found:
+        journal.write(Update(trajectories=trajectories, credit=credit, **update))
+        for trajectory in trajectories:
             past = journal.past_attempts.find(trajectory.task.id, number=5, attempt=0)
             again = journal.past_attempts.read(past)
             assert past.version == min(trajectory.versions)
@@ -272,8 +272,8 @@ def test_which_weights_sampled_which_tokens_is_kept_and_read_back(tmp_path: Path
 
 
 def test_an_attempt_is_as_old_as_its_oldest_token_when_it_is_derived_again() -> None:
-    found = play(GAMBLING)
-    rows = [row for trajectory in found for row in trajectory_rows(trajectory)]
-    expected = [5 - min(trajectory.versions) for trajectory in found for _ in trajectory.steps]
+    trajectories = play(GAMBLING)
+    rows = [row for trajectory in trajectories for row in trajectory_rows(trajectory)]
+    expected = [5 - min(trajectory.versions) for trajectory in trajectories for _ in trajectory.steps]
     table = make_step_table(rows, version=5)
     assert table.column("age")[table.step_of_row].tolist() == expected

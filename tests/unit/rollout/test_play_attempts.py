@@ -63,8 +63,8 @@ def test_an_attempt_that_outgrows_the_model_is_cut_off_and_says_so(monkeypatch: 
     env = Identity(num_words=4, length=4)
     monkeypatch.setattr(Short, "context", 18)
     monkeypatch.setattr("tests.unit.rollout.test_play_attempts.ScriptedEngine", Short)
-    found = play(env, env.panel("train")[:2])
-    for trajectory in found:
+    trajectories = play(env, env.panel("train")[:2])
+    for trajectory in trajectories:
         longest = len(trajectory.steps[-1].prompt_ids)
         assert 0 < len(trajectory.steps) < 4
         assert longest + 4 <= 18
@@ -86,22 +86,22 @@ def test_a_first_prompt_that_does_not_fit_stops_the_run(monkeypatch: pytest.Monk
 def test_an_attempt_is_recorded_step_by_step() -> None:
     task = ENV.panel("train")[0]
     words = list(task.payload["words"])
-    [found] = play(ENV, [task])
-    assert [step.action for step in found.steps] == words
-    assert [step.state_key for step in found.steps] == words
-    assert [step.index for step in found.steps] == [0, 1]
-    assert [step.reward for step in found.steps] == [1.0, 1.0]
-    assert found.scores == {"return": 2.0, "success": 1.0}
-    assert (found.stop, found.versions, found.error) == (StopReason.TERMINATED, (3,), None)
-    first, second = found.steps
+    [trajectory] = play(ENV, [task])
+    assert [step.action for step in trajectory.steps] == words
+    assert [step.state_key for step in trajectory.steps] == words
+    assert [step.index for step in trajectory.steps] == [0, 1]
+    assert [step.reward for step in trajectory.steps] == [1.0, 1.0]
+    assert trajectory.scores == {"return": 2.0, "success": 1.0}
+    assert (trajectory.stop, trajectory.versions, trajectory.error) == (StopReason.TERMINATED, (3,), None)
+    first, second = trajectory.steps
     assert second.prompt_ids[: len(first.prompt_ids) + len(first.response_ids)] == first.prompt_ids + first.response_ids
 
 
 def test_a_refused_action_is_a_step_too() -> None:
     task = ENV.panel("train")[0]
-    [found] = play(ENV, [task], {"0": ["say", task.payload["words"][1]]})
-    assert [step.accepted for step in found.steps] == [False, True]
-    assert found.scores["success"] == 0.0
+    [trajectory] = play(ENV, [task], {"0": ["say", task.payload["words"][1]]})
+    assert [step.accepted for step in trajectory.steps] == [False, True]
+    assert trajectory.scores["success"] == 0.0
 
 
 class Breaking:
@@ -168,9 +168,9 @@ def test_attempts_that_start_from_different_observations_stop_the_run() -> None:
 def test_a_response_that_was_cut_off_is_recorded_as_such_and_has_not_the_form() -> None:
     task = ENV.panel("train")[0]
     words = task.payload["words"]
-    [found] = play(ENV, [task], {"0": [" ".join([words[0]] * 6), words[1]]})
-    assert [len(step.response_ids) for step in found.steps] == [4, 2]
-    assert [(step.cut, step.well_formed, step.accepted, step.valid) for step in found.steps] == [
+    [trajectory] = play(ENV, [task], {"0": [" ".join([words[0]] * 6), words[1]]})
+    assert [len(step.response_ids) for step in trajectory.steps] == [4, 2]
+    assert [(step.cut, step.well_formed, step.accepted, step.valid) for step in trajectory.steps] == [
         (True, False, False, False),
         (False, True, True, True),
     ]
@@ -178,5 +178,5 @@ def test_a_response_that_was_cut_off_is_recorded_as_such_and_has_not_the_form() 
 
 def test_a_response_of_the_asked_form_may_still_be_no_action() -> None:
     task = ENV.panel("train")[0]
-    [found] = play(ENV, [task], {"0": ["goal", task.payload["words"][1]]})
-    assert [(step.well_formed, step.accepted) for step in found.steps] == [(True, False), (True, True)]
+    [trajectory] = play(ENV, [task], {"0": ["goal", task.payload["words"][1]]})
+    assert [(step.well_formed, step.accepted) for step in trajectory.steps] == [(True, False), (True, True)]

@@ -44,15 +44,15 @@ def exchange(made: Prompter, seen: str, said: str, *, ended: bool = True) -> Exc
 def test_a_plain_prompt_is_instruction_goal_past_and_present() -> None:
     made = prompter(Full())
     past = [exchange(made, "see mug", "take mug")]
-    found = made.prompt(made.encode_opening("take mug"), past, Observation(text="see cup"))
-    assert text(made, found) == "<s> do it goal : take mug see mug > take mug </s> see cup >"
+    prompt = made.prompt(made.encode_opening("take mug"), past, Observation(text="see cup"))
+    assert text(made, prompt) == "<s> do it goal : take mug see mug > take mug </s> see cup >"
 
 
 def test_a_window_leaves_out_the_earlier_past_but_not_the_opening() -> None:
     made = prompter(Window(steps=1), show_goal=False)
     past = [exchange(made, "see mug", "take mug"), exchange(made, "see cup", "take cup")]
-    found = made.prompt(made.encode_opening("take mug"), past, Observation(text="see it"))
-    assert text(made, found) == "<s> do it see cup > take cup </s> see it >"
+    prompt = made.prompt(made.encode_opening("take mug"), past, Observation(text="see it"))
+    assert text(made, prompt) == "<s> do it see cup > take cup </s> see it >"
 
 
 def test_with_a_full_memory_each_prompt_continues_the_one_before_token_by_token() -> None:
@@ -74,8 +74,8 @@ def test_a_response_that_was_cut_off_is_closed_in_later_prompts() -> None:
 def test_a_chat_template_draws_the_frame() -> None:
     made = prompter(Full(), chat=CHAT)
     past = [exchange(made, "see mug", "take mug")]
-    found = made.prompt(made.encode_opening("take mug"), past, Observation(text="see cup"))
-    assert text(made, found) == ("user : do it goal : take mug see mug . bot : take mug </s> user : see cup . bot :")
+    prompt = made.prompt(made.encode_opening("take mug"), past, Observation(text="see cup"))
+    assert text(made, prompt) == ("user : do it goal : take mug see mug . bot : take mug </s> user : see cup . bot :")
 
 
 def test_possible_actions_are_listed_where_asked_for() -> None:
@@ -113,8 +113,8 @@ def test_a_told_past_says_the_action_and_leaves_the_list_out() -> None:
     prompter = Prompter(tokenizer, template=template, memory=Window(steps=1), instruction="")
     seen = Observation(text="see mug", admissible=("take mug", "see mug"))
     shown, said = prompter.encode_observation(seen), (*prompter.encode("1"), prompter.frame.end_id)
-    told = prompter.make_exchange(seen, said, "take mug")
-    prompt = prompter.prompt(prompter.encode_opening(""), [told], seen)
+    exchange = prompter.make_exchange(seen, said, "take mug")
+    prompt = prompter.prompt(prompter.encode_opening(""), [exchange], seen)
     assert tokenizer.decode(prompt) == ("<s> see mug > take mug </s> see mug possible : 1 take mug , 2 see mug . >")
     exact = Prompter(
         tokenizer, template=template.model_copy(update={"tell_past": False}), memory=Window(steps=1), instruction=""

@@ -34,8 +34,8 @@ def test_the_first_prompt_has_no_past() -> None:
 
 
 def test_later_prompts_tell_the_steps_that_memory_shows_by_their_numbers() -> None:
-    told = [("You see a bed 1.", "look"), ("Nothing happens.", "go to desk 1")]
-    assert PublishedTemplate().write_step(told, SEEN, num_past=5) == (
+    past_steps = [("You see a bed 1.", "look"), ("Nothing happens.", "go to desk 1")]
+    assert PublishedTemplate().write_step(past_steps, SEEN, num_past=5) == (
         "Steps taken: 5. The last 2:\n4. Seen: You see a bed 1. Done: look\n5. Seen: Nothing happens. Done: go to "
         f"desk 1\nNow, at step 6, you see: You arrive at desk 1.\n{LIST}{REQUEST}"
     )
@@ -64,9 +64,9 @@ def test_a_prompt_is_one_message_that_tells_the_steps_in_the_window() -> None:
         made.make_exchange(Observation(text="mud"), made.encode("walk"), "walk"),
     ]
     opening = made.encode_opening("put")
-    found = made.prompt(opening, past, Observation(text="fog"))
+    prompt = made.prompt(opening, past, Observation(text="fog"))
     message = made.encode(template.write_step([("mud", "walk")], Observation(text="fog"), num_past=2))
-    assert found == (*opening, *message, *made.frame.before_response)
+    assert prompt == (*opening, *message, *made.frame.before_response)
     assert made.encode_observation(Observation(text="fog")) == ()
 
 

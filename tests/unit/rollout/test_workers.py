@@ -100,9 +100,9 @@ def test_a_fault_costs_one_environment_and_the_others_go_on(
     one.open({number: task(str(number)) for number in range(4)})
     assert texts(one.act(dict.fromkeys(range(4), "walk"))) == dict.fromkeys(range(4), "walked 1")
     # 0 acts before the fault, 2 after it, 3 not at all in this call.
-    found = one.act({0: "walk", 1: action, 2: "walk"})
-    assert found.pop(1) == Fault(reason=StopReason(reason), message=message.format(id=task("1").id))
-    assert texts(found) == {0: "walked 2", 2: "walked 2"}
+    outcomes = one.act({0: "walk", 1: action, 2: "walk"})
+    assert outcomes.pop(1) == Fault(reason=StopReason(reason), message=message.format(id=task("1").id))
+    assert texts(outcomes) == {0: "walked 2", 2: "walked 2"}
     with pytest.raises(KeyError):
         one.act({1: "walk"})
     assert texts(one.act({0: "walk", 2: "walk", 3: "walk"})) == {0: "walked 3", 2: "walked 3", 3: "walked 2"}
@@ -110,9 +110,9 @@ def test_a_fault_costs_one_environment_and_the_others_go_on(
 
 def test_faults_while_opening_are_told(two: Workers) -> None:
     troubled = {number: task(str(number), now=now) for number, now in enumerate(["raise", "hang", "die 4"])}
-    found = two.open({**troubled, 3: task("3"), 4: task("4")})
-    assert found[3] == found[4] == Observation(text="walked 0", state_key=0)
-    assert [found[number].message for number in troubled] == [  # type: ignore[union-attr]
+    outcomes = two.open({**troubled, 3: task("3"), 4: task("4")})
+    assert outcomes[3] == outcomes[4] == Observation(text="walked 0", state_key=0)
+    assert [outcomes[number].message for number in troubled] == [  # type: ignore[union-attr]
         "RuntimeError: the roof fell in",
         f"task {troubled[1].id!r}: Troublesome, opening: no answer within 0.5 seconds; raise rollout.env_timeout if it "
         "is only slow",
@@ -136,11 +136,11 @@ def test_environments_that_cannot_be_brought_back_are_faults_too(
     tasks = {n: task(str(n), again=again, visits=str(tmp_path / str(n))) for n, again in enumerate(AGAIN)}
     one.open({**tasks, 8: task("8"), 9: task("9")})
     one.act(dict.fromkeys([*tasks, 8, 9], "walk"))
-    found = one.act({**(dict.fromkeys(tasks, "walk") if are_called else {}), 8: "die 1", 9: "walk"})
-    assert isinstance(found.pop(8), Fault)
-    assert texts({9: found.pop(9)}) == {9: "walked 2"}
+    outcomes = one.act({**(dict.fromkeys(tasks, "walk") if are_called else {}), 8: "die 1", 9: "walk"})
+    assert isinstance(outcomes.pop(8), Fault)
+    assert texts({9: outcomes.pop(9)}) == {9: "walked 2"}
     # Those that were not called in that round say so when they are.
-    assert (found or one.act(dict.fromkeys(tasks, "walk"))) == {
+    assert (outcomes or one.act(dict.fromkeys(tasks, "walk"))) == {
         n: Fault(reason=StopReason.ERROR, message=f"task {tasks[n].id!r}: {message}")
         for n, message in enumerate(AGAIN.values())
     }
@@ -288,8 +288,8 @@ def test_a_worker_that_cannot_start_again_costs_its_environments_until_it_can(
     with Workers(importlib.import_module("passing_env").Passing(), num=1, timeout=TIMEOUT) as host:
         host.open({0: task("0"), 1: task("1")})
         source.unlink()
-        found = host.act({0: "die 1", 1: "walk"})
-        assert found[1] == Fault(
+        outcomes = host.act({0: "die 1", 1: "walk"})
+        assert outcomes[1] == Fault(
             reason=StopReason.ERROR,
             message=f"task {task('1').id!r}: a worker cannot start: ConfigError: cannot load the env "
             "'passing_env:Passing': No module named 'passing_env'; check that the package is installed",
@@ -342,7 +342,7 @@ def test_a_group_with_three_bad_environments_completes_with_the_fourth(one: Work
         return [*prompter.encode(lines[attempt].pop(0)), prompter.frame.end_id]
 
     [group] = Troublesome().panel("train")
-    found = play_attempts(
+    trajectories = play_attempts(
         [Attempt(task=group, number=number, seed=number) for number in range(4)],
         host=one,
         engine=ScriptedEngine(answer, version=1),
@@ -350,17 +350,17 @@ def test_a_group_with_three_bad_environments_completes_with_the_fourth(one: Work
         rule=WholeResponse(),
         sampling=Sampling(max_tokens=4),
     )
-    assert [(trajectory.stop.value, len(trajectory.steps)) for trajectory in found] == [
+    assert [(trajectory.stop.value, len(trajectory.steps)) for trajectory in trajectories] == [
         ("error", 2),
         ("timeout", 2),
         ("error", 2),
         ("terminated", 3),
     ]
-    assert [trajectory.error for trajectory in found] == [
+    assert [trajectory.error for trajectory in trajectories] == [
         "RuntimeError: the roof fell in",
         f"task {group.id!r}: Troublesome, step 1: no answer within 0.5 seconds; raise rollout.env_timeout if it is "
         "only slow",
         f"task {group.id!r}: Troublesome, step 1: the worker ended with status 1",
         None,
     ]
-    assert found[3].scores == {"return": 2.0, "success": 1.0}
+    assert trajectories[3].scores == {"return": 2.0, "success": 1.0}

@@ -40,10 +40,10 @@ def open_four(host: Workers) -> None:
 
 def finish_all(host: Workers, ear: socket, num: int) -> list[tuple[int, Any]]:
     """What came of so many actions, in the order in which they were done."""
-    found: list[tuple[int, Any]] = []
-    while len(found) < num:
-        found += host.finish(ear).items()
-    return found
+    outcomes: list[tuple[int, Any]] = []
+    while len(outcomes) < num:
+        outcomes += host.finish(ear).items()
+    return outcomes
 
 
 def test_only_workers_let_actions_begin() -> None:
@@ -55,9 +55,9 @@ def test_one_goes_on_while_another_takes_its_time(host: Workers, ear: socket) ->
     host.begin({0: "nap 0.6", 1: "walk"})
     assert list(host.finish(ear)) == [1]
     host.begin({1: "walk", 3: "walk"})
-    found = finish_all(host, ear, 3)
-    assert [number for number, _ in found][-1] == 0
-    shown = {number: outcome.observation.text for number, outcome in found}
+    outcomes = finish_all(host, ear, 3)
+    assert [number for number, _ in outcomes][-1] == 0
+    shown = {number: outcome.observation.text for number, outcome in outcomes}
     assert (shown[1], shown[3]) == ("walked 2", "walked 1")
     assert host.act({0: "walk", 2: "walk"})[0].observation.text == "walked 2"
 
@@ -81,11 +81,11 @@ def test_what_hangs_is_lost_and_what_shares_its_worker_comes_back(host: Workers,
     host.begin({2: "walk"})
     (first, _), *others = finish_all(host, ear, 3)
     assert first == 1
-    found: dict[int, Any] = dict(others)
-    assert isinstance(found[0], Fault)
-    assert found[0].reason is StopReason.TIMEOUT
-    assert "step 0: no answer within 1 seconds" in found[0].message
-    assert found[2].observation.text == "walked 2"
+    outcomes: dict[int, Any] = dict(others)
+    assert isinstance(outcomes[0], Fault)
+    assert outcomes[0].reason is StopReason.TIMEOUT
+    assert "step 0: no answer within 1 seconds" in outcomes[0].message
+    assert outcomes[2].observation.text == "walked 2"
     assert host.act({2: "walk"})[2].observation.text == "walked 3"
 
 
@@ -109,9 +109,9 @@ def test_a_worker_that_dies_costs_the_action_it_was_at(host: Workers, ear: socke
     else:
         kill(host.pids[host._seats[0].place])
         host.begin({0: "walk", 2: "walk"})
-    found = dict(finish_all(host, ear, 2))
-    assert found[2].observation.text == "walked 2"
-    assert isinstance(found[0], Fault) == (dies == "by itself")
+    outcomes = dict(finish_all(host, ear, 2))
+    assert outcomes[2].observation.text == "walked 2"
+    assert isinstance(outcomes[0], Fault) == (dies == "by itself")
 
 
 def test_an_environment_that_is_closed_while_it_acts_is_forgotten(host: Workers, ear: socket) -> None:

@@ -47,12 +47,12 @@ def single_steps(*advantages: float) -> list[Sample]:
 
 def attempts(num: int = 4, steps: int = 3) -> list[Sample]:
     """Attempts of several steps whose prompts grow, with tokens, credit and log-probs that all differ."""
-    found = []
+    samples = []
     for trajectory in range(num):
         past: tuple[int, ...] = (2, 4)
         for step in range(steps + trajectory % 2):
             response = tuple(4 + (trajectory * 5 + step * 3 + i) % 12 for i in range(1 + (trajectory + step) % 3))
-            found.append(
+            samples.append(
                 Sample(
                     prompt_ids=past,
                     response_ids=response,
@@ -64,7 +64,7 @@ def attempts(num: int = 4, steps: int = 3) -> list[Sample]:
                 )
             )
             past += (*response, 3, 5 + step)
-    return found
+    return samples
 
 
 def totals(samples: Sequence[Sample]) -> Totals:
@@ -79,25 +79,25 @@ def totals(samples: Sequence[Sample]) -> Totals:
 
 def logps(model: Any, samples: Sequence[Sample]) -> torch.Tensor:
     """Log-probs of all sampled tokens, one sample at a time through the model's own forward pass."""
-    found = []
+    by_sample = []
     with torch.no_grad():
         for sample in samples:
             ids = torch.tensor([sample.token_ids])
             every = model(input_ids=ids).logits[0, len(sample.prompt_ids) - 1 : -1].log_softmax(-1)
-            found.append(every.gather(1, torch.tensor(sample.response_ids)[:, None])[:, 0])
-    return torch.cat(found)
+            by_sample.append(every.gather(1, torch.tensor(sample.response_ids)[:, None])[:, 0])
+    return torch.cat(by_sample)
 
 
 def gradient(made: LocalLearner, samples: Sequence[Sample]) -> tuple[float, torch.Tensor]:
     """The loss of one optimiser step and its gradient, before it is applied."""
-    found: list[torch.Tensor] = []
+    gradients: list[torch.Tensor] = []
 
     def keep(*_: object) -> None:
-        found.append(
+        gradients.append(
             torch.cat([value.grad.flatten().clone() for value in made.model.parameters() if value.requires_grad])
         )
 
     hook = made.optimiser.register_step_pre_hook(keep)
     loss = made.learn(samples, totals(samples)).metrics["loss/total"]
     hook.remove()
-    return loss, found[0]
+    return loss, gradients[0]

@@ -36,7 +36,7 @@ class Asking(Part, slot="plan"):
         return ("try", "harder")
 
 
-def planned_run(folder: Path, ask: Asked, *, max_tokens: int = 3, **algorithm: Any) -> Run:
+def open_planned_run(folder: Path, ask: Asked, *, max_tokens: int = 3, **algorithm: Any) -> Run:
     """A run over two words to repeat, whose plan asks what the function says."""
     config = small_config(updates=2)
 

@@ -58,12 +58,12 @@ def test_each_admission_sees_what_the_one_before_left() -> None:
 
 
 def test_the_statistics_are_those_of_the_admitted(tmp_path: Path) -> None:
-    found = collect_update(open_run(admitting(AtMost(attempts=5)), tmp_path), 1)
-    assert (len(found.survivors), len(found.chosen), len(found.set_aside)) == (16, 10, 6)
-    assert found.share_not_admitted == pytest.approx(6 / 16)
-    credit = recipes.dr_grpo().advantage(StepTable.from_trajectories(found.chosen)).values
+    attempts = collect_update(open_run(admitting(AtMost(attempts=5)), tmp_path), 1)
+    assert (len(attempts.survivors), len(attempts.chosen), len(attempts.set_aside)) == (16, 10, 6)
+    assert attempts.share_not_admitted == pytest.approx(6 / 16)
+    credit = recipes.dr_grpo().advantage(StepTable.from_trajectories(attempts.chosen)).values
     by_task: dict[str, float] = {}
-    for trajectory, value in zip(found.chosen, credit.tolist(), strict=True):
+    for trajectory, value in zip(attempts.chosen, credit.tolist(), strict=True):
         by_task[trajectory.task.id] = by_task.get(trajectory.task.id, 0.0) + value
     assert all(abs(total) < 1e-9 for total in by_task.values()), "credit is relative to the mean of those left"
 
@@ -79,11 +79,11 @@ def test_the_journal_the_metrics_and_inspect_say_who_was_left_out(tmp_path: Path
     assert all(len({each.attempt for each in (*g.attempts, *g.set_aside)}) == 8 for g in groups)
     assert groups[0].num_compared == 5, "credit is derived again without those who were left out"
     numbers = [each.attempt for each in groups[0].set_aside]
-    told = f"attempts {', '.join(map(str, numbers))} set aside by the admission at_most"
+    sentence = f"attempts {', '.join(map(str, numbers))} set aside by the admission at_most"
     call = ["inspect", str(tmp_path), "--update", "2"]
-    assert f"{groups[0].task}: {told}" in said(call)
+    assert f"{groups[0].task}: {sentence}" in said(call)
     shown = said([*call, "--task", groups[0].task, "--attempt", str(numbers[0])])
-    assert told in shown
+    assert sentence in shown
     data = json.loads(said([*call, "--json"]))
     assert [each["by"] for each in data["groups"][0]["set_aside"]] == ["the admission at_most"] * 3
 

@@ -33,8 +33,8 @@ class Asked:
 def scores(model: Any, prompt: Sequence[int], response: Sequence[int]) -> list[float]:
     ids = torch.tensor([[*prompt, *response]])
     every = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1)
-    found: list[float] = every.gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()
-    return found
+    logps: list[float] = every.gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()
+    return logps
 
 
 def moved_by(model: torch.nn.Module, size: float) -> dict[str, torch.Tensor]:

@@ -62,8 +62,8 @@ def test_a_checkpoint_brings_back_weights_moments_and_schedule_to_the_bit(tmp_pa
     other.hold_reference(start)
     assert other.steps == made.steps == 2
     for _ in range(2):
-        expected, found = (one.learn(samples, totals(samples)).metrics for one in (made, other))
-        assert found == expected
+        expected, metrics = (one.learn(samples, totals(samples)).metrics for one in (made, other))
+        assert metrics == expected
     assert hash_weights(made.weights()) == hash_weights(other.weights())
 
 

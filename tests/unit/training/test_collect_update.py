@@ -16,20 +16,20 @@ from tests.unit.training.runs import small_config, small_run  # noqa: E402
 
 
 def test_each_task_gets_its_attempts_and_every_attempt_is_chosen(tmp_path: Path) -> None:
-    found = collect_update(small_run(tmp_path), 1)
-    assert len(found.played) == len(found.survivors) == len(found.chosen) == 16
-    assert sorted({trajectory.attempt for trajectory in found.chosen}) == list(range(8))
-    assert len({trajectory.id for trajectory in found.chosen}) == 16
+    attempts = collect_update(small_run(tmp_path), 1)
+    assert len(attempts.played) == len(attempts.survivors) == len(attempts.chosen) == 16
+    assert sorted({trajectory.attempt for trajectory in attempts.chosen}) == list(range(8))
+    assert len({trajectory.id for trajectory in attempts.chosen}) == 16
 
 
 def test_a_task_that_comes_again_gets_further_attempts(tmp_path: Path) -> None:
     config = small_config()
     more = config.model_copy(update={"training": config.training.model_copy(update={"tasks": 6})})
     run = open_run(more, tmp_path)
-    found = collect_update(run, 1)
-    assert len(found.chosen) == 48
-    assert len({trajectory.id for trajectory in found.chosen}) == 48, "no attempt is made twice"
-    assert len({trajectory.task.id for trajectory in found.chosen}) == len(run.tasks[:6])
+    attempts = collect_update(run, 1)
+    assert len(attempts.chosen) == 48
+    assert len({trajectory.id for trajectory in attempts.chosen}) == 48, "no attempt is made twice"
+    assert len({trajectory.task.id for trajectory in attempts.chosen}) == len(run.tasks[:6])
 
 
 def test_a_topped_up_update_trains_on_groups_that_differ_and_goes_on_where_it_stopped(tmp_path: Path) -> None:

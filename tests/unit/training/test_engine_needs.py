@@ -152,14 +152,14 @@ class Unversioned(LocalEngine):
         engine = super().open(source)
         generate = engine.generate
         engine.gives = self.gives
-        engine.generate = lambda requests: [replace(found, versions=()) for found in generate(requests)]  # type: ignore[method-assign]
+        engine.generate = lambda requests: [replace(generation, versions=()) for generation in generate(requests)]  # type: ignore[method-assign]
         return engine
 
 
 def test_an_engine_without_versions_trains(tmp_path: Path) -> None:
     run = open_run(with_engine(Unversioned()), tmp_path)
     train(run)
-    rows = [row for found in run.journal.trajectories(1) for row in found["steps"]]
+    rows = [row for trajectory in run.journal.trajectories(1) for row in trajectory["steps"]]
     assert rows
     assert not any("version" in row or "versions" in row for row in rows)
 

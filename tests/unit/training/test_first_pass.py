@@ -77,14 +77,14 @@ def test_the_whole_step_is_summarised_without_gradient_before_anything_is_learnt
     assert num > 2
     assert kinds == ["first"] * num + ["then"] * num
     assert not any(asked for kind, _, asked in SEEN if kind == "first")
-    assert [told for kind, _, told in SEEN if kind == "then"] == pytest.approx([mean] * num, rel=1e-5)
+    assert [summary for kind, _, summary in SEEN if kind == "then"] == pytest.approx([mean] * num, rel=1e-5)
 
 
 def test_every_optimiser_step_has_a_first_pass_of_its_own() -> None:
     samples = grouped(2)
     learner(loss=Centred(), passes=2, minibatches=2, learning_rate=0.05).learn(samples, totals(samples))
     assert [kind for kind, _, _ in SEEN] == ["first", "then"] * 4
-    first, second, third, fourth = (told for kind, _, told in SEEN if kind == "then")
+    first, second, third, fourth = (summary for kind, _, summary in SEEN if kind == "then")
     assert first != third  # the same samples under weights that have moved
     assert second != fourth
     assert [who for _, who, _ in SEEN[:4:2]] == [[0, 2, 4], [1, 3, 5]]
@@ -105,20 +105,20 @@ def test_the_gradient_does_not_depend_on_the_split() -> None:
     samples = attempts()
     whole, expected = gradient(learner(loss=Centred(), max_grad_norm=math.inf), samples)
     for budget in (1, 15, 30):
-        value, found = gradient(learner(loss=Centred(), max_grad_norm=math.inf, token_budget=budget), samples)
+        value, slope = gradient(learner(loss=Centred(), max_grad_norm=math.inf, token_budget=budget), samples)
         assert value == pytest.approx(whole, rel=1e-5)
-        assert float((found - expected).norm() / expected.norm()) < 1e-5
+        assert float((slope - expected).norm() / expected.norm()) < 1e-5
 
 
 def test_pairs_are_counted_again_for_each_mini_batch() -> None:
     """Two groups, two mini-batches: each holds the pair of its own group, and both losses are those of one pair."""
     samples = grouped(2)
     whole = count_totals(samples, max_tokens=4, pairs=[Pair(0, 2), Pair(1, 5)])
-    found = learner(loss=Simpo(), minibatches=2, learning_rate=1e-9).learn(samples, whole).metrics
+    metrics = learner(loss=Simpo(), minibatches=2, learning_rate=1e-9).learn(samples, whole).metrics
     model = learner().model
     mean = {n: float(logps(model, [s for s in samples if s.trajectory == n]).mean()) for n in (0, 2, 1, 5)}
     terms = [math.log1p(math.exp(2.5 * (0.55 - mean[a] + mean[b]))) for a, b in ((0, 2), (1, 5))]
-    assert found["loss/total"] == pytest.approx(sum(terms) / 2, rel=1e-4)
+    assert metrics["loss/total"] == pytest.approx(sum(terms) / 2, rel=1e-4)
 
 
 def test_a_pair_loss_learns_to_prefer_the_winner() -> None:
@@ -195,8 +195,8 @@ def test_named_columns_and_channels_reach_the_loss_in_every_layout() -> None:
         for s in samples
     )
     for settings in ({}, {"token_budget": 15}, {"share_prefixes": False, "token_budget": 20}):
-        found = learner(loss=Counting(), **settings).learn(samples, totals(samples)).metrics
-        assert found["loss/total"] == pytest.approx(expected, rel=1e-6)
+        metrics = learner(loss=Counting(), **settings).learn(samples, totals(samples)).metrics
+        assert metrics["loss/total"] == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(("field", "what"), [("columns", "column 'pass_rate'"), ("channels", "channel 'tempo'")])
@@ -213,9 +213,9 @@ def test_a_sample_with_credit_in_a_channel_alone_is_heard() -> None:
 
     silent = [dataclasses.replace(sample, advantage=0.0) for sample in with_context(attempts())]
     silent[0] = dataclasses.replace(silent[0], channels={"tempo": 0.0})
-    found = learner(loss=Deaf()).learn(silent, totals(silent)).metrics
+    metrics = learner(loss=Deaf()).learn(silent, totals(silent)).metrics
     alone = sum(all(t == 0 for t in s.channels["tempo"]) for s in silent if isinstance(s.channels["tempo"], tuple))
-    assert found["learner/computed"] == pytest.approx(1 - (1 + alone) / len(silent))
+    assert metrics["learner/computed"] == pytest.approx(1 - (1 + alone) / len(silent))
 
 
 def test_a_loss_that_is_not_finite_names_the_column() -> None:

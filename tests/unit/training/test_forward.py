@@ -25,8 +25,8 @@ def model() -> torch.nn.Module:
     return build("llama", max_position_embeddings=512)
 
 
-def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((found - expected).norm() / expected.norm())
+def apart(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((actual - expected).norm() / expected.norm())
 
 
 def test_checkpointed_layers_are_run_again_and_give_the_same_gradient() -> None:
@@ -34,8 +34,8 @@ def test_checkpointed_layers_are_run_again_and_give_the_same_gradient() -> None:
     plain, again = model(), model()
     expected = gradient(plain)
     again.model.layers[0].register_forward_pre_hook(lambda *_: runs.append(1))  # type: ignore[union-attr, operator]
-    found = gradient(again, checkpoint_layers=True)
-    assert apart(found, expected) < 1e-6
+    recomputed = gradient(again, checkpoint_layers=True)
+    assert apart(recomputed, expected) < 1e-6
     layouts = len(
         Forward(plain, LearnerConfig()).lay_out(stepwise(attempts=2, steps=3), token_budget=200, unit="sample")
     )

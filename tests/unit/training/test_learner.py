@@ -58,8 +58,8 @@ def test_a_step_is_that_of_adamw_on_the_gradient_of_the_loss() -> None:
     config = {"learning_rate": 0.05, "betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.1, **NO_CLIPPING}
     loss = PolicyLoss(aggregate=SequenceMean())
     learner(model, loss, **config).learn(samples, totals(samples))
-    for found, wanted in zip(model.parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    for weight, wanted in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(weight, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_a_long_gradient_is_shortened_and_its_length_reported() -> None:
@@ -76,9 +76,9 @@ def test_a_long_gradient_is_shortened_and_its_length_reported() -> None:
 def test_the_schedule_is_followed_and_the_rate_reported() -> None:
     made = learner(learning_rate=0.1, schedule={"kind": "linear", "steps": 4, "warmup_steps": 2, "floor": 0.5})
     samples = single_steps(1.0, -1.0)
-    found = [made.learn(samples, totals(samples)).metrics for _ in range(5)]
-    assert [one["learner/learning_rate"] for one in found] == pytest.approx([0.05, 0.1, 0.1, 0.075, 0.05])
-    assert [one["learner/optimiser_steps"] for one in found] == [1, 2, 3, 4, 5]
+    metrics = [made.learn(samples, totals(samples)).metrics for _ in range(5)]
+    assert [one["learner/learning_rate"] for one in metrics] == pytest.approx([0.05, 0.1, 0.1, 0.075, 0.05])
+    assert [one["learner/optimiser_steps"] for one in metrics] == [1, 2, 3, 4, 5]
 
 
 def test_several_passes_over_mini_batches_make_that_many_steps() -> None:
@@ -120,19 +120,19 @@ def test_any_split_into_micro_batches_gives_the_same_loss_and_gradient(unit: str
         made = learner(loss=UNITS[unit], **layout, **NO_CLIPPING)
         results.append(gradient(made, samples))
     expected_loss, expected = results[-1]
-    for loss, found in results:
+    for loss, slope in results:
         assert loss == pytest.approx(expected_loss, rel=1e-6)
-        assert float((found - expected).norm() / expected.norm()) < 1e-6
+        assert float((slope - expected).norm() / expected.norm()) < 1e-6
 
 
 def some_without_credit() -> list[Sample]:
     """Scalar and token-wise credit, of which two thirds are 0; some sampled by another policy."""
-    found = []
+    samples = []
     for i, sample in enumerate(attempts()):
         credit = sample.advantage if i % 3 == 0 else 0.0
         spread = (credit,) * len(sample.response_ids) if i % 2 else credit
-        found.append(dataclasses.replace(sample, advantage=spread, off_policy=i % 4 == 1))
-    return found
+        samples.append(dataclasses.replace(sample, advantage=spread, off_policy=i % 4 == 1))
+    return samples
 
 
 @pytest.mark.parametrize("settings", [{}, {"minibatches": 2}, {"minibatches": 2, "passes": 2}])
@@ -151,9 +151,9 @@ def test_samples_without_credit_are_left_out_where_that_changes_nothing(
     samples = some_without_credit()
     made, whole = learner(loss=loss, **settings), learner(loss=loss, **settings)
     whole._with_credit = lambda every: every  # type: ignore[method-assign]
-    found, expected = (each.learn(samples, totals(samples)).metrics for each in (made, whole))
-    assert (found["learner/computed"] < 0.5) == (loss is not UNITS["entropy"])
-    assert found["loss/total"] == pytest.approx(expected["loss/total"], rel=1e-5, abs=1e-8)
+    metrics, expected = (each.learn(samples, totals(samples)).metrics for each in (made, whole))
+    assert (metrics["learner/computed"] < 0.5) == (loss is not UNITS["entropy"])
+    assert metrics["loss/total"] == pytest.approx(expected["loss/total"], rel=1e-5, abs=1e-8)
     for one, other in zip(made.model.parameters(), whole.model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
@@ -164,10 +164,10 @@ def test_metrics_that_no_token_has_are_left_out() -> None:
         dataclasses.replace(sample, off_policy=i % 2 == 0, advantage=sample.advantage if i % 2 == 0 else 0.0)
         for i, sample in enumerate(attempts())
     ]
-    found = learner().learn(samples, totals(samples)).metrics
-    assert not any(math.isnan(value) for value in found.values())
-    assert "loss/off_policy_ratio" in found
-    assert "loss/ratio" not in found
+    metrics = learner().learn(samples, totals(samples)).metrics
+    assert not any(math.isnan(value) for value in metrics.values())
+    assert "loss/off_policy_ratio" in metrics
+    assert "loss/ratio" not in metrics
 
 
 def test_samples_without_credit_are_checked_all_the_same() -> None:
@@ -205,10 +205,10 @@ def test_an_update_without_any_credit_still_makes_its_steps() -> None:
     made.learn(attempts(), totals(attempts()))
     before = hash_weights(made.weights())
     idle = [dataclasses.replace(sample, advantage=0.0) for sample in attempts()]
-    found = made.learn(idle, totals(idle)).metrics
-    assert (found["loss/total"], found["learner/grad_norm"], made.steps) == (0.0, 0.0, 2)
-    assert found["learner/computed"] == 0
-    assert "loss/ratio" not in found
+    metrics = made.learn(idle, totals(idle)).metrics
+    assert (metrics["loss/total"], metrics["learner/grad_norm"], made.steps) == (0.0, 0.0, 2)
+    assert metrics["learner/computed"] == 0
+    assert "loss/ratio" not in metrics
     assert hash_weights(made.weights()) != before
 
 
@@ -267,7 +267,7 @@ def test_a_gradient_that_is_not_finite_names_the_weight_and_leaves_everything_as
     made.learn(samples, totals(samples))
     before = hash_weights(made.weights()), optimiser_state(made), made.steps
     spoilt = dict(made.model.named_parameters())["model.norm.weight"]
-    hook = spoilt.register_hook(lambda found: found * math.nan)
+    hook = spoilt.register_hook(lambda gradient: gradient * math.nan)
     with pytest.raises(TrainingError) as caught:
         made.learn(samples, totals(samples))
     assert str(caught.value) == (
@@ -288,10 +288,10 @@ def test_dropout_is_off_so_that_the_learner_scores_what_the_engine_sampled() -> 
     samples = attempts()
     expected = logps(copy.deepcopy(model).eval(), samples)
     made = learner(model.train(), passes=2, learning_rate=1e-12)
-    found = made.learn(samples, totals(samples)).metrics
+    metrics = made.learn(samples, totals(samples)).metrics
     behaviour = torch.tensor([value for sample in samples for value in sample.logp_behaviour])
-    assert found["loss/mismatch"] == pytest.approx(float((expected - behaviour).mean()), abs=1e-6)
-    assert found["loss/kl_to_old"] == pytest.approx(0.0, abs=1e-9)
+    assert metrics["loss/mismatch"] == pytest.approx(float((expected - behaviour).mean()), abs=1e-6)
+    assert metrics["loss/kl_to_old"] == pytest.approx(0.0, abs=1e-9)
     assert not made.model.training
 
 

@@ -33,10 +33,10 @@ def test_log_probs_are_those_of_an_engine_with_its_weights(temperature: float) -
     made.learn(single_steps(1.0, -1.0), totals(single_steps(1.0, -1.0)))
     engine = open_engine(tiny()[0])
     engine.load(made.weights(), version=1)
-    for found, wanted in zip(
+    for weight, wanted in zip(
         made.logps(PAIRS, temperature=temperature), engine.score(PAIRS, temperature=temperature), strict=True
     ):
-        assert found == pytest.approx(wanted, abs=1e-5)
+        assert weight == pytest.approx(wanted, abs=1e-5)
 
 
 def test_the_reference_is_asked_by_name_and_the_weights_stay(tmp_path: Path) -> None:
@@ -145,10 +145,10 @@ def test_a_section_without_a_kind_is_the_local_learner_as_it_always_was() -> Non
 def test_nobody_but_the_local_learner_names_its_model() -> None:
     sources = Path(groupwise.__file__).parent
     inside = re.compile(r"learner\.(model|forward|optimiser)\b")
-    found = [
+    places = [
         f"{path.relative_to(sources)}: {line.strip()}"
         for path in sorted(sources.rglob("*.py"))
         for line in path.read_text(encoding="utf-8").splitlines()
         if inside.search(line)
     ]
-    assert found == []
+    assert places == []

@@ -92,8 +92,8 @@ def played(*rewards: tuple[float, ...], task: str = "t") -> list[Trajectory]:
 def test_declared_columns_are_those_of_the_table_in_the_order_of_the_steps() -> None:
     loss = Reading(reads=("tokens", "valid", "episode_return", "reward", "index"))
     backwards = played((0.0, 1.0), (3.0,))[::-1]  # the table has an order of its own
-    found = make_samples(credit_batch(Algorithm(advantage=GRPO, loss=loss), backwards, version=0))
-    assert [sample.columns for sample in found] == [
+    samples = make_samples(credit_batch(Algorithm(advantage=GRPO, loss=loss), backwards, version=0))
+    assert [sample.columns for sample in samples] == [
         {"episode_return": 3.0, "index": 0.0, "reward": 3.0, "tokens": 1.0, "valid": 1.0},
         {"episode_return": 1.0, "index": 0.0, "reward": 0.0, "tokens": 1.0, "valid": 1.0},
         {"episode_return": 1.0, "index": 1.0, "reward": 1.0, "tokens": 2.0, "valid": 0.0},
@@ -101,8 +101,10 @@ def test_declared_columns_are_those_of_the_table_in_the_order_of_the_steps() -> 
 
 
 def test_a_loss_that_declares_nothing_is_handed_nothing() -> None:
-    found = make_samples(credit_batch(Algorithm(advantage=GRPO, loss=PolicyLoss()), played((0.0,), (3.0,)), version=0))
-    assert [(sample.columns, sample.channels) for sample in found] == [({}, {})] * 2
+    samples = make_samples(
+        credit_batch(Algorithm(advantage=GRPO, loss=PolicyLoss()), played((0.0,), (3.0,)), version=0)
+    )
+    assert [(sample.columns, sample.channels) for sample in samples] == [({}, {})] * 2
 
 
 def test_a_declared_column_that_nothing_provides_is_refused_by_name() -> None:
@@ -124,20 +126,20 @@ def test_a_declared_column_of_text_is_refused_by_name() -> None:
 def test_a_channel_is_handed_over_by_name_beside_the_credit() -> None:
     tempo = Relative(by=ByTask(), of=StepReward(), scale={"kind": "no_scale"})
     algorithm = Algorithm(advantage=GRPO, channels={"tempo": tempo}, loss=Reading(hears=("tempo",)))
-    found = credit_batch(algorithm, played((0.0, 1.0), (3.0,)), version=0)
-    values = [sample.channels["tempo"] for sample in make_samples(found)]
+    batch = credit_batch(algorithm, played((0.0, 1.0), (3.0,)), version=0)
+    values = [sample.channels["tempo"] for sample in make_samples(batch)]
     table = StepTable.from_trajectories(played((0.0, 1.0), (3.0,)), version=0)
     assert values == pytest.approx(tempo(table).values.tolist())
-    assert found.context.metrics() == {"extra/channel/tempo": pytest.approx(sum(map(abs, values)) / 3)}
-    assert [sample.advantage for sample in make_samples(found)] != values
+    assert batch.context.metrics() == {"extra/channel/tempo": pytest.approx(sum(map(abs, values)) / 3)}
+    assert [sample.advantage for sample in make_samples(batch)] != values
 
 
 def test_pairs_are_numbered_by_trajectory_whatever_order_they_came_in() -> None:
     """Attempts of task a come last but are first in the table."""
     algorithm = Algorithm(advantage=GRPO, pairing="best_against_worst", loss=Simpo())
     trajectories = [*played((0.0,), (0.0, 1.0), task="b"), *played((2.0,), (1.0,), (0.0,), task="a")]
-    found = credit_batch(algorithm, trajectories[::-1], version=0)
-    assert set(found.context.pairs) == {Pair(2, 0), Pair(3, 4)}
+    batch = credit_batch(algorithm, trajectories[::-1], version=0)
+    assert set(batch.context.pairs) == {Pair(2, 0), Pair(3, 4)}
 
 
 def test_pairs_know_the_filters() -> None:

@@ -25,7 +25,7 @@ from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 from groupwise.training.run_config import RolloutConfig, RunConfig
 from tests.end_to_end import runs
-from tests.end_to_end.runs import train_run
+from tests.end_to_end.runs import run_to_end
 
 
 def config(updates: int, algorithm: Algorithm, *, checkpoint_every: int = 2) -> RunConfig:
@@ -41,9 +41,9 @@ PART = ReferenceScore()
 
 
 def test_facts_are_added_to_those_that_a_step_has() -> None:
-    ((found,),) = add_facts(PART, GROUPS, [[[{"probe": 0.5}, {}]]])
-    assert [step.facts for step in found.steps] == [{"old": 1, "probe": 0.5}, {}]
-    assert found.steps[1] is STEPS[1]
+    ((measured,),) = add_facts(PART, GROUPS, [[[{"probe": 0.5}, {}]]])
+    assert [step.facts for step in measured.steps] == [{"old": 1, "probe": 0.5}, {}]
+    assert measured.steps[1] is STEPS[1]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_facts_are_columns_of_the_table_and_come_back_from_rows() -> None:
     trajectories = [Trajectory(id="0", task=Task(id="q"), attempt=0, steps=steps)]
     made = StepTable.from_trajectories(trajectories)
     assert made.column("probe").tolist() == [0.5, None]
-    again = make_step_table([row for found in trajectories for row in trajectory_rows(found)])
+    again = make_step_table([row for trajectory in trajectories for row in trajectory_rows(trajectory)])
     assert again.column("probe").tolist() == [0.5, None]
     assert again.column("word").tolist() == [None, "door"]
     assert "probe" not in StepTable.from_trajectories(GROUPS[0]).extra
@@ -148,20 +148,20 @@ def test_a_tool_that_a_measure_does_not_declare_is_refused(tmp_path: Path, need:
 def test_the_policy_that_is_scored_is_the_one_that_sampled(tmp_path: Path) -> None:
     algorithm = Algorithm(**recipes.dr_grpo().config() | {"measures": (Reads(),)})
     run = open_run(config(1, algorithm), tmp_path)
-    found = collect_update(run, 1)
-    for trajectory in found.chosen:
+    attempts = collect_update(run, 1)
+    for trajectory in attempts.chosen:
         for step in trajectory.steps:
             assert step.facts["scored"] == pytest.approx(sum(step.logp_behaviour), abs=1e-4)
-    assert found.measures_cost["measures/read_tokens"] > 0
+    assert attempts.measures_cost["measures/read_tokens"] > 0
 
 
 def test_a_kl_in_the_reward_is_0_at_the_start_and_grows_with_the_policy(tmp_path: Path) -> None:
     base = recipes.dr_grpo().config()
     algorithm = Algorithm(**base | {"measures": (ReferenceScore(),), "shapers": (ReferenceKl(weight=0.5),)})
-    run = train_run(tmp_path, config(3, algorithm))
+    run = run_to_end(tmp_path, config(3, algorithm))
     shaped = []
     for number in (1, 2, 3):
-        rows = [row for found in run.journal.trajectories(number) for row in found["steps"]]
+        rows = [row for trajectory in run.journal.trajectories(number) for row in trajectory["steps"]]
         for row in rows:
             taken = -0.5 * (sum(row["logp_behaviour"]) - row["extra"]["reference_logp"])
             assert row["reward"] == pytest.approx(row.get("reward_alone", row["reward"] - taken) + taken, abs=1e-9)
@@ -173,11 +173,12 @@ def test_a_kl_in_the_reward_is_0_at_the_start_and_grows_with_the_policy(tmp_path
 def test_a_resumed_run_measures_against_the_same_reference(tmp_path: Path) -> None:
     base = recipes.dr_grpo().config()
     algorithm = Algorithm(**base | {"measures": (ReferenceScore(),), "shapers": (ReferenceKl(weight=0.5),)})
-    whole = train_run(tmp_path / "whole", config(2, algorithm, checkpoint_every=1))
-    train_run(tmp_path / "parted", config(1, algorithm, checkpoint_every=1))
-    parted = train_run(tmp_path / "parted", config(2, algorithm, checkpoint_every=1), resume=True)
+    whole = run_to_end(tmp_path / "whole", config(2, algorithm, checkpoint_every=1))
+    run_to_end(tmp_path / "parted", config(1, algorithm, checkpoint_every=1))
+    parted = run_to_end(tmp_path / "parted", config(2, algorithm, checkpoint_every=1), resume=True)
     first, second = (
-        [(found["steps"], found["credit"]) for found in run.journal.trajectories(2)] for run in (whole, parted)
+        [(trajectory["steps"], trajectory["credit"]) for trajectory in run.journal.trajectories(2)]
+        for run in (whole, parted)
     )
     assert first == second
 
@@ -190,8 +191,8 @@ def test_a_judge_gives_credit(tmp_path: Path) -> None:
         measures=(JudgeScore(),),
         judge=PhraseJudge(phrases=(("a", 1.0),)),
     )
-    run = train_run(tmp_path, config(1, algorithm))
+    run = run_to_end(tmp_path, config(1, algorithm))
     (asked,) = (value for _, value in run.journal.curve("measures/questions"))
-    rows = [row for found in run.journal.trajectories(1) for row in found["steps"]]
+    rows = [row for trajectory in run.journal.trajectories(1) for row in trajectory["steps"]]
     assert asked == len(rows)
     assert {row["extra"]["judge_score"] for row in rows} <= {0.0, 1.0}

@@ -65,14 +65,18 @@ def test_the_numbers_of_a_rollout_are_those_worked_out_by_hand() -> None:
 
 def test_what_nobody_measured_is_absent_and_not_zero() -> None:
     silent = Trajectory(id="a/0", task=Task(id="a"), attempt=0, steps=(Step(index=0),))
-    found = rollout_metrics([silent], [silent])
-    assert {"rollout/success", "rollout/return_spread", "rollout/entropy"}.isdisjoint(found)
+    metrics = rollout_metrics([silent], [silent])
+    assert {"rollout/success", "rollout/return_spread", "rollout/entropy"}.isdisjoint(metrics)
 
 
 def test_an_outcome_decides_the_spread_and_rewards_the_return() -> None:
     pair = [trajectory("a", i, [1.0], outcome=float(i)) for i in range(2)]
-    found = rollout_metrics(pair, pair)
-    assert (found["rollout/return"], found["rollout/return_spread"], found["rollout/zero_spread"]) == (1.0, 0.5, 0.0)
+    metrics = rollout_metrics(pair, pair)
+    assert (metrics["rollout/return"], metrics["rollout/return_spread"], metrics["rollout/zero_spread"]) == (
+        1.0,
+        0.5,
+        0.0,
+    )
 
 
 def test_the_numbers_of_credit() -> None:

@@ -31,7 +31,7 @@ def test_how_much_of_the_past_a_memory_shows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "told"),
+    ("memory", "lines"),
     [
         (Window(steps=2), []),
         (Window(steps=0), ["0 past steps"]),
@@ -40,9 +40,9 @@ def test_how_much_of_the_past_a_memory_shows() -> None:
         (Full(), ["all past steps"]),
     ],
 )
-def test_a_depth_beside_another_memory_is_worth_a_line(memory: Memory, told: list[str]) -> None:
+def test_a_depth_beside_another_memory_is_worth_a_line(memory: Memory, lines: list[str]) -> None:
     config = small_config(recipe="hgpo")
     config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"memory": memory})})
-    expected = [f"steps are compared by up to 2 earlier states, while prompts show {words}{ENDING}" for words in told]
+    expected = [f"steps are compared by up to 2 earlier states, while prompts show {words}{ENDING}" for words in lines]
     assert list_notices(config) == expected
     assert list_notices(small_config(recipe="gigpo")) == []

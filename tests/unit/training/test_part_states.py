@@ -296,13 +296,13 @@ HERE = f"checkpoint {CHECKPOINT}: "
         (
             PickyPart(fault="gone"),
             {PATH: {"kind": f"{__name__}:PickyPart", "state": {"count": 3}}},
-            f"{PATH} ({__name__}:PickyPart) cannot take up what it remembered ('gone'); {BEGAN_WITH}",
+            f"{PATH} ({__name__}:PickyPart) cannot load its state ('gone'); {BEGAN_WITH}",
         ),
         (
             PickyPart(),
             {PATH: {"kind": f"{__name__}:PickyPart", "state": {"count": 3}}},
-            f"{PATH} ({__name__}:PickyPart) remembers something else after load_state_dict than state_dict had "
-            "written; see that the one takes up all that the other gives",
+            f"{PATH} ({__name__}:PickyPart) has another state after load_state_dict than state_dict had written; "
+            "see that the one loads all that the other gives",
         ),
     ],
     ids=["missing", "surplus", "another kind", "no entry", "no mapping", "cannot load", "loads something else"],

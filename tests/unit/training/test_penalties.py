@@ -149,14 +149,14 @@ def test_a_run_whose_credit_is_penalties_alone_says_so_on_the_screen_in_the_repo
 ) -> None:
     file, folder = tmp_path / "run.toml", tmp_path / "run"
     file.write_text(RUN)
-    told = invoked("train", file, "--out", folder, "--plain")
+    printed = invoked("train", file, "--out", folder, "--plain")
     with Journal(folder / "journal.sqlite", read_only=True) as journal:
         assert [value for _, value in journal.curve("credit/penalties_alone")] == [1.0, 1.0]
         assert all(value > 0 for _, value in journal.curve("credit/size"))
         assert all(value == 0 for _, value in journal.curve("rollout/success"))
     sentence = "In every update credit comes from penalties alone: nobody earned anything"
-    assert told.count("credit comes from penalties alone") == 3
-    assert sentence in told
+    assert printed.count("credit comes from penalties alone") == 3
+    assert sentence in printed
     assert sentence in invoked("inspect", folder)
     invoked("report", folder)
     assert sentence in (folder / "report.html").read_text(encoding="utf-8")

@@ -32,9 +32,9 @@ def test_tokens_are_taken_as_they_are(tmp_path: Path) -> None:
         for number, trajectory in enumerate(played)
         for each in trajectory_rows(trajectory)
     ]
-    found = make_recorded_samples(run, rows, min_earned=-1.0)
+    samples = make_recorded_samples(run, rows, min_earned=-1.0)
     steps = [step for trajectory in played for step in trajectory.steps]
-    assert [(sample.prompt_ids, sample.response_ids) for sample in found] == [
+    assert [(sample.prompt_ids, sample.response_ids) for sample in samples] == [
         (step.prompt_ids, step.response_ids) for step in steps
     ]
     solved = [step for trajectory in played if trajectory.scores["success"] for step in trajectory.steps]
@@ -66,10 +66,10 @@ def test_text_is_put_together_as_a_rollout_would_put_it(tmp_path: Path) -> None:
             )
             index, ended = index + 1, outcome.ended
     expected = make_expert_samples(run, tasks, WarmStartConfig())
-    found = make_recorded_samples(run, reversed(rows))
+    samples = make_recorded_samples(run, reversed(rows))
     key = {(sample.prompt_ids, sample.response_ids, sample.step) for sample in expected}
-    assert {(sample.prompt_ids, sample.response_ids, sample.step) for sample in found} == key
-    assert len(found) == len(expected)
+    assert {(sample.prompt_ids, sample.response_ids, sample.step) for sample in samples} == key
+    assert len(samples) == len(expected)
 
 
 def test_an_outcome_decides_where_there_is_one(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_an_outcome_decides_where_there_is_one(tmp_path: Path) -> None:
         row(0, 0, 5.0, outcome=0.0, observation="Say alpha.", action="alpha"),
         row(1, 0, 0.0, outcome=1.0, observation="Say bravo.", action="bravo"),
     ]
-    [found] = make_recorded_samples(run, rows)
-    assert run.prompter.text(found.response_ids) == "bravo"
+    [sample] = make_recorded_samples(run, rows)
+    assert run.prompter.text(sample.response_ids) == "bravo"
 
 
 @pytest.mark.parametrize(

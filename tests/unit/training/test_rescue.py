@@ -152,14 +152,14 @@ class Observer:
 
 def test_neither_recalled_nor_helped_attempts_reach_curricula_success_or_the_record(tmp_path: Path) -> None:
     run = opened(tmp_path, R3, updates=6)
-    told = Observer(run.tasks)
-    train(replace(run, curriculum=told))
+    observer = Observer(run.tasks)
+    train(replace(run, curriculum=observer))
     rows = {number: list(run.journal.trajectories(number)) for number in run.journal.update_numbers()}
     every = [row for update in rows.values() for row in update]
     assert {row["origin"] for row in every} == {"fresh", "reflected"}, "what is recalled is not written again"
     assert run.journal.curve("replay/recalled")
-    assert {one.origin for one in told.seen} == {Origin.FRESH}
-    assert len(told.seen) == 6 * 2 * 3
+    assert {one.origin for one in observer.seen} == {Origin.FRESH}
+    assert len(observer.seen) == 6 * 2 * 3
     success = dict(run.journal.curve("rollout/success"))
     for number, update in rows.items():
         fresh = [row["success"] for row in update if row["origin"] == "fresh"]
@@ -199,9 +199,9 @@ def test_with_an_empty_history_the_weights_are_those_of_the_base_to_the_bit(tmp_
         assert run.journal.curve("replay/recalled") == run.journal.curve("guidance/groups") == []
         return hash_weights(run.learner.weights())
 
-    found = weights("r3", rescued, 1)
-    assert found == weights("base", base, 1)
-    assert found != weights("start", base, 0), "it did learn"
+    trained_weights = weights("r3", rescued, 1)
+    assert trained_weights == weights("base", base, 1)
+    assert trained_weights != weights("start", base, 0), "it did learn"
 
 
 def test_store_load_and_loss_equal_the_loss_in_memory(run: Run) -> None:
@@ -266,9 +266,11 @@ def test_an_attempt_that_the_policy_has_left_behind_is_not_recalled(tmp_path: Pa
 
 def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> None:
     run = trained(tmp_path, recipes.r3_grpo_ablation().model_copy(update={"replay": SelectiveBuffer()}), updates=8)
-    found = [one for number in run.journal.update_numbers() for one in run.journal.past_attempts.list_recalled(number)]
-    assert found
-    for one in found:
+    recalled = [
+        one for number in run.journal.update_numbers() for one in run.journal.past_attempts.list_recalled(number)
+    ]
+    assert recalled
+    for one in recalled:
         (source,) = [
             row
             for row in run.journal.trajectories(one["from_number"])
@@ -277,25 +279,25 @@ def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> 
         assert one["credit"] == source["credit"]
 
 
-def solved_with_help(found: UpdateAttempts) -> list[Trajectory]:
-    return [one for one in found.chosen if one.origin is Origin.REFLECTED and one.scores["success"]]
+def solved_with_help(attempts: UpdateAttempts) -> list[Trajectory]:
+    return [one for one in attempts.chosen if one.origin is Origin.REFLECTED and one.scores["success"]]
 
 
 def test_successes_with_help_may_join_the_bare_group_as_if_they_had_none(tmp_path: Path) -> None:
     asked = recipes.r3(with_replay=False).model_copy(update={"guidance": Reflection(tau=1.1, to_unguided_prompt=True)})
     run = trained(tmp_path, asked, updates=5)
-    found = collect_update(run, 6)
-    guided = [one for one in found.chosen if one.origin is Origin.GUIDED]
-    assert len(guided) == len(solved_with_help(found)) > 0
+    attempts = collect_update(run, 6)
+    guided = [one for one in attempts.chosen if one.origin is Origin.GUIDED]
+    assert len(guided) == len(solved_with_help(attempts)) > 0
     for one in guided:
-        (source,) = [each for each in found.chosen if each.id == one.parent]
-        own = [each for each in found.chosen if each.task.id == one.task.id and each.origin is Origin.FRESH]
+        (source,) = [each for each in attempts.chosen if each.id == one.parent]
+        own = [each for each in attempts.chosen if each.task.id == one.task.id and each.origin is Origin.FRESH]
         assert one.task.id == source.task.id.partition("~")[0]
         assert one.off_policy
         assert one.attempt > max(each.attempt for each in own)
         assert one.steps[0].prompt_ids == own[0].steps[0].prompt_ids
         assert one.steps[0].logp_behaviour == source.steps[0].logp_behaviour
-    assert not any(one.origin is Origin.GUIDED for one in found.survivors)
+    assert not any(one.origin is Origin.GUIDED for one in attempts.survivors)
     train_more = run.journal.past_attempts.recent(run.tasks[0].id, max_attempts=99)
     assert not any(one.origin == "guided" for one in train_more)
 
@@ -307,12 +309,12 @@ def test_a_task_that_comes_again_in_a_later_round_is_helped_with_further_attempt
     run = trained(tmp_path, asked, updates=4, first=1, plan=TopUp(attempts=2, rounds=4))
     most = 0
     for number in range(5, 13):
-        found = collect_update(run, number)
-        ids = [one.id for one in found.played]
+        attempts = collect_update(run, number)
+        ids = [one.id for one in attempts.played]
         assert len(ids) == len(set(ids))
-        members = [(one.task.id, one.attempt) for one in found.chosen]
+        members = [(one.task.id, one.attempt) for one in attempts.chosen]
         assert len(members) == len(set(members))
-        most = max(most, len(found.survivors))
+        most = max(most, len(attempts.survivors))
     assert most > 4, "there were several rounds"
 
 

@@ -61,5 +61,5 @@ def test_guided_attempts_of_a_plan_count_and_those_told_once_more_do_not() -> No
     retold = replace(guided[0], id="lost~1f 9", task=Task(id="lost"), attempt=9, parent="lost~1f/0")
     chosen = [*LOST, retold, *guided]
     credit = credit_batch(recipes.hgpo(), chosen, version=0)
-    found = rescue_metrics(UpdateAttempts(played=chosen, survivors=chosen, chosen=chosen), credit)
-    assert (found["guidance/groups"], found["guidance/success"]) == (1.0, pytest.approx(1 / 3))
+    metrics = rescue_metrics(UpdateAttempts(played=chosen, survivors=chosen, chosen=chosen), credit)
+    assert (metrics["guidance/groups"], metrics["guidance/success"]) == (1.0, pytest.approx(1 / 3))

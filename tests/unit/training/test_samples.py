@@ -36,30 +36,30 @@ GROUP = [attempt(1, 3.0, (5, 6), (7,)), attempt(0, 1.0, (8, 9, 10), ())]  # cred
 
 
 def test_without_the_part_a_sample_has_one_number_and_no_mask() -> None:
-    found = make_samples(credit_batch(Algorithm(advantage=DR_GRPO), GROUP, version=0))
-    assert [one.advantage for one in found] == [1.0, 1.0, -1.0, -1.0]
-    assert {one.trained for one in found} == {None}
+    samples = make_samples(credit_batch(Algorithm(advantage=DR_GRPO), GROUP, version=0))
+    assert [one.advantage for one in samples] == [1.0, 1.0, -1.0, -1.0]
+    assert {one.trained for one in samples} == {None}
 
 
 def test_each_token_has_its_own_credit() -> None:
     algorithm = Algorithm(advantage=DR_GRPO, token_credit=DiscountedTokens(gamma=0.5))
-    found = make_samples(credit_batch(algorithm, GROUP, version=0))
-    assert [one.advantage for one in found] == [(0.5, 1.0), (1.0,), (-0.25, -0.5, -1.0), ()]
-    assert {one.trained for one in found} == {None}  # all train
-    assert [one.trains for one in found] == [True, True, True, False]
+    samples = make_samples(credit_batch(algorithm, GROUP, version=0))
+    assert [one.advantage for one in samples] == [(0.5, 1.0), (1.0,), (-0.25, -0.5, -1.0), ()]
+    assert {one.trained for one in samples} == {None}  # all train
+    assert [one.trains for one in samples] == [True, True, True, False]
 
 
 def test_tokens_that_do_not_train_are_masked() -> None:
     algorithm = Algorithm(advantage=DR_GRPO, token_credit=FirstTokens(count=1))
-    found = make_samples(credit_batch(algorithm, GROUP, version=0))
-    assert [one.trained for one in found] == [(True, False), None, (True, False, False), None]
-    assert [one.num_trained for one in found] == [1, 1, 1, 0]
+    samples = make_samples(credit_batch(algorithm, GROUP, version=0))
+    assert [one.trained for one in samples] == [(True, False), None, (True, False, False), None]
+    assert [one.num_trained for one in samples] == [1, 1, 1, 0]
 
 
 def test_the_journal_keeps_the_credit_of_the_steps() -> None:
     plain = credit_batch(Algorithm(advantage=DR_GRPO), GROUP, version=0)
-    found = credit_batch(Algorithm(advantage=DR_GRPO, token_credit=FirstTokens(count=1)), GROUP, version=0)
-    assert found.by_trajectory() == plain.by_trajectory() == [[1, 1], [-1, -1]]
+    batch = credit_batch(Algorithm(advantage=DR_GRPO, token_credit=FirstTokens(count=1)), GROUP, version=0)
+    assert batch.by_trajectory() == plain.by_trajectory() == [[1, 1], [-1, -1]]
 
 
 def test_a_filter_drops_a_step_with_all_its_tokens() -> None:
@@ -84,9 +84,9 @@ def test_a_recalled_attempt_that_keeps_its_credit_shares_it_among_its_tokens() -
     )
     recalled = RecalledAttempt(task="q", past=past, why="", trajectory=member, keeps_credit=True, credit=(4.0, -8.0))
     algorithm = Algorithm(advantage=DR_GRPO, token_credit=DiscountedTokens(gamma=0.5))
-    found = credit_batch(algorithm, GROUP, [recalled], version=0)
-    assert found.values.tolist() == [1, 1, -1, -1, 4, -8]
-    assert [one.advantage for one in make_samples(found)][4:] == [(2.0, 4.0), (-4.0, -8.0)]
+    batch = credit_batch(algorithm, GROUP, [recalled], version=0)
+    assert batch.values.tolist() == [1, 1, -1, -1, 4, -8]
+    assert [one.advantage for one in make_samples(batch)][4:] == [(2.0, 4.0), (-4.0, -8.0)]
 
 
 def test_forced_tokens_share_no_credit_of_tokens_and_are_read_like_the_prompt() -> None:

@@ -27,15 +27,15 @@ def test_a_warm_up_begins_with_its_first_share_and_not_with_nothing() -> None:
 
 
 def test_a_line_falls_from_the_end_of_the_warm_up_to_the_floor() -> None:
-    found = shares(Linear(steps=6, warmup_steps=2, floor=0.2), 8)
-    assert found == pytest.approx([0.5, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2, 0.2])
+    shares_of_steps = shares(Linear(steps=6, warmup_steps=2, floor=0.2), 8)
+    assert shares_of_steps == pytest.approx([0.5, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2, 0.2])
 
 
 def test_half_a_cosine_is_halfway_down_in_the_middle() -> None:
-    found = shares(Cosine(steps=4, floor=0.1), 6)
+    shares_of_steps = shares(Cosine(steps=4, floor=0.1), 6)
     root = math.sqrt(0.5)
     expected = [1.0, 0.1 + 0.45 * (1 + root), 0.55, 0.1 + 0.45 * (1 - root), 0.1, 0.1]
-    assert found == pytest.approx(expected)
+    assert shares_of_steps == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
@@ -65,12 +65,15 @@ schedules = st.builds(
 @given(schedules)
 def test_it_rises_to_one_then_falls_to_the_floor_and_stays(schedule: Linear | Cosine) -> None:
     warmup, steps = schedule.warmup_steps, schedule.steps
-    found = shares(schedule, steps + 3)
-    assert all(0 < share <= 1 for share in found[:warmup])
-    assert found[:warmup] == sorted(found[:warmup])
-    assert found[warmup] == pytest.approx(1.0)
-    assert all(later <= sooner + 1e-12 for sooner, later in zip(found[warmup:], found[warmup + 1 :], strict=False))
-    assert found[steps:] == pytest.approx([schedule.floor] * 3)
+    shares_of_steps = shares(schedule, steps + 3)
+    assert all(0 < share <= 1 for share in shares_of_steps[:warmup])
+    assert shares_of_steps[:warmup] == sorted(shares_of_steps[:warmup])
+    assert shares_of_steps[warmup] == pytest.approx(1.0)
+    assert all(
+        later <= sooner + 1e-12
+        for sooner, later in zip(shares_of_steps[warmup:], shares_of_steps[warmup + 1 :], strict=False)
+    )
+    assert shares_of_steps[steps:] == pytest.approx([schedule.floor] * 3)
 
 
 @given(schedules)

@@ -26,8 +26,8 @@ def config(*, device: str = "auto", **engine: Any) -> RunConfig:
 @pytest.fixture(autouse=True)
 def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU of ten million bytes, and one of twenty."""
-    found = [Gpu(name="small", free=1.0, memory=size, has_bfloat16=True) for size in (10e6, 20e6)]
-    monkeypatch.setattr(hardware, "list_gpus", lambda: found)
+    gpus = [Gpu(name="small", free=1.0, memory=size, has_bfloat16=True) for size in (10e6, 20e6)]
+    monkeypatch.setattr(hardware, "list_gpus", lambda: gpus)
 
 
 def test_the_engines_weights_are_counted_in_its_precision() -> None:
@@ -60,15 +60,15 @@ def test_keys_and_values_may_take_their_share_of_the_gpu(
     device: str, engine: dict[str, Any], bytes_of_keys_and_values: float
 ) -> None:
     run = config(device=device, rows=4096, **engine)
-    found = estimate_sizes(run)
-    assert found.engine == found.parameters * 4 + bytes_of_keys_and_values
+    sizes = estimate_sizes(run)
+    assert sizes.engine == sizes.parameters * 4 + bytes_of_keys_and_values
     nowhere = estimate_sizes(config(device="cpu"))
-    assert found.memory == nowhere.memory + bytes_of_keys_and_values
+    assert sizes.memory == nowhere.memory + bytes_of_keys_and_values
 
 
 @pytest.mark.parametrize(("precision", "width"), [("float32", 4), ("bfloat16", 2)])
 def test_keys_and_values_of_few_rows_are_no_more_than_the_model_can_read(precision: str, width: int) -> None:
     run = config(rows=3, precision=precision)
     context = run.model.context  # type: ignore[attr-defined]
-    found = estimate_sizes(run)
-    assert found.engine == found.parameters * width + 3 * context * TOKEN * width
+    sizes = estimate_sizes(run)
+    assert sizes.engine == sizes.parameters * width + 3 * context * TOKEN * width

@@ -18,7 +18,7 @@ from groupwise.core.parts.part import Part, catalogue
 from groupwise.evaluation.summary import Evaluation
 from groupwise.training.metrics.table import METRICS
 from groupwise.training.trackers import Csv, Mlflow, Tensorboard, Trackio, Wandb, check_trackers, track_run
-from tests.unit.evaluations import evaluated
+from tests.unit.evaluations import make_evaluated
 
 CONFIG = {"seed": 3, "env": {"kind": "identity"}, "rewards": [{"kind": "environment", "weight": 1.0}]}
 
@@ -28,7 +28,7 @@ def update(number: int, **metrics: float) -> Update:
 
 
 def evaluation(number: int) -> Evaluation:
-    row = evaluated(number=number)
+    row = make_evaluated(number=number)
     return Evaluation.from_rows([row])
 
 
@@ -70,16 +70,16 @@ def test_a_tracker_is_started_told_everything_in_order_and_finished(tmp_path: Pa
         trackers.on_evaluation(evaluation(0))
         trackers.on_update(update(1))
         trackers.on_evaluation(evaluation(1))
-    found = {"success": 1.0, "steps": 2.0, "success_low": pytest.approx(0.2065, abs=1e-4), "success_high": 1.0}
-    told = {f"evaluation/{name}": value for name, value in found.items()}
+    shares = {"success": 1.0, "steps": 2.0, "success_low": pytest.approx(0.2065, abs=1e-4), "success_high": 1.0}
+    metrics = {f"evaluation/{name}": value for name, value in shares.items()}
     assert calls == [
         ("start", CONFIG, tmp_path.name, None),
-        ("log", 0, told),
+        ("log", 0, metrics),
         ("log", 1, {"rollout/success": 0.1}),
-        ("log", 1, told),
+        ("log", 1, metrics),
         ("finish",),
     ]
-    assert told.keys() <= METRICS.keys()
+    assert metrics.keys() <= METRICS.keys()
 
 
 def test_what_a_resumed_run_makes_again_is_not_told_again_and_the_same_run_goes_on(tmp_path: Path) -> None:

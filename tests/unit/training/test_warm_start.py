@@ -50,12 +50,12 @@ def by_task(samples: list[Sample]) -> list[list[Sample]]:
 def test_a_teacher_without_noise_is_the_expert(tmp_path: Path) -> None:
     run = open_small(tmp_path)
     tasks = run.tasks[:5]
-    for task, found in zip(tasks, by_task(make_expert_samples(run, tasks, WarmStartConfig())), strict=True):
+    for task, samples in zip(tasks, by_task(make_expert_samples(run, tasks, WarmStartConfig())), strict=True):
         world, wanted = HOME.open(task), list[str]()
         while (action := world.expert()) is not None:
             wanted.append(action)
             world.act(action)
-        assert [said(run, sample) for sample in found] == wanted
+        assert [said(run, sample) for sample in samples] == wanted
 
 
 def test_prompts_are_those_of_a_rollout(tmp_path: Path) -> None:

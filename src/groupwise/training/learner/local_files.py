@@ -139,7 +139,7 @@ def _find_other_moment(model: nn.Module, tensors: Mapping[str, torch.Tensor]) ->
         if name not in trained:
             return f"its optimiser trained {quote_line(name)!r}, which does not train here"
         if entry not in ("step", "exp_avg", "exp_avg_sq"):
-            return f"its optimiser remembers {quote_line(entry)!r}, which AdamW does not"
+            return f"its optimiser holds {quote_line(entry)!r}, which AdamW does not"
         if entry != "step" and trained[name].shape != value.shape:
-            return f"its optimiser remembers {name!r} with the shape {list(value.shape)}"
+            return f"its optimiser holds {name!r} with the shape {list(value.shape)}"
     return None

@@ -118,7 +118,7 @@ METRICS: dict[str, Metric] = {
         "share of groups whose attempts all did equally well, and that have credit after something was recalled into "
         "them, added to their rewards, or shown in their prompt",
         SHARE,
-        "0 with `credit/groups_with_signal` low: nothing of the other kind is remembered yet, or it lies too far back.",
+        "0 with `credit/groups_with_signal` low: no past attempt of the other kind is there yet, or too far back.",
     ),
     "credit/in_even_groups": Metric(
         "share of all credit (absolute) that lies in groups whose attempts all had the same score and the same sum of "
@@ -158,7 +158,7 @@ METRICS: dict[str, Metric] = {
     "replay/left_out": Metric(
         "past attempts that were left out, since the policy has moved too far away from them",
         "attempts",
-        "Above `replay/recalled`: what is remembered is stale; lower the learning rate or the number of tasks.",
+        "Above `replay/recalled`: the past attempts are stale; lower the learning rate or the number of tasks.",
     ),
     "replay/age": Metric(
         "mean number of versions that the weights lie back which sampled the recalled attempts",

@@ -31,12 +31,12 @@ threads = 1
 
 [algorithm]
 recipe = "grpo"
-filters = [{{ kind = "task_memory:Rest" }}]
+filters = [{{ kind = "task_returns:Rest" }}]
 
 [algorithm.advantage]
 kind = "relative"
 by = "by_task"
-of = "task_memory:Surprise"
+of = "task_returns:Surprise"
 baseline = "no_baseline"
 scale = "no_scale"
 {TINY_WORD_WORLD}
@@ -76,8 +76,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def read_parts(checkpoint: Path) -> Mapping[str, Any]:
     """What a checkpoint remembers of parts."""
-    parts: Mapping[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["parts"]
-    return parts
+    states: Mapping[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["parts"]
+    return states
 
 
 def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> None:
@@ -86,8 +86,8 @@ def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> No
     assert (whole.name, killed.name) == (f"{UPDATES:04d}",) * 2
     assert read_parts(killed) == read_parts(whole)
     assert {path: entry["kind"] for path, entry in read_parts(whole).items()} == {
-        SIGNAL: "task_memory:Surprise",
-        FILTER: "task_memory:Rest",
+        SIGNAL: "task_returns:Surprise",
+        FILTER: "task_returns:Rest",
     }
     hashes = [hash_weights(AutoModelForCausalLM.from_pretrained(path).state_dict()) for path in (whole, killed)]
     assert hashes[0] == hashes[1]
@@ -118,12 +118,12 @@ def test_an_old_update_is_explained_with_what_it_began_with(folder: Path) -> Non
         task = next(
             task for task, value in expected.items() if value and value != last[0].columns["expected"].get(task)
         )
-        attempt = next(row for row in journal.trajectories(3) if row["task"] == task)
+        attempt = next(trajectory for trajectory in journal.trajectories(3) if trajectory["task"] == task)
     asked = ("--update", "3", "--task", task, "--attempt", str(attempt["attempt"]), "--why", "0", "--json", "--trust")
-    trace = json.loads(groupwise("inspect", "whole", *asked, cwd=folder).stdout)
-    assert trace["value"] == trace["recorded"] == attempt["credit"][0]
-    assert trace["value"] == attempt["outcome"] - expected[task]
-    assert {(known["path"], known["column"]): known["value"] for known in trace["remembered"]} == {
+    shown = json.loads(groupwise("inspect", "whole", *asked, cwd=folder).stdout)
+    assert shown["value"] == shown["recorded"] == attempt["credit"][0]
+    assert shown["value"] == attempt["outcome"] - expected[task]
+    assert {(known["path"], known["column"]): known["value"] for known in shown["remembered"]} == {
         (SIGNAL, "expected"): expected[task],
         (FILTER, "rests"): states[1].columns["rests"][task],
     }
