@@ -13,7 +13,7 @@ from groupwise.core.errors import FileError
 from groupwise.recordings.foreign import verifiers_nodes
 from groupwise.recordings.formats import open_rollouts
 
-DATA = Path(__file__).parents[1] / "unit" / "integrations" / "data"
+DATA = Path(__file__).parents[1] / "unit" / "recordings" / "data"
 EPISODE = json.loads((DATA / "verifiers_traces.jsonl").read_text().splitlines()[0])
 GENERATION = {"input": "What is 2 + 2?", "output": "4", "score": 1.0, "step": 3}
 STEP = {"uid": "g", "traj_uid": "t", "rewards": 1.0}

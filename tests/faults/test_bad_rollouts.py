@@ -17,7 +17,7 @@ from groupwise.recordings.formats import open_rollouts
 from tests.faults.mutations import mutate_bytes, mutate_json_lines
 from tests.unit.recordings.rows import HEADER, ROW, write_lines
 
-DATA = Path(__file__).parents[1] / "unit" / "integrations" / "data"
+DATA = Path(__file__).parents[1] / "unit" / "recordings" / "data"
 TAKES = "it takes text, finite numbers, true, false, null, and lists and objects of these"
 
 

@@ -14,13 +14,13 @@ from groupwise import Task
 from groupwise.advantages import AbovePrior
 from groupwise.core.parts.stateful import ObservedUpdate
 from tests.oracles.priors import beta_tracker
-from tests.unit.advantages.test_above_prior import attempt, observed
+from tests.unit.advantages.observed_updates import attempt, make_update
 
 RETURNS = st.lists(st.lists(st.integers(0, 1), max_size=5), max_size=6)
 
 
 def single(task: str, returns: Sequence[float]) -> ObservedUpdate:
-    return observed(*(attempt(task, number, float(value)) for number, value in enumerate(returns)))
+    return make_update(*(attempt(task, number, float(value)) for number, value in enumerate(returns)))
 
 
 @given(updates=RETURNS, rho=st.sampled_from([Fraction(7, 8), Fraction(0), Fraction(1), Fraction(1, 2)]))
@@ -43,9 +43,9 @@ def test_the_order_of_attempts_and_other_tasks_change_no_bit(drawn: st.DataObjec
         for number in range(drawn.draw(st.integers(1, 4)))
     ]
     first, second, alone = (AbovePrior().start(seed=seed) for seed in (0, 1, 2))
-    first.observe(observed(*played))
-    second.observe(observed(*drawn.draw(st.permutations(played))))
-    alone.observe(observed(*(each for each in played if each.task.id == "b")))
+    first.observe(make_update(*played))
+    second.observe(make_update(*drawn.draw(st.permutations(played))))
+    alone.observe(make_update(*(each for each in played if each.task.id == "b")))
     tasks = [Task(id=name) for name in ("a", "b", "c", "d")]
     assert first.columns(tasks)["prior"].tobytes() == second.columns(tasks)["prior"].tobytes()
     assert alone.columns(tasks)["prior"][1] == first.columns(tasks)["prior"][1]
