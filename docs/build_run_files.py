@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from groupwise.config.schema import run_schema
+from groupwise.config.schema import make_run_schema
 from groupwise.core.parts.part import CATALOGUES
 
 PAGE = Path(__file__).parent / "run_files.md"
@@ -70,7 +70,7 @@ class Page:
     """The page, from the schema's definitions."""
 
     def __init__(self) -> None:
-        self._schema = run_schema()
+        self._schema = make_run_schema()
         self._definitions: dict[str, Any] = self._schema["definitions"]
 
     def text(self) -> str:

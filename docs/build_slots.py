@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from groupwise.config.schema import run_schema
+from groupwise.config.schema import make_run_schema
 from groupwise.core.parts.part import CATALOGUES
 
 DOCS = Path(__file__).parent
@@ -91,7 +91,7 @@ def summary(protocol: ast.ClassDef) -> str:
 
 def places() -> dict[str, list[str]]:
     """Where a run file has a field for each slot: the path of the key, or the part whose field it is."""
-    schema = run_schema()
+    schema = make_run_schema()
     definitions = schema["definitions"]
     where: dict[str, list[str]] = {slot: [] for slot in CATALOGUES}
     algorithm = definitions["Algorithm"]["oneOf"][-1]

@@ -70,6 +70,8 @@ def read_planted_bugs(folder: Path = MUTANTS) -> Iterator[PlantedBug]:
     for meta in sorted((folder / "src").rglob("*.meta")):
         source = meta.relative_to(folder).with_suffix("")
         for name, exit_code in json.loads(meta.read_text())["exit_code_by_key"].items():
+            if exit_code is None:
+                raise SystemExit(f"{name} was planted and not tried yet; let `mutmut run` come to its end")
             is_noticed = exit_code in NOTICED
             diff = "" if is_noticed else get_diff_for_mutant(name, path=source)
             yield PlantedBug(source.parts[2], spell_bug(name, diff), is_noticed)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from groupwise.core.parts.part import CATALOGUES, catalogue
+from groupwise.core.parts.part import CATALOGUES, load_catalogue
 from tests.architecture.sources import PACKAGE, name_of, python_files, tree_of
 
 RECORD_PACKAGES = (
@@ -80,7 +80,7 @@ def is_catalogued(part: PlacedPart) -> bool:
     """Whether the slot's catalogue holds the class, once, under a name that follows from its own."""
     kinds = [
         kind
-        for kind, chosen in catalogue(part.slot).items()
+        for kind, chosen in load_catalogue(part.slot).items()
         if (chosen.__module__, chosen.__name__) == (part.module, part.name)
     ]
     if len(kinds) != 1:
@@ -91,7 +91,7 @@ def is_catalogued(part: PlacedPart) -> bool:
 @pytest.mark.parametrize("slot", CATALOGUES)
 def test_a_catalogue_holds_parts_of_the_package_only(slot: str) -> None:
     known = {(part.module, part.name) for part in list_parts()}
-    assert [part for part in catalogue(slot).values() if (part.__module__, part.__name__) not in known] == []
+    assert [part for part in load_catalogue(slot).values() if (part.__module__, part.__name__) not in known] == []
 
 
 def test_a_part_that_is_in_no_catalogue_would_be_seen() -> None:

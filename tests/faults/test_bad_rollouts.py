@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from groupwise.core.errors import FileError, GroupwiseError
-from groupwise.recordings import RolloutsFile, lines, reduced, write_rollouts
+from groupwise.recordings import RolloutsFile, lines, reduced_rows, write_rollouts
 from groupwise.recordings.formats import open_rollouts
 from tests.faults.mutations import mutate_bytes, mutate_json_lines
 from tests.unit.recordings.rows import HEADER, ROW, write_lines
@@ -117,7 +117,7 @@ def test_nan_in_the_notes(tmp_path: Path) -> None:
 
 
 def test_names_that_are_new_on_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reduced, "MAX_COLUMNS", 20)
+    monkeypatch.setattr(reduced_rows, "MAX_COLUMNS", 20)
     rows = [ROW | {"index": index, "extra": {f"x{index}": 1}} for index in range(30)]
     path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, *rows])
     with pytest.raises(FileError) as caught:

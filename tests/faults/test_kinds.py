@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import ConfigError, Part
-from groupwise.core.parts.part import Slot, part_class
+from groupwise.core.parts.part import Slot, find_part_class
 from tests.unit.cli.conftest import Run, groupwise
 
 __all__ = ["groupwise"]
@@ -49,7 +49,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize("kind", NO_PLACES, ids=ascii)
 def test_what_is_no_place_of_a_class_is_named(kind: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        part_class("env", kind)
+        find_part_class("env", kind)
     said = str(raised.value)
     assert said.endswith("names no env; write package.module:Class")
     said.encode("utf-8")
@@ -59,7 +59,7 @@ def test_what_is_no_place_of_a_class_is_named(kind: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_that_cannot_be_imported_is_one_sentence(name: str, modules: Path) -> None:
     with pytest.raises(ConfigError) as raised:
-        part_class("env", f"{name}:Env")
+        find_part_class("env", f"{name}:Env")
     said = str(raised.value)
     assert said.startswith(f"cannot load the env '{name}:Env': {MODULES[name][1]}")
     assert said.isprintable()
@@ -69,7 +69,7 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(name: str, modules: Pa
 def test_a_user_who_stops_a_slow_import_stops(modules: Path) -> None:
     (modules / "slow.py").write_text("raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
-        part_class("env", "slow:Env")
+        find_part_class("env", "slow:Env")
 
 
 @pytest.mark.parametrize("name", ["syntax", "leaves", "raises"])
@@ -81,7 +81,7 @@ def test_the_command_says_it_in_one_line_with_status_2(name: str, modules: Path,
 
 
 def test_a_class_within_a_class_can_be_named() -> None:
-    assert part_class("grouper", f"{__name__}:Outer.Inner") is Outer.Inner
+    assert find_part_class("grouper", f"{__name__}:Outer.Inner") is Outer.Inner
 
 
 def test_a_class_without_a_slot_is_told_how_to_have_one() -> None:

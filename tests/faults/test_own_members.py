@@ -11,7 +11,7 @@ import pytest
 from groupwise import ConfigError, Part, StepTable
 from groupwise.core.errors import TrainingError
 from groupwise.core.parts.members import MEMBERS, OPENED, check_methods
-from groupwise.core.parts.part import CATALOGUES, Slot, catalogue
+from groupwise.core.parts.part import CATALOGUES, Slot, load_catalogue
 from groupwise.core.token_credit import TokenCredit
 from groupwise.core.token_table import TokenTable
 
@@ -112,7 +112,7 @@ def test_the_parts_that_come_with_groupwise_have_what_a_part_from_elsewhere_must
     """As classes of one's own: the tables are no stricter than what the loop calls."""
     if slot in ("engine", "learner", "weight_transfer", "tracker"):
         pytest.importorskip("torch")
-    for kind, known in catalogue(slot).items():
+    for kind, known in load_catalogue(slot).items():
         mine = type(known)("Mine", (known,), {"__module__": "mine"})
         required = {name for name, field in known.model_fields.items() if field.is_required()}
         part = mine.model_construct(**dict.fromkeys(required))

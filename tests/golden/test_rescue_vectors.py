@@ -13,7 +13,7 @@ from groupwise import Step, StopReason, Task, Trajectory, recipes
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.groups import SelectiveBuffer
 from groupwise.rewards import EntropyRanking, Unlikeliness, shape_group
-from groupwise.rewards.entropy_ranking import ranking_rewards
+from groupwise.rewards.entropy_ranking import compute_ranking_rewards
 from groupwise.training.samples import credit_batch
 from tests.golden.tables import attempts, credit
 
@@ -69,7 +69,7 @@ def test_the_order_of_dominance_is_paid_with_shared_ranks(
     peak: list[float], overall: list[float], expected: list[float]
 ) -> None:
     """numbers, R^3: S = [2,0,0,1] and S = [0,0,0,0] with R_max 0.5."""
-    assert ranking_rewards(np.array(peak, float), np.array(overall, float), best=0.5).tolist() == near(expected)
+    assert compute_ranking_rewards(np.array(peak, float), np.array(overall, float), best=0.5).tolist() == near(expected)
 
 
 @pytest.mark.parametrize(("alpha", "expected"), [(1.0, [-0.7071, 1.4142]), (2.0, [-0.3536, 0.7071])])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from groupwise import Step, StopReason, Task, Trajectory
 from groupwise.core.journal.journal import Journal, Update
-from groupwise.rewards.entropy_ranking import ranking_rewards
+from groupwise.rewards.entropy_ranking import compute_ranking_rewards
 from tests.laws.calls import credit
 from tests.strategies import CONDUCT, WILD, Row, step_rows
 
@@ -48,10 +48,10 @@ def test_ranking_sees_the_order_of_both_entropies_and_not_that_of_the_members(
     patterns: list[tuple[int, int]], of_peak: np.ndarray, of_overall: np.ndarray, drawn: st.DataObject
 ) -> None:
     peak, overall = np.array(patterns).T
-    before = ranking_rewards(peak.astype(float), overall.astype(float), best=0.5)
-    assert ranking_rewards(of_peak[peak], of_overall[overall], best=0.5).tobytes() == before.tobytes()
+    before = compute_ranking_rewards(peak.astype(float), overall.astype(float), best=0.5)
+    assert compute_ranking_rewards(of_peak[peak], of_overall[overall], best=0.5).tobytes() == before.tobytes()
     order = drawn.draw(st.permutations(range(len(patterns))))
-    after = ranking_rewards(peak[order].astype(float), overall[order].astype(float), best=0.5)
+    after = compute_ranking_rewards(peak[order].astype(float), overall[order].astype(float), best=0.5)
     assert after.tobytes() == before[order].tobytes()
     assert before.min() >= 0
     assert before.max() <= 0.5

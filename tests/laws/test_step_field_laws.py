@@ -19,9 +19,9 @@ from groupwise import Step, StepTable, Task, Trajectory
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.step_fields.kinds import make_hashable
 from groupwise.core.step_fields.table import STEP_FIELDS
-from groupwise.core.trajectory_rows import read_step, trajectory_rows
+from groupwise.core.trajectory_rows import make_rows, read_step
 from groupwise.recordings import KEYS, RolloutsFile, Row, write_rollouts
-from groupwise.recordings.row import REQUIRED, row_fault
+from groupwise.recordings.row import REQUIRED, find_row_fault
 from groupwise.reports.run.derived_credit import make_step_table
 from tests.laws.recorded_steps import HELD, attempts
 
@@ -31,7 +31,7 @@ VERSION = 9
 
 def rows_of(trajectories: Sequence[Trajectory]) -> list[dict[str, Any]]:
     """Rows as a journal gives them back: through JSON, where tuples become lists."""
-    rows: list[dict[str, Any]] = json.loads(json.dumps([row for one in trajectories for row in trajectory_rows(one)]))
+    rows: list[dict[str, Any]] = json.loads(json.dumps([row for one in trajectories for row in make_rows(one)]))
     return rows
 
 
@@ -54,7 +54,7 @@ def test_the_table_holds_every_field_of_a_step_and_every_key_of_a_row_in_order()
 def test_a_row_is_proper_and_gives_its_step_back(trajectories: list[Trajectory]) -> None:
     for one in trajectories:
         for row, step in zip(rows_of([one]), one.steps, strict=True):
-            assert row_fault(row) is None
+            assert find_row_fault(row) is None
             assert read_step(row, ()) == replace(step, shaped=0.0, versions=())
 
 

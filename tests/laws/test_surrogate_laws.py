@@ -9,11 +9,11 @@ torch = pytest.importorskip("torch")
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from groupwise.core.parts.part import Part, catalogue  # noqa: E402
+from groupwise.core.parts.part import Part, load_catalogue  # noqa: E402
 from groupwise.losses.surrogates import Clip  # noqa: E402
 from groupwise.losses.token_columns import TokenColumns  # noqa: E402
 
-SURROGATES = [*(part() for part in catalogue("surrogate").values()), Clip(low=0.1, high=0.3, dual=3.0)]
+SURROGATES = [*(part() for part in load_catalogue("surrogate").values()), Clip(low=0.1, high=0.3, dual=3.0)]
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from groupwise import Step, StepTable, Task, Trajectory
 from groupwise.core.journal.journal import Journal, Update
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 from groupwise.recordings import RolloutsFile, write_rollouts
 from groupwise.reports.run.derived_credit import make_step_table
 from tests.strategies import CONDUCT
@@ -70,7 +70,7 @@ def test_a_table_holds_what_every_step_says_and_nothing_invented(trajectories: l
 
 @given(attempts())
 def test_credit_done_again_from_rows_reads_what_the_trajectories_said(trajectories: list[Trajectory]) -> None:
-    rows = [json.loads(json.dumps(row)) for one in trajectories for row in trajectory_rows(one)]
+    rows = [json.loads(json.dumps(row)) for one in trajectories for row in make_rows(one)]
     assert conduct_of(make_step_table(rows)) == conduct_of(StepTable.from_trajectories(trajectories))
 
 

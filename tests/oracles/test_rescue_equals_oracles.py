@@ -122,7 +122,7 @@ def test_a_group_recalls_what_the_loop_recalls(
         own = [play(one, number) for number, one in enumerate(group)]
         across = CrossContextReplay(k=99, ring=ring, max_age=age)
         by_task = across([own], made.past_attempts, version=version, draw=drawing())
-        by_history = HistoryKeyedReplay(depth=2, most=2, gamma=0.5)(
+        by_history = HistoryKeyedReplay(depth=2, max_attempts=2, gamma=0.5)(
             [own], made.past_attempts, version=version, draw=drawing()
         )
         made.close()

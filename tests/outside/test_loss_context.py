@@ -26,7 +26,7 @@ from groupwise.batching import (  # noqa: E402
 )
 from groupwise.config.run_file import load_run  # noqa: E402
 from groupwise.core.journal.journal import Journal  # noqa: E402
-from groupwise.core.parts.part import part_class  # noqa: E402
+from groupwise.core.parts.part import find_part_class  # noqa: E402
 from groupwise.core.run_folder import JOURNAL  # noqa: E402
 from groupwise.core.sample import Sample  # noqa: E402
 from groupwise.core.totals import Totals  # noqa: E402
@@ -45,7 +45,7 @@ from tests.unit.training.learners import attempts, tiny  # noqa: E402
 
 
 def disco(**fields: Any) -> Any:
-    return part_class("loss", "contrast:Disco")(**fields)
+    return find_part_class("loss", "contrast:Disco")(**fields)
 
 
 # The arithmetic, worked by hand: s = -0.5, -0.7 solved; -0.6, -1.2 failed; J = -0.6 - tau log mean exp(s / tau).

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, Part, recipes
-from groupwise.core.parts.part import CATALOGUES, Slot, catalogue, check_may_open, part_class
+from groupwise.core.parts.part import CATALOGUES, Slot, check_may_open, find_part_class, load_catalogue
 from groupwise.core.parts.trust import may_run, only_reading
 from groupwise.reports.run.run_folder import RunFolder
 from tests.installed import run_installed
@@ -163,7 +163,7 @@ def test_no_module_of_the_current_folder_is_taken_for_another(command: tuple[str
 
 
 def test_only_environments_that_work_from_their_fields_are_opened_to_read() -> None:
-    inside = {kind for kind, part in catalogue("env").items() if part.stays_inside}
+    inside = {kind for kind, part in load_catalogue("env").items() if part.stays_inside}
     assert inside == {"household", "gridworld", "boxes", "countdown", "lookup", "identity", "storefront"}
 
 
@@ -184,7 +184,7 @@ def test_an_environment_that_reaches_out_is_not_opened_to_read(
 ) -> None:
     write_run(tmp_path / "run", updates=1, tasks=1, attempts=2, env=env)
     opened: list[str] = []
-    part = part_class("env", env["kind"])
+    part = find_part_class("env", env["kind"])
     monkeypatch.setattr(part, "panel", lambda self, split: opened.append(split) or ())
     for command in (("report", "run"), ("inspect", "run", "--update", "1"), ("audit", "run")):
         assert groupwise(*command).status == 0
@@ -234,7 +234,7 @@ def test_python_may_run_what_it_likes_and_reading_ends_with_its_context() -> Non
 @pytest.mark.parametrize("slot", CATALOGUES)
 def test_no_slot_loads_from_outside_while_reading(slot: str) -> None:
     with only_reading(), pytest.raises(ConfigError, match="not loaded without --trust"):
-        part_class(slot, f"{__name__}:Outside")
+        find_part_class(slot, f"{__name__}:Outside")
 
 
 class Outside(Part):

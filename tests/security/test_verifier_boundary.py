@@ -17,14 +17,14 @@ from threading import Thread
 import psutil
 import pytest
 
-from groupwise.core.confinement.process import boundaries_here
+from groupwise.core.confinement.process import find_boundaries
 from groupwise.core.errors import EnvironmentFault
 from groupwise.envs.verifier.framed_pipe import MAX_BYTES, FramedPipe, ProtocolError, read_answer_to, write_request
 from groupwise.envs.verifier.verifier import Verdict, Verifier
 
 PLACE = "tests.security.hostile_judges"
 BROKE_A_RULE = "the verifier was ended: the answer made it try to write, connect, or start or stop a process"
-needs_linux = pytest.mark.skipif("system calls" not in boundaries_here(), reason="this kernel has no seccomp")
+needs_linux = pytest.mark.skipif("system calls" not in find_boundaries(), reason="this kernel has no seccomp")
 ROOT = Path(__file__).parents[2]
 
 
@@ -120,8 +120,8 @@ class TestRights:
         assert ask(apart, thread) == Verdict(score=0.5)
 
     def test_it_says_which_boundaries_hold(self, together: Verifier) -> None:
-        assert together.ask_boundaries() == boundaries_here()
-        assert "system calls" in boundaries_here()
+        assert together.ask_boundaries() == find_boundaries()
+        assert "system calls" in find_boundaries()
 
 
 def test_neither_the_environment_nor_an_open_file_is_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from groupwise.advantages.scales import (
     MedianAbsoluteDeviation,
     NoScale,
 )
-from groupwise.advantages.signals import Centred, Column, EpisodeReturn, ReturnToGo, StepReward
+from groupwise.advantages.signals import Centred, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
 from groupwise.advantages.tokens import DiscountedTokens, FirstTokens
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts.part import Part
@@ -25,8 +25,8 @@ from groupwise.core.parts.part import Part
 SIGNALS: dict[str, type[Part]] = {
     "episode_return": EpisodeReturn,
     "return_to_go": ReturnToGo,
-    "step_reward": StepReward,
-    "column": Column,
+    "step_reward": StepRewardSignal,
+    "column": ColumnSignal,
     "penalised": Penalised,
     "penalised_refusals": PenalisedRefusals,
     "centred": Centred,
@@ -73,7 +73,7 @@ __all__ = [
     "Blend",
     "Bounded",
     "Centred",
-    "Column",
+    "ColumnSignal",
     "Deviation",
     "DiscountedTokens",
     "DistinctDeviation",
@@ -93,7 +93,7 @@ __all__ = [
     "QuestionWeighted",
     "Relative",
     "ReturnToGo",
-    "StepReward",
+    "StepRewardSignal",
     "Sum",
     "Term",
     "Whitened",

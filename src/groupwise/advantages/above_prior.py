@@ -68,7 +68,7 @@ class TaskPriors:
 
     def columns(self, tasks: Sequence[Task]) -> dict[str, FloatArray]:
         """The prior of each task (M)."""
-        return {self._part.column: np.array([self._known(task.id)[0] for task in tasks], dtype=np.float64)}
+        return {self._part.column: np.array([self._find_prior(task.id)[0] for task in tasks], dtype=np.float64)}
 
     def observe(self, update: ObservedUpdate) -> None:
         """Let the attempts of an update join the means of their tasks."""
@@ -85,17 +85,17 @@ class TaskPriors:
         values = table.attempts.mean(table.ask_once(self._part.of))
         tasks = Segments.of(table.task[table.attempts.first])
         for task, total, num in zip(table.task_ids, tasks.sum(values).tolist(), tasks.size.tolist(), strict=True):
-            level, weight = self._known(str(task))
+            level, weight = self._find_prior(str(task))
             kept = self._part.keep * weight
             self._tasks[str(task)] = (kept * level + total) / (kept + num), kept + num
 
     def state_dict(self) -> dict[str, Any]:
         """Prior and weight of each task that was attempted."""
-        return {"tasks": {task: list(known) for task, known in self._tasks.items()}}
+        return {"tasks": {task: list(prior) for task, prior in self._tasks.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with these."""
         self._tasks = {task: (float(level), float(weight)) for task, (level, weight) in state["tasks"].items()}
 
-    def _known(self, task: str) -> tuple[float, float]:
+    def _find_prior(self, task: str) -> tuple[float, float]:
         return self._tasks.get(task, (self._part.first_level, self._part.first_weight))

@@ -19,7 +19,7 @@ class Mean(Part, slot="baseline"):
     """Subtract the group's mean."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
-        return centred(values, groups)
+        return centre_values(values, groups)
 
 
 class LeaveOneOut(Part, slot="baseline"):
@@ -27,7 +27,7 @@ class LeaveOneOut(Part, slot="baseline"):
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
         factor = groups.size / np.maximum(groups.size - 1, 1)
-        return centred(values, groups) * groups.spread(factor, 1.0)
+        return centre_values(values, groups) * groups.spread(factor, 1.0)
 
 
 class Median(Part, slot="baseline"):
@@ -47,7 +47,7 @@ class DistinctMean(Part, slot="baseline"):
     """Digits after the point that count."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
-        kept, distinct = distinct_members(values, groups, self.decimals)
+        kept, distinct = find_distinct_members(values, groups, self.decimals)
         mean = distinct.mean(np.round(values, self.decimals)[kept])
         return np.where(groups.spread(distinct.size, 1.0) == 1, 0.0, values - groups.spread(mean))
 
@@ -59,14 +59,14 @@ class NoBaseline(Part, slot="baseline"):
         return values
 
 
-def centred(values: FloatArray, groups: Segments) -> FloatArray:
+def centre_values(values: FloatArray, groups: Segments) -> FloatArray:
     """Distance of each member from its group's mean (N); 0 for members of no group."""
     distance = values - groups.spread(values[groups.first], np.nan)
     distance = np.where(groups.label < 0, 0.0, distance)
     return distance - groups.spread(groups.sum(distance) / groups.size)
 
 
-def distinct_members(values: FloatArray, groups: Segments, decimals: int) -> tuple[IntArray, Segments]:
+def find_distinct_members(values: FloatArray, groups: Segments, decimals: int) -> tuple[IntArray, Segments]:
     """One member for each distinct value of each group, and those members' groups."""
     rounded = np.unique(np.round(values, decimals), return_inverse=True)[1].astype(np.int64)
     kept = Segments.of(pair_labels(groups.label, rounded)).first

@@ -1,4 +1,4 @@
-"""A signal with a most that there can be of it.
+"""A signal with an upper bound: a step above it is an error.
 
 Axis: S steps.
 """
@@ -26,7 +26,7 @@ class Bounded(Part, slot="signal"):
     of: SignalPart
     """The signal that is bounded."""
     best: Annotated[float, Field(allow_inf_nan=False)]
-    """The most that there can be of it."""
+    """The largest value that the signal can have."""
 
     def __call__(self, table: StepTable) -> FloatArray:
         signal = table.ask_once(self.of)

@@ -43,14 +43,14 @@ class QuestionWeighted(Part, slot="estimator"):
         informative = ~table.tasks.is_constant(table.episode_return)
         weight = np.ones(len(informative))
         if informative.any():
-            accuracy = _task_mean(table, table.extra.get("accuracy", table.episode_return))[informative]
+            accuracy = _average_by_task(table, table.extra.get("accuracy", table.episode_return))[informative]
             logit = -np.where(accuracy == 0, 1.0, accuracy) / self.temperature
             soft = np.exp(logit - logit.max())
             tokens = table.tasks.sum(table.trained_tokens)
             useful = tokens[informative].sum()
             factor = tokens.sum() / useful if useful else 1.0
             weight[informative] = len(soft) * soft / soft.sum() * factor
-        return _weighted(table, inner, table.tasks.spread(weight, 1.0), self)
+        return _weigh_credit(table, inner, table.tasks.spread(weight, 1.0), self)
 
 
 class Asymmetric(Part, slot="estimator"):
@@ -79,7 +79,7 @@ class Asymmetric(Part, slot="estimator"):
     def __call__(self, table: StepTable) -> Credit:
         inner = self.of(table).trace
         self._check_range(table)
-        p = _task_mean(table, table.episode_return)
+        p = _average_by_task(table, table.episode_return)
         w = float(table.episode_return[table.attempts.first].mean()) if len(table) else 0.0
         mixed = (p > 0) & (p < 1)
         inside = np.where(mixed, p, 0.5)
@@ -88,7 +88,7 @@ class Asymmetric(Part, slot="estimator"):
         factor = np.where(mixed, w / 2 / (hard + self.eps) + (1 - w) / 2 / (easy + self.eps), 0.0)
         weight = table.tasks.spread(factor)
         weight = np.where(inner.values > 0, weight * min(1.0, w / self.alpha), weight)
-        return _weighted(table, inner, weight, self)
+        return _weigh_credit(table, inner, weight, self)
 
     def _check_range(self, table: StepTable) -> None:
         # A sum of rewards may miss 1 by its last digit.
@@ -100,12 +100,12 @@ class Asymmetric(Part, slot="estimator"):
             )
 
 
-def _task_mean(table: StepTable, per_step: FloatArray) -> FloatArray:
+def _average_by_task(table: StepTable, per_step: FloatArray) -> FloatArray:
     """Mean over a task's attempts of a number that its steps share (M)."""
     first = table.attempts.first
     return Segments.of(table.task[first]).mean(np.asarray(per_step, dtype=np.float64)[first])
 
 
-def _weighted(table: StepTable, inner: Trace, weight: FloatArray, part: Part) -> Credit:
+def _weigh_credit(table: StepTable, inner: Trace, weight: FloatArray, part: Part) -> Credit:
     trace = Mixture(values=inner.values * weight, compared=inner.compared, weights=(weight,), terms=(inner,), part=part)
     return Credit.of(table, trace)

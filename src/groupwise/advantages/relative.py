@@ -50,9 +50,9 @@ class Relative(Part, slot="estimator"):
 
     def __call__(self, table: StepTable) -> Credit:
         signal, label = table.ask_once(self.of), table.ask_once(self.by)
-        member, values, groups = self._members(table, signal, label)
+        member, values, groups = self._find_members(table, signal, label)
         centred = self.baseline(values, groups)
-        scale = self._scale(table, member, values, groups)
+        scale = self._find_scales(table, member, values, groups)
 
         group = groups.label[member]
         distance = (signal - values[member]) + centred[member]
@@ -62,7 +62,9 @@ class Relative(Part, slot="estimator"):
         # All members equal: 0 for every step, even where an attempt's own steps differ from its mean.
         flat = np.append(groups.sum((centred != 0).astype(np.float64)) == 0, False)[group]
         divisor = np.where(compared & ~flat & (scale_of_step > 0), scale_of_step, np.inf)
-        credit = np.where(compared, distance / divisor + 0.0, self._lone(table, signal, (group >= 0) & ~compared))
+        credit = np.where(
+            compared, distance / divisor + 0.0, self._credit_lone_steps(table, signal, (group >= 0) & ~compared)
+        )
         trace = Comparison(
             values=credit,
             compared=compared,
@@ -74,7 +76,7 @@ class Relative(Part, slot="estimator"):
         )
         return Credit.of(table, trace)
 
-    def _scale(self, table: StepTable, member: IntArray, values: FloatArray, groups: Segments) -> FloatArray:
+    def _find_scales(self, table: StepTable, member: IntArray, values: FloatArray, groups: Segments) -> FloatArray:
         """What each group is divided by (M)."""
         scale = self.scale(values, groups)
         if self.mixed_scale is None or not table.off_policy.any():
@@ -84,7 +86,9 @@ class Relative(Part, slot="estimator"):
         is_mixed[group[table.off_policy]] = True
         return np.where(is_mixed[:-1], self.mixed_scale(values, groups), scale)
 
-    def _members(self, table: StepTable, signal: FloatArray, label: IntArray) -> tuple[IntArray, FloatArray, Segments]:
+    def _find_members(
+        self, table: StepTable, signal: FloatArray, label: IntArray
+    ) -> tuple[IntArray, FloatArray, Segments]:
         """Who counts in the statistics: the member that each step is (S), the members' values and groups (C)."""
         if self.average == "step":
             member, values, label_of_member = np.arange(len(label)), signal, label
@@ -98,7 +102,7 @@ class Relative(Part, slot="estimator"):
         joined = np.append(groups.label, np.repeat(np.arange(len(groups)), len(self.virtual)))
         return member, np.append(values, np.tile(self.virtual, len(groups))), Segments.of(joined)
 
-    def _lone(self, table: StepTable, signal: FloatArray, lone: BoolArray) -> FloatArray:
+    def _credit_lone_steps(self, table: StepTable, signal: FloatArray, lone: BoolArray) -> FloatArray:
         """What steps without peers receive (S)."""
         if self.alone == "error" and lone.any():
             raise RecordError(

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from groupwise.advantages.baselines import centred, distinct_members
+from groupwise.advantages.baselines import centre_values, find_distinct_members
 from groupwise.core.parts.part import Part
 from groupwise.core.segments import FloatArray, Segments
 
@@ -36,7 +36,7 @@ class Deviation(Part, slot="scale"):
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
         freedom = np.maximum(groups.size - self.ddof, 1)
-        return self.factor * np.sqrt(groups.sum(centred(values, groups) ** 2) / freedom) + self.eps
+        return self.factor * np.sqrt(groups.sum(centre_values(values, groups) ** 2) / freedom) + self.eps
 
 
 class MedianAbsoluteDeviation(Part, slot="scale"):
@@ -69,7 +69,7 @@ class MeanAbsoluteDeviation(Part, slot="scale"):
     """Added to the *sum* of distances, as DGPO's release does with 1e-4."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
-        return (groups.sum(np.abs(centred(values, groups))) + self.eps) / groups.size
+        return (groups.sum(np.abs(centre_values(values, groups))) + self.eps) / groups.size
 
 
 class DistinctDeviation(Part, slot="scale"):
@@ -81,7 +81,7 @@ class DistinctDeviation(Part, slot="scale"):
     """Added to the deviation."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
-        kept, distinct = distinct_members(values, groups, self.decimals)
+        kept, distinct = find_distinct_members(values, groups, self.decimals)
         return Deviation(eps=self.eps)(np.round(values, self.decimals)[kept], distinct)
 
 

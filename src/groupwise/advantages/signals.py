@@ -24,14 +24,14 @@ class EpisodeReturn(Part, slot="signal"):
         return table.episode_return
 
 
-class StepReward(Part, slot="signal"):
+class StepRewardSignal(Part, slot="signal"):
     """The step's own reward."""
 
     def __call__(self, table: StepTable) -> FloatArray:
         return table.reward
 
 
-class Column(Part, slot="signal"):
+class ColumnSignal(Part, slot="signal"):
     """A named column of the table."""
 
     name: str
@@ -49,7 +49,7 @@ class ReturnToGo(Part, slot="signal"):
 
     gamma: Annotated[float, Field(ge=0, le=1)]
     """Discount from one step to the next."""
-    of: SignalPart = StepReward()
+    of: SignalPart = StepRewardSignal()
     """What is summed."""
     within: Literal["attempt", "role"] = "attempt"
     """Which later steps count: all of the attempt, or those of the same player in it."""
@@ -57,8 +57,8 @@ class ReturnToGo(Part, slot="signal"):
     def __call__(self, table: StepTable) -> FloatArray:
         rewards = table.ask_once(self.of)
         if self.within == "attempt" or "role" not in table.extra:
-            return _discounted(rewards, table.attempt, self.gamma)
-        return _discounted(rewards, pair_labels(table.attempt, table.codes("role") + 1), self.gamma)
+            return _discount(rewards, table.attempt, self.gamma)
+        return _discount(rewards, pair_labels(table.attempt, table.codes("role") + 1), self.gamma)
 
 
 class Centred(Part, slot="signal"):
@@ -74,10 +74,10 @@ class Centred(Part, slot="signal"):
         return signal - groups.spread(groups.mean(signal))
 
 
-def _discounted(rewards: FloatArray, label: IntArray, gamma: float) -> FloatArray:
-    """Sum each run of equally labelled steps from its end, R_t = r_t + gamma * R_{t+1} (S).
+def _discount(rewards: FloatArray, label: IntArray, gamma: float) -> FloatArray:
+    """Sum the steps of each label from the last one back, R_t = r_t + gamma * R_{t+1} (S).
 
-    All runs advance together, one step of time at a pass: the arithmetic is Horner's, as a plain loop would do it.
+    All labels advance together, one step of time at a pass: the arithmetic is Horner's, as a plain loop would do it.
     """
     order, starts = order_by_key(label)
     lengths = np.diff(np.append(starts, len(order)))

@@ -14,7 +14,7 @@ from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.arguments.trust import set_rights
 from groupwise.cli.terminal.screen import file_progress, output, print_json
 from groupwise.config.overrides import parse_settings
-from groupwise.core.parts.part import name_of, part_class
+from groupwise.core.parts.part import find_part_class, name_of
 from groupwise.core.rules import RuleResult
 from groupwise.envs.checker.suite import NUM_TASKS, check_environment
 from groupwise.recordings.formats import open_rollouts
@@ -124,7 +124,7 @@ def env(
 
     Where the environment cannot be had, because its package or its data is missing, one line says so, with status 2.
     """
-    part: Any = part_class("env", kind)(**parse_settings(settings or (), option="--set "))
+    part: Any = find_part_class("env", kind)(**parse_settings(settings or (), option="--set "))
     results = check_environment(part, tasks=tasks, seed=seed)
     if as_json:
         print_json({"env": part.config(), "rules": [asdict(result) for result in results]})

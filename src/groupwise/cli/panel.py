@@ -15,7 +15,7 @@ from groupwise.cli.terminal.screen import output, print_json, print_line
 from groupwise.config.overrides import parse_settings
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Journal
-from groupwise.core.parts.part import Part, Slot, check_may_open, name_of, part_class
+from groupwise.core.parts.part import Part, Slot, check_may_open, find_part_class, name_of
 from groupwise.core.records import Task
 from groupwise.core.run_folder import CONFIG, JOURNAL
 from groupwise.core.text.files import parse_toml, read_text_file
@@ -79,7 +79,7 @@ def _open_env(what: str, settings: Sequence[str]) -> tuple[Part, PanelFile | Non
         raise ConfigError(
             f"{what}: there is no such run or file; give one that is there, or the kind of an environment"
         )
-    return part_class("env", what)(**parse_settings(settings, option="--set ", prefix="env.")), None
+    return find_part_class("env", what)(**parse_settings(settings, option="--set ", prefix="env.")), None
 
 
 def _is_file(what: str) -> bool:

@@ -18,9 +18,9 @@ def schema(
 ) -> None:
     """Write the JSON schema of run files, so that editors complete them and mark what is wrong."""
     need_trainer()  # the models that a run file may name are among its packages
-    from groupwise.config.schema import run_schema
+    from groupwise.config.schema import make_run_schema
 
-    text = json.dumps(run_schema(), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(make_run_schema(), indent=2, ensure_ascii=False) + "\n"
     if out is None:
         write_text(text)
         return

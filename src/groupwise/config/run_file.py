@@ -54,7 +54,7 @@ MAX_MESSAGE = 2000
 
 def load_algorithm(path: Path) -> Algorithm:
     """Read the algorithm of a run file; every error names the file."""
-    return _named(path, lambda: decode_algorithm(_read(path, "a recipe's name or a TOML file")))
+    return _name_file(path, lambda: decode_algorithm(_read(path, "a recipe's name or a TOML file")))
 
 
 def load_run(path: Path | str, *, overrides: Sequence[str] = ()) -> RunConfig:
@@ -65,12 +65,12 @@ def load_run(path: Path | str, *, overrides: Sequence[str] = ()) -> RunConfig:
         overrides: settings by their path, such as `training.updates=80`.
     """
     path = RunPaths(Path(path)).config if Path(path).is_dir() else Path(path)
-    content = _named(path, lambda: _read(path, "a run file (TOML) or the folder of a run"))
+    content = _name_file(path, lambda: _read(path, "a run file (TOML) or the folder of a run"))
     try:
         return decode_run(content, overrides=overrides)
     except ConfigError as error:
         changed = "".join(f" --set {quote_line(override, limit=200)}" for override in overrides)
-        raise ConfigError(_cut(f"{path}{' with' if changed else ''}{changed}: {error}")) from None
+        raise ConfigError(_shorten(f"{path}{' with' if changed else ''}{changed}: {error}")) from None
 
 
 def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
@@ -80,14 +80,14 @@ def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
     if not isinstance(section, Mapping):
         raise ConfigError("section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`")
     if "recipe" not in section:
-        _check_spelled_out(section)
+        _check_parts_only(section)
         return Algorithm(**section)
     over = {key: value for key, value in section.items() if key in Algorithm.model_fields}
     options = {key: value for key, value in section.items() if key != "recipe" and key not in over}
     _check_options(str(section["recipe"]), options)
     made = build(str(section["recipe"]), **options)
     _check_present(str(section["recipe"]), made, over)
-    return Algorithm(**_over(made.config(), over)) if over else made
+    return Algorithm(**_lay_over(made.config(), over)) if over else made
 
 
 def _check_options(recipe: str, options: Mapping[str, Any]) -> None:
@@ -102,7 +102,7 @@ def _check_options(recipe: str, options: Mapping[str, Any]) -> None:
             )
 
 
-def _check_spelled_out(section: Mapping[str, Any]) -> None:
+def _check_parts_only(section: Mapping[str, Any]) -> None:
     """An option of a recipe says nothing to parts."""
     options = {option for name in recipes.names() for option in recipes.summary(name).options}
     for key in section:
@@ -124,13 +124,13 @@ def _check_present(recipe: str, made: Algorithm, over: Mapping[str, Any]) -> Non
             )
 
 
-def _over(made: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _lay_over(made: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe's parts with what the run file says about them on top: a table that keeps its kind is filled up."""
     found = dict(made)
     for key, value in given.items():
         before = found.get(key)
         if isinstance(before, Mapping) and isinstance(value, Mapping) and _keeps_kind(before, value):
-            found[key] = _over(before, value)
+            found[key] = _lay_over(before, value)
         else:
             found[key] = value
     return found
@@ -185,12 +185,12 @@ def _read(path: Path, wanted: str) -> dict[str, Any]:
         raise ConfigError(f"not valid TOML: {error}") from None
 
 
-def _named(path: Path, read: Callable[[], Decoded]) -> Decoded:
+def _name_file(path: Path, read: Callable[[], Decoded]) -> Decoded:
     try:
         return read()
     except ConfigError as error:
-        raise ConfigError(_cut(f"{path}: {error}")) from None
+        raise ConfigError(_shorten(f"{path}: {error}")) from None
 
 
-def _cut(message: str) -> str:
+def _shorten(message: str) -> str:
     return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"

@@ -19,7 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from pydantic_core import core_schema
 
 from groupwise import recipes
-from groupwise.core.parts.part import CATALOGUES, DEFAULT_KINDS, Part, catalogue
+from groupwise.core.parts.part import CATALOGUES, DEFAULT_KINDS, Part, load_catalogue
 from groupwise.training.run_config import RunConfig
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
@@ -29,32 +29,35 @@ SLOT = "x-slot"
 """Stands for a part of a slot until all definitions are there."""
 
 
-def run_schema() -> dict[str, Any]:
+def make_run_schema() -> dict[str, Any]:
     """The schema of a whole run file."""
-    kinds = {(slot, kind): part for slot in CATALOGUES for kind, part in catalogue(slot).items()}
+    kinds = {(slot, kind): part for slot in CATALOGUES for kind, part in load_catalogue(slot).items()}
     chosen: list[tuple[type[Any], JsonSchemaMode]] = [(RunConfig, "validation")]
     chosen += [(part, "validation") for part in dict.fromkeys(kinds.values())]
     places, content = models_json_schema(chosen, ref_template=REFERENCE, schema_generator=_Generator)
     definitions = content["$defs"]
     for part, mode in chosen:
-        _describe(definitions[_name(places[part, mode])], part)
-        for inner in _held(part):
+        _describe(definitions[_read_name(places[part, mode])], part)
+        for inner in _list_sections(part):
             _describe(definitions[inner.__name__], inner)
     for (slot, kind), part in kinds.items():
-        entry = definitions[_name(places[part, "validation"])]
-        entry["properties"] = {"kind": {"enum": [kind], "description": _sentence(part)}, **entry.get("properties", {})}
+        entry = definitions[_read_name(places[part, "validation"])]
+        entry["properties"] = {
+            "kind": {"enum": [kind], "description": _read_sentence(part)},
+            **entry.get("properties", {}),
+        }
         if DEFAULT_KINDS.get(slot) != kind:
             entry["required"] = ["kind", *entry.get("required", [])]
-        definitions.setdefault(f"slot_{slot}", _choice(slot))["oneOf"].append(places[part, "validation"])
-    definitions |= {f"recipe_{name}": _recipe(name) for name in recipes.names()}
-    definitions["Algorithm"] = _algorithm(definitions["Algorithm"])
+        definitions.setdefault(f"slot_{slot}", _describe_slot(slot))["oneOf"].append(places[part, "validation"])
+    definitions |= {f"recipe_{name}": _describe_recipe(name) for name in recipes.names()}
+    definitions["Algorithm"] = _describe_algorithm(definitions["Algorithm"])
     whole = definitions.pop("RunConfig")
-    tidied: dict[str, Any] = _tidied({"$schema": DIALECT, **whole, "title": TITLE, "definitions": definitions})
+    tidied: dict[str, Any] = _tidy({"$schema": DIALECT, **whole, "title": TITLE, "definitions": definitions})
     return tidied
 
 
 @cache
-def field_sentences(part: type[Part]) -> dict[str, str]:
+def read_field_sentences(part: type[Part]) -> dict[str, str]:
     """What stands under each field of a part, in one line; fields of the classes it derives from included."""
     found: dict[str, str] = {}
     for owner in reversed(part.__mro__):
@@ -85,24 +88,24 @@ class _Generator(GenerateJsonSchema):
         return super().encode_default(dft)
 
 
-def _name(place: JsonSchemaValue) -> str:
+def _read_name(place: JsonSchemaValue) -> str:
     return str(place["$ref"]).rpartition("/")[2]
 
 
 def _describe(entry: dict[str, Any], part: type[Part]) -> None:
     """Put a part's sentences into its definition."""
-    entry["description"] = _sentence(part)
-    sentences = field_sentences(part)
+    entry["description"] = _read_sentence(part)
+    sentences = read_field_sentences(part)
     for name, field in entry.get("properties", {}).items():
         if name in sentences:
             field["description"] = sentences[name]
 
 
-def _sentence(part: type[Part]) -> str:
+def _read_sentence(part: type[Part]) -> str:
     return " ".join((inspect.getdoc(part) or "").partition("\n\n")[0].split())
 
 
-def _held(part: type[Part]) -> list[type[Part]]:
+def _list_sections(part: type[Part]) -> list[type[Part]]:
     """The parts without a slot that a part's fields hold by type, sections of a run file among them."""
     found: list[type[Part]] = []
     waiting: list[Any] = [field.annotation for field in part.model_fields.values()]
@@ -110,16 +113,16 @@ def _held(part: type[Part]) -> list[type[Part]]:
         hint = waiting.pop()
         waiting += getattr(hint, "__args__", ())
         if isinstance(hint, type) and issubclass(hint, Part):
-            found += [hint, *_held(hint)]
+            found += [hint, *_list_sections(hint)]
     return found
 
 
-def _choice(slot: str) -> dict[str, Any]:
+def _describe_slot(slot: str) -> dict[str, Any]:
     """What fills a slot: a kind by itself, a table of one of the kinds below, or a class from elsewhere."""
     plain = {
         "type": "string",
         "description": f"Kind of the {slot}, with its defaults.",
-        "enum": sorted(catalogue(slot)),
+        "enum": sorted(load_catalogue(slot)),
     }
     elsewhere = {
         "type": "object",
@@ -149,7 +152,7 @@ OVER: dict[str, Any] = {
 """What a run file may say about a recipe's parts: single fields, checked when the file is read."""
 
 
-def _recipe(name: str) -> dict[str, Any]:
+def _describe_recipe(name: str) -> dict[str, Any]:
     """A recipe by name, with its options."""
     function = inspect.unwrap(recipes.RECIPES[name])
     hints = get_type_hints(function, include_extras=True)
@@ -168,16 +171,16 @@ def _recipe(name: str) -> dict[str, Any]:
     }
 
 
-def _algorithm(parts: dict[str, Any]) -> dict[str, Any]:
+def _describe_algorithm(parts: dict[str, Any]) -> dict[str, Any]:
     """The section [algorithm]: a recipe by name, or its parts."""
     named = [{"$ref": REFERENCE.format(model=f"recipe_{name}")} for name in recipes.names()]
     return {"description": parts["description"], "oneOf": [*named, parts]}
 
 
-def _tidied(value: Any) -> Any:
+def _tidy(value: Any) -> Any:
     """Settle what the dialect and TOML ask for: slots as references, no titles of fields, no null, finite defaults."""
     if isinstance(value, list):
-        return [_tidied(entry) for entry in value]
+        return [_tidy(entry) for entry in value]
     if not isinstance(value, dict):
         return value
     found = dict(value)
@@ -195,7 +198,7 @@ def _tidied(value: Any) -> Any:
         del found["default"]
     if "$ref" in found and len(found) > 1:  # in draft 7 nothing beside a reference counts
         found["allOf"] = [{"$ref": found.pop("$ref")}]
-    return {key: _tidied(entry) for key, entry in found.items()}
+    return {key: _tidy(entry) for key, entry in found.items()}
 
 
 def _is_infinite(value: object) -> bool:

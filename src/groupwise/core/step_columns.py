@@ -10,16 +10,16 @@ from typing import Any
 
 from groupwise.core.errors import RecordError
 from groupwise.core.records import SAMPLED_ELSEWHERE, Step, Trajectory, join_validity
-from groupwise.core.step_fields.code import define
+from groupwise.core.step_fields.code import compile_function
 from groupwise.core.step_fields.field import Check, Presence, StepField
 from groupwise.core.step_fields.kinds import STATE
 from groupwise.core.step_fields.table import RESERVED_NAMES, STEP_FIELDS
-from groupwise.core.text.json_text import canonical
+from groupwise.core.text.json_text import to_canonical_json
 
 Columns = dict[str, list[Any]]
 
 
-def step_columns(trajectories: Sequence[Trajectory], *, version: int | None = None) -> Columns:
+def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | None = None) -> Columns:
     """Lay trajectories out as the columns of a step table, one row a step.
 
     An attempt whose record was cut into several trajectories (same task, same attempt, indices that go on) is one
@@ -63,10 +63,10 @@ def _write_column(field: StepField) -> Callable[[Sequence[Trajectory], Sequence[
             [None] if wants_all and steps and make(owners[0], steps[0]) is None else list(map(make, owners, steps))
         )
     value = f"step.{field.step} for step in steps" if field.step else f"owner.{field.trajectory} for owner in owners"
-    return define("owners, steps", f"return [{value}]")
+    return compile_function("owners, steps", f"return [{value}]")
 
 
-def row_columns(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> Columns:
+def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> Columns:
     """Lay rows of a journal out as the columns that their trajectories gave.
 
     `version` is that of the weights that learnt. States are their canonical texts, since lists have come of tuples.
@@ -130,7 +130,7 @@ def _add_facts(columns: Columns, facts: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _comparable(state: Any) -> Any:
-    return canonical(state) if isinstance(state, list | dict) else state
+    return to_canonical_json(state) if isinstance(state, list | dict) else state
 
 
 def _age(trajectory: Trajectory, version: int) -> int:

@@ -26,9 +26,9 @@ from groupwise.core.segments import (
     count_weighted,
     order_by_key,
 )
-from groupwise.core.step_columns import step_columns
+from groupwise.core.step_columns import lay_out_trajectories
 from groupwise.core.step_fields.field import Check
-from groupwise.core.step_fields.table import COLUMNS, column_source
+from groupwise.core.step_fields.table import COLUMNS, describe_column_source
 
 _Answer = TypeVar("_Answer", bound=npt.NDArray[Any])
 
@@ -103,7 +103,7 @@ class StepTable:
                 tokens are summed, the step counts once), `cut` (was the response cut off), `stop` (why the attempt
                 ended, on its last step), `age` (versions since the weights that sampled it), `off_policy` (did another
                 policy sample it than the one that learns), `trains` (may it train; whitening counts only what does),
-                `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `Column(name)`.
+                `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `ColumnSignal(name=...)`.
         """
         given = _present({"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra})
         check.check_lengths(given)
@@ -139,7 +139,7 @@ class StepTable:
             version: version of the weights that are about to learn, for the column `age`, which there is where
                 every trajectory has `versions`; None = no such column.
         """
-        return cls.from_columns(**step_columns(trajectories, version=version))
+        return cls.from_columns(**lay_out_trajectories(trajectories, version=version))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -222,7 +222,7 @@ class StepTable:
     def column(self, name: str) -> npt.NDArray[Any]:
         """A named extra column (S), or an error that lists the columns there are."""
         if name not in self.extra:
-            source = f"{made_by}, or " if (made_by := column_source(name)) else ""
+            source = f"{made_by}, or " if (made_by := describe_column_source(name)) else ""
             raise RecordError(
                 f"the table has no column {name!r}, which this method reads; {source}hand it to "
                 f"from_columns({name}=...). " + nearest(name, self.extra)

@@ -7,14 +7,14 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from groupwise.core.records import Step, Trajectory
-from groupwise.core.step_fields.code import define
+from groupwise.core.step_fields.code import compile_function
 from groupwise.core.step_fields.field import KEPT, ON_STEP, StepField
 from groupwise.core.step_fields.table import STEP_FIELDS
 
 Spans = tuple[tuple[int, int], ...]
 
 
-def trajectory_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
+def make_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     """The rows of one attempt.
 
     They hold what credit reads, with the tokens; the task's payload, the scores by name but for `accuracy`, the parent
@@ -48,7 +48,7 @@ def _write_row() -> Callable[[Trajectory, Step], dict[str, Any]]:
         else:
             differs = "is not None" if field.absent is None else f"!= absent_{field.name}"
             more += f"value = {value}\nif value {differs}: row[{field.name!r}] = value\n"
-    return define("trajectory, step", f"row = {{{always}}}\n{more}return row", known)
+    return compile_function("trajectory, step", f"row = {{{always}}}\n{more}return row", known)
 
 
 def _write_step() -> Callable[[Mapping[str, Any], Spans], Step]:
@@ -68,7 +68,7 @@ def _write_step() -> Callable[[Mapping[str, Any], Spans], Step]:
         otherwise = said.get(field.step, f"unknown_{field.name}{'()' if is_made else ''}")
         said[field.step] = value if field.required else f"({value} if {field.name!r} in row else {otherwise})"
     given = ", ".join(f"{name}={value}" for name, value in said.items())
-    return define("row, versions", f"return Step({given}, versions=versions)", known)
+    return compile_function("row, versions", f"return Step({given}, versions=versions)", known)
 
 
 _row_of = _write_row()

@@ -1,4 +1,4 @@
-"""Asking an environment part what it is: its tasks, its words, its instruction; wrong answers are one sentence.
+"""Queries to an environment part: its tasks, words, instruction and steps; a wrong answer stops with one sentence.
 
 A part may come from anywhere. Whatever it raises here, `sys.exit` included, stops the run with the part's name and the
 question, before any work is done.

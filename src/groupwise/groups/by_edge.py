@@ -35,33 +35,33 @@ class ByEdge(Part, slot="grouper"):
     """Whether the state that followed must be equal; without it, credit is shared over an action's random outcomes."""
 
     def __call__(self, table: StepTable) -> IntArray:
-        state = _normal_codes(table.state_keys, table.state)
+        state = _code_normal_keys(table.state_keys, table.state)
         label = pair_labels(table.task, state)
         for steps in range(1, self.history + 1):
-            label = pair_labels(label, _earlier(table, state, steps))
+            label = pair_labels(label, _find_earlier_state(table, state, steps))
         codes, actions = code_keys("action", table.column("action"))
-        label = pair_labels(label, _normal_codes(actions, codes))
-        return pair_labels(label, _following(table, state)) if self.next_state else label
+        label = pair_labels(label, _code_normal_keys(actions, codes))
+        return pair_labels(label, _find_next_state(table, state)) if self.next_state else label
 
 
-def _normal_codes(keys: Sequence[Hashable], codes: IntArray) -> IntArray:
+def _code_normal_keys(keys: Sequence[Hashable], codes: IntArray) -> IntArray:
     """Codes of the normalised keys, from 1 up (0 is the boundary); -1 stays."""
-    normal, _ = code_by_first_seen([_normal(key) for key in keys])
+    normal, _ = code_by_first_seen([_normalise(key) for key in keys])
     return np.append(normal + 1, NOT_COMPARABLE)[codes]
 
 
-def _normal(key: object) -> object:
+def _normalise(key: object) -> object:
     return " ".join(key.lower().split()) if isinstance(key, str) else key
 
 
-def _earlier(table: StepTable, state: IntArray, steps: int) -> IntArray:
+def _find_earlier_state(table: StepTable, state: IntArray, steps: int) -> IntArray:
     """State `steps` before (S): a boundary before the attempt's first row, -1 where a row between is missing."""
     position = np.arange(len(table)) - table.attempts.first[table.attempt]
     before = np.where(table.has_step_before(steps), np.roll(state, steps), NOT_COMPARABLE)
     return np.where(position < steps, BOUNDARY, before)
 
 
-def _following(table: StepTable, state: IntArray) -> IntArray:
+def _find_next_state(table: StepTable, state: IntArray) -> IntArray:
     """State after the step (S): from `next_state` where given, else the next row's; a boundary after the last row."""
     follows = np.append(table.has_step_before(1)[1:], False)
     after = np.where(follows, np.roll(state, -1), NOT_COMPARABLE)
@@ -74,11 +74,11 @@ def _following(table: StepTable, state: IntArray) -> IntArray:
 
 def _merge_next_states(table: StepTable, after: IntArray) -> IntArray:
     """Replace the following state by the recorded `next_state` where there is one, in the same code book (S)."""
-    known, _ = code_by_first_seen([_normal(key) for key in table.state_keys])
-    book = {_normal(key): int(code) + 1 for key, code in zip(table.state_keys, known, strict=True)}
+    known, _ = code_by_first_seen([_normalise(key) for key in table.state_keys])
+    book = {_normalise(key): int(code) + 1 for key, code in zip(table.state_keys, known, strict=True)}
     recorded = np.fromiter(
         (
-            NOT_COMPARABLE if key is None else book.setdefault(_normal(key), len(book) + 1)
+            NOT_COMPARABLE if key is None else book.setdefault(_normalise(key), len(book) + 1)
             for key in table.column("next_state").tolist()
         ),
         dtype=np.int64,

@@ -30,10 +30,10 @@ class ByHistory(Part, slot="grouper"):
         if self.depth == 0:
             return pair_labels(table.task, table.state)
         shallower = table.ask_once(ByHistory(depth=self.depth - 1))
-        return pair_labels(shallower, _state_before(table, self.depth))
+        return pair_labels(shallower, _find_state_before(table, self.depth))
 
 
-def _state_before(table: StepTable, steps: int) -> IntArray:
+def _find_state_before(table: StepTable, steps: int) -> IntArray:
     """State of the step `steps` earlier in the same attempt (S); -1 where there is none."""
     earlier = np.roll(table.state, steps)
     return np.where(table.has_step_before(steps), earlier, NOT_COMPARABLE)

@@ -29,16 +29,16 @@ class ByState(Part, slot="grouper"):
     """
 
     similarity: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Least ratio at which two texts count as one state; None = equality."""
+    """Smallest ratio at which two texts count as one state; None = equality."""
     same_numbers: bool = True
     """Whether similar texts must also contain the same numbers in the same order."""
 
     def __call__(self, table: StepTable) -> IntArray:
         if self.similarity is None:
             return pair_labels(table.task, table.state)
-        return pair_labels(table.task, self._clusters(table))
+        return pair_labels(table.task, self._cluster_states(table))
 
-    def _clusters(self, table: StepTable) -> IntArray:
+    def _cluster_states(self, table: StepTable) -> IntArray:
         """Representative of each step's state (S): the state that opened its cluster."""
         visits = Segments.of(pair_labels(table.task, table.state))
         first_visits = np.sort(visits.first)  # each distinct state of each task, at its first step in table order
@@ -47,15 +47,15 @@ class ByState(Part, slot="grouper"):
         for step in first_visits.tolist():
             state = int(table.state[step])
             clusters = opened.setdefault(int(table.task[step]), [])
-            found = next((other for other in clusters if self._similar(table, state, other)), None)
-            if found is None:
+            near = next((other for other in clusters if self._are_similar(table, state, other)), None)
+            if near is None:
                 clusters.append(state)
-            representative[visits.label[step]] = state if found is None else found
+            representative[visits.label[step]] = state if near is None else near
         return np.append(representative, NOT_COMPARABLE)[visits.label]
 
-    def _similar(self, table: StepTable, state: int, other: int) -> bool:
-        text, representative = _text(table, state), _text(table, other)
-        if self.same_numbers and _numbers(text) != _numbers(representative):
+    def _are_similar(self, table: StepTable, state: int, other: int) -> bool:
+        text, representative = _read_text(table, state), _read_text(table, other)
+        if self.same_numbers and _find_numbers(text) != _find_numbers(representative):
             return False
         matcher = SequenceMatcher(None, text, representative)
         threshold = self.similarity or 1.0
@@ -67,12 +67,12 @@ class ByState(Part, slot="grouper"):
         )
 
 
-def _text(table: StepTable, state: int) -> str:
+def _read_text(table: StepTable, state: int) -> str:
     key = table.state_keys[state]
     if not isinstance(key, str):
         raise RecordError(f"state {key!r} is not text; grouping by similarity needs text states")
     return key
 
 
-def _numbers(text: str) -> list[str]:
+def _find_numbers(text: str) -> list[str]:
     return re.findall(r"\d+", text)

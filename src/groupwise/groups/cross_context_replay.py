@@ -44,9 +44,9 @@ class CrossContextReplay(Part, slot="replay"):
     def __call__(
         self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
     ) -> list[RecalledAttempt]:
-        return [one for group in groups for one in self._recalled(group, past_attempts, version, draw)]
+        return [attempt for group in groups for attempt in self._recall(group, past_attempts, version, draw)]
 
-    def _recalled(
+    def _recall(
         self, group: Sequence[Trajectory], past_attempts: PastAttempts, version: int, draw: Draw
     ) -> list[RecalledAttempt]:
         right = {score_of(trajectory) >= self.solved_at for trajectory in group}
@@ -55,13 +55,16 @@ class CrossContextReplay(Part, slot="replay"):
         (is_right,) = right
         task, since = group[0].task.id, 0 if self.max_age is None else version - self.max_age
         past = past_attempts.recent(task, max_attempts=self.ring, since=since)
-        other = [one for one in past if (one.score >= self.solved_at) is not is_right]
+        other = [attempt for attempt in past if (attempt.score >= self.solved_at) is not is_right]
         why = "every attempt succeeded" if is_right else "every attempt failed"
         wanted = self.k or max(1, len(group) // 4)
-        return [RecalledAttempt(past=one, task=task, why=why) for one in _newest_first(other, draw, task)[:wanted]]
+        return [
+            RecalledAttempt(past=attempt, task=task, why=why)
+            for attempt in _sort_newest_first(other, draw, task)[:wanted]
+        ]
 
 
-def _newest_first(past: Sequence[PastAttempt], draw: Draw, task: str) -> list[PastAttempt]:
+def _sort_newest_first(past: Sequence[PastAttempt], draw: Draw, task: str) -> list[PastAttempt]:
     """Newer updates before older ones; within one, in random order."""
     place = draw("replay", task).permutation(len(past)).tolist()
     return [past[i] for i in sorted(range(len(past)), key=lambda i: (-past[i].number, place[i]))]

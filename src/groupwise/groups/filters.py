@@ -32,7 +32,7 @@ class DropSolved(Part, slot="filter"):
 
     def __call__(self, table: StepTable) -> BoolArray:
         # A sum of rewards may miss the best by its last digit.
-        missed = _scores(table) < self.best - 1e-9 * max(1.0, abs(self.best))
+        missed = _find_scores(table) < self.best - 1e-9 * max(1.0, abs(self.best))
         return table.tasks.sum(missed.astype(np.float64))[table.task] > 0
 
 
@@ -49,7 +49,7 @@ class ZeroSpread(Part, slot="filter"):
     """What happens to a task with one attempt."""
 
     def __call__(self, table: StepTable) -> BoolArray:
-        kept = ~table.tasks.is_constant(_scores(table))
+        kept = ~table.tasks.is_constant(_find_scores(table))
         if self.alone == "keep":
             tasks = Segments.of(table.task[table.attempts.first])
             kept |= tasks.size == 1
@@ -59,7 +59,7 @@ class ZeroSpread(Part, slot="filter"):
 class Staleness(Part, slot="filter"):
     """Drop the attempts that weights too old have sampled: what they teach is about another policy.
 
-        keep where age <= most,   age = version of the learner - oldest version that sampled the attempt
+        keep where age <= max_age,   age = version of the learner - oldest version that sampled the attempt
 
     Source: bounds on staleness in asynchronous training, such as AReaL's (Fu et al. 2025, arXiv:2505.24298). Choices:
     an attempt is as old as its oldest token, and all its steps go together. Old attempts are still compared with fresh
@@ -69,16 +69,16 @@ class Staleness(Part, slot="filter"):
     needs_versions: ClassVar[bool] = True
     """It reads which version of the weights sampled an attempt, which not every engine says."""
 
-    most: Annotated[int, Field(ge=0)] = 1
+    max_age: Annotated[int, Field(ge=0)] = 1
     """How many versions behind the learner an attempt may be; 0 = only what the current weights sampled."""
 
     def __call__(self, table: StepTable) -> BoolArray:
         oldest = table.attempts.high(table.column("age").astype(np.float64))[table.attempt]
-        return oldest <= self.most
+        return oldest <= self.max_age
 
 
 class OverlongMask(Part, slot="filter"):
-    """Drop the responses that were cut off at their most tokens: a good thought that ran out of room is no bad thought.
+    """Drop the responses that a limit on tokens cut off: a good thought that ran out of room is no bad thought.
 
     Source: DAPO (Yu et al. 2025, arXiv:2503.14476, section 3.4), overlong filtering; TRL's
     `mask_truncated_completions`. Choices: by response, so that the other steps of an attempt train;
@@ -115,6 +115,6 @@ class SmallCredit(Part, slot="filter"):
         return np.abs(credit.values) >= self.min_size
 
 
-def _scores(table: StepTable) -> FloatArray:
+def _find_scores(table: StepTable) -> FloatArray:
     """What each step's attempt is judged by (S): its accuracy where the table has it, else its return."""
     return np.asarray(table.extra.get("accuracy", table.episode_return), dtype=np.float64)

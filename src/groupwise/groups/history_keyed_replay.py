@@ -34,9 +34,9 @@ class HistoryKeyedReplay(Part, slot="replay"):
     """
 
     depth: Annotated[int, Field(ge=0)] = 2
-    """Most earlier states of a context."""
-    most: Annotated[int, Field(ge=1)] = 2
-    """Most past attempts a group."""
+    """How many earlier states a context may hold."""
+    max_attempts: Annotated[int, Field(ge=1)] = 2
+    """How many past attempts a group may recall."""
     gamma: Annotated[float, Field(ge=0, le=1)] = 0.95
     """Discount of what is earned later, as in the credit."""
     ring: Ring = 64
@@ -49,55 +49,53 @@ class HistoryKeyedReplay(Part, slot="replay"):
     def __call__(
         self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
     ) -> list[RecalledAttempt]:
-        return [one for group in groups for one in self._recalled(group, past_attempts, version)]
+        return [attempt for group in groups for attempt in self._recall(group, past_attempts, version)]
 
-    def _recalled(
-        self, group: Sequence[Trajectory], past_attempts: PastAttempts, version: int
-    ) -> list[RecalledAttempt]:
+    def _recall(self, group: Sequence[Trajectory], past_attempts: PastAttempts, version: int) -> list[RecalledAttempt]:
         task, since = group[0].task.id, 0 if self.max_age is None else version - self.max_age
         earned: dict[Context, set[float]] = {}
         passed: dict[Context, int] = {}
         for trajectory in group:
             rewards = np.array([step.reward for step in trajectory.steps])
-            for context, gain in self._contexts(digest_states(trajectory), rewards):
+            for context, gain in self._list_contexts(digest_states(trajectory), rewards):
                 earned.setdefault(context, set()).add(gain)
                 passed[context] = passed.get(context, 0) + 1
         lacking = {context for context, gains in earned.items() if len(gains) == 1}
         past = past_attempts.recent(task, max_attempts=self.ring, since=since) if lacking else []
-        found: list[RecalledAttempt] = []
-        while past and len(found) < self.most:
-            filled = [self._filled(one, lacking, earned) for one in past]
+        recalled: list[RecalledAttempt] = []
+        while past and len(recalled) < self.max_attempts:
+            filled = [self._find_filled(attempt, lacking, earned) for attempt in past]
             worth = [sum(len(context) * passed[context] for context in contexts) for contexts in filled]
             best = int(np.argmax(worth))  # of equals the newest: `recent` gives the newest first
             if not worth[best]:
                 break
-            found.append(RecalledAttempt(past=past[best], task=task, why=_why(filled[best])))
+            recalled.append(RecalledAttempt(past=past[best], task=task, why=_explain(filled[best])))
             lacking -= filled[best]
             del past[best]
-        return found
+        return recalled
 
-    def _filled(self, past: PastAttempt, lacking: set[Context], earned: dict[Context, set[float]]) -> set[Context]:
+    def _find_filled(self, past: PastAttempt, lacking: set[Context], earned: dict[Context, set[float]]) -> set[Context]:
         """The contexts in which an attempt of the past would differ from those of the present."""
         return {
             context
-            for context, gain in self._contexts(past.states, past.rewards)
+            for context, gain in self._list_contexts(past.states, past.rewards)
             if context in lacking and gain not in earned[context]
         }
 
-    def _contexts(self, states: IntArray, rewards: FloatArray) -> Iterator[tuple[Context, float]]:
+    def _list_contexts(self, states: IntArray, rewards: FloatArray) -> Iterator[tuple[Context, float]]:
         """Each context of an attempt at each depth, with what it earned from there on."""
-        gains = _returns_to_go(rewards, self.gamma)
+        gains = _compute_returns_to_go(rewards, self.gamma)
         for depth in range(self.depth + 1):
             for step, context in find_histories(states, depth):
                 yield context, gains[step]
 
 
-def _why(filled: set[Context]) -> str:
+def _explain(filled: set[Context]) -> str:
     deepest = max(len(context) for context in filled) - 1
     return f"{len(filled)} contexts, up to depth {deepest}, had nobody to differ from"
 
 
-def _returns_to_go(rewards: FloatArray, gamma: float) -> list[float]:
+def _compute_returns_to_go(rewards: FloatArray, gamma: float) -> list[float]:
     gains: list[float] = []
     for reward in reversed(rewards.tolist()):
         gains.append(reward + gamma * (gains[-1] if gains else 0.0))

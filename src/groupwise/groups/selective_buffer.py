@@ -16,7 +16,7 @@ from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
 from groupwise.core.records import Trajectory, score_of
 from groupwise.groups.cross_context_replay import MaxAge, MaxLogRatio
 
-Said = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
+Dialogue = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
 """A task, and the prompts and answers of an attempt at it."""
 
 
@@ -36,7 +36,7 @@ class SelectiveBuffer(Part, slot="replay"):
 
     keeps_credit: ClassVar[bool] = True
     share: Annotated[float, Field(gt=0, le=1)] = 0.25
-    """Most recalled attempts, as a share of the update's own."""
+    """How many attempts may be recalled, as a share of the update's own."""
     max_age: MaxAge = 4
     """Versions of the weights that a past attempt may lie back."""
     size: Annotated[int, Field(ge=1)] = 4096
@@ -48,34 +48,34 @@ class SelectiveBuffer(Part, slot="replay"):
         self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
     ) -> list[RecalledAttempt]:
         idle = sum(len(group) for group in groups if len({score_of(trajectory) for trajectory in group}) == 1)
-        wanted = min(idle, int(self.share * sum(len(group) for group in groups)))
+        num_wanted = min(idle, int(self.share * sum(len(group) for group in groups)))
         # Attempts of update n were sampled by version n - 1.
         past = [
-            one
-            for one in past_attempts.newest(max_attempts=self.size, after=version - self.max_age)
-            if one.credit > 1e-6
+            attempt
+            for attempt in past_attempts.newest(max_attempts=self.size, after=version - self.max_age)
+            if attempt.credit > 1e-6
         ]
         why = f"{idle} attempts lay in groups without spread"
         return [
             RecalledAttempt(past=past[i], task=past[i].task, why=why, keeps_credit=True)
-            for i in sorted(_drawn(past, past_attempts, min(wanted, len(past)), draw))
+            for i in sorted(_draw_distinct(past, past_attempts, min(num_wanted, len(past)), draw))
         ]
 
 
-def _drawn(past: Sequence[PastAttempt], past_attempts: PastAttempts, wanted: int, draw: Draw) -> list[int]:
+def _draw_distinct(past: Sequence[PastAttempt], past_attempts: PastAttempts, num_wanted: int, draw: Draw) -> list[int]:
     """Which of the past attempts are drawn; a copy of one that was drawn gives way to another draw."""
-    weight = np.array([one.credit for one in past])
-    found: dict[Said, int] = {}
+    weight = np.array([attempt.credit for attempt in past])
+    drawn: dict[Dialogue, int] = {}
     for number in itertools.count():
-        missing = min(wanted - len(found), int(np.count_nonzero(weight)))
+        missing = min(num_wanted - len(drawn), int(np.count_nonzero(weight)))
         if not missing:
-            return list(found.values())
+            return list(drawn.values())
         name = ("buffer", number) if number else ("buffer",)
         for i in draw(*name).choice(len(past), size=missing, replace=False, p=weight / weight.sum()).tolist():
-            found.setdefault(_said(past_attempts.read(past[i])), i)
+            drawn.setdefault(_read_dialogue(past_attempts.read(past[i])), i)
             weight[i] = 0.0
     raise AssertionError("each round draws some")
 
 
-def _said(trajectory: Trajectory) -> Said:
+def _read_dialogue(trajectory: Trajectory) -> Dialogue:
     return trajectory.task.id, tuple((step.prompt_ids, step.response_ids) for step in trajectory.steps)

@@ -44,7 +44,7 @@ class Truncate(Part, slot="correction"):
     """Largest weight."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
-        return _weight(columns, self.unit).clamp(max=self.high)
+        return _compute_weight(columns, self.unit).clamp(max=self.high)
 
 
 class Mask(Part, slot="correction"):
@@ -64,8 +64,8 @@ class Mask(Part, slot="correction"):
     """Largest weight that is kept."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
-        weight_T = _weight(columns, self.unit)
-        return weight_T * _within(weight_T, self.low, self.high)
+        weight_T = _compute_weight(columns, self.unit)
+        return weight_T * _is_within(weight_T, self.low, self.high)
 
 
 class Reject(Part, slot="correction"):
@@ -86,14 +86,14 @@ class Reject(Part, slot="correction"):
     """Largest geometric mean that is kept."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
-        gap_T = columns.units(self.unit).mean(_gap(columns))
-        return _within(_exp(gap_T), self.low, self.high).to(gap_T)
+        gap_T = columns.units(self.unit).mean(_measure_gap(columns))
+        return _is_within(_exp_clamped(gap_T), self.low, self.high).to(gap_T)
 
 
 class OffPolicyMask(Part, slot="correction"):
     """Drop blamed units that the policy has already moved far away from.
 
-        w = 0 where A < 0 and mean_unit(logp_behaviour - logp) > most, else 1
+        w = 0 where A < 0 and mean_unit(logp_behaviour - logp) > max_drop, else 1
 
     Source: DeepSeek-V3.2 (2025), as in TRL; the threshold is not published, TRL suggests 0.5. Choice: A is the token's
     own, which within a step is the same for all its tokens unless credit is spread unevenly.
@@ -101,25 +101,25 @@ class OffPolicyMask(Part, slot="correction"):
 
     unit: Literal["step", "trajectory"] = "step"
     """Whose drift is measured."""
-    most: Bound = 0.5
+    max_drop: Bound = 0.5
     """Largest mean drop in log-prob that a blamed unit may show."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
         drop_T = columns.units(self.unit).mean(columns.logp_behaviour - columns.logp.detach())
-        return 1 - ((columns.advantage < 0) & (drop_T > self.most)).to(drop_T)
+        return 1 - ((columns.advantage < 0) & (drop_T > self.max_drop)).to(drop_T)
 
 
-def _gap(columns: TokenColumns) -> Tensor:
-    return columns.given(OLD_LOGP) - columns.logp_behaviour
+def _measure_gap(columns: TokenColumns) -> Tensor:
+    return columns.require(OLD_LOGP) - columns.logp_behaviour
 
 
-def _weight(columns: TokenColumns, unit: Unit) -> Tensor:
-    return _exp(columns.units(unit).sum(_gap(columns)))
+def _compute_weight(columns: TokenColumns, unit: Unit) -> Tensor:
+    return _exp_clamped(columns.units(unit).sum(_measure_gap(columns)))
 
 
-def _exp(log_weight_T: Tensor) -> Tensor:
+def _exp_clamped(log_weight_T: Tensor) -> Tensor:
     return log_weight_T.clamp(-LARGEST_LOG_WEIGHT, LARGEST_LOG_WEIGHT).exp()
 
 
-def _within(weight_T: Tensor, low: float, high: float) -> Tensor:
+def _is_within(weight_T: Tensor, low: float, high: float) -> Tensor:
     return (weight_T >= low) & (weight_T <= high)

@@ -23,7 +23,7 @@ class BestAgainstWorst(Part, slot="pairing"):
 
     def __call__(self, table: StepTable) -> list[Pair]:
         pairs = []
-        for returns in _returns_by_task(table):
+        for returns in _list_returns_by_task(table):
             best, worst = max(returns, key=returns.__getitem__), min(returns, key=returns.__getitem__)
             if returns[best] > returns[worst]:
                 pairs.append(Pair(best, worst))
@@ -42,14 +42,14 @@ class AllPairs(Part, slot="pairing"):
 
     def __call__(self, table: StepTable) -> list[Pair]:
         pairs = []
-        for returns in _returns_by_task(table):
+        for returns in _list_returns_by_task(table):
             differing = [(a, b) for a, b in combinations(returns, 2) if returns[a] != returns[b]]
             weight = 1.0 if self.counts == "pair" else 1 / max(len(differing), 1)
             pairs += [Pair(a, b, weight) if returns[a] > returns[b] else Pair(b, a, weight) for a, b in differing]
         return pairs
 
 
-def _returns_by_task(table: StepTable) -> Iterator[dict[int, float]]:
+def _list_returns_by_task(table: StepTable) -> Iterator[dict[int, float]]:
     """The return of each attempt of which a step may train, by its number, task by task."""
     trains_A = table.attempts.sum(table.trains.astype(np.float64)) > 0
     first_A = table.attempts.first

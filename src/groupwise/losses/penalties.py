@@ -49,7 +49,7 @@ class Kl(Part, slot="penalty"):
         return frozenset({REFERENCE_LOGP, OLD_LOGP} if self.gradient == "unbiased" else {REFERENCE_LOGP})
 
     def __call__(self, columns: TokenColumns) -> Tensor:
-        d_T = (columns.given(REFERENCE_LOGP) - columns.logp).clamp(-self.clamp, self.clamp)
+        d_T = (columns.require(REFERENCE_LOGP) - columns.logp).clamp(-self.clamp, self.clamp)
         k2_T = d_T.square() / 2
         if self.estimator == "k1":
             value_T = -d_T
@@ -60,7 +60,7 @@ class Kl(Part, slot="penalty"):
         if self.gradient == "straight_through":
             return value_T.detach() + (k2_T - k2_T.detach())
         if self.gradient == "unbiased":
-            return (columns.logp - columns.given(OLD_LOGP)).clamp(-self.clamp, self.clamp).exp() * value_T
+            return (columns.logp - columns.require(OLD_LOGP)).clamp(-self.clamp, self.clamp).exp() * value_T
         return value_T
 
 
@@ -78,7 +78,7 @@ class EntropyBonus(Part, slot="penalty"):
     """How much of it is taken off the loss; at 0 no entropy is needed."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
-        return -columns.given(ENTROPY)
+        return -columns.require(ENTROPY)
 
 
 def k3(d_T: Tensor) -> Tensor:

@@ -104,7 +104,7 @@ class PolicyLoss(Part, slot="loss"):
     @model_validator(mode="after")
     def _corrects_once(self) -> PolicyLoss:
         for correction in self.corrections if self.old == "engine" else ():
-            if OLD_LOGP in _needs(correction):
+            if OLD_LOGP in _read_needs(correction):
                 raise ConfigError(
                     f"{name_of(correction)} has nothing to correct with old='engine', where the ratio itself is taken "
                     "against the engine; leave out the one or the other"
@@ -114,23 +114,23 @@ class PolicyLoss(Part, slot="loss"):
     @property
     def needs(self) -> frozenset[str]:
         """What the loss reads beyond the basics: what its parts need."""
-        needed = frozenset().union(*(_needs(part) for part in self._pieces()))
+        needed = frozenset().union(*(_read_needs(part) for part in self._list_pieces()))
         return needed - {OLD_LOGP} if self.old == "engine" else needed
 
     @property
     def columns(self) -> frozenset[str]:
         """The named columns that its parts read."""
-        return frozenset().union(*(_names(part, "columns") for part in self._pieces()))
+        return frozenset().union(*(_read_names(part, "columns") for part in self._list_pieces()))
 
     @property
     def channels(self) -> frozenset[str]:
         """The channels of credit that its parts read."""
-        return frozenset().union(*(_names(part, "channels") for part in self._pieces()))
+        return frozenset().union(*(_read_names(part, "channels") for part in self._list_pieces()))
 
     @property
     def unit(self) -> Unit:
         """What must lie whole in one micro-batch: each sample, or each step or trajectory with all its samples."""
-        return max("sample", *(_unit(part) for part in self._pieces()), key=UNITS.index)
+        return max("sample", *(_read_unit(part) for part in self._list_pieces()), key=UNITS.index)
 
     @property
     def ignores_zero_credit(self) -> bool:
@@ -138,16 +138,16 @@ class PolicyLoss(Part, slot="loss"):
 
         A promise of the class that computes: one that inherits it and computes something else has to make it again.
         """
-        scales: bool = vars(_computing(self.surrogate)).get("scales_with_credit", False)
-        is_ours = _computing(self) is PolicyLoss
-        return scales and is_ours and self.unit == "sample" and not self._active_penalties()
+        scales: bool = vars(_find_computing_class(self.surrogate)).get("scales_with_credit", False)
+        is_ours = _find_computing_class(self) is PolicyLoss
+        return scales and is_ours and self.unit == "sample" and not self._list_active_penalties()
 
     def __call__(self, columns: TokenColumns, totals: Totals) -> LossResult:
         if self.old == "engine":
             columns = replace(columns, logp_old=columns.logp_behaviour)
         for need in sorted(self.needs):
-            columns.given(need)
-        columns = _against_their_samplers(columns.trained())
+            columns.require(need)
+        columns = _use_sampler_logps(columns.select_trained())
         if self.unit == "trajectory":
             _check_whole_trajectories(columns, totals)
         ratio_T = self.ratio(columns)
@@ -156,7 +156,7 @@ class PolicyLoss(Part, slot="loss"):
         weights = [correction(columns).detach() for correction in self.corrections]
         for weight_T in weights:
             loss_T = loss_T * weight_T
-        for penalty in self._active_penalties():
+        for penalty in self._list_active_penalties():
             loss_T = loss_T + penalty.weight * penalty(columns)
         measured = _measure(columns) | {f"clip_fraction_{name}": hit_T for name, hit_T in outcome.clipped.items()}
         measured["ratio"] = ratio_T
@@ -167,36 +167,36 @@ class PolicyLoss(Part, slot="loss"):
         metrics = _tally(measured, loss_T) if columns.off_policy is None else _tally_apart(measured, columns, loss_T)
         return LossResult(loss=self.aggregate(loss_T, columns, totals), metrics=metrics)
 
-    def _active_penalties(self) -> tuple[PenaltyPart, ...]:
+    def _list_active_penalties(self) -> tuple[PenaltyPart, ...]:
         return tuple(penalty for penalty in self.penalties if penalty.weight)
 
-    def _pieces(self) -> tuple[object, ...]:
-        return self.ratio, self.surrogate, self.aggregate, *self.corrections, *self._active_penalties()
+    def _list_pieces(self) -> tuple[object, ...]:
+        return self.ratio, self.surrogate, self.aggregate, *self.corrections, *self._list_active_penalties()
 
 
-def _computing(part: object) -> type:
+def _find_computing_class(part: object) -> type:
     """The class whose `__call__` a part has."""
     return next(kind for kind in type(part).__mro__ if "__call__" in vars(kind))
 
 
-def _against_their_samplers(columns: TokenColumns) -> TokenColumns:
+def _use_sampler_logps(columns: TokenColumns) -> TokenColumns:
     """Measure off-policy tokens against the log-probs they were sampled with."""
     if columns.off_policy is None or columns.logp_old is None:
         return columns
     return replace(columns, logp_old=columns.logp_behaviour.where(columns.off_policy, columns.logp_old))
 
 
-def _needs(part: object) -> frozenset[str]:
-    return _names(part, "needs")
+def _read_needs(part: object) -> frozenset[str]:
+    return _read_names(part, "needs")
 
 
-def _names(part: object, attribute: str) -> frozenset[str]:
+def _read_names(part: object, attribute: str) -> frozenset[str]:
     """What a part declares under this name; nothing where it does not."""
     declared: frozenset[str] = getattr(part, attribute, frozenset())
     return declared
 
 
-def _unit(part: object) -> Unit:
+def _read_unit(part: object) -> Unit:
     unit: Unit = getattr(part, "unit", "token")
     return unit
 
@@ -204,10 +204,10 @@ def _unit(part: object) -> Unit:
 def _check_whole_trajectories(columns: TokenColumns, totals: Totals) -> None:
     """Refuse a trajectory of which a part lies elsewhere: a ratio over the rest would be silently wrong."""
     here: list[int] = columns.trajectory.bincount(minlength=len(totals.trajectory_tokens)).tolist()
-    for number, (found, counted) in enumerate(zip(here, totals.trajectory_tokens, strict=False)):
-        if found not in (0, counted):
+    for number, (num_here, counted) in enumerate(zip(here, totals.trajectory_tokens, strict=False)):
+        if num_here not in (0, counted):
             raise RecordError(
-                f"trajectory {number}: {found} of its {counted} tokens are in this micro-batch, but the loss takes "
+                f"trajectory {number}: {num_here} of its {counted} tokens are in this micro-batch, but the loss takes "
                 "whole trajectories together; keep each in one micro-batch (PolicyLoss.unit)"
             )
 

@@ -27,7 +27,7 @@ class TokenRatio(Part, slot="ratio"):
     """Largest log-ratio, in absolute value."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
-        return (columns.logp - columns.given(OLD_LOGP)).clamp(-self.clamp, self.clamp).exp()
+        return (columns.logp - columns.require(OLD_LOGP)).clamp(-self.clamp, self.clamp).exp()
 
 
 class SequenceRatio(Part, slot="ratio"):
@@ -56,7 +56,7 @@ class SequenceRatio(Part, slot="ratio"):
     def __call__(self, columns: TokenColumns) -> Tensor:
         logp_T = columns.logp
         units = columns.units(self.unit)
-        change_T = logp_T.detach() - columns.given(OLD_LOGP)
+        change_T = logp_T.detach() - columns.require(OLD_LOGP)
         moving_T = logp_T - logp_T.detach()
         if self.length == "mean":
             log_ratio_T = units.mean(change_T) + moving_T

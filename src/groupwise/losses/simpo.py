@@ -40,11 +40,11 @@ class Simpo(Part, slot="loss"):
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
         """Log-prob and tokens of each trajectory."""
-        columns = columns.trained()
+        columns = columns.select_trained()
         return TrajectorySums.of(columns, totals, logp=columns.logp)
 
     def __call__(self, columns: TokenColumns, totals: Totals, summary: TrajectorySums) -> LossResult:
-        columns = columns.trained()
+        columns = columns.select_trained()
         mean_R = summary.mean("logp")
         winner_P = columns.trajectory.new_tensor([pair.winner for pair in totals.pair_members])
         loser_P = columns.trajectory.new_tensor([pair.loser for pair in totals.pair_members])

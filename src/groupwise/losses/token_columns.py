@@ -73,7 +73,7 @@ class TokenColumns:
     """Further credit of the token by name (T each): the channels that the loss declares in `channels`."""
 
     def __post_init__(self) -> None:
-        for name, column in self.given_columns():
+        for name, column in self.list_columns():
             if tuple(column.shape) != (len(self),):
                 raise RecordError(
                     f"column {name!r} has shape {tuple(column.shape)}, but logp has {tuple(self.logp.shape)}; "
@@ -85,7 +85,7 @@ class TokenColumns:
     def __len__(self) -> int:
         return len(self.logp)
 
-    def given(self, need: str) -> Tensor:
+    def require(self, need: str) -> Tensor:
         """The column of a need (T), or an error that says how to supply it."""
         column: Tensor | None = getattr(self, COLUMN_OF[need])
         if column is None:
@@ -97,18 +97,18 @@ class TokenColumns:
 
     def column(self, name: str) -> Tensor:
         """A named column (T), or an error that lists those there are."""
-        return _entry(self.named, name, "column", "columns")
+        return _find_column(self.named, name, "column", "columns")
 
     def channel(self, name: str) -> Tensor:
         """A further channel of credit (T), or an error that lists those there are."""
-        return _entry(self.channels, name, "channel", "channels")
+        return _find_column(self.channels, name, "channel", "channels")
 
-    def given_columns(self) -> list[tuple[str, Tensor]]:
+    def list_columns(self) -> list[tuple[str, Tensor]]:
         """Every column that is given, with its name: the fields, then what stands in `named` and `channels`."""
-        own = [(one.name, getattr(self, one.name)) for one in fields(self) if one.name not in MAPPINGS]
+        own = [(entry.name, getattr(self, entry.name)) for entry in fields(self) if entry.name not in MAPPINGS]
         return [pair for pair in own if pair[1] is not None] + [*self.named.items(), *self.channels.items()]
 
-    def trained(self) -> TokenColumns:
+    def select_trained(self) -> TokenColumns:
         """Only the tokens that train, in float32 or better, and with a gradient on `logp` and `entropy` alone.
 
         The others are left out before anything is computed, so that not even a NaN among them can reach the loss:
@@ -116,9 +116,9 @@ class TokenColumns:
         """
         kept = self.mask.nonzero()[:, 0]
         chosen: dict[str, Tensor] = {
-            one.name: column.index_select(0, kept)
-            for one in fields(self)
-            if one.name not in MAPPINGS and (column := getattr(self, one.name)) is not None
+            entry.name: column.index_select(0, kept)
+            for entry in fields(self)
+            if entry.name not in MAPPINGS and (column := getattr(self, entry.name)) is not None
         }
         logp = chosen["logp"]
         chosen["logp"] = logp = logp if logp.dtype.itemsize >= 4 else logp.float()
@@ -138,9 +138,9 @@ class TokenColumns:
         if unit == "token":
             return Units(label=self.sample.new_ones(len(self)).cumsum(0) - 1, num=len(self))
         if unit == "step":
-            trajectory, step = _dense(self.trajectory), _dense(self.step)
-            return _dense(trajectory.label * step.num + step.label)
-        return _dense(self.sample if unit == "sample" else self.trajectory)
+            trajectory, step = _number_densely(self.trajectory), _number_densely(self.step)
+            return _number_densely(trajectory.label * step.num + step.label)
+        return _number_densely(self.sample if unit == "sample" else self.trajectory)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -165,7 +165,7 @@ class Units:
         return self.sum(values) / self.size(values)
 
 
-def _entry(columns: Mapping[str, Tensor], name: str, what: str, declared: str) -> Tensor:
+def _find_column(columns: Mapping[str, Tensor], name: str, what: str, declared: str) -> Tensor:
     if name not in columns:
         raise RecordError(
             f"the loss reads the {what} {name!r}, which it was not given; declare it in `{declared}` of the loss, so "
@@ -174,6 +174,6 @@ def _entry(columns: Mapping[str, Tensor], name: str, what: str, declared: str) -
     return columns[name]
 
 
-def _dense(ids: Tensor) -> Units:
+def _number_densely(ids: Tensor) -> Units:
     distinct, label = ids.unique(return_inverse=True)
     return Units(label=label, num=len(distinct))

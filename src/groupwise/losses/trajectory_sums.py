@@ -1,4 +1,4 @@
-"""What most losses with a first pass need of it: sums over the tokens of each trajectory.
+"""What a loss with a first pass usually takes from it: sums over the tokens of each trajectory.
 
 Axes: T tokens of a micro-batch, R trajectories of the update.
 """
@@ -42,7 +42,7 @@ class TrajectorySums:
         """Sum up a micro-batch.
 
         Args:
-            columns: its tokens that train (`TokenColumns.trained`).
+            columns: its tokens that train (`TokenColumns.select_trained`).
             totals: those of the optimiser step, which say how many trajectories there are.
             **values: what is summed, one number a token (T each).
         """

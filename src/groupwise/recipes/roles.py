@@ -9,7 +9,7 @@ from groupwise.advantages import (
     NoScale,
     Relative,
     ReturnToGo,
-    StepReward,
+    StepRewardSignal,
     Whitened,
 )
 from groupwise.core.algorithm import Algorithm
@@ -30,7 +30,7 @@ def mars(*, gamma: Share = 1.0, scale: ScaleName = "none", whiten: bool = False)
     divides by the sample deviation of the distinct values; `whiten` whitens over the batch. Clip 0.2 with a dual clip
     and KL 0.2 as k3, as released; the dual bound 3 is verl's, and the mean over tokens is ours.
     """
-    turns = ReturnToGo(gamma=gamma, of=Centred(of=StepReward(), by=ByRole()), within="role")
+    turns = ReturnToGo(gamma=gamma, of=Centred(of=StepRewardSignal(), by=ByRole()), within="role")
     credit = Relative(
         by=ByPlayer(),
         of=turns,

@@ -12,7 +12,7 @@ from groupwise.advantages import (
     PenalisedRefusals,
     Relative,
     ReturnToGo,
-    StepReward,
+    StepRewardSignal,
     Sum,
     Term,
 )
@@ -78,7 +78,8 @@ def step_grpo(*, eps: Finite = 1e-6) -> Algorithm:
     what is compared is what the environment pays each step. Sample deviation. Loss as for GRPO.
     """
     return Algorithm(
-        advantage=Relative(by=ByState(), of=StepReward(), scale=Deviation(eps=eps), average="step"), loss=grpo().loss
+        advantage=Relative(by=ByState(), of=StepRewardSignal(), scale=Deviation(eps=eps), average="step"),
+        loss=grpo().loss,
     )
 
 

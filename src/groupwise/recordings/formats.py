@@ -14,14 +14,14 @@ from groupwise.recordings.foreign.verl_agent import VerlAgentSource
 from groupwise.recordings.foreign.verl_generations import VerlGenerationsSource
 from groupwise.recordings.header import is_header
 from groupwise.recordings.journal_source import JournalSource
-from groupwise.recordings.lines import PARQUET_MAGIC, JsonLines, first_bytes
-from groupwise.recordings.row import shown
+from groupwise.recordings.lines import PARQUET_MAGIC, JsonLines, read_first_bytes
+from groupwise.recordings.row import quote_json
 
 AUTO = "auto"
 GROUPWISE = "groupwise"
 
 
-def formats() -> tuple[str, ...]:
+def list_formats() -> tuple[str, ...]:
     """Names that `open_rollouts` takes."""
     return (AUTO, GROUPWISE, *FOREIGN)
 
@@ -35,21 +35,21 @@ def open_rollouts(path: str | Path, *, format: str = AUTO) -> RolloutsFile:
             "verifiers" (`traces.jsonl` of verifiers 0.4), or "auto" to go by the first line.
     """
     path = Path(path)
-    if format not in formats():
-        raise ConfigError(f"unknown rollouts format {format!r}; {nearest(format, formats())}")
+    if format not in list_formats():
+        raise ConfigError(f"unknown rollouts format {format!r}; {nearest(format, list_formats())}")
     if is_run(path):
         return RolloutsFile.of(path / JOURNAL, JournalSource(path / JOURNAL))
-    if format == GROUPWISE or first_bytes(path) == PARQUET_MAGIC:
+    if format == GROUPWISE or read_first_bytes(path) == PARQUET_MAGIC:
         return RolloutsFile.open(path)
     lines = JsonLines.open(path)
     first = lines.first()
     if first is None:
         return RolloutsFile.open(path)
-    name = recognised(first) if format == AUTO else format
+    name = recognise_format(first) if format == AUTO else format
     if name is None:
         raise FileError(
-            f"{path}, line 1: found {_described(first)}, which is of no format that groupwise reads by itself; "
-            f"name the format ({', '.join(formats()[1:])}), or write the file with "
+            f"{path}, line 1: found {_describe_value(first)}, which is of no format that groupwise reads by itself; "
+            f"name the format ({', '.join(list_formats()[1:])}), or write the file with "
             "groupwise.recordings.write_rollouts"
         )
     if name == GROUPWISE:
@@ -65,7 +65,7 @@ def is_run(path: Path) -> bool:
         return False
 
 
-def recognised(first: Any) -> str | None:
+def recognise_format(first: Any) -> str | None:
     """The format of a file by the value on its first line, or None."""
     if is_header(first):
         return GROUPWISE
@@ -90,9 +90,9 @@ def _verifiers(lines: JsonLines, first: Any) -> Source:
     return VerifiersSource(lines)
 
 
-def _described(first: Any) -> str:
+def _describe_value(first: Any) -> str:
     if not isinstance(first, dict):
-        return shown(first)
+        return quote_json(first)
     names = ", ".join(list(first)[:8])
     return f"an object with {names}{', …' if len(first) > 8 else ''}" if first else "an empty object"
 

@@ -10,7 +10,7 @@ from typing import Any
 from groupwise.core.errors import FileError
 from groupwise.core.journal.journal import Journal
 from groupwise.recordings.lines import Progress
-from groupwise.recordings.row import Row, shown
+from groupwise.recordings.row import Row, quote_json
 
 
 class JournalSource:
@@ -26,21 +26,21 @@ class JournalSource:
         """A journal has no notes; its run's folder has the settings."""
         return {}
 
-    def numbered_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
         """Every step of every update, numbered from 1."""
         number, size = 0, self._path.stat().st_size
         with Journal(self._path, read_only=True) as journal:
             updates = journal.update_numbers()
             for done, update in enumerate(updates, start=1):
-                remembered = _by_task(journal, update)
+                remembered = _read_task_columns(journal, update)
                 for trajectory in journal.trajectories(update):
                     if not trajectory["steps"]:
                         left_out["attempts without a step"] += 1
                     rows: list[Row] = trajectory["steps"]
                     if not isinstance(rows, list) or not all(isinstance(row, dict) and "task" in row for row in rows):
                         raise FileError(
-                            f"{self._path}: the steps of an attempt in update {update} are {shown(rows)}; the journal "
-                            "is damaged: take a copy of the run from elsewhere"
+                            f"{self._path}: the steps of an attempt in update {update} are {quote_json(rows)}; the "
+                            "journal is damaged: take a copy of the run from elsewhere"
                         )
                     for row in rows:
                         number += 1
@@ -52,11 +52,11 @@ class JournalSource:
                     progress(size * done // len(updates))
 
 
-def _by_task(journal: Journal, update: int) -> dict[Any, dict[str, float]]:
+def _read_task_columns(journal: Journal, update: int) -> dict[Any, dict[str, float]]:
     """What parts remembered of each task when an update began, by the name of the column."""
-    found: dict[Any, dict[str, float]] = {}
+    by_name: dict[Any, dict[str, float]] = {}
     for state in journal.states_before(update):
         for name, by_task in state.columns.items():
             for task, value in by_task.items():
-                found.setdefault(task, {})[name] = value
-    return found
+                by_name.setdefault(task, {})[name] = value
+    return by_name

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.core.errors import FileError
-from groupwise.recordings.header import NOT_OURS, header_fault, is_header
+from groupwise.recordings.header import NOT_OURS, find_header_fault, is_header
 from groupwise.recordings.lines import JsonLines, Progress
 from groupwise.recordings.row import Row
 
@@ -27,19 +27,19 @@ class JsonlSource:
 
     def meta(self) -> Mapping[str, Any]:
         """The notes in the header; a file without a proper header is an error."""
-        found = self.lines.first()
+        header = self.lines.first()
         path = self.lines.path
-        if found is None:
+        if header is None:
             raise FileError(f"{path}: the file holds only blank lines; check the run that wrote it")
-        if not is_header(found):
+        if not is_header(header):
             raise FileError(f"{path}, line 1: this is not the header of a groupwise rollouts file; {NOT_OURS}")
-        fault = header_fault(found)
+        fault = find_header_fault(header)
         if fault is not None:
             raise FileError(f"{path}, line 1: {fault}")
-        meta: dict[str, Any] = found.get("meta", {})
+        meta: dict[str, Any] = header.get("meta", {})
         return meta
 
-    def numbered_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
         """Every row after the header, with its line."""
         values = self.lines.values(progress)
         next(values)

@@ -1,7 +1,7 @@
 """The lines of a JSON Lines file, plain or gzip, one at a time, with an error that names the line.
 
-Nothing in a file decides how much memory reading it takes: a line has a most length, also one that a gzip stream of a
-few kilobytes unfolds into, and only a file is read, never a pipe or a device that does not end.
+Nothing in a file decides how much memory reading it takes: a line has a maximal length, also one that a gzip stream of
+a few kilobytes unfolds into, and only a file is read, never a pipe or a device that does not end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from groupwise.core.errors import FileError
 from groupwise.core.text.json_text import parse_json
-from groupwise.recordings.row import shown
+from groupwise.recordings.row import quote_json
 
 Progress = Callable[[int], None]
 """Called now and then with the number of bytes of the file that are done."""
@@ -43,8 +43,8 @@ _BUFFER_BYTES = 1 << 18
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def first_bytes(path: Path, count: int = 4) -> bytes:
-    """The first bytes of a file, by which its format is recognised; a missing or empty file is an error."""
+def read_first_bytes(path: Path, count: int = 4) -> bytes:
+    """Read the first bytes of a file, by which its format is recognised; a missing or empty file is an error."""
     try:
         if not path.exists():
             raise FileError(f"{path}: there is no such file; check the path")
@@ -53,15 +53,15 @@ def first_bytes(path: Path, count: int = 4) -> bytes:
         if not path.is_file():  # opening a pipe would wait for a writer, and a device may never end
             raise FileError(f"{path}: this is a pipe or a device, and is read more than once; copy it into a file")
         with path.open("rb") as file:
-            found = file.read(count)
+            first = file.read(count)
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
-    if not found:
+    if not first:
         raise FileError(f"{path}: the file is empty; check that the run that wrote it got as far as its first step")
     for magic, name in _OTHER_MAGIC.items():
-        if found.startswith(magic):
+        if first.startswith(magic):
             raise FileError(f"{path}: the file is compressed by {name}; unpack it, or compress it with gzip")
-    return found
+    return first
 
 
 @dataclass(frozen=True)
@@ -74,29 +74,29 @@ class JsonLines:
     @classmethod
     def open(cls, path: Path) -> JsonLines:
         """Look at a file's first bytes and say whether it is compressed."""
-        return cls(path, is_gzip=first_bytes(path).startswith(GZIP_MAGIC))
+        return cls(path, is_gzip=read_first_bytes(path).startswith(GZIP_MAGIC))
 
     def values(self, progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
         """Every line's value, parsed."""
-        for number, line in self._lines(progress):
+        for number, line in self._read_lines(progress):
             try:
                 value = parse_json(line.decode("utf-8"))
             except ValueError as error:
-                raise self._corrupt(number, line, error) from None
+                raise self._make_line_error(number, line, error) from None
             yield number, value
 
     def first(self) -> Any:
         """The first line's value, or None where there are only blank lines."""
         return next((value for _, value in self.values()), None)
 
-    def _lines(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
+    def _read_lines(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
         number = done = reported = 0
         try:
-            with self.path.open("rb", buffering=_BUFFER_BYTES) as file, self._content(file) as content:
+            with self.path.open("rb", buffering=_BUFFER_BYTES) as file, self._unfold(file) as content:
                 for line in iter(partial(content.readline, MAX_LINE_BYTES + 1), b""):
                     number += 1
                     if len(line) > MAX_LINE_BYTES:
-                        raise self._too_long(number)
+                        raise self._make_length_error(number)
                     done += len(line)
                     if progress is not None and done - reported >= _PROGRESS_BYTES:
                         reported = done
@@ -117,22 +117,22 @@ class JsonLines:
                 f"{self.path}, after line {number}: cannot be read any further ({error.strerror}); check the disk"
             ) from error
 
-    def _content(self, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
+    def _unfold(self, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
         # No larger buffer around gzip's own: of a stream that is cut off it would lose the lines before the cut.
         return cast(AbstractContextManager[BinaryIO], gzip.open(file)) if self.is_gzip else nullcontext(file)
 
-    def _too_long(self, number: int) -> FileError:
+    def _make_length_error(self, number: int) -> FileError:
         return FileError(
             f"{self.path}, line {number}: the line is longer than {MAX_LINE_BYTES >> 20} MiB; a line holds a step or "
             "an episode: check the program that wrote it",
             row=number,
         )
 
-    def _corrupt(self, number: int, line: bytes, error: Exception) -> FileError:
+    def _make_line_error(self, number: int, line: bytes, error: Exception) -> FileError:
         where = f"{self.path}, line {number}"
         if isinstance(error, UnicodeDecodeError):
             return FileError(
-                f"{where}: byte {error.start + 1} of the line is not UTF-8 ({shown(line[error.start])}); "
+                f"{where}: byte {error.start + 1} of the line is not UTF-8 ({quote_json(line[error.start])}); "
                 "the file must be UTF-8 text: convert it, for instance with `iconv -t utf-8`"
             )
         if not isinstance(error, json.JSONDecodeError):

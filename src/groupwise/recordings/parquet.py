@@ -18,9 +18,9 @@ from groupwise.core.errors import FileError, RecordError
 from groupwise.core.step_fields.kinds import Storage
 from groupwise.core.text.json_text import parse_json
 from groupwise.core.text.safe_text import quote_line
-from groupwise.recordings.header import FORMAT, NOT_OURS, header, header_fault, is_header
+from groupwise.recordings.header import FORMAT, NOT_OURS, find_header_fault, is_header, make_header
 from groupwise.recordings.lines import Progress
-from groupwise.recordings.row import KEYS, Row, shown_name
+from groupwise.recordings.row import KEYS, Row, quote_key
 
 _BATCH_ROWS = 256
 _MAX_ENTRIES = 8 << 20
@@ -31,7 +31,7 @@ _FREE = (Storage.FREE, Storage.FREE_OR_INTEGER)
 """Types of keys whose values may be of several types."""
 
 
-def _pyarrow() -> Any:
+def _import_pyarrow() -> Any:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -51,41 +51,40 @@ class ParquetSource:
     def meta(self) -> Mapping[str, Any]:
         """The notes in the header."""
         with self._open() as file:
-            return cast(dict[str, Any], self._header(file).get("meta", {}))
+            return cast(dict[str, Any], self._read_header(file).get("meta", {}))
 
-    def numbered_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
         """Every row; a null is the same as an absent key, where the key does not take nulls."""
         size = self.path.stat().st_size
         with self._open() as file:
-            coded = frozenset(self._header(file).get("json", ()))
+            coded = frozenset(self._read_header(file).get("json", ()))
             total = max(1, file.metadata.num_rows)
             number = 0
-            for names, columns in self._batches(file):
-                for row in _rows(names, columns, coded, self.path, number):
+            for names, columns in self._read_batches(file):
+                for row in _make_rows(names, columns, coded, self.path, number):
                     number += 1
                     yield number, row
                 if progress is not None:
                     progress(size * number // total)
 
     def _open(self) -> Any:
-        pyarrow = _pyarrow()
-        pyarrow = _pyarrow()
-        with self._sound():
+        pyarrow = _import_pyarrow()
+        with self._report_damage():
             # Without read-ahead: a row group may be as large as the file.
             return pyarrow.parquet.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
 
-    def _batches(self, file: Any) -> Iterator[tuple[list[str], list[list[Any]]]]:
-        """The columns of some rows at a time: their names and their values."""
-        with self._sound():
+    def _read_batches(self, file: Any) -> Iterator[tuple[list[str], list[list[Any]]]]:
+        """Read the columns of some rows at a time: their names and their values."""
+        with self._report_damage():
             self._check_entries(file.metadata)
             batches = file.iter_batches(batch_size=_BATCH_ROWS)
         while True:
-            with self._sound():
+            with self._report_damage():
                 batch = next(batches, None)
                 if batch is None:
                     return
-                found = list(batch.schema.names), [column.to_pylist() for column in batch.columns]
-            yield found
+                names, columns = list(batch.schema.names), [column.to_pylist() for column in batch.columns]
+            yield names, columns
 
     def _check_entries(self, metadata: Any) -> None:
         """Refuse lists that no row of a rollouts file has, before they are unfolded."""
@@ -93,44 +92,46 @@ class ParquetSource:
             for column in map(group.column, range(group.num_columns)):
                 if column.num_values > _MAX_ENTRIES * max(1, group.num_rows):
                     raise FileError(
-                        f"{self.path}: column {shown_name(column.path_in_schema)} holds {column.num_values} entries in "
+                        f"{self.path}: column {quote_key(column.path_in_schema)} holds {column.num_values} entries in "
                         f"{group.num_rows} rows; a row holds one step: write the file again"
                     )
 
     @contextmanager
-    def _sound(self) -> Iterator[None]:
-        """Whatever pyarrow makes of a damaged file (it has many words for it) is told in one sentence."""
+    def _report_damage(self) -> Iterator[None]:
+        """Say in one sentence that a file is damaged, for which pyarrow has many words."""
         try:
             yield
         except FileError:
             raise
         except Exception as error:
-            raise self._corrupt(error) from error
+            raise self._make_error(error) from error
 
-    def _header(self, file: Any) -> dict[str, Any]:
-        with self._sound():
+    def _read_header(self, file: Any) -> dict[str, Any]:
+        with self._report_damage():
             text = (file.schema_arrow.metadata or {}).get(FORMAT.encode())
         try:
-            found = parse_json(text.decode("utf-8")) if text is not None else None
+            header = parse_json(text.decode("utf-8")) if text is not None else None
         except ValueError as error:
             raise FileError(
                 f"{self.path}: the header in the file's metadata is not JSON ({error}); write the file again"
             ) from None
-        if not is_header(found):
+        if not is_header(header):
             raise FileError(f"{self.path}: the file's metadata has no header under the key {FORMAT!r}; {NOT_OURS}")
-        fault = header_fault(found)
+        fault = find_header_fault(header)
         if fault is not None:
             raise FileError(f"{self.path}, header: {fault}")
-        return found
+        return header
 
-    def _corrupt(self, error: Exception) -> FileError:
+    def _make_error(self, error: Exception) -> FileError:
         reason = quote_line(str(error).strip(), limit=200).rstrip(".") or type(error).__name__
         return FileError(
             f"{self.path}: the Parquet file is cut off or corrupt ({reason}); copy it again, or write it again"
         )
 
 
-def _rows(names: list[str], columns: list[list[Any]], coded: frozenset[str], path: Path, number: int) -> Iterator[Row]:
+def _make_rows(
+    names: list[str], columns: list[list[Any]], coded: frozenset[str], path: Path, number: int
+) -> Iterator[Row]:
     takes_null = [name in KEYS and KEYS[name].takes_null for name in names]
     for values in zip(*columns, strict=True):
         number += 1
@@ -140,13 +141,13 @@ def _rows(names: list[str], columns: list[list[Any]], coded: frozenset[str], pat
                 if keep:
                     row[name] = None
             elif name in coded:
-                row[name] = _decoded(name, value, path, number)
+                row[name] = _decode_cell(name, value, path, number)
             else:
                 row[name] = value
         yield cast(Row, row)
 
 
-def _decoded(name: str, text: Any, path: Path, number: int) -> Any:
+def _decode_cell(name: str, text: Any, path: Path, number: int) -> Any:
     try:
         return parse_json(text)
     except (ValueError, TypeError) as error:
@@ -181,7 +182,7 @@ class Shape:
             for name in KEYS
             if name in self._kinds
         ]
-        return pyarrow.schema(fields, metadata={FORMAT: header(meta, json_columns=coded)})
+        return pyarrow.schema(fields, metadata={FORMAT: make_header(meta, json_columns=coded)})
 
     def _is_plain(self, name: str) -> bool:
         kinds = self._kinds[name] - {type(None)}
@@ -209,23 +210,23 @@ def write_parquet(target: Path, rows: Iterable[tuple[int, Row]], shape: Shape, m
         shape: the shape of all of them.
         meta: notes for the header.
     """
-    pyarrow = _pyarrow()
+    pyarrow = _import_pyarrow()
     schema = shape.schema(pyarrow, meta)
     coded = frozenset(shape.json_columns())
     with pyarrow.parquet.ParquetWriter(target, schema, compression="zstd") as writer:
         pending: list[dict[str, Any]] = []
         pending_bytes = 0
         for size, row in rows:
-            pending.append({name: _encoded(value) if name in coded else value for name, value in row.items()})
+            pending.append({name: _encode_cell(value) if name in coded else value for name, value in row.items()})
             pending_bytes += size
             if pending_bytes >= _GROUP_BYTES or len(pending) >= _GROUP_ROWS:
-                writer.write_table(_table(pyarrow, pending, schema))
+                writer.write_table(_make_table(pyarrow, pending, schema))
                 pending, pending_bytes = [], 0
         if pending:
-            writer.write_table(_table(pyarrow, pending, schema))
+            writer.write_table(_make_table(pyarrow, pending, schema))
 
 
-def _table(pyarrow: Any, rows: list[dict[str, Any]], schema: Any) -> Any:
+def _make_table(pyarrow: Any, rows: list[dict[str, Any]], schema: Any) -> Any:
     try:
         return pyarrow.Table.from_pylist(rows, schema=schema)
     except (pyarrow.ArrowException, OverflowError, UnicodeEncodeError) as error:
@@ -234,5 +235,5 @@ def _table(pyarrow: Any, rows: list[dict[str, Any]], schema: Any) -> Any:
         ) from error
 
 
-def _encoded(value: Any) -> str | None:
+def _encode_cell(value: Any) -> str | None:
     return None if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from groupwise.core.errors import FileError, RecordError
 from groupwise.recordings.jsonl import JsonlSource
-from groupwise.recordings.lines import PARQUET_MAGIC, JsonLines, Progress, first_bytes
+from groupwise.recordings.lines import PARQUET_MAGIC, JsonLines, Progress, read_first_bytes
 from groupwise.recordings.parquet import ParquetSource
-from groupwise.recordings.part import Rollouts
-from groupwise.recordings.reduced import Names, PartBuilder, Reduced, reduce_row
-from groupwise.recordings.row import Row, row_fault
-from groupwise.recordings.spill import whole_groups
+from groupwise.recordings.reduced_rows import ColumnNames, ReducedRow, RolloutsBuilder, reduce_row
+from groupwise.recordings.rollouts import Rollouts
+from groupwise.recordings.row import Row, find_row_fault
+from groupwise.recordings.spill import split_into_whole_groups
 from groupwise.recordings.uniformity import Uniformity
 
 PART_BYTES = 32 << 20
@@ -38,7 +38,7 @@ class Source(Protocol):
     def meta(self) -> Mapping[str, Any]:
         """Notes about the whole file."""
 
-    def numbered_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
         """Every row with its line, not yet checked; what the format records but no row can hold is counted."""
 
 
@@ -65,7 +65,7 @@ class RolloutsFile:
     def open(cls, path: str | Path) -> RolloutsFile:
         """Open a groupwise rollouts file; JSON Lines (plain or gzip) and Parquet are told apart by their content."""
         path = Path(path)
-        if first_bytes(path) == PARQUET_MAGIC:
+        if read_first_bytes(path) == PARQUET_MAGIC:
             return cls.of(path, ParquetSource(path))
         return cls.of(path, JsonlSource(JsonLines.open(path)))
 
@@ -80,7 +80,7 @@ class RolloutsFile:
         Args:
             progress: called now and then with the bytes of the file that are done.
         """
-        return (row for _, row in self._checked(progress, looks_inside=True))
+        return (row for _, row in self._check_rows(progress, looks_inside=True))
 
     def parts(
         self,
@@ -100,28 +100,28 @@ class RolloutsFile:
             watch: shown each row, checked and whole, in the order of the file, before it is reduced.
         """
         expected = self.size * (COMPRESSION if self.source.is_compressed else 1)
-        names = Names()
-        rows = self._reduced(progress, names, watch)
+        names = ColumnNames()
+        rows = self._reduce_rows(progress, names, watch)
         if expected <= 2 * part_bytes:
-            yield self._part(rows, names)
+            yield self._build_part(rows, names)
             return
         with TemporaryDirectory(prefix="groupwise-rollouts-") as folder:
             # Every row passes through the first split before the first part comes out, so the names are complete.
-            for buckets in whole_groups(rows, Path(folder), expected_bytes=expected, part_bytes=part_bytes):
-                yield self._part((row for bucket in buckets for row in bucket.rows()), names)
+            for buckets in split_into_whole_groups(rows, Path(folder), expected_bytes=expected, part_bytes=part_bytes):
+                yield self._build_part((row for bucket in buckets for row in bucket.rows()), names)
                 for bucket in buckets:
                     bucket.remove()
 
-    def _part(self, rows: Iterator[Reduced], names: Names) -> Rollouts:
-        builder = PartBuilder()
+    def _build_part(self, rows: Iterator[ReducedRow], names: ColumnNames) -> Rollouts:
+        builder = RolloutsBuilder()
         for row in rows:
             builder.add(row)
         return builder.build(str(self.path), self.source.unit, names.columns())
 
-    def _reduced(
-        self, progress: Progress | None, names: Names, watch: Callable[[Row], None] | None
-    ) -> Iterator[Reduced]:
-        for number, row in self._checked(progress, looks_inside=False):
+    def _reduce_rows(
+        self, progress: Progress | None, names: ColumnNames, watch: Callable[[Row], None] | None
+    ) -> Iterator[ReducedRow]:
+        for number, row in self._check_rows(progress, looks_inside=False):
             if watch is not None:
                 watch(row)
             try:
@@ -131,12 +131,12 @@ class RolloutsFile:
                 raise FileError(f"{self.path}, {self.source.unit} {number}: {error}", row=number) from None
             yield reduced
 
-    def _checked(self, progress: Progress | None, *, looks_inside: bool) -> Iterator[tuple[int, Row]]:
+    def _check_rows(self, progress: Progress | None, *, looks_inside: bool) -> Iterator[tuple[int, Row]]:
         self.left_out.clear()
         uniformity = Uniformity(self.source.unit)
         number = 0
-        for number, row in self.source.numbered_rows(progress, self.left_out):
-            fault = row_fault(row, looks_inside=looks_inside) or uniformity.fault(number, row)
+        for number, row in self.source.read_rows(progress, self.left_out):
+            fault = find_row_fault(row, looks_inside=looks_inside) or uniformity.find_fault(number, row)
             if fault is not None:
                 raise FileError(f"{self.path}, {self.source.unit} {number}: {fault}", row=number)
             yield number, row

@@ -9,7 +9,7 @@ from typing import Any, Required, TypedDict
 from groupwise.core.errors import nearest
 from groupwise.core.step_fields.kinds import STATE, Kind, may_be_state
 from groupwise.core.step_fields.table import RESERVED_NAMES, STEP_FIELDS
-from groupwise.core.text.json_text import is_plain, strangeness
+from groupwise.core.text.json_text import describe_strangeness, is_plain
 from groupwise.core.text.safe_text import escape_controls
 
 Id = str | int
@@ -108,7 +108,7 @@ _ACCEPTS = {name: kind.accepts for name, kind in KEYS.items()} | {"extra": _is_e
 _ACCEPTS_OUTSIDE = _ACCEPTS | {name: may_be_state for name, kind in KEYS.items() if kind is STATE}
 
 
-def row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
+def find_row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
     """What is wrong with one row and what to do about it, or None where nothing is.
 
     Args:
@@ -117,39 +117,39 @@ def row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
     """
     accepted = _ACCEPTS if looks_inside else _ACCEPTS_OUTSIDE
     if type(row) is not dict:
-        return f"found {shown(row)}, but a row is a JSON object with {_listed(REQUIRED)}"
+        return f"found {quote_json(row)}, but a row is a JSON object with {_join_names(REQUIRED)}"
     for name, value in row.items():
         accepts = accepted.get(name)
         if accepts is None or not accepts(value):
-            return value_fault(name, value)
+            return describe_value_fault(name, value)
     if _REQUIRED.difference(row):
         missing = next(name for name in REQUIRED if name not in row)
-        return f"no key {missing!r}; every row needs {_listed(REQUIRED)}"
+        return f"no key {missing!r}; every row needs {_join_names(REQUIRED)}"
     if "response_ids" in row:
-        return _token_fault(row)
+        return _find_token_fault(row)
     if any(map(row.__contains__, _NEED_RESPONSE)):
         name = next(name for name in _NEED_RESPONSE if name in row)
         return f"{name!r} without 'response_ids'; store the ids of the sampled tokens too, or leave it out"
     return None
 
 
-def value_fault(name: str, value: Any) -> str:
+def describe_value_fault(name: str, value: Any) -> str:
     """What is wrong with a value that its key does not take."""
     if name not in KEYS:
-        return f"unknown key {shown_name(name)}; {nearest(str(name), KEYS)} (further columns go into 'extra')"
+        return f"unknown key {quote_key(name)}; {nearest(str(name), KEYS)} (further columns go into 'extra')"
     if name == "extra" and type(value) is dict and not RESERVED_NAMES.isdisjoint(value):
         taken = next(inner for inner in value if inner in RESERVED_NAMES)
         return f"'extra' holds {taken!r}, a name that is taken; move it out of 'extra', or rename it"
-    inside = strangeness(value) if type(value) is list or type(value) is dict else None
+    inside = describe_strangeness(value) if type(value) is list or type(value) is dict else None
     if inside is not None and KEYS[name].holds_json:
         return f"key {name!r} {inside}; it takes {_JSON}"
     hint = (
         " (a missing score is not a zero: score the attempt or leave it out)" if name in ("reward", "outcome") else ""
     )
-    return f"key {name!r} is {shown(value)}; it takes {KEYS[name].takes}{hint}"
+    return f"key {name!r} is {quote_json(value)}; it takes {KEYS[name].takes}{hint}"
 
 
-def _token_fault(row: dict[str, Any]) -> str | None:
+def _find_token_fault(row: dict[str, Any]) -> str | None:
     sampled = len(row["response_ids"])
     for name in ONE_PER_TOKEN:
         if name in row and len(row[name]) != sampled:
@@ -161,11 +161,11 @@ def _token_fault(row: dict[str, Any]) -> str | None:
     return None
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _join_names(names: tuple[str, ...]) -> str:
     return ", ".join(names[:-1]) + " and " + names[-1]
 
 
-def shown(value: object, *, width: int = 60) -> str:
+def quote_json(value: object, *, width: int = 60) -> str:
     """A value as JSON for a message, cut where it is long.
 
     >>> shown(float("nan")), shown(None), shown("up")
@@ -184,7 +184,7 @@ def shown(value: object, *, width: int = 60) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def shown_name(name: object, *, width: int = 60) -> str:
+def quote_key(name: object, *, width: int = 60) -> str:
     """The name of a key for a message, in quotation marks, cut where it is long."""
     text = escape_controls(repr(name))
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from groupwise.core.errors import FileError
-from groupwise.recordings.reduced import Reduced
+from groupwise.recordings.reduced_rows import ReducedRow
 
 MAX_BUCKETS = 128
 """Open at a time; what does not fit into so many is split again."""
@@ -43,7 +43,7 @@ class Bucket:
         """Bytes on disk."""
         return sum(self._batches)
 
-    def add(self, row: Reduced) -> None:
+    def add(self, row: ReducedRow) -> None:
         """Append one row."""
         self._pending.append((row.number, row.task, row.columns))
         self._pending_bytes += _ROW_BYTES + sum([len(value) for value in row.columns.values() if type(value) is str])
@@ -56,13 +56,13 @@ class Bucket:
             self._file.close()
             self._file = None
 
-    def rows(self) -> Iterator[Reduced]:
+    def rows(self) -> Iterator[ReducedRow]:
         """Every row, in the order written."""
         if not self._batches:
             return
         with self.path.open("rb") as file:
             for size in self._batches:
-                yield from starmap(Reduced, marshal.loads(file.read(size)))
+                yield from starmap(ReducedRow, marshal.loads(file.read(size)))
 
     def remove(self) -> None:
         """Give the disk space back."""
@@ -88,7 +88,7 @@ class Bucket:
         self._pending_bytes = 0
 
 
-def spill(rows: Iterable[Reduced], folder: Path, *, num_buckets: int, divisor: int = 1) -> list[Bucket]:
+def sort_into_buckets(rows: Iterable[ReducedRow], folder: Path, *, num_buckets: int, divisor: int = 1) -> list[Bucket]:
     """Sort rows into buckets, all rows of a scope into one.
 
     Args:
@@ -108,7 +108,7 @@ def spill(rows: Iterable[Reduced], folder: Path, *, num_buckets: int, divisor: i
             if bucket is None:
                 if len(bucket_of) >= _REMEMBERED_SCOPES:
                     bucket_of.clear()
-                bucket = bucket_of[scope] = buckets[stable_hash(scope) // divisor % num_buckets]
+                bucket = bucket_of[scope] = buckets[hash_scope(scope) // divisor % num_buckets]
                 if len(bucket.scopes) < 2:
                     bucket.scopes.add(scope)
             bucket.add(row)
@@ -120,13 +120,13 @@ def spill(rows: Iterable[Reduced], folder: Path, *, num_buckets: int, divisor: i
     return buckets
 
 
-def stable_hash(scope: str | int) -> int:
+def hash_scope(scope: str | int) -> int:
     """The same number for the same scope in every process."""
     return zlib.crc32(str(scope).encode("utf-8", "surrogatepass"))
 
 
-def whole_groups(
-    rows: Iterable[Reduced], folder: Path, *, expected_bytes: int, part_bytes: int, divisor: int = 1
+def split_into_whole_groups(
+    rows: Iterable[ReducedRow], folder: Path, *, expected_bytes: int, part_bytes: int, divisor: int = 1
 ) -> Iterator[list[Bucket]]:
     """Spill rows and yield buckets to be read together: about `part_bytes` each, every scope within one of them.
 
@@ -135,11 +135,11 @@ def whole_groups(
     num_buckets = max(2, min(MAX_BUCKETS, -(-expected_bytes // part_bytes)))
     together: list[Bucket] = []
     size = 0
-    for bucket in spill(rows, folder, num_buckets=num_buckets, divisor=divisor):
+    for bucket in sort_into_buckets(rows, folder, num_buckets=num_buckets, divisor=divisor):
         next_divisor = divisor * num_buckets
         if bucket.size > 2 * part_bytes and len(bucket.scopes) > 1 and next_divisor < _NUM_HASHES:
             inner = folder / f"{bucket.path.name}-split"
-            yield from whole_groups(
+            yield from split_into_whole_groups(
                 bucket.rows(), inner, expected_bytes=bucket.size, part_bytes=part_bytes, divisor=next_divisor
             )
             bucket.remove()

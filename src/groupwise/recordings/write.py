@@ -14,11 +14,11 @@ from typing import IO, Any, cast
 from groupwise.core.errors import FileError, RecordError
 from groupwise.core.records import Trajectory
 from groupwise.core.text.json_text import parse_json
-from groupwise.core.trajectory_rows import trajectory_rows
-from groupwise.recordings.header import header
+from groupwise.core.trajectory_rows import make_rows
+from groupwise.recordings.header import make_header
+from groupwise.recordings.json_values import to_json_value
 from groupwise.recordings.parquet import Shape, write_parquet
-from groupwise.recordings.plain import plain
-from groupwise.recordings.row import KEYS, Row, row_fault
+from groupwise.recordings.row import KEYS, Row, find_row_fault
 from groupwise.recordings.uniformity import Uniformity
 
 
@@ -39,19 +39,19 @@ def write_rollouts(
         meta: notes for the header; JSON values.
     """
     path = Path(path)
-    write = _writer(path)
+    write = _choose_writer(path)
     try:
-        header(meta)
+        make_header(meta)
     except (TypeError, ValueError, RecursionError) as error:
         raise RecordError(f"meta cannot be written as JSON ({error}); use text, numbers, lists and objects") from None
-    with _replacing(path) as target:
-        return write(target, _checked(rows), meta)
+    with _replace_when_written(path) as target:
+        return write(target, _check_rows(rows), meta)
 
 
 _Write = Callable[[Path, Iterator[Row], Mapping[str, Any] | None], int]
 
 
-def _writer(path: Path) -> _Write:
+def _choose_writer(path: Path) -> _Write:
     for suffix, write in _WRITERS.items():
         if path.name.endswith(suffix):
             return write
@@ -59,7 +59,7 @@ def _writer(path: Path) -> _Write:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
+def _replace_when_written(path: Path) -> Iterator[Path]:
     if not path.parent.is_dir():
         raise FileError(f"{path}: the folder {path.parent} does not exist; create it first")
     target = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -72,11 +72,11 @@ def _replacing(path: Path) -> Iterator[Path]:
         target.unlink(missing_ok=True)
 
 
-def _checked(rows: Iterable[Any]) -> Iterator[Row]:
+def _check_rows(rows: Iterable[Any]) -> Iterator[Row]:
     uniformity = Uniformity("row")
     number = -1
-    for number, (where, row) in enumerate(_plain_rows(rows)):
-        fault = row_fault(row) or uniformity.fault(number, row)
+    for number, (where, row) in enumerate(_convert_rows(rows)):
+        fault = find_row_fault(row) or uniformity.find_fault(number, row)
         if fault is not None:
             raise RecordError(f"{where or f'row {number}'}: {fault}", row=number)
         yield row
@@ -84,21 +84,21 @@ def _checked(rows: Iterable[Any]) -> Iterator[Row]:
         raise RecordError("there are no rows to write; record at least one step")
 
 
-def _plain_rows(rows: Iterable[Any]) -> Iterator[tuple[str, Row]]:
-    """Every row as JSON values, with the name of the step where it came from a trajectory."""
-    for found in rows:
-        if isinstance(found, Trajectory):
-            for row in trajectory_rows(found):
-                yield f"trajectory {found.id!r}, step {row['index']}", _in_order(row)
+def _convert_rows(rows: Iterable[Any]) -> Iterator[tuple[str, Row]]:
+    """Convert every row to JSON values, with the name of the step where it came from a trajectory."""
+    for entry in rows:
+        if isinstance(entry, Trajectory):
+            for row in make_rows(entry):
+                yield f"trajectory {entry.id!r}, step {row['index']}", _order_keys(row)
         else:
-            yield "", _in_order(found) if isinstance(found, Mapping) else found
+            yield "", _order_keys(entry) if isinstance(entry, Mapping) else entry
 
 
-def _in_order(row: Mapping[str, Any]) -> Row:
-    """The keys in the order of the format, whatever order they came in; unknown keys last, for the check to find."""
+def _order_keys(row: Mapping[str, Any]) -> Row:
+    """Put the keys into the order of the format; unknown keys last, for the check to find."""
     names = [name for name in KEYS if name in row] + [name for name in row if name not in KEYS]
     try:
-        return cast(Row, {name: plain(row[name]) for name in names})
+        return cast(Row, {name: to_json_value(row[name]) for name in names})
     except RecursionError:
         return cast(Row, dict(row))  # a value that holds itself, say; the check finds it
 
@@ -135,13 +135,13 @@ _WRITERS: dict[str, _Write] = {".jsonl": _write_jsonl, ".jsonl.gz": _write_gzip,
 
 def _write_lines(file: IO[bytes], rows: Iterator[Row], meta: Mapping[str, Any] | None) -> Iterator[Row]:
     """Write the header and the rows, handing each row on once it is written."""
-    file.write(header(meta).encode() + b"\n")
+    file.write(make_header(meta).encode() + b"\n")
     for row in rows:
-        file.write(_line(row))
+        file.write(_encode_line(row))
         yield row
 
 
-def _line(row: Row) -> bytes:
+def _encode_line(row: Row) -> bytes:
     text = json.dumps(row, ensure_ascii=False, allow_nan=False)
     try:
         return text.encode() + b"\n"

@@ -52,31 +52,31 @@ class EntropyRanking(Part, slot="shaper"):
 
     @property
     def needs_entropy(self) -> bool:
-        """It does."""
+        """Whether the entropies of sampled tokens must be recorded: attempts are ranked by them."""
         return True
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
-        paid = self._paid(group)
+        amounts = self._pay(group)
         # On the last step, like an outcome: discounting carries it back.
         return [
-            (0.0,) * (len(one.steps) - 1) + (amount,) if one.steps else ()
-            for one, amount in zip(group, paid, strict=True)
+            (0.0,) * (len(trajectory.steps) - 1) + (amount,) if trajectory.steps else ()
+            for trajectory, amount in zip(group, amounts, strict=True)
         ]
 
-    def _paid(self, group: Sequence[Trajectory]) -> list[float]:
+    def _pay(self, group: Sequence[Trajectory]) -> list[float]:
         """What each attempt is paid; nothing where some attempt succeeded, or where the ranks tell nobody apart."""
         if any(score_of(trajectory) >= self.solved_at for trajectory in group):
             return [0.0] * len(group)
         ranked = [i for i, trajectory in enumerate(group) if self._is_ranked(trajectory)]
-        patterns = [_pattern(self._entropies(group[i]), self.p) for i in ranked]
+        patterns = [_measure_pattern(self._list_entropies(group[i]), self.p) for i in ranked]
         peaks, overall = np.array([p for p, _ in patterns]), np.array([o for _, o in patterns])
-        rewards = ranking_rewards(peaks, overall, best=self.best)
+        rewards = compute_ranking_rewards(peaks, overall, best=self.best)
         if self.finished == "mean" and len(set(rewards.tolist())) < 2:
             return [0.0] * len(group)  # all would earn the same, which discounting would turn into a prize for haste
-        paid = [float(rewards.mean()) if self.finished == "mean" else 0.0] * len(group)
+        amounts = [float(rewards.mean()) if self.finished == "mean" else 0.0] * len(group)
         for i, reward in zip(ranked, rewards.tolist(), strict=True):
-            paid[i] = reward
-        return paid
+            amounts[i] = reward
+        return amounts
 
     def _is_ranked(self, trajectory: Trajectory) -> bool:
         if not trajectory.steps:
@@ -84,7 +84,7 @@ class EntropyRanking(Part, slot="shaper"):
         was_cut = trajectory.stop is StopReason.TRUNCATED or trajectory.steps[-1].cut
         return self.who == "failed" or was_cut
 
-    def _entropies(self, trajectory: Trajectory) -> list[float]:
+    def _list_entropies(self, trajectory: Trajectory) -> list[float]:
         for step in trajectory.steps:
             if len(step.entropy) != len(step.response_ids):
                 raise RecordError(
@@ -97,7 +97,7 @@ class EntropyRanking(Part, slot="shaper"):
         return [entropy for step in trajectory.steps for entropy in step.entropy]
 
 
-def ranking_rewards(peak: FloatArray, overall: FloatArray, *, best: float) -> FloatArray:
+def compute_ranking_rewards(peak: FloatArray, overall: FloatArray, *, best: float) -> FloatArray:
     """What each of N attempts is paid by the order of dominance (N)."""
     if len(peak) < 2:
         return np.zeros(len(peak))
@@ -109,7 +109,7 @@ def ranking_rewards(peak: FloatArray, overall: FloatArray, *, best: float) -> Fl
     return np.asarray(best * (1 - rank / (len(peak) - 1)), dtype=np.float64)
 
 
-def _pattern(entropies: Sequence[float], p: float) -> tuple[float, float]:
+def _measure_pattern(entropies: Sequence[float], p: float) -> tuple[float, float]:
     """The peak and the overall entropy."""
     if not entropies:
         return 0.0, 0.0

@@ -38,9 +38,9 @@ class OverlongReward(Part, slot="reward"):
         return self
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        return tuple(self.weight * self._share(len(step.response_ids)) for step in trajectory.steps)
+        return tuple(self.weight * self._share_of_penalty(len(step.response_ids)) for step in trajectory.steps)
 
-    def _share(self, length: int) -> float:
+    def _share_of_penalty(self, length: int) -> float:
         free = self.limit - self.buffer
         if length <= free:
             return 0.0

@@ -34,18 +34,18 @@ class ReferenceKl(Part, slot="shaper"):
 
     @property
     def needs_entropy(self) -> bool:
-        """It reads log-probs only."""
+        """Whether the entropies of sampled tokens must be recorded: no, log-probs are enough."""
         return False
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         return [
             (0.0,) * len(trajectory.steps)
             if trajectory.off_policy
-            else tuple(-self.weight * self._divergence(trajectory, step) for step in trajectory.steps)
+            else tuple(-self.weight * self._measure_divergence(trajectory, step) for step in trajectory.steps)
             for trajectory in group
         ]
 
-    def _divergence(self, trajectory: Trajectory, step: Step) -> float:
+    def _measure_divergence(self, trajectory: Trajectory, step: Step) -> float:
         where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}"
         if REFERENCE_LOGP not in step.facts:
             raise RecordError(

@@ -26,20 +26,20 @@ def score_trajectory(trajectory: Trajectory, rewards: Sequence[Reward]) -> Traje
     """
     if trajectory.outcome is not None:
         raise RecordError(
-            f"{_name(trajectory)}: it has an outcome of its own, {trajectory.outcome}, which would outweigh the "
-            "rewards of its steps; leave the outcome out, or the rewards"
+            f"{_name_attempt(trajectory)}: it has an outcome of its own, {trajectory.outcome}, which would outweigh "
+            "the rewards of its steps; leave the outcome out, or the rewards"
         )
     for step in trajectory.steps:
-        _check(trajectory, step, step.reward, "the environment's own reward")
-    paid = [(part, _paid(trajectory, part)) for part in rewards]
-    totals = [math.fsum(amounts) for amounts in zip(*(amounts for _, amounts in paid), strict=True)]
-    totals = totals if paid else [0.0] * len(trajectory.steps)
+        _check_amount(trajectory, step, step.reward, "the environment's own reward")
+    payments = [(part, _pay(trajectory, part)) for part in rewards]
+    totals = [math.fsum(amounts) for amounts in zip(*(amounts for _, amounts in payments), strict=True)]
+    totals = totals if payments else [0.0] * len(trajectory.steps)
     scores: dict[str, float] = {}
-    for part, amounts in paid:
-        scores[_kind(part)] = scores.get(_kind(part), 0.0) + math.fsum(amounts)
-    judges = [amounts for part, amounts in paid if getattr(part, "judges", False)]
-    if 0 < len(judges) < len(paid):
-        scores["accuracy"] = math.fsum(amount for amounts in judges for amount in amounts)
+    for part, amounts in payments:
+        scores[_name_kind(part)] = scores.get(_name_kind(part), 0.0) + math.fsum(amounts)
+    judged = [amounts for part, amounts in payments if getattr(part, "judges", False)]
+    if 0 < len(judged) < len(payments):
+        scores["accuracy"] = math.fsum(amount for amounts in judged for amount in amounts)
     return replace(
         trajectory,
         steps=tuple(
@@ -50,29 +50,29 @@ def score_trajectory(trajectory: Trajectory, rewards: Sequence[Reward]) -> Traje
     )
 
 
-def _paid(trajectory: Trajectory, part: Reward) -> tuple[float, ...]:
+def _pay(trajectory: Trajectory, part: Reward) -> tuple[float, ...]:
     amounts = tuple(float(amount) for amount in part(trajectory))
     if len(amounts) != len(trajectory.steps):
         raise RecordError(
-            f"{_name(trajectory)}: reward {_kind(part)!r} gave {len(amounts)} numbers for {len(trajectory.steps)} "
-            "steps; give one per step"
+            f"{_name_attempt(trajectory)}: reward {_name_kind(part)!r} gave {len(amounts)} numbers for "
+            f"{len(trajectory.steps)} steps; give one per step"
         )
     for step, amount in zip(trajectory.steps, amounts, strict=True):
-        _check(trajectory, step, amount, f"reward {_kind(part)!r}")
+        _check_amount(trajectory, step, amount, f"reward {_name_kind(part)!r}")
     return amounts
 
 
-def _check(trajectory: Trajectory, step: Step, amount: float, what: str) -> None:
+def _check_amount(trajectory: Trajectory, step: Step, amount: float, what: str) -> None:
     if not abs(amount) <= LARGEST_REWARD:
         raise RecordError(
-            f"{_name(trajectory)}, step {step.index}: {what} is {amount}; rewards are finite and at most "
+            f"{_name_attempt(trajectory)}, step {step.index}: {what} is {amount}; rewards are finite and at most "
             f"{LARGEST_REWARD:g}: mend what computes it (a missing reward is not a zero)"
         )
 
 
-def _name(trajectory: Trajectory) -> str:
+def _name_attempt(trajectory: Trajectory) -> str:
     return f"task {trajectory.task.id!r}, attempt {trajectory.attempt}"
 
 
-def _kind(part: Reward) -> str:
+def _name_kind(part: Reward) -> str:
     return kind_of(type(part)) if isinstance(part, Part) else type(part).__name__

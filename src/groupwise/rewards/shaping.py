@@ -14,13 +14,16 @@ from groupwise.core.records import Trajectory
 
 def shape_group(group: Sequence[Trajectory], shapers: Sequence[Shaper]) -> list[Trajectory]:
     """The attempts of a group with what each shaper adds, one after the other; their own rewards stay known."""
-    found = list(group)
+    trajectories = list(group)
     for shaper in shapers:
-        found = [_added(one, amounts, shaper) for one, amounts in zip(found, shaper(found), strict=True)]
-    return found
+        trajectories = [
+            _add_amounts(trajectory, amounts, shaper)
+            for trajectory, amounts in zip(trajectories, shaper(trajectories), strict=True)
+        ]
+    return trajectories
 
 
-def _added(trajectory: Trajectory, amounts: Sequence[float], shaper: Shaper) -> Trajectory:
+def _add_amounts(trajectory: Trajectory, amounts: Sequence[float], shaper: Shaper) -> Trajectory:
     if len(amounts) != len(trajectory.steps) or not all(math.isfinite(amount) for amount in amounts):
         raise RecordError(
             f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: shaper {name_of(shaper)} gave {amounts!r} for "

@@ -36,13 +36,13 @@ class Unlikeliness(Part, slot="shaper"):
 
     @property
     def needs_entropy(self) -> bool:
-        """It reads log-probs only."""
+        """Whether the entropies of sampled tokens must be recorded: no, log-probs are enough."""
         return False
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         if len({score_of(trajectory) for trajectory in group}) == 1:
             return [(0.0,) * len(trajectory.steps) for trajectory in group]
-        order = np.argsort([self._likeliness(trajectory) for trajectory in group], kind="stable")
+        order = np.argsort([self._measure_likeliness(trajectory) for trajectory in group], kind="stable")
         less_likely = np.empty(len(group))
         less_likely[order] = np.arange(len(group))
         factors = (-self.weight * less_likely / len(group)).tolist()
@@ -52,7 +52,7 @@ class Unlikeliness(Part, slot="shaper"):
             for factor, amounts in zip(factors, earned, strict=True)
         ]
 
-    def _likeliness(self, trajectory: Trajectory) -> float:
+    def _measure_likeliness(self, trajectory: Trajectory) -> float:
         logps = [logp for step in trajectory.steps for logp in step.logp_behaviour]
         if len(logps) != sum(len(step.response_ids) for step in trajectory.steps):
             raise RecordError(

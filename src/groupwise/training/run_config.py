@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.parts.engine_slot import EngineSlot
-from groupwise.core.parts.part import Part, Slot, catalogue
+from groupwise.core.parts.part import Part, Slot, load_catalogue
 from groupwise.envs.environment import EnvironmentSlot
 from groupwise.envs.part_queries import ask_vocabulary
 from groupwise.evaluation.settings import EvaluationConfig
@@ -178,5 +178,5 @@ class RunConfig(Part):
 
 def is_ours(env: object) -> bool:
     """Whether an environment comes with groupwise: its kind stands in the catalogue, and its fields name no module."""
-    is_known = isinstance(env, Part) and type(env) in catalogue("env").values()
+    is_known = isinstance(env, Part) and type(env) in load_catalogue("env").values()
     return is_known and not getattr(env, "names_module", False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from groupwise import RecordError, Step, StepTable, Task, Trajectory
-from groupwise.advantages import AbovePrior, Column, NoBaseline, NoScale, Relative, StepReward
+from groupwise.advantages import AbovePrior, ColumnSignal, NoBaseline, NoScale, Relative, StepRewardSignal
 from groupwise.core.parts.stateful import ObservedUpdate
 from groupwise.groups import ByTask
 from groupwise.reports.explain.step import explain_step
@@ -30,7 +30,7 @@ def test_the_signal_is_what_goes_beyond_the_column() -> None:
         task=["t", "t", "u"], attempt=[0, 0, 0], index=[0, 1, 0], reward=[0.0, 1.0, 0.0], prior=[0.25, 0.25, 0.75]
     )
     assert AbovePrior()(table).tolist() == [0.75, 0.75, -0.75]
-    assert AbovePrior(of=StepReward())(table).tolist() == [-0.25, 0.75, -0.75]
+    assert AbovePrior(of=StepRewardSignal())(table).tolist() == [-0.25, 0.75, -0.75]
     with pytest.raises(RecordError, match="the table has no column 'level'"):
         AbovePrior(column="level")(table)
 
@@ -43,7 +43,7 @@ def test_a_prior_that_is_no_number_is_refused_by_the_name_of_its_column() -> Non
 
 
 def test_an_attempt_counts_with_the_mean_of_what_is_compared_before_shaping() -> None:
-    state = AbovePrior(of=StepReward(), keep=0.0, column="level").start(seed=0)
+    state = AbovePrior(of=StepRewardSignal(), keep=0.0, column="level").start(seed=0)
     state.observe(make_update(attempt("t", 0, 1.0, 0.0, shaped=0.0), attempt("t", 1, 1.0)))
     assert state.columns([Task(id="t")]) == {"level": np.array([0.75])}
 
@@ -55,7 +55,7 @@ def measured(task: str, number: int, luck: float | None) -> Trajectory:
 
 
 def test_where_a_measure_is_compared_only_attempts_that_took_part_count() -> None:
-    state = AbovePrior(of=Column(name="luck"), keep=0.0).start(seed=0)
+    state = AbovePrior(of=ColumnSignal(name="luck"), keep=0.0).start(seed=0)
     attempts = [measured("t", 0, 3.0), measured("t", 1, None), measured("t", 2, 5.0), measured("u", 0, None)]
     state.observe(ObservedUpdate(number=1, trajectories=attempts, credit=[[1.0], None, [-1.0], None]))
     assert state.columns([Task(id="t"), Task(id="u")])["prior"].tolist() == [4.0, 0.5]

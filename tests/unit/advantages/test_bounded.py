@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from groupwise import ConfigError, RecordError, recipes
-from groupwise.advantages import Bounded, EpisodeReturn, StepReward
+from groupwise.advantages import Bounded, EpisodeReturn, StepRewardSignal
 from tests.unit.tables import single_steps, table
 
 
 def test_what_stays_below_the_best_passes_as_it_is() -> None:
     rows = table("task attempt index reward", ("q", 0, 0, 0.25), ("q", 0, 1, 0.75), ("q", 1, 0, -3.0))
     assert Bounded(of=EpisodeReturn(), best=1.0)(rows).tolist() == [1.0, 1.0, -3.0]
-    assert Bounded(of=StepReward(), best=0.75)(rows).tolist() == [0.25, 0.75, -3.0]
+    assert Bounded(of=StepRewardSignal(), best=0.75)(rows).tolist() == [0.25, 0.75, -3.0]
 
 
 def test_the_last_digit_of_a_sum_is_not_above_the_best() -> None:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, StepTable
-from groupwise.advantages import Blend, EpisodeReturn, NoScale, Relative, StepReward, Sum, Term
+from groupwise.advantages import Blend, EpisodeReturn, NoScale, Relative, StepRewardSignal, Sum, Term
 from groupwise.core.credit import Mixture
 from groupwise.groups import ByState, ByTask
 from tests.unit.tables import walks
 
 EPISODE = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
-STATE = Relative(by=ByState(), of=StepReward(), scale=NoScale())
+STATE = Relative(by=ByState(), of=StepRewardSignal(), scale=NoScale())
 
 # Returns 2, 6, 4: episode credit -2, 2, 0. State s: rewards 0, 2, 4: credit -2, 0, 2. The others are alone.
 ROWS = walks(["s", "x"], ["s", None], ["s"], rewards=[[0, 2], [2, 4], [4]])

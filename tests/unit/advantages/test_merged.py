@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from groupwise import ConfigError, StepTable
-from groupwise.advantages import Merged, NoBaseline, NoScale, Relative, StepReward
+from groupwise.advantages import Merged, NoBaseline, NoScale, Relative, StepRewardSignal
 from groupwise.core.credit import Shared
 from groupwise.groups import ByState, ByTask
 from tests.unit.tables import table, walks
 
 # Credit that is the step's own reward, so that the shared means can be read off.
-REWARD = Relative(by=ByTask(), of=StepReward(), baseline=NoBaseline(), scale=NoScale(), average="step", alone="raw")
+REWARD = Relative(
+    by=ByTask(), of=StepRewardSignal(), baseline=NoBaseline(), scale=NoScale(), average="step", alone="raw"
+)
 
 # State s: attempt 0 with 1 and 3, attempt 1 with 8. State x: attempt 1 alone, twice. State y: attempt 0 and 2.
 ROWS = walks(["s", "s", "y"], ["s", "x", "x"], ["y", None], rewards=[[1, 3, 10], [8, 5, 7], [20, 9]])
@@ -46,7 +48,7 @@ def test_the_trace_shows_who_shared_and_what() -> None:
 
 
 def test_the_steps_are_compared_as_the_shared_credit_was() -> None:
-    lone = Relative(by=ByState(), of=StepReward(), scale=NoScale())
+    lone = Relative(by=ByState(), of=StepRewardSignal(), scale=NoScale())
     trace = Merged(of=lone, by=ByTask())(ROWS).trace
     # By state: s and y compare, x (one attempt) and None do not; sharing by task changes none of it.
     assert trace.compared.tolist() == [True, True, True, True, False, False, True, False]

@@ -10,7 +10,7 @@ import pytest
 
 from groupwise import ConfigError, RecordError, StepTable
 from groupwise.advantages import (
-    Column,
+    ColumnSignal,
     Deviation,
     EpisodeReturn,
     LeaveOneOut,
@@ -19,7 +19,7 @@ from groupwise.advantages import (
     NoBaseline,
     NoScale,
     Relative,
-    StepReward,
+    StepRewardSignal,
 )
 from groupwise.core.credit import Comparison
 from groupwise.groups import ByState, ByTask
@@ -31,7 +31,7 @@ def by_task(**fields: Any) -> Relative:
 
 
 def by_state(**fields: Any) -> Relative:
-    return Relative(**({"by": ByState(), "of": StepReward(), "scale": NoScale()} | fields))
+    return Relative(**({"by": ByState(), "of": StepRewardSignal(), "scale": NoScale()} | fields))
 
 
 def trace_of(estimator: Relative, rows: StepTable) -> Comparison:
@@ -285,7 +285,7 @@ def test_the_baseline_in_the_trace_is_what_each_step_was_compared_with() -> None
 
 def test_the_same_column_is_compared_by_any_grouper() -> None:
     rows = table("task attempt index reward luck", ("q", 0, 0, 0.0, 2), ("q", 1, 0, 0.0, 4))
-    assert by_task(of=Column(name="luck"))(rows).values.tolist() == [-1, 1]
+    assert by_task(of=ColumnSignal(name="luck"))(rows).values.tolist() == [-1, 1]
 
 
 @pytest.mark.parametrize("field", ["average", "alone"])

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from groupwise import ConfigError, RecordError
-from groupwise.advantages import Centred, Column, EpisodeReturn, Penalised, PenalisedRefusals, ReturnToGo, StepReward
+from groupwise.advantages import (
+    Centred,
+    ColumnSignal,
+    EpisodeReturn,
+    Penalised,
+    PenalisedRefusals,
+    ReturnToGo,
+    StepRewardSignal,
+)
 from groupwise.groups import ByRole, ByTask
 from tests.unit.tables import single_steps, table, walks
 
@@ -18,7 +26,7 @@ def test_the_episode_return_is_the_sum_of_an_attempts_rewards() -> None:
 
 
 def test_the_step_reward_is_the_steps_own() -> None:
-    assert StepReward()(RAGGED).tolist() == [1, 2, 4, 8, 1, 3, 0, 0, 2]
+    assert StepRewardSignal()(RAGGED).tolist() == [1, 2, 4, 8, 1, 3, 0, 0, 2]
 
 
 def test_the_return_to_go_discounts_later_rewards_within_the_attempt() -> None:
@@ -31,7 +39,7 @@ def test_without_a_discount_the_return_to_go_is_the_sum_of_what_follows() -> Non
 
 
 def test_with_a_discount_of_0_only_the_steps_own_reward_counts() -> None:
-    assert ReturnToGo(gamma=0)(RAGGED).tolist() == StepReward()(RAGGED).tolist()
+    assert ReturnToGo(gamma=0)(RAGGED).tolist() == StepRewardSignal()(RAGGED).tolist()
 
 
 def test_the_return_to_go_goes_by_index_not_by_row() -> None:
@@ -77,7 +85,7 @@ def test_without_roles_a_players_return_is_the_attempts() -> None:
 def test_another_signal_can_be_summed() -> None:
     # Rewards 1, 3, 5 have the mean 3: -2, 0, 2; summed from the end 0, 2, 2.
     rows = walks("abc", rewards=[[1, 3, 5]])
-    assert ReturnToGo(gamma=1, of=Centred(of=StepReward(), by=ByTask()))(rows).tolist() == [0, 2, 2]
+    assert ReturnToGo(gamma=1, of=Centred(of=StepRewardSignal(), by=ByTask()))(rows).tolist() == [0, 2, 2]
 
 
 def test_a_table_without_rows_has_no_returns() -> None:
@@ -113,15 +121,15 @@ def test_a_malformed_step_loses_the_penalty_and_passes_none_of_it_back_and_a_ref
 
 def test_the_form_alone_is_enough_for_the_penalty_on_malformed_steps() -> None:
     rows = table("task attempt index reward well_formed", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
-    assert Penalised(of=StepReward(), penalty=0.25)(rows).tolist() == [0.75, 2]
+    assert Penalised(of=StepRewardSignal(), penalty=0.25)(rows).tolist() == [0.75, 2]
 
 
 def test_a_penalty_of_0_changes_nothing() -> None:
-    assert Penalised(of=StepReward(), penalty=0)(VALIDITY).tolist() == [1, 2, 4]
+    assert Penalised(of=StepRewardSignal(), penalty=0)(VALIDITY).tolist() == [1, 2, 4]
 
 
 def test_a_table_that_says_nothing_of_forms_has_no_malformed_steps() -> None:
-    assert Penalised(of=StepReward(), penalty=0.25)(RAGGED).tolist() == StepReward()(RAGGED).tolist()
+    assert Penalised(of=StepRewardSignal(), penalty=0.25)(RAGGED).tolist() == StepRewardSignal()(RAGGED).tolist()
 
 
 RECORDED_BEFORE = table("task attempt index reward valid", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
@@ -129,36 +137,36 @@ RECORDED_BEFORE = table("task attempt index reward valid", ("q", 0, 0, 1.0, Fals
 
 def test_valid_alone_does_not_say_which_steps_are_malformed_and_the_penalty_refuses_it_by_name() -> None:
     with pytest.raises(RecordError) as caught:
-        Penalised(of=StepReward(), penalty=0.25)(RECORDED_BEFORE)
+        Penalised(of=StepRewardSignal(), penalty=0.25)(RECORDED_BEFORE)
     assert str(caught.value) == (
         "the table has a column 'valid' and none called 'well_formed'; the penalty of 0.25 is on malformed responses, "
         "and `valid` is false for actions that the environment refused too: record 'well_formed' and 'accepted', or "
         "set the penalty to 0 (`hgpo:invalid_penalty=0`)"
     )
-    assert Penalised(of=StepReward(), penalty=0)(RECORDED_BEFORE).tolist() == [1, 2]
+    assert Penalised(of=StepRewardSignal(), penalty=0)(RECORDED_BEFORE).tolist() == [1, 2]
 
 
 def test_a_penalty_on_refusals_leaves_malformed_steps_alone() -> None:
     # Of the three, the second alone is well formed and refused.
     assert PenalisedRefusals(of=ReturnToGo(gamma=0.5), penalty=0.25)(VALIDITY).tolist() == [3, 3.75, 4]
-    assert PenalisedRefusals(of=StepReward(), penalty=0)(RAGGED).tolist() == StepReward()(RAGGED).tolist()
+    assert PenalisedRefusals(of=StepRewardSignal(), penalty=0)(RAGGED).tolist() == StepRewardSignal()(RAGGED).tolist()
 
 
 def test_a_well_formed_step_that_was_accepted_loses_nothing() -> None:
     rows = table(
         "task attempt index reward well_formed accepted", ("q", 0, 0, 1.0, True, True), ("q", 0, 1, 2.0, True, False)
     )
-    assert PenalisedRefusals(of=StepReward(), penalty=0.25)(rows).tolist() == [1, 1.75]
+    assert PenalisedRefusals(of=StepRewardSignal(), penalty=0.25)(rows).tolist() == [1, 1.75]
 
 
 def test_without_a_word_on_forms_every_refusal_counts() -> None:
     said = table("task attempt index reward accepted", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
-    assert PenalisedRefusals(of=StepReward(), penalty=0.25)(said).tolist() == [0.75, 2]
+    assert PenalisedRefusals(of=StepRewardSignal(), penalty=0.25)(said).tolist() == [0.75, 2]
 
 
 def test_a_penalty_on_refusals_asks_for_the_column_that_says_what_was_refused() -> None:
     with pytest.raises(RecordError) as caught:
-        PenalisedRefusals(of=StepReward(), penalty=0.25)(RECORDED_BEFORE)
+        PenalisedRefusals(of=StepRewardSignal(), penalty=0.25)(RECORDED_BEFORE)
     assert str(caught.value) == (
         "the table has no column 'accepted', which this method reads; from_trajectories makes it of `Step.accepted`, "
         "where every step says so, or hand it to from_columns(accepted=...). Valid: valid"
@@ -167,31 +175,31 @@ def test_a_penalty_on_refusals_asks_for_the_column_that_says_what_was_refused() 
 
 def test_a_negative_penalty_would_be_a_reward() -> None:
     with pytest.raises(ConfigError) as caught:
-        Penalised(of=StepReward(), penalty=-0.1)
+        Penalised(of=StepRewardSignal(), penalty=-0.1)
     assert str(caught.value) == "Penalised: penalty: input should be greater than or equal to 0, found -0.1"
 
 
 def test_centring_takes_the_groups_mean_off_and_leaves_steps_of_no_group_alone() -> None:
     # Player a: 1, 4, 32, mean 37/3. Player b: one step, mean 2.
-    centred = Centred(of=StepReward(), by=ByRole())(ROLES)
+    centred = Centred(of=StepRewardSignal(), by=ByRole())(ROLES)
     assert centred.tolist() == pytest.approx([1 - 37 / 3, 0, 4 - 37 / 3, 8, 16, 32 - 37 / 3, 64], rel=1e-15)
 
 
 def test_a_column_is_read_by_name_in_the_order_of_the_table() -> None:
     rows = table("task attempt index reward surprise", ("q", 1, 0, 0.0, 7), ("q", 0, 0, 0.0, 0.5))
-    assert Column(name="surprise")(rows).tolist() == [0.5, 7]
+    assert ColumnSignal(name="surprise")(rows).tolist() == [0.5, 7]
 
 
 def test_a_column_of_no_numbers_is_refused_with_its_name() -> None:
     rows = table("task attempt index reward surprise", ("q", 0, 0, 0.0, "high"))
     with pytest.raises(RecordError) as caught:
-        Column(name="surprise")(rows)
+        ColumnSignal(name="surprise")(rows)
     assert str(caught.value) == "column 'surprise', row 0: 'high' is not a number; give every row a number"
 
 
 def test_a_column_that_is_not_there_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
-        Column(name="surprise")(single_steps([1]))
+        ColumnSignal(name="surprise")(single_steps([1]))
     assert str(caught.value) == (
         "the table has no column 'surprise', which this method reads; hand it to from_columns(surprise=...). "
         "Valid: (none)"

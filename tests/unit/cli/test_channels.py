@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 from groupwise import Algorithm, recipes
-from groupwise.advantages import NoScale, Relative, StepReward
+from groupwise.advantages import NoScale, Relative, StepRewardSignal
 from groupwise.groups import ByTask
 from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
 from tests.unit.cli.conftest import Run
 from tests.unit.reports.run_folders import write_run
 
-TEMPO = Relative(by=ByTask(), of=StepReward(), scale=NoScale(), average="step")
+TEMPO = Relative(by=ByTask(), of=StepRewardSignal(), scale=NoScale(), average="step")
 METHOD = """
 [algorithm]
 recipe = "dr_grpo"

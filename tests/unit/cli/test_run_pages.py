@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from groupwise.cli.main import app
 from groupwise.config.run_file import load_run
-from groupwise.core.parts.part import CATALOGUES, catalogue
+from groupwise.core.parts.part import CATALOGUES, load_catalogue
 from groupwise.training.run_config import RunConfig
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -37,7 +37,7 @@ def test_the_page_names_every_section_and_every_kind(script: ModuleType) -> None
     text = script.page()
     assert [name for name in RunConfig.model_fields if f"| `{name}` |" not in text] == []
     assert [slot for slot in CATALOGUES if f"\n### {slot}\n" not in text] == []
-    kinds = [kind for slot in CATALOGUES for kind in catalogue(slot)]
+    kinds = [kind for slot in CATALOGUES for kind in load_catalogue(slot)]
     assert [kind for kind in kinds if f"**`{kind}`**" not in text] == []
 
 

@@ -16,9 +16,9 @@ jsonschema = pytest.importorskip("jsonschema")
 
 from groupwise import recipes  # noqa: E402
 from groupwise.config.run_file import decode_run, load_run  # noqa: E402
-from groupwise.config.schema import field_sentences, run_schema  # noqa: E402
+from groupwise.config.schema import make_run_schema, read_field_sentences  # noqa: E402
 from groupwise.core.errors import ConfigError  # noqa: E402
-from groupwise.core.parts.part import CATALOGUES, catalogue  # noqa: E402
+from groupwise.core.parts.part import CATALOGUES, load_catalogue  # noqa: E402
 from groupwise.training.run_config import RunConfig  # noqa: E402
 from tests.unit.cli.conftest import Run  # noqa: E402
 
@@ -41,7 +41,7 @@ WHOLE = {
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    return run_schema()
+    return make_run_schema()
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +129,8 @@ def test_parts_from_elsewhere_are_let_through(faults: Any) -> None:
 
 def test_every_kind_and_every_field_has_its_sentence(schema: dict[str, Any]) -> None:
     for slot in CATALOGUES:
-        for kind, part in catalogue(slot).items():
-            missing = set(part.model_fields) - set(field_sentences(part))
+        for kind, part in load_catalogue(slot).items():
+            missing = set(part.model_fields) - set(read_field_sentences(part))
             assert not missing, f"{slot} {kind}: {missing}"
     names = [entry for entry in schema["definitions"] if "properties" in schema["definitions"][entry]]
     silent = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupwise import Algorithm, ConfigError
-from groupwise.advantages import EpisodeReturn, Relative, StepReward, Whitened
+from groupwise.advantages import EpisodeReturn, Relative, StepRewardSignal, Whitened
 from groupwise.groups import ByTask, DropPivot, DropSolved
 from tests.unit.tables import single_steps, table
 
@@ -44,7 +44,7 @@ def test_a_channel_is_credit_of_its_own_and_knows_the_filters() -> None:
 def test_channels_are_among_the_parts_and_in_the_configuration() -> None:
     tempo = {"kind": "relative", "by": "by_task", "of": "step_reward"}
     algorithm = Algorithm(advantage=GRPO, channels={"tempo": tempo})
-    assert StepReward() in list(algorithm.parts())
+    assert StepRewardSignal() in list(algorithm.parts())
     assert algorithm.config()["channels"]["tempo"]["of"] == {"kind": "step_reward"}
     assert Algorithm(**algorithm.config()) == algorithm
     assert {"channels", "pairing"} & Algorithm(advantage=GRPO).config().keys() == set()

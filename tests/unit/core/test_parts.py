@@ -7,7 +7,7 @@ import pytest
 
 from groupwise import Algorithm, ConfigError, Part, StepTable, recipes
 from groupwise.advantages import Deviation, EpisodeReturn, Mean, NoScale, Relative, ReturnToGo, Sum, Term, Whitened
-from groupwise.core.parts.part import catalogue, kind_of, name_of, part_class
+from groupwise.core.parts.part import find_part_class, kind_of, load_catalogue, name_of
 from groupwise.groups import ByHistory, ByTask
 from tests.unit.tables import single_steps
 
@@ -119,7 +119,7 @@ def test_a_part_from_elsewhere_is_named_by_module_and_class() -> None:
 
 def test_a_part_from_elsewhere_is_written_down_by_module_and_class() -> None:
     assert ByParity(offset=1).config() == {"kind": HERE, "offset": 1}
-    assert part_class("grouper", HERE) is ByParity
+    assert find_part_class("grouper", HERE) is ByParity
 
 
 def test_a_package_that_is_not_there_is_named() -> None:
@@ -200,9 +200,9 @@ def test_only_parts_that_compare_across_tasks_say_so() -> None:
     "slot", ["grouper", "filter", "signal", "baseline", "scale", "estimator", "shaper", "replay", "guidance"]
 )
 def test_every_kind_of_a_catalogue_leads_to_its_class_and_back(slot: str) -> None:
-    for kind, part in catalogue(slot).items():
+    for kind, part in load_catalogue(slot).items():
         assert part.slot == slot
-        assert part_class(slot, kind) is part
+        assert find_part_class(slot, kind) is part
         assert kind_of(part) == kind
 
 

@@ -16,7 +16,9 @@ BUDGET = 4 * LIGHT
 
 def batches(lengths: list[int], budget: int = BUDGET) -> list[list[int]]:
     cache = LaneCache.empty([(1, 1, 1)], lanes=1, width=1, dtype=torch.float32, device=torch.device("cpu"))
-    return list(Prefill(None, cache, batch_tokens=budget, light_tokens=LIGHT)._batches(lengths, lambda length: length))
+    return list(
+        Prefill(None, cache, batch_tokens=budget, light_tokens=LIGHT)._cut_batches(lengths, lambda length: length)
+    )
 
 
 @given(lengths=st.lists(st.integers(1, 3 * LIGHT), max_size=60))

@@ -21,14 +21,14 @@ def attempt(number: int, *steps: Step, stop: StopReason = StopReason.TERMINATED,
 
 def test_attempts_of_older_weights_than_allowed_are_dropped() -> None:
     rows = StepTable.from_trajectories([attempt(n, Step(index=0), version=n) for n in range(4)], version=3)
-    assert Staleness(most=0)(rows).tolist() == [False, False, False, True]
-    assert Staleness(most=1)(rows).tolist() == [False, False, True, True]
-    assert Staleness(most=3)(rows).tolist() == [True] * 4
+    assert Staleness(max_age=0)(rows).tolist() == [False, False, False, True]
+    assert Staleness(max_age=1)(rows).tolist() == [False, False, True, True]
+    assert Staleness(max_age=3)(rows).tolist() == [True] * 4
 
 
 def test_an_attempt_is_as_old_as_its_oldest_step() -> None:
     rows = table("task attempt index reward age", ("t", 0, 0, 0.0, 2), ("t", 0, 1, 0.0, 1), ("t", 1, 0, 0.0, 1))
-    assert Staleness(most=1)(rows).tolist() == [False, False, True]
+    assert Staleness(max_age=1)(rows).tolist() == [False, False, True]
 
 
 def test_what_is_stale_still_counts_in_the_statistics() -> None:
@@ -51,8 +51,8 @@ def test_a_table_without_ages_says_where_they_come_from() -> None:
 
 def test_a_negative_age_allows_nothing() -> None:
     with pytest.raises(ConfigError) as caught:
-        Staleness(most=-1)
-    assert str(caught.value) == "Staleness: most: input should be greater than or equal to 0, found -1"
+        Staleness(max_age=-1)
+    assert str(caught.value) == "Staleness: max_age: input should be greater than or equal to 0, found -1"
 
 
 def limited() -> StepTable:
@@ -140,9 +140,9 @@ def test_a_loop_would_keep_the_same_rows_in_any_order(drawn: list, most: int, rn
     def kept(part: Staleness | OverlongMask) -> list[bool]:
         return Algorithm(advantage=recipes.dr_grpo().advantage, filters=(part,)).keep(rows).tolist()
 
-    assert kept(Staleness(most=most)) == [5 - record.versions[0] <= most for record, _ in steps]
+    assert kept(Staleness(max_age=most)) == [5 - record.versions[0] <= most for record, _ in steps]
     assert kept(OverlongMask()) == [not step.cut for _, step in steps]
     assert kept(OverlongMask(attempts="drop")) == [
         not step.cut and record.stop != "truncated" for record, step in steps
     ]
-    assert np.array_equal(kept(Staleness(most=5)), [True] * len(steps))
+    assert np.array_equal(kept(Staleness(max_age=5)), [True] * len(steps))

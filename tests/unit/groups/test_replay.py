@@ -124,14 +124,14 @@ def test_an_attempt_is_recalled_for_the_contexts_that_have_nobody_to_differ_from
             attempt(3, states="ab"),
         ),
     )
-    replay = HistoryKeyedReplay(depth=1, most=3, gamma=1.0)
+    replay = HistoryKeyedReplay(depth=1, max_attempts=3, gamma=1.0)
     found = replay([group], made.past_attempts, version=1, draw=drawing())
     assert sources(found) == [("t", 1, 0), ("t", 1, 1)]
     assert [one.why for one in found] == [
         "3 contexts, up to depth 1, had nobody to differ from",
         "2 contexts, up to depth 1, had nobody to differ from",
     ]
-    fewer = HistoryKeyedReplay(depth=1, most=1, gamma=1.0)
+    fewer = HistoryKeyedReplay(depth=1, max_attempts=1, gamma=1.0)
     assert sources(fewer([group], made.past_attempts, version=1, draw=drawing())) == [("t", 1, 0)]
 
 
@@ -139,7 +139,7 @@ def test_what_most_steps_lack_is_filled_first(tmp_path: Path) -> None:
     """Three steps stand in a, one in b and one in c: a weighs 3, b and c together 2, though listed first."""
     group = [attempt(i, states=state) for i, state in enumerate("aaabc")]
     made = journal(tmp_path, update(1, attempt(0, states="bc", solved=True), attempt(1, states="a", solved=True)))
-    replay = HistoryKeyedReplay(depth=0, most=2, gamma=1.0)
+    replay = HistoryKeyedReplay(depth=0, max_attempts=2, gamma=1.0)
     assert sources(replay([group], made.past_attempts, version=1, draw=drawing())) == [("t", 1, 1), ("t", 1, 0)]
 
 

@@ -73,14 +73,14 @@ def test_blamed_steps_that_have_drifted_are_dropped() -> None:
         sample=[0, 0, 1, 1],
     )
     assert OffPolicyMask()(tokens).tolist() == [0.0, 1.0, 1.0, 1.0]
-    assert OffPolicyMask(most=0.7)(tokens).tolist() == [1.0] * 4
-    assert OffPolicyMask(unit="trajectory", most=0.45)(tokens).tolist() == [0.0, 1.0, 0.0, 1.0]
+    assert OffPolicyMask(max_drop=0.7)(tokens).tolist() == [1.0] * 4
+    assert OffPolicyMask(unit="trajectory", max_drop=0.45)(tokens).tolist() == [0.0, 1.0, 0.0, 1.0]
 
 
 def test_only_blamed_tokens_are_dropped_and_only_beyond_the_largest_drop() -> None:
     """Drops of 1 and of exactly 1/2, where 1/2 is allowed; credit 0 is no blame, and neither is 1/2."""
     tokens = columns([-2.0] * 3 + [-1.5], behaviour=[-1.0] * 4, advantage=[-1.0, 0.0, 0.5, -1.0], sample=range(4))
-    assert OffPolicyMask(most=0.5)(tokens).tolist() == [0.0, 1.0, 1.0, 1.0]
+    assert OffPolicyMask(max_drop=0.5)(tokens).tolist() == [0.0, 1.0, 1.0, 1.0]
 
 
 def test_the_weights_of_several_corrections_multiply() -> None:

@@ -34,7 +34,7 @@ def test_body_and_head_make_up_the_model(family: str) -> None:
         input_ids=tokens, attention_mask=torch.ones_like(tokens), position_ids=torch.arange(3)[None]
     )
     with torch.no_grad():
-        torch.testing.assert_close(halves.head.logits(hidden[0], 0, 29), model(input_ids=tokens).logits[0])
+        torch.testing.assert_close(halves.head.compute_logits(hidden[0], 0, 29), model(input_ids=tokens).logits[0])
 
 
 def test_a_window_shorter_than_the_longest_path_is_refused() -> None:

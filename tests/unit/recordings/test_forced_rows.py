@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from groupwise import RecordError, StepTable
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 from groupwise.recordings import RolloutsFile, write_rollouts
-from groupwise.recordings.row import row_fault
+from groupwise.recordings.row import find_row_fault
 from tests.unit.pasts import attempt
 
 ROW = {"task": "t", "attempt": 0, "index": 0, "reward": 0.0}
@@ -24,7 +24,7 @@ def test_the_number_of_forced_tokens_survives_a_file_and_leaves_the_count(tmp_pa
     forced = replace(forced, steps=(replace(forced.steps[0], forced=1),))
     trajectories = [forced, attempt(1)]
     path = tmp_path / name
-    write_rollouts(path, [row for one in trajectories for row in trajectory_rows(one)])
+    write_rollouts(path, [row for one in trajectories for row in make_rows(one)])
     assert [row.get("forced") for row in RolloutsFile.open(path).rows()] == [1, None]
     (part,) = RolloutsFile.open(path).parts()
     assert part.table().column("tokens").tolist() == [1, 2], "two tokens each, one of them forced"
@@ -32,10 +32,10 @@ def test_the_number_of_forced_tokens_survives_a_file_and_leaves_the_count(tmp_pa
 
 
 def test_more_forced_tokens_than_there_are_is_an_error() -> None:
-    assert row_fault(ROW | {"response_ids": [5], "forced": 2}) == (
+    assert find_row_fault(ROW | {"response_ids": [5], "forced": 2}) == (
         "'forced' is 2, but there are 1 response_ids; count those they begin with"
     )
-    assert row_fault(ROW | {"forced": 1}) == (
+    assert find_row_fault(ROW | {"forced": 1}) == (
         "'forced' without 'response_ids'; store the ids of the sampled tokens too, or leave it out"
     )
     with pytest.raises(RecordError, match="3 tokens are said to be forced in a response of 2; count those that"):

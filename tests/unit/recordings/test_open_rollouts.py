@@ -13,7 +13,7 @@ from groupwise import Step, Task, Trajectory
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.recordings import write_rollouts
-from groupwise.recordings.formats import formats, open_rollouts
+from groupwise.recordings.formats import list_formats, open_rollouts
 
 DATA = Path(__file__).parent / "data"
 ROW = {"task": "t", "attempt": 0, "index": 0, "reward": 1.0}
@@ -45,7 +45,7 @@ def test_foreign_files_are_recognised_plain_and_compressed(tmp_path: Path, name:
 
 
 def test_formats() -> None:
-    assert formats() == ("auto", "groupwise", "verl_agent", "verifiers")
+    assert list_formats() == ("auto", "groupwise", "verl_agent", "verifiers")
 
 
 def test_an_unknown_format(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise import Algorithm, Credit, Part, RecordError, StepTable
-from groupwise.advantages import Column, DiscountedTokens, EpisodeReturn, FirstTokens, NoScale, Relative
+from groupwise.advantages import ColumnSignal, DiscountedTokens, EpisodeReturn, FirstTokens, NoScale, Relative
 from groupwise.core.credit import Derivation
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.token_credit import TokenCredit, TokenTrace
@@ -151,7 +151,7 @@ def test_a_trace_that_derives_nothing_is_said_to() -> None:
 
 def test_a_signal_that_is_a_column_is_read_again() -> None:
     rows = table("task attempt index reward probe", ("q", 0, 0, 0.0, 0.5), ("q", 1, 0, 0.0, 1.0))
-    estimator = Relative(by=ByTask(), of=Column(name="probe"), scale=NoScale())
+    estimator = Relative(by=ByTask(), of=ColumnSignal(name="probe"), scale=NoScale())
     explanation = explain_step(rows, estimator(rows), task="q", attempt=0, index=0)
     assert (explanation.formula, explanation.inner[0][1].formula) == ("(0.5 - 0.75) / 1 = -0.25", "0.5")
     assert explanation.list_not_derived() == ()

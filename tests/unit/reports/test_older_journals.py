@@ -11,7 +11,7 @@ import pytest
 from groupwise import RecordError, StepTable, Trajectory, recipes
 from groupwise.core.journal import journal as journal_module
 from groupwise.core.journal.journal import Journal
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 from groupwise.recordings.formats import open_rollouts
 from groupwise.reports.run.derived_credit import DerivedCredit, Underived, derive_credit
 from groupwise.reports.run.read_groups import read_groups
@@ -23,7 +23,7 @@ WITHOUT = recipes.hgpo(invalid_penalty=0.0)
 
 def rows_of_before(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     """Rows as the version before wrote them: `valid`, always, and nothing finer."""
-    for row in trajectory_rows(trajectory):
+    for row in make_rows(trajectory):
         finer = {"well_formed", "accepted"}
         yield {name: row[name] for name in row if name not in finer} | {"valid": all(row[name] for name in finer)}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from groupwise import Algorithm, Step, StepTable, Task, Trajectory, recipes
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 from groupwise.reports.explain.step import explain_step
 from groupwise.reports.run.derived_credit import (
     Company,
@@ -28,7 +28,7 @@ HOUSEHOLD = play_update(1, tasks=3, attempts=4, skill=0.4)
 def make_records(trajectories: Sequence[Trajectory], credit: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
     """Trajectories as `Journal.trajectories` gives them: through JSON, where tuples become lists."""
     return [
-        {"steps": json.loads(json.dumps(list(trajectory_rows(trajectory)))), "credit": list(values)}
+        {"steps": json.loads(json.dumps(list(make_rows(trajectory)))), "credit": list(values)}
         for trajectory, values in zip(trajectories, credit, strict=True)
     ]
 
@@ -72,7 +72,7 @@ def cut_off(attempt: int, reward: float, tokens: int, *, cut: bool = False, vers
     return Trajectory(id=f"t/{attempt}", task=Task(id="t"), attempt=attempt, steps=(step,), versions=(version,))
 
 
-@pytest.mark.parametrize("filters", [("overlong_mask",), ({"kind": "staleness", "most": 0},)])
+@pytest.mark.parametrize("filters", [("overlong_mask",), ({"kind": "staleness", "max_age": 0},)])
 def test_what_the_filters_drop_counts_no_more_than_it_did_in_training(filters: tuple[Any, ...]) -> None:
     """Right, right, wrong on a token each, and a wrong one of 100 tokens, old and cut off, that does not train.
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import ConfigError, Part, RecordError, StopReason, Trajectory
-from groupwise.core.parts.part import Slot, catalogue
+from groupwise.core.parts.part import Slot, load_catalogue
 from groupwise.rewards import (
     REWARDS,
     BrevityReward,
@@ -178,7 +178,7 @@ CASES: dict[str, tuple[Callable[..., Part], Callable[..., list[float]], dict[str
 
 
 def test_every_reward_has_an_oracle() -> None:
-    assert CASES.keys() == REWARDS.keys() == catalogue("reward").keys()
+    assert CASES.keys() == REWARDS.keys() == load_catalogue("reward").keys()
 
 
 @pytest.mark.parametrize("kind", CASES)

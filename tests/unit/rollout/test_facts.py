@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import StepTable, StopReason
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 from groupwise.envs.environment import Outcome
 from groupwise.reports.run.derived_credit import make_step_table
 from groupwise.rollout.hosts.host import Fault, InProcess
@@ -53,7 +53,7 @@ def test_a_step_holds_what_its_outcome_said_and_no_more(play: Callable[..., Any]
 
 def test_facts_are_columns_for_any_method_now_and_again(play: Callable[..., Any]) -> None:
     trajectories = play("near", "far")
-    rows = json.loads(json.dumps([row for trajectory in trajectories for row in trajectory_rows(trajectory)]))
+    rows = json.loads(json.dumps([row for trajectory in trajectories for row in make_rows(trajectory)]))
     assert [row["extra"] for row in rows] == [NEAR, FAR]
     for table in (StepTable.from_trajectories(trajectories), make_step_table(rows)):
         assert table.column("distance").tolist() == [4, 3]

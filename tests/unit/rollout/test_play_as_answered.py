@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from groupwise import StopReason, Task, Trajectory
 from groupwise.core.errors import EngineFault
 from groupwise.core.journal.journal import Journal, Update
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.envs import Identity
 from groupwise.models.tiny import make_word_tokenizer
@@ -251,11 +251,11 @@ def test_which_weights_sampled_which_tokens_is_kept_and_read_back(tmp_path: Path
     mixed = [trajectory for trajectory in trajectories if trajectory.versions == (3, 4)]
     assert len(mixed) > 1
     for trajectory in mixed:
-        for step, row in zip(trajectory.steps, trajectory_rows(trajectory), strict=True):
+        for step, row in zip(trajectory.steps, make_rows(trajectory), strict=True):
             said = [version for version, tokens in step.versions for _ in range(tokens)]
             assert len(said) == len(step.response_ids)
             assert row.get("versions", (row.get("version"),) * len(said)) == tuple(said)
-    assert {("version" in row, "versions" in row) for t in mixed for row in trajectory_rows(t)} == {
+    assert {("version" in row, "versions" in row) for t in mixed for row in make_rows(t)} == {
         (True, False),
         (False, True),
     }
@@ -273,7 +273,7 @@ def test_which_weights_sampled_which_tokens_is_kept_and_read_back(tmp_path: Path
 
 def test_an_attempt_is_as_old_as_its_oldest_token_when_it_is_derived_again() -> None:
     trajectories = play(GAMBLING)
-    rows = [row for trajectory in trajectories for row in trajectory_rows(trajectory)]
+    rows = [row for trajectory in trajectories for row in make_rows(trajectory)]
     expected = [5 - min(trajectory.versions) for trajectory in trajectories for _ in trajectory.steps]
     table = make_step_table(rows, version=5)
     assert table.column("age")[table.step_of_row].tolist() == expected

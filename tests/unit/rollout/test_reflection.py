@@ -1,4 +1,4 @@
-"""Reflection: which tasks get help, of which failure it is made, and what it says."""
+"""Reflection: which tasks get guidance, of which failure it is made, and what it says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from groupwise.rollout.plans.reflection import PROMPTS
 from tests.unit.pasts import attempt, drawing, journal, update
 
 
-def tried(folder: Path, **solved: Sequence[int]) -> Journal:
+def write_attempts(folder: Path, **solved: Sequence[int]) -> Journal:
     """A journal in which each task was attempted so often, with these successes."""
     attempts = [attempt(i, task=task, solved=bool(s)) for task, all_s in solved.items() for i, s in enumerate(all_s)]
     return journal(folder, update(1, *attempts))
@@ -30,18 +30,18 @@ def say(ids: Sequence[int]) -> str:
     return " ".join(f"w{number}" for number in ids)
 
 
-def test_help_goes_to_the_tasks_below_tau(tmp_path: Path) -> None:
-    made = tried(tmp_path, never=[0, 0, 0, 0], seldom=[0, 0, 0, 1], often=[1, 1, 0, 0])
+def test_guidance_goes_to_the_tasks_below_tau(tmp_path: Path) -> None:
+    made = write_attempts(tmp_path, never=[0, 0, 0, 0], seldom=[0, 0, 0, 1], often=[1, 1, 0, 0])
 
-    def helped(**fields: float) -> list[str]:
+    def choose_guided(**fields: float) -> list[str]:
         tasks = ["often", "seldom", "never", "new", "never"]
-        return [one.task for one in Reflection(**fields).choose(tasks, made.past_attempts, draw=drawing())]
+        return [past.task for past in Reflection(**fields).choose(tasks, made.past_attempts, draw=drawing())]
 
-    assert helped() == ["never"], "a quarter is not below a quarter, and what has no past gets no help"
-    assert helped(tau=0.26) == ["seldom", "never"], "in the order of the tasks, each once"
-    assert helped(tau=0.9) == ["often", "seldom", "never"]
-    assert helped(tau=0.9, max_tasks=2) == ["seldom", "never"], "those of lowest success"
-    assert helped(tau=0.0) == []
+    assert choose_guided() == ["never"], "a quarter is not below a quarter, and what has no past gets no guidance"
+    assert choose_guided(tau=0.26) == ["seldom", "never"], "in the order of the tasks, each once"
+    assert choose_guided(tau=0.9) == ["often", "seldom", "never"]
+    assert choose_guided(tau=0.9, max_tasks=2) == ["seldom", "never"], "those of lowest success"
+    assert choose_guided(tau=0.0) == []
 
 
 def test_the_record_is_that_of_the_newest(tmp_path: Path) -> None:
@@ -51,16 +51,16 @@ def test_the_record_is_that_of_the_newest(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_drawn_evenly_and_by_the_seed(tmp_path: Path) -> None:
-    made = tried(tmp_path, t=[0, 0, 1, 0, 0, 0])
+    made = write_attempts(tmp_path, t=[0, 0, 1, 0, 0, 0])
     drawn = [sources(Reflection().choose(["t"], made.past_attempts, draw=drawing(seed)))[0][1] for seed in range(300)]
     assert set(drawn) == {0, 1, 3, 4, 5}, "never the success"
     assert min(drawn.count(number) for number in set(drawn)) > 35
     assert drawn == [sources(Reflection().choose(["t"], made.past_attempts, draw=drawing(s)))[0][1] for s in range(300)]
 
 
-def test_attempts_that_had_help_themselves_are_not_shown(tmp_path: Path) -> None:
-    helped = [attempt(i, origin=Origin.REFLECTED) for i in range(1, 4)]
-    made = journal(tmp_path, update(1, attempt(0), *helped))
+def test_attempts_that_had_guidance_themselves_are_not_shown(tmp_path: Path) -> None:
+    guided = [attempt(i, origin=Origin.REFLECTED) for i in range(1, 4)]
+    made = journal(tmp_path, update(1, attempt(0), *guided))
     drawn = {sources(Reflection().choose(["t"], made.past_attempts, draw=drawing(s)))[0][1] for s in range(20)}
     assert drawn == {0}
 
@@ -124,7 +124,7 @@ def test_a_prompt_that_is_not_there_is_named_with_the_nearest() -> None:
     )
 
 
-def test_successes_join_the_bare_group_only_where_that_is_asked_for() -> None:
+def test_successes_join_the_unguided_group_only_where_that_is_asked_for() -> None:
     solved, failed = attempt(solved=True), attempt()
     assert [Reflection().joins_unguided_group(one) for one in (solved, failed)] == [False, False]
     assert [Reflection(to_unguided_prompt=True).joins_unguided_group(one) for one in (solved, failed)] == [True, False]

@@ -91,9 +91,9 @@ def test_an_engine_that_does_not_score_is_refused_for_the_check_after_a_hand_ove
 
 
 def test_a_bound_on_staleness_is_refused_where_nobody_says_what_is_stale(tmp_path: Path) -> None:
-    bounded = recipes.grpo().model_copy(update={"filters": (Staleness(most=2),)})
+    bounded = recipes.grpo().model_copy(update={"filters": (Staleness(max_age=2),)})
     said = refusal(tmp_path, all_but("versions"), bounded)
-    assert said.startswith("algorithm.filters: Staleness(most=2) reads which version of the weights sampled a token")
+    assert said.startswith("algorithm.filters: Staleness(max_age=2) reads which version of the weights sampled a token")
     assert refusal(tmp_path, all_but("versions")) == "engine: not on cpu", "nothing else asks"
 
 

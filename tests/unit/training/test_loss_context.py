@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise import Algorithm, ConfigError, Credit, Part, RecordError, Step, StepTable, StopReason, Task, Trajectory  # noqa: E402
-from groupwise.advantages import EpisodeReturn, Relative, StepReward  # noqa: E402
+from groupwise.advantages import EpisodeReturn, Relative, StepRewardSignal  # noqa: E402
 from groupwise.core.pairs import Pair  # noqa: E402
 from groupwise.core.past_attempts import PastAttempt, RecalledAttempt  # noqa: E402
 from groupwise.groups import ByTask, DropPivot, SelectiveBuffer  # noqa: E402
@@ -124,7 +124,7 @@ def test_a_declared_column_of_text_is_refused_by_name() -> None:
 
 
 def test_a_channel_is_handed_over_by_name_beside_the_credit() -> None:
-    tempo = Relative(by=ByTask(), of=StepReward(), scale={"kind": "no_scale"})
+    tempo = Relative(by=ByTask(), of=StepRewardSignal(), scale={"kind": "no_scale"})
     algorithm = Algorithm(advantage=GRPO, channels={"tempo": tempo}, loss=Reading(hears=("tempo",)))
     batch = credit_batch(algorithm, played((0.0, 1.0), (3.0,)), version=0)
     values = [sample.channels["tempo"] for sample in make_samples(batch)]

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import ConfigError, Part, RecordError, Step, StepTable, Task, Trajectory, recipes
-from groupwise.advantages import Column, Relative
+from groupwise.advantages import ColumnSignal, Relative
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.groups import ByTask
 from groupwise.reports.run.derived_credit import make_step_table
@@ -82,7 +82,7 @@ def test_facts_are_columns_of_the_table_and_come_back_from_rows() -> None:
     trajectories = [Trajectory(id="0", task=Task(id="q"), attempt=0, steps=steps)]
     made = StepTable.from_trajectories(trajectories)
     assert made.column("probe").tolist() == [0.5, None]
-    again = make_step_table([row for trajectory in trajectories for row in trajectory_rows(trajectory)])
+    again = make_step_table([row for trajectory in trajectories for row in make_rows(trajectory)])
     assert again.column("probe").tolist() == [0.5, None]
     assert again.column("word").tolist() == [None, "door"]
     assert "probe" not in StepTable.from_trajectories(GROUPS[0]).extra
@@ -184,7 +184,7 @@ def test_a_resumed_run_measures_against_the_same_reference(tmp_path: Path) -> No
 
 
 def test_a_judge_gives_credit(tmp_path: Path) -> None:
-    estimator = Relative(by=ByTask(), of=Column(name="judge_score"))
+    estimator = Relative(by=ByTask(), of=ColumnSignal(name="judge_score"))
     algorithm = Algorithm(
         advantage=estimator,
         loss=recipes.dr_grpo().loss,

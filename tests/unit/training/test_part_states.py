@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import Algorithm, ConfigError, Part, StepTable, Task, recipes
-from groupwise.advantages import AbovePrior, Column, NoBaseline, NoScale, Relative
+from groupwise.advantages import AbovePrior, ColumnSignal, NoBaseline, NoScale, Relative
 from groupwise.core.errors import TrainingError
 from groupwise.core.seeds import seed_of
 from groupwise.core.segments import BoolArray
@@ -199,7 +199,7 @@ def test_parts_hear_what_measures_found_and_not_what_shaping_added(tmp_path: Pat
 @pytest.mark.parametrize("plan", [Flat(attempts=4), TopUp(attempts=2, rounds=3)], ids=["all take part", "some do not"])
 def test_a_prior_follows_what_a_measure_found(tmp_path: Path, plan: Part) -> None:
     rollout = RolloutConfig(max_tokens=1, plan=plan)
-    settings = measured(config(AbovePrior(of=Column(name="probe"), first_weight=0.0), updates=2, rollout=rollout))
+    settings = measured(config(AbovePrior(of=ColumnSignal(name="probe"), first_weight=0.0), updates=2, rollout=rollout))
     run = open_run(settings, tmp_path)
     train(run)
     [before] = run.journal.states_before(2)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise.core.errors import RecordError
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 from groupwise.envs import Household
 from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.imitation.recorded_attempts import make_recorded_samples
@@ -28,9 +28,7 @@ def test_tokens_are_taken_as_they_are(tmp_path: Path) -> None:
     run = small_run(tmp_path)
     played = evaluate_run(run, seeds=range(8), write=False).trajectories
     rows = [
-        {**each, "group": f"{number}"}
-        for number, trajectory in enumerate(played)
-        for each in trajectory_rows(trajectory)
+        {**each, "group": f"{number}"} for number, trajectory in enumerate(played) for each in make_rows(trajectory)
     ]
     samples = make_recorded_samples(run, rows, min_earned=-1.0)
     steps = [step for trajectory in played for step in trajectory.steps]

@@ -258,7 +258,7 @@ def test_a_request_that_cannot_be_played_is_refused_in_a_sentence(
     with pytest.raises(ConfigError) as raised:
         collect_update(run, 1)
     task = fields.get("task", run.tasks[0]).id
-    plan = "tests.unit.training.planned_runs:planned_run.<locals>.Mine"
+    plan = "tests.unit.training.planned_runs:open_planned_run.<locals>.Mine"
     assert str(raised.value).startswith(f"the plan {plan}: its request for task {task!r} {said}")
 
 

@@ -119,13 +119,13 @@ def test_replay_beside_a_plan_that_leaves_even_groups_out_is_refused(tmp_path: P
         opened(tmp_path, recipes.r3(with_reflection=False), plan=Guided(plan=TopUp(), guidance=Reflection()))
 
 
-def test_attempts_with_help_form_their_own_groups_and_hold_the_help_in_their_prompts(run: Run) -> None:
+def test_attempts_with_guidance_form_their_own_groups_and_hold_it_in_their_prompts(run: Run) -> None:
     rows = [row for number in run.journal.update_numbers() for row in run.journal.trajectories(number)]
-    helped = [row for row in rows if row["origin"] == "reflected"]
-    bare = [row for row in rows if row["origin"] == "fresh"]
-    assert helped
-    assert {row["task"].partition("~")[0] for row in helped} <= {row["task"] for row in bare}
-    assert all("~" in row["task"] for row in helped)
+    guided_rows = [row for row in rows if row["origin"] == "reflected"]
+    unguided = [row for row in rows if row["origin"] == "fresh"]
+    assert guided_rows
+    assert {row["task"].partition("~")[0] for row in guided_rows} <= {row["task"] for row in unguided}
+    assert all("~" in row["task"] for row in guided_rows)
     said = {row["task"]: run.prompter.text(row["steps"][0]["prompt_ids"]) for row in rows}
     for task, text in said.items():
         assert ("an earlier answer to the task below was wrong" in text) == ("~" in task)
@@ -150,7 +150,7 @@ class Observer:
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def test_neither_recalled_nor_helped_attempts_reach_curricula_success_or_the_record(tmp_path: Path) -> None:
+def test_neither_recalled_nor_guided_attempts_reach_curricula_success_or_the_record(tmp_path: Path) -> None:
     run = opened(tmp_path, R3, updates=6)
     observer = Observer(run.tasks)
     train(replace(run, curriculum=observer))
@@ -171,7 +171,7 @@ def test_neither_recalled_nor_helped_attempts_reach_curricula_success_or_the_rec
         )
 
 
-def test_an_evaluation_never_shows_help(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_never_shows_guidance(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
     generate = TransformersEngine.generate
 
@@ -279,16 +279,16 @@ def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> 
         assert one["credit"] == source["credit"]
 
 
-def solved_with_help(attempts: UpdateAttempts) -> list[Trajectory]:
+def solved_with_guidance(attempts: UpdateAttempts) -> list[Trajectory]:
     return [one for one in attempts.chosen if one.origin is Origin.REFLECTED and one.scores["success"]]
 
 
-def test_successes_with_help_may_join_the_bare_group_as_if_they_had_none(tmp_path: Path) -> None:
+def test_successes_with_guidance_may_join_the_unguided_group_as_if_they_had_none(tmp_path: Path) -> None:
     asked = recipes.r3(with_replay=False).model_copy(update={"guidance": Reflection(tau=1.1, to_unguided_prompt=True)})
     run = trained(tmp_path, asked, updates=5)
     attempts = collect_update(run, 6)
     guided = [one for one in attempts.chosen if one.origin is Origin.GUIDED]
-    assert len(guided) == len(solved_with_help(attempts)) > 0
+    assert len(guided) == len(solved_with_guidance(attempts)) > 0
     for one in guided:
         (source,) = [each for each in attempts.chosen if each.id == one.parent]
         own = [each for each in attempts.chosen if each.task.id == one.task.id and each.origin is Origin.FRESH]
@@ -302,20 +302,20 @@ def test_successes_with_help_may_join_the_bare_group_as_if_they_had_none(tmp_pat
     assert not any(one.origin == "guided" for one in train_more)
 
 
-def test_a_task_that_comes_again_in_a_later_round_is_helped_with_further_attempts(tmp_path: Path) -> None:
+def test_a_task_that_comes_again_in_a_later_round_gets_guidance_with_further_attempts(tmp_path: Path) -> None:
     """One task, several rounds: it is one group, and no attempt is made twice."""
     guided = Reflection(tau=1.1, to_unguided_prompt=True)
     asked = recipes.r3(with_replay=False).model_copy(update={"guidance": guided})
     run = trained(tmp_path, asked, updates=4, first=1, plan=TopUp(attempts=2, rounds=4))
-    most = 0
+    largest = 0
     for number in range(5, 13):
         attempts = collect_update(run, number)
         ids = [one.id for one in attempts.played]
         assert len(ids) == len(set(ids))
         members = [(one.task.id, one.attempt) for one in attempts.chosen]
         assert len(members) == len(set(members))
-        most = max(most, len(attempts.survivors))
-    assert most > 4, "there were several rounds"
+        largest = max(largest, len(attempts.survivors))
+    assert largest > 4, "there were several rounds"
 
 
 def test_guidance_of_the_algorithm_and_a_guided_plan_are_one_thing(tmp_path: Path) -> None:

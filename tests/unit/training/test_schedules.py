@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import ConfigError
-from groupwise.core.parts.part import Part, Slot, catalogue
+from groupwise.core.parts.part import Part, Slot, load_catalogue
 from groupwise.training import SCHEDULES, Constant, Cosine, Linear
 from groupwise.training.learner.config import LearnerConfig
 
@@ -91,4 +91,4 @@ def test_a_run_file_names_a_schedule_by_its_kind() -> None:
     config = LearnerConfig(schedule={"kind": "cosine", "steps": 7})
     assert config.schedule == Cosine(steps=7)
     assert LearnerConfig().schedule == Constant()
-    assert catalogue("schedule") == SCHEDULES
+    assert load_catalogue("schedule") == SCHEDULES

@@ -14,7 +14,7 @@ import pytest
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Update
-from groupwise.core.parts.part import Part, catalogue
+from groupwise.core.parts.part import Part, load_catalogue
 from groupwise.evaluation.summary import Evaluation
 from groupwise.training.metrics.table import METRICS
 from groupwise.training.trackers import Csv, Mlflow, Tensorboard, Trackio, Wandb, check_trackers, track_run
@@ -141,7 +141,7 @@ def test_every_package_has_an_extra_of_its_name() -> None:
     import tomllib
 
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-    packages = {part().package for part in catalogue("tracker").values()}  # type: ignore[attr-defined]
+    packages = {part().package for part in load_catalogue("tracker").values()}  # type: ignore[attr-defined]
     assert packages - {""} <= project["optional-dependencies"].keys()
     for package in packages - {""}:
         assert project["optional-dependencies"][package][0].startswith(package)

@@ -8,7 +8,7 @@ from typing import Any
 from groupwise.config.overrides import parse_settings
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts.part import Part, part_class
+from groupwise.core.parts.part import Part, find_part_class
 from groupwise.recipes import build
 
 
@@ -25,7 +25,7 @@ def build_algorithm(text: str) -> Algorithm:
 def build_part(slot: str, text: str) -> Part:
     """Make the part of a slot that `window` or `window:steps=4` names."""
     name, settings = _split_options(text)
-    return part_class(slot, name)(**settings)
+    return find_part_class(slot, name)(**settings)
 
 
 def _split_options(text: str) -> tuple[str, dict[str, Any]]:

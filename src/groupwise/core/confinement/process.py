@@ -27,7 +27,7 @@ _SYSTEM_FOLDERS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zonei
 """Where shared libraries, time zones and chance are read from."""
 
 
-def boundaries_here() -> frozenset[Boundary]:
+def find_boundaries() -> frozenset[Boundary]:
     """The boundaries that `confine` can set up on this system; nothing is changed by asking."""
     found: set[Boundary] = {"limits"}
     if landlock_version() > 0:
@@ -50,7 +50,7 @@ def confine(*, max_memory: int, filters_calls: bool = True) -> frozenset[Boundar
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # nor may others of the same user look into it
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        if lock_files(_readable()):
+        if lock_files(_list_readable_places()):
             found.add("files")
     if filters_calls and filter_calls():
         found.add("system calls")
@@ -75,14 +75,14 @@ def _limit_resources(max_memory: int) -> bool:
     return held
 
 
-def _readable() -> set[Path]:
+def _list_readable_places() -> set[Path]:
     """Python's own folders, those of installed packages, and of what was imported from elsewhere."""
     places = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     places |= {Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")}
-    return places | set(_imported_packages()) | {Path(folder) for folder in _SYSTEM_FOLDERS}
+    return places | set(_find_imported_packages()) | {Path(folder) for folder in _SYSTEM_FOLDERS}
 
 
-def _imported_packages() -> Iterator[Path]:
+def _find_imported_packages() -> Iterator[Path]:
     for name, module in list(sys.modules.items()):
         if "." not in name:
             yield from (Path(os.fspath(folder)) for folder in getattr(module, "__path__", ()))

@@ -31,7 +31,7 @@ from groupwise.core.journal.file import (
 from groupwise.core.journal.states import StateBefore, read_states, write_states
 from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.core.records import SetAside, Trajectory
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 
 PANEL = "panel "
 """What the names of the panels' hashes begin with, in the table `about`."""
@@ -334,7 +334,7 @@ def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[flo
         trajectory.scores.get("success"),
         trajectory.origin.value,
         trajectory.error,
-        pack(list(trajectory_rows(trajectory))),
+        pack(list(make_rows(trajectory))),
         pack(list(credit)),
         trajectory.parent,
     )

@@ -90,14 +90,14 @@ class Part(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise ConfigError(f"{type(self).__name__}: {_sentences(error, type(self))}") from None
+            raise ConfigError(f"{type(self).__name__}: {_describe_problems(error, type(self))}") from None
 
     def parts(self) -> Iterator[Part]:
         """This part and every part within it."""
         yield self
         for name in type(self).model_fields:
             value = getattr(self, name)
-            for inner in value if isinstance(value, tuple) else _held(value):
+            for inner in value if isinstance(value, tuple) else _list_entries(value):
                 if isinstance(inner, Part):
                     yield from inner.parts()
 
@@ -106,14 +106,14 @@ class Part(BaseModel):
 
     def config(self) -> dict[str, Any]:
         """This part as plain data, complete: what a run file would say."""
-        fields = {name: self._plain_field(name) for name in type(self).model_fields}
+        fields = {name: self._to_plain_field(name) for name in type(self).model_fields}
         kind = {"kind": kind_of(type(self))} if self.slot else {}
         return kind | {name: value for name, value in fields.items() if value is not None}
 
-    def _plain_field(self, name: str) -> Any:
+    def _to_plain_field(self, name: str) -> Any:
         value = getattr(self, name)
         try:
-            return None if value is None else _plain(value)
+            return None if value is None else _to_plain(value)
         except TypeError as error:
             raise ConfigError(
                 f"{type(self).__name__}: the field {name!r} holds {error}, which a run file cannot say; use text, "
@@ -152,21 +152,21 @@ class Slot:
         if "kind" not in value and self.name in DEFAULT_KINDS:
             value = {"kind": DEFAULT_KINDS[self.name], **value}
         if "kind" not in value:
-            raise ConfigError(f"the {self.name} has no `kind`. {nearest('', catalogue(self.name))}")
-        part = part_class(self.name, str(value["kind"]))
+            raise ConfigError(f"the {self.name} has no `kind`. {nearest('', load_catalogue(self.name))}")
+        part = find_part_class(self.name, str(value["kind"]))
         return part(**{name: given for name, given in value.items() if name != "kind"})
 
 
-def catalogue(slot: str) -> Mapping[str, type[Part]]:
+def load_catalogue(slot: str) -> Mapping[str, type[Part]]:
     """The parts that come with groupwise for a slot, by kind."""
     module, name = CATALOGUES[slot].split(":")
     found: Mapping[str, type[Part]] = getattr(import_module(module), name)
     return found
 
 
-def part_class(slot: str, kind: str) -> type[Part]:
+def find_part_class(slot: str, kind: str) -> type[Part]:
     """Find a part's class by kind: a catalogue name, or `package.module:Class` for a part from elsewhere."""
-    known = catalogue(slot)
+    known = load_catalogue(slot)
     if kind in known:
         return known[kind]
     if ":" not in kind:
@@ -191,7 +191,7 @@ def check_may_open(part: object) -> None:
 
 def kind_of(part: type[Part]) -> str:
     """The kind under which a run file names this class."""
-    for kind, known in catalogue(part.slot).items() if part.slot in CATALOGUES else ():
+    for kind, known in load_catalogue(part.slot).items() if part.slot in CATALOGUES else ():
         if known is part:
             return kind
     return f"{part.__module__}:{part.__qualname__}"
@@ -208,35 +208,35 @@ def name_of(part: object) -> str:
     return f"{type(part).__name__}({', '.join(shown)})" if shown else type(part).__name__
 
 
-def _held(value: object) -> Iterable[object]:
+def _list_entries(value: object) -> Iterable[object]:
     """What a field holds: the entries of a table, or the value itself."""
     return value.values() if isinstance(value, Mapping) else (value,)
 
 
-def _plain(value: object) -> Any:
+def _to_plain(value: object) -> Any:
     """A value as a run file would say it; a TypeError that names the type of what it cannot say."""
     if isinstance(value, Part):
         return value.config()
     if isinstance(value, tuple | list):
-        return [_plain(entry) for entry in value]
+        return [_to_plain(entry) for entry in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): _to_plain(entry) for key, entry in value.items()}
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return _to_plain(value.item())
     if not isinstance(value, str | bool | int | float):
         raise TypeError("nothing" if value is None else f"a {type(value).__name__}")
     return value
 
 
-def _sentences(error: ValidationError, part: type[Part]) -> str:
+def _describe_problems(error: ValidationError, part: type[Part]) -> str:
     problems = error.errors()
     inner = {problem["loc"][:-1] for problem in problems}
     # A sequence is also too short where its entries are wrong: they say enough.
     told = [problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inner]
-    return "; ".join(_sentence(problem, part.model_fields) for problem in told)
+    return "; ".join(_describe_problem(problem, part.model_fields) for problem in told)
 
 
-def _sentence(problem: ErrorDetails, fields: Iterable[str]) -> str:
+def _describe_problem(problem: ErrorDetails, fields: Iterable[str]) -> str:
     path = ".".join(str(key) for key in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return f"unknown field {path!r}; {nearest(path, fields)}"

@@ -22,7 +22,7 @@ from groupwise.core.records import Task, Trajectory
 from groupwise.core.segments import FloatArray
 from groupwise.core.step_fields.table import RESERVED_NAMES
 from groupwise.core.step_table import StepTable
-from groupwise.core.text.json_text import parse_json, strangeness
+from groupwise.core.text.json_text import describe_strangeness, parse_json
 from groupwise.core.text.value_words import describe_value
 
 METHODS = ("columns", "observe", "state_dict", "load_state_dict")
@@ -135,7 +135,7 @@ def read_state(where: str, state: PartState) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError):
         copy = None
     if copy != found:
-        what = strangeness(found) or "would come back from JSON as something else"
+        what = describe_strangeness(found) or "would come back from JSON as something else"
         raise ConfigError(
             f"{where}: what state_dict gave {what}; give numbers, text, booleans, None, lists, and dicts with text for "
             "keys (an array as array.tolist())"

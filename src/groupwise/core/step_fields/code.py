@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def define(arguments: str, body: str, known: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+def compile_function(arguments: str, body: str, known: Mapping[str, Any] | None = None) -> Callable[..., Any]:
     """The function of some arguments with this body, which may use the names that are known.
 
     Nothing of the text may come from anywhere but the source of groupwise.

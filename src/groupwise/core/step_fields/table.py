@@ -364,7 +364,7 @@ RESERVED_NAMES = frozenset(
 column of a stateful part may have one of them."""
 
 
-def column_source(name: str) -> str:
+def describe_column_source(name: str) -> str:
     """Where a column comes from that a table lacks, for messages; empty = nobody makes it."""
     field = next((field for field in STEP_FIELDS if field.name == name), None)
     if field is None or field.column is None:

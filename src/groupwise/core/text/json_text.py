@@ -54,7 +54,7 @@ def parse_json(text: str) -> Any:
     return value
 
 
-def canonical(value: object, *, takes_nan: bool = True) -> str:
+def to_canonical_json(value: object, *, takes_nan: bool = True) -> str:
     """The one JSON text of a value: keys sorted, no white space; NaN and infinities by name, or else a ValueError.
 
     >>> canonical({"b": 1, "a": [2, 3]})
@@ -73,10 +73,10 @@ def is_plain(value: Any) -> bool:
 
 def is_shallow(text: str, value: Any) -> bool:
     """Whether a value, of this JSON text, is not nested too deep; few brackets say so at once."""
-    return text.count("[") + text.count("{") <= MAX_NESTING or strangeness(value) is None
+    return text.count("[") + text.count("{") <= MAX_NESTING or describe_strangeness(value) is None
 
 
-def strangeness(value: Any) -> str | None:
+def describe_strangeness(value: Any) -> str | None:
     """What in a value is no JSON, in words, or None: NaN, an infinity, another kind of value, nesting without end.
 
     >>> strangeness({"a": [1.5, float("nan")]}), strangeness([1, "x", None, {"b": True}])

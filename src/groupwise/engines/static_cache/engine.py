@@ -77,8 +77,8 @@ class StaticCacheEngine:
         # It answers what does not fit in lanes, scores, and takes weights over: in place, so graphs stay as they are.
         self._plain = TransformersEngine(model, version=version, batch_tokens=batch_tokens)
         self._model = unwrap_adapter(model)
-        self._limit = _shortest_window(self._model)
-        self._heads, self._dtype = _head_shapes(self._model)
+        self._limit = _find_shortest_window(self._model)
+        self._heads, self._dtype = _find_head_shapes(self._model)
         self._num_weights = sum(weight.numel() for weight in self._model.parameters())
         self._use_graphs, self._use_kernel = use_graphs, use_kernel
         self._rows, self._memory, self._batch_tokens = rows, memory, batch_tokens
@@ -138,7 +138,7 @@ class StaticCacheEngine:
         """Answer requests, in their order."""
         if any(not request.prompt_ids for request in requests):
             raise EngineFault("a request has an empty prompt; begin prompts with a start token")
-        fits = [_max_length(request) <= self._limit for request in requests]
+        fits = [_find_max_length(request) <= self._limit for request in requests]
         answers = self._answer([(i, request) for i, request in enumerate(requests) if fits[i]])
         overlong = [i for i, is_fit in enumerate(fits) if not is_fit]
         if overlong:
@@ -176,7 +176,7 @@ class StaticCacheEngine:
             if num_known and lane not in taken:  # of two requests of one session the first goes on in its lane
                 row.lane, row.num_known = lane, num_known
                 taken.add(lane)
-        return sorted(rows, key=lambda row: (row.num_known > 0, _max_length(row.request), row.request.prompt_ids))
+        return sorted(rows, key=lambda row: (row.num_known > 0, _find_max_length(row.request), row.request.prompt_ids))
 
     def _admit(self, waiting: list[Row], step: DecodingStep) -> None:
         """Start waiting rows where enough lanes are free."""
@@ -274,7 +274,7 @@ class StaticCacheEngine:
 
     def _choose_capacity(self, requests: Sequence[Request]) -> Capacity:
         """The storage that requests need, no smaller than it is; fewer lanes where they would not fit in memory."""
-        longest, now = max(_max_length(request) for request in requests), self._capacity
+        longest, now = max(_find_max_length(request) for request in requests), self._capacity
         width = max(now.width, _round_up(longest, MIN_WIDTH))
         column = sum(num * (key + value) for num, key, value in self._heads) * self._dtype.itemsize
         if int(self._memory // (column * width)) < 1:
@@ -293,7 +293,7 @@ class StaticCacheEngine:
         )
 
 
-def _max_length(request: Request) -> int:
+def _find_max_length(request: Request) -> int:
     return len(request.prompt_ids) + request.max_tokens
 
 
@@ -308,7 +308,7 @@ def _round_up_width(width: int) -> int:
     return whole * 3 // 4 if whole > MIN_WIDTH and width <= whole * 3 // 4 else whole
 
 
-def _shortest_window(model: PreTrainedModel) -> float:
+def _find_shortest_window(model: PreTrainedModel) -> float:
     """Tokens up to which every layer sees everything before it: a sliding window that nothing slides out of is none."""
     config = model.config.get_text_config()
     kinds = getattr(config, "layer_types", None)
@@ -323,7 +323,7 @@ def _shortest_window(model: PreTrainedModel) -> float:
 
 
 @torch.no_grad()
-def _head_shapes(model: PreTrainedModel) -> tuple[list[HeadShape], torch.dtype]:
+def _find_head_shapes(model: PreTrainedModel) -> tuple[list[HeadShape], torch.dtype]:
     """What each layer keeps, seen by reading one token."""
     cache = DynamicCache(config=model.config)
     model.base_model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), past_key_values=cache)

@@ -44,14 +44,14 @@ class Prefill:
             if not row.num_known:
                 prompts.setdefault(row.request.prompt_ids[:-1], []).append(row.lane)
         prompts.pop((), None)
-        for batch in self._batches(prompts, len):
+        for batch in self._cut_batches(prompts, len):
             self._read_whole([(prompt, prompts[prompt]) for prompt in batch])
-        for going_on in self._batches(
-            [row for row in rows if row.num_known and _rest(row)], lambda row: len(_rest(row))
+        for going_on in self._cut_batches(
+            [row for row in rows if row.num_known and _unread_ids(row)], lambda row: len(_unread_ids(row))
         ):
             self._read_rests(going_on)
 
-    def _batches(self, entries: Iterable[Entry], length: Callable[[Entry], int]) -> Iterator[list[Entry]]:
+    def _cut_batches(self, entries: Iterable[Entry], length: Callable[[Entry], int]) -> Iterator[list[Entry]]:
         """Entries of like length together, as many as the token budget holds."""
         batch: list[Entry] = []
         for entry in sorted(entries, key=length):
@@ -68,20 +68,20 @@ class Prefill:
     def _read_whole(self, prompts: Sequence[tuple[tuple[int, ...], list[int]]]) -> None:
         lanes = [lane for _, places in prompts for lane in places]
         prompt = [number for number, (_, places) in enumerate(prompts) for _ in places]
-        write = WriteWholePrompts(self._tensor(lanes), self._tensor(prompt))
-        ids_BT = self._tensor(_pad_right([ids for ids, _ in prompts]))
+        write = WriteWholePrompts(self._to_tensor(lanes), self._to_tensor(prompt))
+        ids_BT = self._to_tensor(_pad_right([ids for ids, _ in prompts]))
         # Padding comes last, so causal attention alone keeps it from being seen.
         self._body(input_ids=ids_BT, past_key_values=self._cache.prepare(write), use_cache=True)
 
     def _read_rests(self, rows: Sequence[Row]) -> None:
         """Padding gets columns beyond the row's end, which decoding overwrites before it sees them."""
-        ids_BT = self._tensor(_pad_right([_rest(row) for row in rows]))
-        known_B = self._tensor([row.num_known for row in rows])
+        ids_BT = self._to_tensor(_pad_right([_unread_ids(row) for row in rows]))
+        known_B = self._to_tensor([row.num_known for row in rows])
         position_BT = known_B[:, None] + torch.arange(ids_BT.shape[1], device=self._device)
         column_BT = position_BT.clamp(max=self._cache.width - 1)
         width = min(self._cache.width, max(len(row.request.prompt_ids) - 1 for row in rows))
         is_seen_BTW = torch.arange(width, device=self._device) <= position_BT[:, :, None]
-        write = WritePromptRests(self._tensor([row.lane for row in rows]), column_BT, width)
+        write = WritePromptRests(self._to_tensor([row.lane for row in rows]), column_BT, width)
         self._body(
             input_ids=ids_BT,
             position_ids=position_BT,
@@ -90,11 +90,11 @@ class Prefill:
             use_cache=True,
         )
 
-    def _tensor(self, numbers: Sequence[Any]) -> torch.Tensor:
+    def _to_tensor(self, numbers: Sequence[Any]) -> torch.Tensor:
         return torch.tensor(numbers, device=self._device, dtype=torch.long)
 
 
-def _rest(row: Row) -> tuple[int, ...]:
+def _unread_ids(row: Row) -> tuple[int, ...]:
     return row.request.prompt_ids[row.num_known : -1]
 
 

@@ -96,7 +96,7 @@ class TransformersEngine:
         """Answer requests, in their order."""
         self._sessions.keep_only(requests)
         answers: dict[int, Generation] = {}
-        for batch in self._batches(requests):
+        for batch in self._cut_batches(requests):
             for row in self._sample([_Row(number, requests[number]) for number in batch]):
                 answers[row.number] = Generation(
                     response_ids=tuple(row.ids),
@@ -107,7 +107,7 @@ class TransformersEngine:
                 )
         return [answers[number] for number in range(len(requests))]
 
-    def _batches(self, requests: Sequence[Request]) -> Iterator[list[int]]:
+    def _cut_batches(self, requests: Sequence[Request]) -> Iterator[list[int]]:
         """Requests of like length together, as many as the token budget holds."""
         batch: list[int] = []
         for number in sorted(range(len(requests)), key=lambda i: len(requests[i].prompt_ids)):
@@ -190,7 +190,7 @@ class TransformersEngine:
             Request(prompt_ids=(*prompt, *response), seed=0, max_tokens=0, temperature=temperature)
             for prompt, response in sequences
         ]
-        for batch in self._batches(requests):
+        for batch in self._cut_batches(requests):
             ids, mask, positions = _pad_left([requests[i].prompt_ids for i in batch], [0] * len(batch), self.device)
             longest = max(len(sequences[number][1]) for number in batch)
             logits = self._model(

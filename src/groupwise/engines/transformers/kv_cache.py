@@ -46,7 +46,7 @@ class Stored:
     prompts: Prompts | None
     """Columns before them that rows share."""
 
-    def rows(self, numbers: torch.Tensor) -> KeysAndValues:
+    def select_rows(self, numbers: torch.Tensor) -> KeysAndValues:
         """Keys and values of some rows, in storage of their own."""
         keys, values = (states[numbers] for states in self.own)
         if self.prompts is None:

@@ -127,7 +127,7 @@ def _gather(kept: Sequence[_Kept | None], lengths: Sequence[int], device: torch.
             mask[number, width - shown : width - shown + len(masks[number])] = masks[number]
         rows = torch.tensor([entry.row for number in numbers if (entry := kept[number])], device=device)
         source = next(entry.layers for number in numbers if (entry := kept[number]))
-        taken = tuple(layer.rows(rows) for layer in source)
+        taken = tuple(layer.select_rows(rows) for layer in source)
         if len(numbers) == len(kept):
             return mask, taken
         gathered = gathered or tuple(

@@ -1,4 +1,4 @@
-"""ALFWorld's expert for who has strayed from the walkthrough that comes with a game: a short way that is left.
+"""ALFWorld's expert for attempts that left the walkthrough that comes with a game: a short way that remains.
 
 A plan fetches the things that the task needs, treats them where it says so, and brings them to their target or beside a
 lamp; the shortest such plan is taken. It knows where everything is, as the walkthrough does.

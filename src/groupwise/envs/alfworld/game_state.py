@@ -1,4 +1,4 @@
-"""What has become of an ALFWorld game: the commands that are possible now, what they do, and what the game then says.
+"""The state of an ALFWorld game: the commands that are possible now, what they do, and what the game then says.
 
 The rules and sentences are those of the game files (their `pddl_domain` and `grammar`), written out in Python: the
 stock interpreter translates the rules anew for each game and lists all facts for each possible command. A test compares

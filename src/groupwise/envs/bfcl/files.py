@@ -107,7 +107,7 @@ def _make_conversation(row: Mapping[str, Any], answers: list[list[str]], categor
     return Conversation(
         id=str(row["id"]),
         number=int(str(row["id"]).rpartition("_")[2]),
-        requests=tuple("\n".join(said["content"] for said in turn) for turn in row["question"]),
+        requests=tuple("\n".join(message["content"] for message in turn) for turn in row["question"]),
         answers=tuple(tuple(turn) for turn in answers),
         classes=tuple(row["involved_classes"]),
         scenario=row["initial_config"],

@@ -206,14 +206,14 @@ def _write_state(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> 
     if kind is dict or isinstance(value, dict):
         # Most are leaves, and a call for each of them would be most of the work.
         written = [
-            f"{key!r}:{each!r}" if type(each) in LEAVES else f"{key!r}:{_write_state(each, above, counted)}"
-            for key, each in value.items()
+            f"{key!r}:{entry!r}" if type(entry) in LEAVES else f"{key!r}:{_write_state(entry, above, counted)}"
+            for key, entry in value.items()
         ]
         return f"{{{','.join(sorted(written))}}}"
     if kind is list or isinstance(value, list | tuple):
-        return f"[{','.join([_write_state(each, above, counted) for each in value])}]"
+        return f"[{','.join([_write_state(entry, above, counted) for entry in value])}]"
     if isinstance(value, set | frozenset):
-        return f"({','.join(sorted([_write_state(each, above, counted) for each in value]))})"
+        return f"({','.join(sorted([_write_state(entry, above, counted) for entry in value]))})"
     if isinstance(value, Random):
         version, numbers, spare = value.getstate()
         return f"Random({version}, {sha256(array('Q', numbers)).hexdigest()}, {spare})"
@@ -224,6 +224,6 @@ def _write_state(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> 
             raise EnvironmentFault(
                 f"bfcl: the services hold more than {MAX_OBJECTS} files and folders; end the attempt"
             )
-        kept = {key: each for key, each in vars(value).items() if key not in PASSING}
+        kept = {key: entry for key, entry in vars(value).items() if key not in PASSING}
         return f"{kind.__name__}{_write_state(kept, (*above, id(value)), counted)}"
     return repr(value)

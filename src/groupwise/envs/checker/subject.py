@@ -1,4 +1,4 @@
-"""What the checker plays: attempts by random actions, written down so that they can be played again."""
+"""The environment under check, and attempts at its tasks by random actions, recorded so that they can be replayed."""
 
 from __future__ import annotations
 

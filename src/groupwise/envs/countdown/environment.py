@@ -69,8 +69,8 @@ class CountdownEnvironment:
         self._numbers = [int(number) for number in task.payload["numbers"]]
         self._target = int(task.payload["target"])
         self._progress = Progress(task, max_steps=part.max_steps)
-        given = ", ".join(str(number) for number in self._numbers)
-        self._observation = _make_observation(f"Make {self._target} from {given}.")
+        listed = ", ".join(str(number) for number in self._numbers)
+        self._observation = _make_observation(f"Make {self._target} from {listed}.")
 
     def observe(self) -> Observation:
         return self._observation

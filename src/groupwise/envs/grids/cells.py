@@ -1,4 +1,4 @@
-"""Moves on a grid of rows and columns, and the words for its cells."""
+"""Cells of a grid of rows and columns: the four moves between them, and their words."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What environments are built with: panels, words, keyed draws, progress, questions and answers."""
+"""What environments are built with: panels, words, draws, progress, questions, answers, search, optional packages."""

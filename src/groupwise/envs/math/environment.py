@@ -133,8 +133,8 @@ def make_judge() -> Callable[[Mapping[str, Any]], float]:
             raise ValueError(f"the stored answer {request['stored']!r} cannot be read")
         # In a free response it looks for the answer; a bare expression, which it would not find, is taken as it is.
         free = request["form"] in ("whole", "last_line")
-        said = (free and read(request["answer"], boxed=False)) or read(request["answer"], boxed=True)
-        return float(verify(stored, said, timeout_seconds=None, raise_on_error=True))
+        answer = (free and read(request["answer"], boxed=False)) or read(request["answer"], boxed=True)
+        return float(verify(stored, answer, timeout_seconds=None, raise_on_error=True))
 
     return score
 

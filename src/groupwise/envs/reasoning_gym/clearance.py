@@ -1,4 +1,4 @@
-"""Which scorers of reasoning-gym were read, and by which grammar each that would evaluate its answer reads it instead.
+"""Which scorers of reasoning-gym were reviewed, and the grammar that reads an answer where a scorer would evaluate it.
 
 Somebody read the scorer of every family of the versions in `READ_VERSIONS`, and what it calls. Most compare texts,
 numbers or JSON. Five evaluate the answer as Python, five give it to sympy; inside the verifier's process those read it
@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from groupwise.core.confinement.process import boundaries_here
+from groupwise.core.confinement.process import find_boundaries
 from groupwise.core.errors import ConfigError
 from groupwise.envs.verifier.answer_grammars import read_literal
 from groupwise.envs.verifier.sympy_guard import guard_sympy
@@ -72,7 +72,7 @@ def is_cleared(family: str) -> bool:
 
 def require_boundary(family: str) -> None:
     """Refuse a family whose scorer was not read where nothing would hold what its answers may do."""
-    if is_cleared(family) or "system calls" in boundaries_here():
+    if is_cleared(family) or "system calls" in find_boundaries():
         return
     raise ConfigError(
         f"reasoning_gym {family!r}: its scorer may evaluate what a model answers, and this system has no seccomp to "

@@ -32,10 +32,10 @@ def find_or_make_game(folder: Path, challenge: str, settings: Mapping[str, Any],
     kept = folder / f"{challenge}-{seed}-{name}"
     if not (kept / FILE).is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as made:
-            _make_apart({**order, "path": str(Path(made) / "game" / FILE)})
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as draft:
+            _make_apart({**order, "path": str(Path(draft) / "game" / FILE)})
             with suppress(OSError):  # another process has made it in the meantime
-                os.rename(Path(made) / "game", kept)
+                os.rename(Path(draft) / "game", kept)
     return kept / FILE
 
 
@@ -52,8 +52,8 @@ def _make_apart(order: Mapping[str, Any]) -> None:
             timeout=SECONDS,
         )
     except subprocess.CalledProcessError as error:
-        said = (str(error.stderr).strip().splitlines() or ["it said nothing"])[-1]
-        raise EnvironmentFault(f"TextWorld could not make the game {order['challenge']!r}: {said}") from None
+        last_line = (str(error.stderr).strip().splitlines() or ["it said nothing"])[-1]
+        raise EnvironmentFault(f"TextWorld could not make the game {order['challenge']!r}: {last_line}") from None
     except subprocess.TimeoutExpired:
         raise EnvironmentFault(
             f"TextWorld did not make the game {order['challenge']!r} within {SECONDS:g} seconds; ask for a smaller one"

@@ -87,28 +87,28 @@ def read_literal(text: str, *_: object) -> Any:
         raise GrammarError(f"not a literal ({type(error).__name__})") from None
 
 
-def read_tree(code: str | ast.Expression, names: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+def read_tree(code: str | ast.Expression, names: Mapping[str, Any], symbols: Mapping[str, Any]) -> Any:
     """The value of an expression, walked and never evaluated.
 
     `names` are the functions and constants of the package that reads it, of which the grammar's own lists say which
-    may be used; `given` are names that have a meaning in this question, and come first.
+    may be used; `symbols` are names that have a meaning in this question, and come first.
     """
     if isinstance(code, str):
         code = _parse(code)
-    return _TreeWalk(names, given).value(code.body, MAX_DEPTH)
+    return _TreeWalk(names, symbols).compute(code.body, MAX_DEPTH)
 
 
 class _TreeWalk:
-    def __init__(self, names: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-        self._names, self._given = names, given
+    def __init__(self, names: Mapping[str, Any], symbols: Mapping[str, Any]) -> None:
+        self._names, self._symbols = names, symbols
 
-    def value(self, node: ast.AST, depth: int) -> Any:
+    def compute(self, node: ast.AST, depth: int) -> Any:
         if depth == 0:
             raise GrammarError(f"nested more than {MAX_DEPTH} levels deep")
         if isinstance(node, ast.BinOp):
             return self._compute_binary(node, depth)
         if isinstance(node, ast.UnaryOp) and type(node.op) in UNARY:
-            return UNARY[type(node.op)](self.value(node.operand, depth - 1))
+            return UNARY[type(node.op)](self.compute(node.operand, depth - 1))
         if isinstance(node, ast.Constant) and type(node.value) in (int, bool):
             return node.value
         if isinstance(node, ast.Name):
@@ -117,7 +117,7 @@ class _TreeWalk:
             return self._compute_call(node, depth)
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
             compare = COMPARISONS[type(node.ops[0])]
-            return compare(self.value(node.left, depth - 1), self.value(node.comparators[0], depth - 1))
+            return compare(self.compute(node.left, depth - 1), self.compute(node.comparators[0], depth - 1))
         raise GrammarError(f"{type(node).__name__} is not part of an expression")
 
     def _compute_binary(self, node: ast.BinOp, depth: int) -> Any:
@@ -125,32 +125,32 @@ class _TreeWalk:
         rest = [node]
         while isinstance(rest[-1].left, ast.BinOp):
             rest.append(rest[-1].left)
-        value = self.value(rest[-1].left, depth - 1)
+        value = self.compute(rest[-1].left, depth - 1)
         for operation in reversed(rest):
             if type(operation.op) not in BINARY:
                 raise GrammarError(f"{type(operation.op).__name__} is not arithmetic")
-            right = self.value(operation.right, depth - 1)
+            right = self.compute(operation.right, depth - 1)
             if isinstance(operation.op, ast.Pow):
                 _check_power(value, right)
             value = BINARY[type(operation.op)](value, right)
         return value
 
     def _look_up_name(self, name: str) -> Any:
-        if name in self._given:
-            return self._given[name]
+        if name in self._symbols:
+            return self._symbols[name]
         if name in CONSTANTS:
             return self._names[name]
         raise GrammarError(f"the name {name[:50]!r} is not part of an expression")
 
     def _compute_call(self, node: ast.Call, depth: int) -> Any:
-        if not isinstance(node.func, ast.Name) or node.func.id in self._given:
+        if not isinstance(node.func, ast.Name) or node.func.id in self._symbols:
             raise GrammarError("a call of something other than a function by name")
         name, options = node.func.id, self._read_options(node)
         if name in MAKERS:
             return self._names[name](*[self._read_argument(name, argument, depth) for argument in node.args], **options)
         if name not in FUNCTIONS:
             raise GrammarError(f"the function {name[:50]!r} is not part of an expression")
-        arguments = [self.value(argument, depth - 1) for argument in node.args]
+        arguments = [self.compute(argument, depth - 1) for argument in node.args]
         if name == "Pow" and len(arguments) == 2:
             _check_power(*arguments)
         if name in GROWING and any(_size(argument) > MAX_EXPONENT for argument in arguments):
@@ -178,7 +178,7 @@ class _TreeWalk:
             return node.value
         if maker == "Symbol":
             raise GrammarError("a symbol without a name")
-        return self.value(node, depth - 1)
+        return self.compute(node, depth - 1)
 
 
 def _parse(code: str) -> ast.Expression:

@@ -39,7 +39,7 @@ def serve(descriptor: int, judge: str, parent: int, *, apart: bool) -> None:
     """
     die_with_parent(parent)
     os.set_inheritable(descriptor, False)
-    frames = FramedPipe(descriptor, blocks=True)
+    pipe = FramedPipe(descriptor, blocks=True)
     # The default action: the kernel ends the process when the timer below runs out, whatever code is computing.
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's goes to the parent
@@ -47,19 +47,19 @@ def serve(descriptor: int, judge: str, parent: int, *, apart: bool) -> None:
         module, _, function = judge.partition(":")
         answer_judge: Judge = getattr(importlib.import_module(module), function)()
     except Exception as error:  # importing somebody's package may raise anything, and the parent should hear of it
-        frames.send(write_answer(0, JudgeAnswer("failed", quote_line(f"{type(error).__name__}: {error}"))))
+        pipe.send(write_answer(0, JudgeAnswer("failed", quote_line(f"{type(error).__name__}: {error}"))))
         return
     boundaries = confine(max_memory=MAX_MEMORY, filters_calls=not apart)
     # Linux begins a new program's peak with that of the process that started it, and a trainer is large.
     max_peak = max(MAX_PEAK_MEMORY, measure_peak_memory())
-    frames.send(write_answer(0, JudgeAnswer("answered", sorted(boundaries))))
+    pipe.send(write_answer(0, JudgeAnswer("answered", sorted(boundaries))))
     while True:
         try:
-            frame = frames.receive()
+            frame = pipe.receive()
         except EOFError:
             return
-        frames.send(
-            _judge_apart(answer_judge, frame, frames) if apart else answer_frame(answer_judge, frame, max_peak=max_peak)
+        pipe.send(
+            _judge_apart(answer_judge, frame, pipe) if apart else answer_frame(answer_judge, frame, max_peak=max_peak)
         )
 
 
@@ -97,15 +97,15 @@ def _judge_request(judge: Judge, request: Mapping[str, Any], seconds: float) -> 
         signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
-def _judge_apart(judge: Judge, frame: bytes, frames: FramedPipe) -> bytes:
+def _judge_apart(judge: Judge, frame: bytes, pipe: FramedPipe) -> bytes:
     call, seconds, _ = read_request(frame)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        _answer_as_child(judge, frame, frames, reader, writer)
+        _answer_as_child(judge, frame, pipe, reader, writer)
     os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        answer = pipe.read(MAX_BYTES + 1)
+    with os.fdopen(reader, "rb") as child_pipe:
+        answer = child_pipe.read(MAX_BYTES + 1)
     os.kill(child, signal.SIGKILL)  # it has said what it had to say
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -114,11 +114,11 @@ def _judge_apart(judge: Judge, frame: bytes, frames: FramedPipe) -> bytes:
     return write_answer(call, JudgeAnswer("failed", describe_death(code, seconds)))
 
 
-def _answer_as_child(judge: Judge, frame: bytes, frames: FramedPipe, reader: int, writer: int) -> None:
+def _answer_as_child(judge: Judge, frame: bytes, pipe: FramedPipe, reader: int, writer: int) -> None:
     """Judge one answer and end; whatever it does, it holds nothing but the pipe for its own answer."""
     try:
         die_with_parent(os.getppid())
-        frames.close()
+        pipe.close()
         os.close(reader)
         if filter_calls():
             answer = answer_frame(judge, frame, max_peak=sys.maxsize)  # it ends with this answer anyway

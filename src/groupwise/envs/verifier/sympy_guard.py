@@ -58,8 +58,8 @@ def guard_sympy() -> None:
     raise _refuse_sympy("lambdify")
 
 
-def _read(code: str | ast.Expression, given: dict[str, Any], names: dict[str, Any]) -> Any:
-    return read_tree(code, names, {name: value for name, value in given.items() if value is not None and name})
+def _read(code: str | ast.Expression, symbols: dict[str, Any], names: dict[str, Any]) -> Any:
+    return read_tree(code, names, {name: value for name, value in symbols.items() if value is not None and name})
 
 
 def _keep_tree(tree: ast.Expression, *_: object) -> ast.Expression:

@@ -63,7 +63,7 @@ class Verifier:
         self._lock = Lock()
         self._owner, self._calls = 0, 0
         self._popen: subprocess.Popen[bytes] | None = None
-        self._frames: FramedPipe | None = None
+        self._pipe: FramedPipe | None = None
         self._boundaries: frozenset[Boundary] = frozenset()
 
     def judge(self, request: Mapping[str, Any], *, seconds: float) -> Verdict:
@@ -99,11 +99,11 @@ class Verifier:
                 return "failed", f"broke its protocol with {error}"
 
     def _ask(self, request: Mapping[str, Any], seconds: float) -> tuple[Kind, Any]:
-        frames = self._ensure_started()
+        pipe = self._ensure_started()
         self._calls += 1
         try:
-            frames.send(write_request(self._calls, request, seconds), within=PATIENCE * seconds)
-            answer = read_answer_to(self._calls, frames.receive(within=PATIENCE * seconds))
+            pipe.send(write_request(self._calls, request, seconds), within=PATIENCE * seconds)
+            answer = read_answer_to(self._calls, pipe.receive(within=PATIENCE * seconds))
         except TimeoutError:
             self.close()
             return "failed", f"gave no verdict within {PATIENCE * seconds:g} s"
@@ -124,9 +124,9 @@ class Verifier:
 
     def close(self) -> None:
         """End the process, if there is one."""
-        popen, frames, self._popen, self._frames = self._popen, self._frames, None, None
-        if frames is not None:
-            frames.close()
+        popen, pipe, self._popen, self._pipe = self._popen, self._pipe, None, None
+        if pipe is not None:
+            pipe.close()
         if popen is not None and self._owner == os.getpid():
             popen.kill()
             popen.wait()
@@ -134,12 +134,12 @@ class Verifier:
     def _ensure_started(self) -> FramedPipe:
         # After a fork the pipe belongs to the parent: two processes would read each other's verdicts.
         is_ours = self._popen is not None and self._owner == os.getpid()
-        if is_ours and self._frames is not None and self._frames.is_quiet():
-            return self._frames
+        if is_ours and self._pipe is not None and self._pipe.is_quiet():
+            return self._pipe
         # There is none, or it has died, or it says something that nobody asked for.
         self.close()
-        self._frames = self._start()
-        return self._frames
+        self._pipe = self._start()
+        return self._pipe
 
     def _start(self) -> FramedPipe:
         ours, theirs = socket.socketpair()
@@ -153,23 +153,23 @@ class Verifier:
         with theirs:
             self._owner = os.getpid()
             self._popen = _start_process(code, theirs.fileno())
-        frames = FramedPipe(ours.detach(), blocks=False)
+        pipe = FramedPipe(ours.detach(), blocks=False)
         trouble = f"it was not ready within {START_SECONDS:g} s"
         try:
-            answer = read_answer_to(0, frames.receive(within=START_SECONDS))
+            answer = read_answer_to(0, pipe.receive(within=START_SECONDS))
             if answer.kind == "answered":
                 self._boundaries = frozenset(answer.content)
-                return frames
+                return pipe
             trouble = quote_line(str(answer.content))
         except TimeoutError:
             pass
         except (EOFError, OSError, ProtocolError):
             trouble = "it died at once"
         except BaseException:
-            frames.close()
+            pipe.close()
             self.close()
             raise
-        frames.close()
+        pipe.close()
         self.close()
         raise EnvironmentFault(f"the verifier {self._judge} did not start: {trouble}")
 

@@ -1,4 +1,4 @@
-"""What a shop sells and what a shopper is asked to buy."""
+"""A shop's catalogue: its products, the search over them, and the goals that shoppers are given."""
 
 from __future__ import annotations
 

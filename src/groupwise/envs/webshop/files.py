@@ -142,14 +142,14 @@ def _make_product(
         price_tag=tag,
         attributes=attributes,
         options={
-            name.lower(): tuple(str(each["value"]).strip().replace("/", " | ").lower() for each in values)
+            name.lower(): tuple(str(option["value"]).strip().replace("/", " | ").lower() for option in values)
             for name, values in (item["customization_options"] or {}).items()
             if values
         },
         description=str(item["full_description"] or ""),
         features=tuple(str(line) for line in (lines if isinstance(lines, list) else [lines]) if line),
         rating=str(review.get("average_rating", "N.A.")),
-        reviews=tuple(str(each.get("review") or each.get("title") or "") for each in review.get("reviews", ())),
+        reviews=tuple(str(entry.get("review") or entry.get("title") or "") for entry in review.get("reviews", ())),
     )
 
 

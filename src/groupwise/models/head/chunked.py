@@ -109,11 +109,11 @@ class _HeadLogps(torch.autograd.Function):
         logp_T = hidden_UH.new_empty(len(target_T), dtype=widen(hidden_UH.dtype))
         normaliser_U = logp_T.new_empty(len(hidden_UH))
         entropy_U = torch.empty_like(normaliser_U) if tiling.entropy else normaliser_U.new_empty(0)
-        for chunk in work.chunks():
+        for chunk in work.cut_chunks():
             hidden, row, target = hidden_UH[chunk.rows], row_T[chunk.pairs] - chunk.rows.start, target_T[chunk.pairs]
             softmax, of_target = OnlineSoftmax.start(hidden), logp_T.new_zeros(len(row))
             for low, high in cut_tiles(len(weight_VH), tiling.columns):
-                z_UV = head.logits(hidden, low, high).div_(tiling.temperature)
+                z_UV = head.compute_logits(hidden, low, high).div_(tiling.temperature)
                 inside, column = find_columns(target, low, high)
                 of_target = torch.where(inside, z_UV[row, column], of_target)
                 softmax = softmax.add(z_UV, entropy=tiling.entropy)
@@ -138,12 +138,12 @@ class _HeadLogps(torch.autograd.Function):
         # Float32 whatever the weights: an embedding tied to the head adds up many small terms.
         grad_weight = torch.zeros_like(weight_VH, dtype=wide) if needs_weight else None
         grad_bias = torch.zeros_like(bias_V, dtype=wide) if needs_bias else None
-        for chunk in ctx.work.chunks():
+        for chunk in ctx.work.cut_chunks():
             hidden, row, target = hidden_UH[chunk.rows], row_T[chunk.pairs] - chunk.rows.start, target_T[chunk.pairs]
             into_logp = into_logp_T[chunk.pairs] * factor
             into_row = normaliser_U.new_zeros(len(hidden)).index_add_(0, row, into_logp)[:, None]
             for low, high in cut_tiles(len(weight_VH), tiling.columns):
-                z_UV = head.logits(hidden, low, high)
+                z_UV = head.compute_logits(hidden, low, high)
                 slope_UV = None if head.softcap is None else 1 - (z_UV / head.softcap) ** 2
                 z_UV.div_(tiling.temperature).sub_(normaliser_U[chunk.rows, None])
                 if tiling.entropy:

@@ -31,13 +31,13 @@ class FusedHeadLogps(torch.autograd.Function):
         logp_T = hidden_UH.new_empty(len(target_T), dtype=widen(hidden_UH.dtype))
         normaliser_U = logp_T.new_empty(len(hidden_UH))
         entropy_U = torch.empty_like(normaliser_U) if work.tiling.entropy else normaliser_U.new_empty(0)
-        for chunk in work.chunks():
+        for chunk in work.cut_chunks():
             hidden, row, target = hidden_UH[chunk.rows], row_T[chunk.pairs] - chunk.rows.start, target_T[chunk.pairs]
             nothing = logp_T.new_zeros(len(hidden))
             sums: Sums = torch.full_like(nothing, -torch.inf), nothing, nothing
             of_target = logp_T.new_zeros(len(row))
             for low, high in cut_tiles(len(weight_VH), work.tiling.columns):
-                raw_UV = head.products(hidden, low, high)
+                raw_UV = head.compute_products(hidden, low, high)
                 inside, column = find_columns(target, low, high)
                 of_target = torch.where(inside, compute_target_logits(raw_UV[row, column], scaling), of_target)
                 sums = add_tile(raw_UV, sums, scaling, entropy=work.tiling.entropy)
@@ -63,12 +63,12 @@ class FusedHeadLogps(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight_VH, dtype=normaliser_U.dtype) if needs_weight else None
         grad_bias = torch.zeros_like(bias_V, dtype=normaliser_U.dtype) if needs_bias else None
         into = _Into.of(work.predictions, into_logp_T)
-        for chunk in work.chunks():
+        for chunk in work.cut_chunks():
             rows, hidden = chunk.rows, hidden_UH[chunk.rows]
             total = grad_hidden.new_zeros(hidden.shape, dtype=normaliser_U.dtype)
             entropy = (entropy_U[rows], into_entropy_U[rows]) if work.tiling.entropy else None
             for low, high in cut_tiles(len(weight_VH), work.tiling.columns):
-                raw_UV = head.products(hidden, low, high)
+                raw_UV = head.compute_products(hidden, low, high)
                 target = into.first[rows] - low, into.into_first[rows]
                 grad_UV = compute_tile_gradient(raw_UV, normaliser_U[rows], into.row[rows], target, entropy, scaling)
                 into.add_others(grad_UV, raw_UV, chunk, low, high, scaling)

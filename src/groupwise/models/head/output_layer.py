@@ -33,14 +33,14 @@ class Head:
     softcap: float | None = None
     """Bound that the logits approach; None = unbounded."""
 
-    def products(self, hidden_UH: torch.Tensor, low: int, high: int) -> torch.Tensor:
+    def compute_products(self, hidden_UH: torch.Tensor, low: int, high: int) -> torch.Tensor:
         """What the output layer makes of hidden states, for the tokens `low` to `high` of the vocabulary."""
         bias = None if self.bias is None else self.bias[low:high].to(hidden_UH.dtype)
         return functional.linear(hidden_UH, self.weight[low:high].to(hidden_UH.dtype), bias)
 
-    def logits(self, hidden_UH: torch.Tensor, low: int, high: int) -> torch.Tensor:
+    def compute_logits(self, hidden_UH: torch.Tensor, low: int, high: int) -> torch.Tensor:
         """Logits of the tokens `low` to `high` of the vocabulary, in float32 or better; for use without gradient."""
-        z_UV = self.products(hidden_UH, low, high)
+        z_UV = self.compute_products(hidden_UH, low, high)
         z_UV = z_UV.to(widen(z_UV.dtype))
         z_UV = z_UV.mul_(self.scale) if self.scale != 1.0 else z_UV
         return z_UV if self.softcap is None else z_UV.div_(self.softcap).tanh_().mul_(self.softcap)
@@ -81,7 +81,7 @@ class Work:
     predictions: Predictions
     """Which nodes predict what."""
 
-    def chunks(self) -> Iterator[Chunk]:
+    def cut_chunks(self) -> Iterator[Chunk]:
         """The nodes, some at a time."""
         starts, step = self.predictions.starts, self.tiling.rows
         for low in range(0, len(starts) - 1, step):

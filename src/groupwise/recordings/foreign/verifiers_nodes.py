@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from groupwise.recordings.foreign.fields import Record
-from groupwise.recordings.row import shown
+from groupwise.recordings.foreign.record import Record
+from groupwise.recordings.row import quote_json
 
 MAX_OBSERVED = 256 << 20
 """Characters of all observations of a trace together."""
@@ -17,15 +17,15 @@ _NODE_PRICE = 64
 def step_columns(trace: Record) -> Iterator[dict[str, Any]]:
     """What each sampled node of a trace gives to its row, in the order of the nodes."""
     nodes = trace.records("nodes")
-    told = _Observations(nodes)
-    sampled_tokens = _completion_tokens(trace)
+    observations = _Observations(nodes)
+    sampled_tokens = _count_completion_tokens(trace)
     for position, node in enumerate(nodes):
         if not node.flag("sampled"):
             continue
         columns: dict[str, Any] = {
-            "action": _action(node),
-            "observation": told.before(node),
-            **_tokens(node, sampled_tokens.get(position)),
+            "action": _read_action(node),
+            "observation": observations.before(node),
+            **_read_tokens(node, sampled_tokens.get(position)),
         }
         if "state_key" in node.fields:
             columns["state"] = node.fields["state_key"]
@@ -35,7 +35,7 @@ def step_columns(trace: Record) -> Iterator[dict[str, Any]]:
         yield columns
 
 
-def _tokens(node: Record, counted: int | None) -> dict[str, Any]:
+def _read_tokens(node: Record, counted: int | None) -> dict[str, Any]:
     """The sampled tokens: their ids where recorded, else their number as the provider told it."""
     ids, mask = node.integers("token_ids"), node.truths("mask")
     if len(ids) != len(mask):
@@ -47,14 +47,14 @@ def _tokens(node: Record, counted: int | None) -> dict[str, Any]:
     for name, key in (("logprobs", "logp_behaviour"), ("entropies", "entropy")):
         values = node.numbers(name)
         if len(values) not in (0, len(response_ids)):
-            found = f"has {len(values)} entries for {len(response_ids)} sampled tokens"
-            raise node.error(name, found, "write the traces again")
+            fault = f"has {len(values)} entries for {len(response_ids)} sampled tokens"
+            raise node.error(name, fault, "write the traces again")
         if values:
             columns[key] = values
     return columns
 
 
-def _completion_tokens(trace: Record) -> dict[int, int]:
+def _count_completion_tokens(trace: Record) -> dict[int, int]:
     counted: dict[int, int] = {}
     for call in trace.records("calls"):
         usage = call.record("usage")
@@ -63,14 +63,14 @@ def _completion_tokens(trace: Record) -> dict[int, int]:
     return counted
 
 
-def _action(node: Record) -> str | None:
+def _read_action(node: Record) -> str | None:
     message = node.record("message")
     if message is None:
         return None
     calls = message.records("tool_calls")
     if calls:
         return "\n".join(f"{call.text('name') or ''}({call.text('arguments') or ''})" for call in calls)
-    return _content(message)
+    return _read_content(message)
 
 
 class _Observations:
@@ -89,14 +89,14 @@ class _Observations:
         walked = node
         while (parent := walked.fields.get("parent")) is not None:
             if type(parent) is not int or not 0 <= parent < len(self._nodes):
-                raise walked.error("parent", f"is {shown(parent)}", f"the trace has {len(self._nodes)} nodes")
+                raise walked.error("parent", f"is {quote_json(parent)}", f"the trace has {len(self._nodes)} nodes")
             if len(texts) > len(self._nodes):
                 raise node.error("parent", "leads back to where it came from", "write the traces again")
             walked = self._nodes[parent]
             if walked.flag("sampled"):
                 break
             message = walked.record("message")
-            texts.append(_content(message) or "" if message is not None else "")
+            texts.append(_read_content(message) or "" if message is not None else "")
             self._left -= _NODE_PRICE + len(texts[-1])
             if self._left < 0:
                 advice = "nodes that share so long a past are not read: write the traces apart"
@@ -104,7 +104,7 @@ class _Observations:
         return "\n".join(reversed(texts))
 
 
-def _content(message: Record) -> str | None:
+def _read_content(message: Record) -> str | None:
     content = message.fields.get("content")
     if isinstance(content, list):
         return "\n".join(

@@ -32,10 +32,10 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from groupwise.core.records import StopReason
-from groupwise.recordings.foreign.fields import ForeignLines, Record, digest
+from groupwise.recordings.foreign.record import ForeignLines, Record, make_id
 from groupwise.recordings.foreign.verifiers_nodes import step_columns
 from groupwise.recordings.lines import Progress
-from groupwise.recordings.row import Row, shown
+from groupwise.recordings.row import Row, quote_json
 
 TRACE_VERSION = 1
 NOT_TRAINABLE = "traces that do not train (agent.trainable is false)"
@@ -51,24 +51,26 @@ class VerifiersSource(ForeignLines):
 
     read_as = "verifiers"
 
-    def numbered_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
         """Every sampled message; the rows of an episode share its line."""
         for line, value in self.lines.values(progress):
             episode = Record.of(self.lines.path, line, value)
             for trace in episode.records("traces") if "traces" in episode.fields else [episode]:
-                for row in _rows(episode, trace, left_out):
+                for row in _make_rows(episode, trace, left_out):
                     yield line, row
 
 
-def _rows(episode: Record, trace: Record, left_out: Counter[str]) -> list[Row]:
+def _make_rows(episode: Record, trace: Record, left_out: Counter[str]) -> list[Row]:
     version = trace.fields.get("version", TRACE_VERSION)
     if version != TRACE_VERSION:
-        raise trace.error("version", f"is {shown(version)}", f"this reader knows version {TRACE_VERSION} of a trace")
+        raise trace.error(
+            "version", f"is {quote_json(version)}", f"this reader knows version {TRACE_VERSION} of a trace"
+        )
     agent = trace.record("agent")
     if agent is not None and not agent.flag("trainable", default=True):
         left_out[NOT_TRAINABLE] += 1
         return []
-    outcome = _outcome(trace)
+    outcome = _read_outcome(trace)
     if outcome is None:
         left_out[NOT_SCORED] += 1
         return []
@@ -76,41 +78,41 @@ def _rows(episode: Record, trace: Record, left_out: Counter[str]) -> list[Row]:
     if not steps:
         left_out[NO_STEPS] += 1
         return []
-    shared = _shared(episode, trace, agent)
+    shared = _read_shared_columns(episode, trace, agent)
     rows = [
         {**shared, "index": index, "reward": 0.0, "outcome": outcome, **columns} for index, columns in enumerate(steps)
     ]
-    rows[-1] |= {"reward": outcome, "stop": _stop(trace).value}
+    rows[-1] |= {"reward": outcome, "stop": _read_stop(trace).value}
     return cast(list[Row], rows)
 
 
-def _shared(episode: Record, trace: Record, agent: Record | None) -> dict[str, Any]:
+def _read_shared_columns(episode: Record, trace: Record, agent: Record | None) -> dict[str, Any]:
     """What all rows of a trace have in common."""
     name = (agent.text("name") if agent is not None else None) or "agent"
-    task = _task(trace) or _task(episode)
+    task = _read_task(trace) or _read_task(episode)
     if task is None:
         raise trace.error("task", "is missing", "a trace names its task by key, hash or data")
     group = episode.record("group")
     scope = group.id("id") if group is not None else task
-    version = _version(episode)
+    version = _read_version(episode)
     shared: dict[str, Any] = {"task": task, "group": f"{scope}/{name}", "attempt": trace.id("id"), "role": name}
     return shared if version is None else shared | {"version": version}
 
 
-def _task(record: Record) -> str | None:
+def _read_task(record: Record) -> str | None:
     task = record.record("task")
     if task is None:
         return None
     named = task.text("key") or task.text("hash")
     if named is None and "data" in task.fields:
         try:
-            return digest(task.fields["data"])
+            return make_id(task.fields["data"])
         except RecursionError:
             raise task.error("data", "is nested too deep to be told from others", "give the task a key") from None
     return named
 
 
-def _outcome(trace: Record) -> float | None:
+def _read_outcome(trace: Record) -> float | None:
     """The sum of the weighted scores, or None where nothing was scored."""
     rewards = trace.record("rewards")
     if rewards is None:
@@ -124,7 +126,7 @@ def _outcome(trace: Record) -> float | None:
     )
 
 
-def _stop(trace: Record) -> StopReason:
+def _read_stop(trace: Record) -> StopReason:
     if trace.flag("is_timeout"):
         return StopReason.TIMEOUT
     # `errors` also keeps those of attempts that were tried again; `ok` speaks of the last one.
@@ -137,7 +139,7 @@ def _stop(trace: Record) -> StopReason:
     return StopReason.TERMINATED
 
 
-def _version(episode: Record) -> int | None:
+def _read_version(episode: Record) -> int | None:
     record: Record | None = episode
     for name in ("run", "work", "policy"):
         record = record.record(name) if record is not None else None

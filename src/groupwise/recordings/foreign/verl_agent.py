@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from groupwise.recordings.foreign.fields import ForeignLines, Record
+from groupwise.recordings.foreign.record import ForeignLines, Record
 from groupwise.recordings.lines import Progress
 from groupwise.recordings.row import Row
 
@@ -82,7 +82,7 @@ class VerlAgentSource(ForeignLines):
 
     read_as = "verl_agent"
 
-    def numbered_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
         """Every active step."""
         fields: _Fields | None = None
         seen: dict[tuple[Any, Any], int] = {}
@@ -92,15 +92,15 @@ class VerlAgentSource(ForeignLines):
             if "active_masks" in record.fields and not record.truth("active_masks"):
                 left_out[PADDING] += 1
                 continue
-            yield line, _row(record, fields, seen)
+            yield line, _make_row(record, fields, seen)
 
 
-def _row(record: Record, fields: _Fields, seen: dict[tuple[Any, Any], int]) -> Row:
+def _make_row(record: Record, fields: _Fields, seen: dict[tuple[Any, Any], int]) -> Row:
     task, attempt = record.id("uid"), record.id("traj_uid")
     row: Row = {
         "task": task,
         "attempt": attempt,
-        "index": _count(record, seen, (task, attempt)) if fields.index is None else record.integer(fields.index),
+        "index": _count_row(record, seen, (task, attempt)) if fields.index is None else record.integer(fields.index),
         "reward": record.number("rewards"),
     }
     if fields.has_state:
@@ -117,7 +117,7 @@ def _row(record: Record, fields: _Fields, seen: dict[tuple[Any, Any], int]) -> R
     return row
 
 
-def _count(record: Record, seen: dict[tuple[Any, Any], int], attempt: tuple[Any, Any]) -> int:
+def _count_row(record: Record, seen: dict[tuple[Any, Any], int], attempt: tuple[Any, Any]) -> int:
     """The position of a row among those of its attempt, in the order of the file."""
     index = seen.get(attempt, 0)
     seen[attempt] = index + 1

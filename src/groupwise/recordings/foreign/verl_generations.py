@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from groupwise.recordings.foreign.fields import ForeignLines, Record, digest
+from groupwise.recordings.foreign.record import ForeignLines, Record, make_id
 from groupwise.recordings.lines import Progress
 from groupwise.recordings.row import Row
 
@@ -37,12 +37,12 @@ class VerlGenerationsSource(ForeignLines):
 
     read_as = "verl generations"
 
-    def numbered_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
         """Every response."""
         seen: Counter[str] = Counter()
         values = self.lines.values(progress)
-        rows = (_row(Record.of(self.lines.path, line, value), seen) for line, value in values)
-        for _, attempt in groupby(rows, key=_attempt):
+        rows = (_make_row(Record.of(self.lines.path, line, value), seen) for line, value in values)
+        for _, attempt in groupby(rows, key=_identify_attempt):
             outputs = list(attempt)
             outcome = outputs[-1][1]["reward"]
             for line, row in outputs:
@@ -51,12 +51,12 @@ class VerlGenerationsSource(ForeignLines):
                 yield line, row
 
 
-def _attempt(numbered: tuple[int, Row]) -> tuple[Any, Any]:
+def _identify_attempt(numbered: tuple[int, Row]) -> tuple[Any, Any]:
     _, row = numbered
     return row.get("group", row["task"]), row["attempt"]
 
 
-def _row(record: Record, seen: Counter[str]) -> tuple[int, Row]:
+def _make_row(record: Record, seen: Counter[str]) -> tuple[int, Row]:
     uid = str(record.id("uid")) if "uid" in record.fields else None
     parts = _OUTPUT_UID.fullmatch(uid) if uid is not None else None
     if parts is not None and max(len(parts[2]), len(parts[3])) > MAX_DIGITS:
@@ -64,7 +64,7 @@ def _row(record: Record, seen: Counter[str]) -> tuple[int, Row]:
             "uid", f"ends in a number of more than {MAX_DIGITS} digits", "verl numbers sessions and outputs from 0"
         )
     prompt = record.text("input") or ""
-    task = parts[1] if parts is not None else uid or f"input-{digest(prompt)}"
+    task = parts[1] if parts is not None else uid or f"input-{make_id(prompt)}"
     group = f"{task}@{record.id('step')}" if "step" in record.fields else task
     row: Row = {
         "task": task,

@@ -14,7 +14,7 @@ from groupwise.advantages import (
     AbovePrior,
     Blend,
     Bounded,
-    Column,
+    ColumnSignal,
     DistinctMean,
     EpisodeReturn,
     Merged,
@@ -23,7 +23,7 @@ from groupwise.advantages import (
     PenalisedRefusals,
     Relative,
     ReturnToGo,
-    StepReward,
+    StepRewardSignal,
     Sum,
     Whitened,
 )
@@ -339,15 +339,15 @@ def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int) -> Explanat
 def _derive_signal(table: StepTable, signal: object, step: int) -> float | Fraction | None:
     """A signal by hand; None where it is not known here."""
     attempt = table.attempt == table.attempt[step]
-    if isinstance(signal, StepReward):
+    if isinstance(signal, StepRewardSignal):
         return float(table.reward[step])
-    if isinstance(signal, Column):
+    if isinstance(signal, ColumnSignal):
         return float(table.column(signal.name)[step])
     if isinstance(signal, EpisodeReturn) and "outcome" in table.extra:
         return float(table.column("outcome")[step])
     if isinstance(signal, EpisodeReturn):
         return by_hand.mean(table.reward[attempt].tolist()) * int(attempt.sum())
-    if isinstance(signal, ReturnToGo) and signal.within == "attempt" and isinstance(signal.of, StepReward):
+    if isinstance(signal, ReturnToGo) and signal.within == "attempt" and isinstance(signal.of, StepRewardSignal):
         return by_hand.discount(table.reward[attempt & (table.index >= table.index[step])].tolist(), signal.gamma)
     if isinstance(signal, Bounded):
         return _derive_signal(table, signal.of, step)

@@ -9,7 +9,7 @@ from typing import Any
 
 from groupwise.core.journal.journal import Journal
 from groupwise.core.records import SAMPLED_ELSEWHERE, Origin, Task
-from groupwise.core.trajectory_rows import trajectory_rows
+from groupwise.core.trajectory_rows import make_rows
 from groupwise.rollout.plans.requests import MARK
 
 
@@ -60,7 +60,7 @@ def read_recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]
                 "origin": Origin.REPLAYED.value,
                 "error": None,
                 # Through JSON, like the rows beside which it is compared: tuples become lists.
-                "steps": json.loads(json.dumps(list(trajectory_rows(member)))),
+                "steps": json.loads(json.dumps(list(make_rows(member)))),
                 "credit": row["credit"],
                 "source": source,
             }

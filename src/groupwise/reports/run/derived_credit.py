@@ -16,7 +16,7 @@ from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.part import name_of
 from groupwise.core.parts.stateful import join_columns
 from groupwise.core.segments import IntArray
-from groupwise.core.step_columns import row_columns
+from groupwise.core.step_columns import lay_out_rows
 from groupwise.core.step_table import StepTable
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByHistory, ByState, ByTask
@@ -180,7 +180,7 @@ def measure_without_rescue(
 
 def make_step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> StepTable:
     """Rows of a journal as the table that their trajectories gave; `version` is that of the weights that learnt."""
-    return StepTable.from_columns(**row_columns(rows, version=version))
+    return StepTable.from_columns(**lay_out_rows(rows, version=version))
 
 
 def _walk_comparisons(trace: Trace) -> Iterator[Comparison]:

@@ -293,7 +293,7 @@ def _token_ratio(packed: Sequence[Sequence[MicroBatch]]) -> float:
 
 def _find_cause(columns: TokenColumns) -> str:
     """Find where a loss that is not finite comes from, in words; nothing where each column is sound by itself."""
-    known = dict(columns.given_columns())
+    known = dict(columns.list_columns())
     for name in (*columns.named, *columns.channels, *CAUSES):
         column_T = known.get(name)
         bad = [] if column_T is None else (~column_T.detach().isfinite()).nonzero()[:, 0].tolist()

@@ -31,7 +31,7 @@ def rescue_metrics(attempts: UpdateAttempts, batch: CreditedBatch) -> dict[str, 
     metrics["credit/in_even_groups"] = sum(in_even) / sum(size) if any(size) else 0.0
     if attempts.share_not_admitted is not None:
         metrics["rollout/not_admitted"] = attempts.share_not_admitted
-    return metrics | _replay_metrics(attempts) | _guidance_metrics(chosen) | _shaping_metrics(chosen, groups)
+    return metrics | _metrics_of_replay(attempts) | _metrics_of_guidance(chosen) | _metrics_of_shaping(chosen, groups)
 
 
 def _score_and_return(trajectory: Trajectory) -> tuple[float, float]:
@@ -44,7 +44,7 @@ def _is_touched(trajectory: Trajectory) -> bool:
     return trajectory.origin is not Origin.FRESH or any(step.shaped for step in trajectory.steps)
 
 
-def _replay_metrics(attempts: UpdateAttempts) -> dict[str, float]:
+def _metrics_of_replay(attempts: UpdateAttempts) -> dict[str, float]:
     if not (attempts.recalled or attempts.left_out):
         return {}
     newest = max((max(trajectory.versions, default=0) for trajectory in attempts.chosen), default=0)
@@ -55,7 +55,7 @@ def _replay_metrics(attempts: UpdateAttempts) -> dict[str, float]:
     return metrics
 
 
-def _guidance_metrics(chosen: Sequence[Trajectory]) -> dict[str, float]:
+def _metrics_of_guidance(chosen: Sequence[Trajectory]) -> dict[str, float]:
     guided = [trajectory for trajectory in chosen if _is_guided(trajectory)]
     if not guided:
         return {}
@@ -71,7 +71,7 @@ def _is_guided(trajectory: Trajectory) -> bool:
     return trajectory.origin is Origin.REFLECTED or (trajectory.origin is Origin.GUIDED and not is_copy)
 
 
-def _shaping_metrics(chosen: Sequence[Trajectory], groups: dict[str, list[int]]) -> dict[str, float]:
+def _metrics_of_shaping(chosen: Sequence[Trajectory], groups: dict[str, list[int]]) -> dict[str, float]:
     is_shaped = [any(step.shaped for n in members for step in chosen[n].steps) for members in groups.values()]
     return {"shaping/groups": _mean(is_shaped)} if any(is_shaped) else {}
 

@@ -45,12 +45,12 @@ class Disco(Part, slot="loss"):
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
         """Scores, returns and KL of each trajectory's tokens, summed."""
-        columns = columns.trained()
+        columns = columns.select_trained()
         earned_T = columns.column("episode_return")
         return TrajectorySums.of(columns, totals, score=self._score(columns), earned=earned_T, kl=_kl(columns))
 
     def __call__(self, columns: TokenColumns, totals: Totals, summary: TrajectorySums) -> LossResult:
-        columns = columns.trained()
+        columns = columns.select_trained()
         value, slope_R = self._contrast(summary, totals)
         kl = summary.sums["kl"].sum() / max(totals.tokens, 1)
         beyond = (kl - self.max_kl).clamp(min=0)
@@ -80,8 +80,8 @@ class Disco(Part, slot="loss"):
     def _score(self, columns: TokenColumns) -> Tensor:
         if self.score == "log_likelihood":
             return columns.logp
-        return (columns.logp - columns.given(OLD_LOGP)).exp()
+        return (columns.logp - columns.require(OLD_LOGP)).exp()
 
 
 def _kl(columns: TokenColumns) -> Tensor:
-    return columns.given(OLD_LOGP) - columns.logp
+    return columns.require(OLD_LOGP) - columns.logp

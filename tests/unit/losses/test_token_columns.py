@@ -28,7 +28,7 @@ def test_padded_columns_are_refused() -> None:
 
 def test_a_mask_may_be_numbers_but_not_weights() -> None:
     two = columns([-1.0, -2.0])
-    kept = dataclasses.replace(two, mask=torch.tensor([0.0, 1.0])).trained()
+    kept = dataclasses.replace(two, mask=torch.tensor([0.0, 1.0])).select_trained()
     assert kept.logp.tolist() == [-2.0]
     with pytest.raises(RecordError) as caught:
         dataclasses.replace(two, mask=torch.tensor([0.5, 1.0]))
@@ -40,7 +40,7 @@ def test_a_mask_may_be_numbers_but_not_weights() -> None:
 )
 def test_a_missing_column_says_how_to_supply_it(need: str, column: str) -> None:
     with pytest.raises(RecordError) as caught:
-        dataclasses.replace(columns([-1.0]), **{column: None}).given(need)
+        dataclasses.replace(columns([-1.0]), **{column: None}).require(need)
     assert str(caught.value) == (
         f"the loss needs {need}, but column {column!r} is missing; hand it in, or leave out the part "
         "that reads it (a penalty of weight 0 reads nothing)"
@@ -63,8 +63,8 @@ def test_only_tokens_that_train_are_left_with_all_their_columns() -> None:
         group=[5, 5, 6],
         named={"pass_rate": [0.25, math.nan, 0.75]},
         channels={"tempo": [-1.0, math.inf, 2.0]},
-    ).trained()
-    assert {name: column.tolist() for name, column in kept.given_columns()} == {
+    ).select_trained()
+    assert {name: column.tolist() for name, column in kept.list_columns()} == {
         "logp": [-1.0, -3.0],
         "logp_old": [-1.5, -3.5],
         "logp_behaviour": [-1.25, -3.25],
@@ -106,7 +106,7 @@ def test_a_column_by_name_needs_one_entry_a_token_too(where: str) -> None:
 
 def test_what_is_given_by_name_carries_no_gradient_and_the_precision_of_logp() -> None:
     own = columns([-1.0, -2.0])
-    kept = dataclasses.replace(own, named={"x": own.logp.float()}, channels={"y": own.logp}).trained()
+    kept = dataclasses.replace(own, named={"x": own.logp.float()}, channels={"y": own.logp}).select_trained()
     assert not kept.column("x").requires_grad
     assert not kept.channel("y").requires_grad
     assert kept.column("x").dtype == torch.float64
@@ -116,11 +116,11 @@ def test_what_is_given_by_name_carries_no_gradient_and_the_precision_of_logp() -
 def test_gradients_run_through_logp_and_entropy_alone() -> None:
     """A caller who hands in logp itself as the old log-prob still gets a gradient through the ratio."""
     own = columns([-1.0, -2.0], entropy=[1.0, 1.0])
-    kept = dataclasses.replace(own, logp_old=own.logp, logp_ref=own.logp, logp_behaviour=own.logp).trained()
+    kept = dataclasses.replace(own, logp_old=own.logp, logp_ref=own.logp, logp_behaviour=own.logp).select_trained()
     assert kept.logp.requires_grad
     assert kept.entropy is not None
     assert kept.entropy.requires_grad
-    assert not any(column.requires_grad for column in (kept.given(OLD_LOGP), kept.given(REFERENCE_LOGP)))
+    assert not any(column.requires_grad for column in (kept.require(OLD_LOGP), kept.require(REFERENCE_LOGP)))
     assert not kept.logp_behaviour.requires_grad
 
 
@@ -128,7 +128,7 @@ def test_half_precision_is_raised_to_float32_and_double_is_kept() -> None:
     two = columns([-1.0, -2.0], ref=[-1.0, -1.0], entropy=[1.0, 2.0])
     half = dataclasses.replace(two, logp=two.logp.bfloat16())
     for before, expected in ((half, torch.float32), (two, torch.float64)):
-        kept = before.trained()
+        kept = before.select_trained()
         found = {getattr(kept, name).dtype for name in ("logp", "logp_old", "logp_ref", "entropy", "advantage")}
         assert found == {expected}
 

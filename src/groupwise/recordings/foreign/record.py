@@ -1,4 +1,4 @@
-"""Reading fields of other programs' records: what is not of the expected form is told by line and field."""
+"""A record of another program: its fields read one by one, and a fault told with the line and the field."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from groupwise.core.errors import FileError
-from groupwise.core.text.json_text import LARGEST_FLOAT, canonical
+from groupwise.core.text.json_text import LARGEST_FLOAT, to_canonical_json
 from groupwise.recordings.lines import JsonLines
-from groupwise.recordings.row import shown
+from groupwise.recordings.row import quote_json
 
 _INTEGERS = frozenset({int})
 _NUMBERS = frozenset({int, float})
@@ -56,14 +56,14 @@ class Record:
         """The object that a line holds."""
         if not isinstance(value, dict):
             raise FileError(
-                f"{path}, line {line}: found {shown(value)} instead of an object; check the format", row=line
+                f"{path}, line {line}: found {quote_json(value)} instead of an object; check the format", row=line
             )
         return cls(path, line, value)
 
-    def error(self, name: str, found: str, advice: str) -> FileError:
+    def error(self, name: str, fault: str, advice: str) -> FileError:
         """An error about one field."""
         field = f"{self.inside}.{name}" if self.inside else name
-        return FileError(f"{self.path}, line {self.line}: field {field!r} {found}; {advice}", row=self.line)
+        return FileError(f"{self.path}, line {self.line}: field {field!r} {fault}; {advice}", row=self.line)
 
     def first(self, names: Iterable[str]) -> str | None:
         """The first of these fields that is there."""
@@ -71,14 +71,14 @@ class Record:
 
     def id(self, name: str) -> str | int:
         """A field that names something."""
-        value = self._needed(name)
+        value = self._require(name)
         if type(value) is str or type(value) is int:
             return value
-        raise self.error(name, f"is {shown(value)}", "an id is text or an integer")
+        raise self.error(name, f"is {quote_json(value)}", "an id is text or an integer")
 
     def number(self, name: str) -> float:
         """A number."""
-        value = self._needed(name)
+        value = self._require(name)
         if isinstance(value, str):
             try:
                 return float(value)
@@ -86,22 +86,22 @@ class Record:
                 pass
         elif type(value) is float or (type(value) is int and -LARGEST_FLOAT <= value <= LARGEST_FLOAT):
             return value
-        raise self.error(name, f"is {shown(value)}", "it takes a number")
+        raise self.error(name, f"is {quote_json(value)}", "it takes a number")
 
     def integer(self, name: str) -> int:
         """A whole number."""
         value = self.number(name)
         if value != value // 1:
-            raise self.error(name, f"is {shown(value)}", "it takes a whole number")
+            raise self.error(name, f"is {quote_json(value)}", "it takes a whole number")
         return int(value)
 
     def truth(self, name: str) -> bool:
         """True or false."""
-        value = self._needed(name)
+        value = self._require(name)
         for meaning, spellings in ((True, (1, "True", "true")), (False, (0, "False", "false"))):
             if value in spellings:
                 return meaning
-        raise self.error(name, f"is {shown(value)}", "it takes true or false")
+        raise self.error(name, f"is {quote_json(value)}", "it takes true or false")
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """True or false, where it is said."""
@@ -109,20 +109,20 @@ class Record:
 
     def integers(self, name: str) -> list[int]:
         """A list of whole numbers; absent = empty."""
-        return self._list(name, _INTEGERS, "a list of integers")
+        return self._read_list(name, _INTEGERS, "a list of integers")
 
     def numbers(self, name: str) -> list[float]:
         """A list of numbers that have a float; absent = empty."""
-        values = self._list(name, _NUMBERS, "a list of numbers")
+        values = self._read_list(name, _NUMBERS, "a list of numbers")
         if any(type(value) is int and not -LARGEST_FLOAT <= value <= LARGEST_FLOAT for value in values):
-            raise self.error(name, f"is {shown(values)}", "it takes a list of numbers")
+            raise self.error(name, f"is {quote_json(values)}", "it takes a list of numbers")
         return values
 
     def truths(self, name: str) -> list[bool]:
         """A list of truth values, also as 0 and 1; absent = empty."""
-        values = self._list(name, _TRUTHS, "a list of true and false")
+        values = self._read_list(name, _TRUTHS, "a list of true and false")
         if not {0, 1}.issuperset(values):
-            raise self.error(name, f"is {shown(values)}", "it takes a list of true and false")
+            raise self.error(name, f"is {quote_json(values)}", "it takes a list of true and false")
         return values
 
     def text(self, name: str | None) -> str | None:
@@ -136,7 +136,7 @@ class Record:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise self.error(name, f"is {shown(value)}", "it takes an object")
+            raise self.error(name, f"is {quote_json(value)}", "it takes an object")
         return Record(self.path, self.line, value, f"{self.inside}.{name}" if self.inside else name)
 
     def records(self, name: str) -> list[Record]:
@@ -145,24 +145,24 @@ class Record:
         if value is None:
             return []
         if not isinstance(value, list) or not all(isinstance(inner, dict) for inner in value):
-            raise self.error(name, f"is {shown(value)}", "it takes a list of objects")
+            raise self.error(name, f"is {quote_json(value)}", "it takes a list of objects")
         prefix = f"{self.inside}.{name}" if self.inside else name
         return [Record(self.path, self.line, inner, f"{prefix}[{i}]") for i, inner in enumerate(value)]
 
-    def _list(self, name: str, kinds: frozenset[type], takes: str) -> list[Any]:
+    def _read_list(self, name: str, kinds: frozenset[type], takes: str) -> list[Any]:
         value = self.fields.get(name)
         if value is None:
             return []
         if not isinstance(value, list) or not kinds.issuperset(map(type, value)):
-            raise self.error(name, f"is {shown(value)}", f"it takes {takes}")
+            raise self.error(name, f"is {quote_json(value)}", f"it takes {takes}")
         return value
 
-    def _needed(self, name: str) -> Any:
+    def _require(self, name: str) -> Any:
         if self.fields.get(name) is None:
             raise self.error(name, "is missing", "the format needs it")
         return self.fields[name]
 
 
-def digest(value: Any) -> str:
+def make_id(value: Any) -> str:
     """An id for something that has none of its own: the same for the same content."""
-    return hashlib.blake2b(canonical(value).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return hashlib.blake2b(to_canonical_json(value).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -110,7 +110,7 @@ def test_a_part_that_pays_no_finite_number_is_named(amount: float) -> None:
     with pytest.raises(RecordError) as caught:
         score_trajectory(attempt({}, {}, {}), [StepReward(), Spoilt(amount=amount)])
     assert str(caught.value) == (
-        f"task 't', attempt 3, step 1: reward 'tests.unit.rewards.test_rescored:Spoilt' is {amount}; rewards are "
+        f"task 't', attempt 3, step 1: reward 'tests.unit.rewards.test_scoring:Spoilt' is {amount}; rewards are "
         "finite and at most 1e+100: mend what computes it (a missing reward is not a zero)"
     )
 
@@ -134,7 +134,7 @@ def test_a_part_must_pay_every_step() -> None:
     with pytest.raises(RecordError) as caught:
         score_trajectory(attempt({}, {}), [Short()])
     assert str(caught.value) == (
-        "task 't', attempt 3: reward 'tests.unit.rewards.test_rescored:Short' gave 1 numbers for 2 steps; give one per "
+        "task 't', attempt 3: reward 'tests.unit.rewards.test_scoring:Short' gave 1 numbers for 2 steps; give one per "
         "step"
     )
 

@@ -45,9 +45,9 @@ class Rollouts:
             return StepTable.from_columns(**{name: _pack_floats(name, column) for name, column in self.columns.items()})
         except RecordError as error:
             line = None if error.row is None else self.lines[error.row]
-            raise FileError(f"{self.path}: {self._with_lines(str(error), error.row)}", row=line) from error
+            raise FileError(f"{self.path}: {self._name_lines(str(error), error.row)}", row=line) from error
 
-    def _with_lines(self, message: str, row: int | None) -> str:
+    def _name_lines(self, message: str, row: int | None) -> str:
         """Say lines where the table said rows: the reader has the file, not the part."""
         if row is None:
             return message

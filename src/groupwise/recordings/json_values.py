@@ -10,7 +10,7 @@ import numpy as np
 _JSON = frozenset({str, int, float, bool, type(None)})
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """The JSON value that a value stands for; what stands for none comes back as it is.
 
     >>> plain((np.float32(0.5), np.int64(3), [True]))
@@ -20,11 +20,11 @@ def plain(value: Any) -> Any:
     if kind in _JSON:
         return value
     if kind is list or kind is tuple:
-        return list(value) if _JSON.issuperset(map(type, value)) else [plain(inner) for inner in value]
+        return list(value) if _JSON.issuperset(map(type, value)) else [to_json_value(inner) for inner in value]
     if isinstance(value, dict):
-        return {str(name) if isinstance(name, Enum) else name: plain(inner) for name, inner in value.items()}
+        return {str(name) if isinstance(name, Enum) else name: to_json_value(inner) for name, inner in value.items()}
     if isinstance(value, np.generic | np.ndarray):
-        return plain(value.tolist())
+        return to_json_value(value.tolist())
     if isinstance(value, Enum):
-        return plain(value.value)
+        return to_json_value(value.value)
     return value

@@ -9,9 +9,9 @@ from groupwise.core.errors import RecordError
 from groupwise.core.step_fields.field import KEPT
 from groupwise.core.step_fields.kinds import STATE
 from groupwise.core.step_fields.table import FIRST_OBSERVATION, STEP_FIELDS
-from groupwise.core.text.json_text import canonical, is_shallow
-from groupwise.recordings.part import Rollouts
-from groupwise.recordings.row import KEYS, Id, Row, value_fault
+from groupwise.core.text.json_text import is_shallow, to_canonical_json
+from groupwise.recordings.rollouts import Rollouts
+from groupwise.recordings.row import KEYS, Id, Row, describe_value_fault
 
 _BULK = tuple(field.name for field in STEP_FIELDS if field.bulk)
 _STATES = tuple(name for name, kind in KEYS.items() if kind is STATE)
@@ -23,7 +23,7 @@ _ABSENT: dict[str, Any] = {
 """What an absent key means, where it does not mean 'unknown'."""
 
 
-class Reduced(NamedTuple):
+class ReducedRow(NamedTuple):
     """One row without its bulk."""
 
     number: int
@@ -34,7 +34,7 @@ class Reduced(NamedTuple):
     """Its entries in the columns of a step table; `task` holds the scope."""
 
 
-def reduce_row(number: int, row: Row) -> Reduced:
+def reduce_row(number: int, row: Row) -> ReducedRow:
     """Strip a row, checked but for what its states hold, down to what credit reads; the row itself is used up."""
     columns: dict[str, Any] = row  # type: ignore[assignment]  # a TypedDict cannot be emptied key by key
     task = columns["task"]
@@ -50,21 +50,21 @@ def reduce_row(number: int, row: Row) -> Reduced:
             columns[FIRST_OBSERVATION] = _digest(text)
     for name in _STATES:
         if type(columns.get(name)) in (list, dict):
-            columns[name] = _written(name, columns[name])
+            columns[name] = _write_state(name, columns[name])
     if "extra" in columns:
         columns |= columns.pop("extra")
-    return Reduced(number, task, columns)
+    return ReducedRow(number, task, columns)
 
 
-def _written(name: str, value: Any) -> str:
+def _write_state(name: str, value: Any) -> str:
     """The canonical text of a state; NaN, infinities and nesting without end have none."""
     try:
-        text = canonical(value, takes_nan=False)
+        text = to_canonical_json(value, takes_nan=False)
         if is_shallow(text, value):
             return text
     except (TypeError, ValueError, RecursionError):
         pass
-    raise RecordError(value_fault(name, value))
+    raise RecordError(describe_value_fault(name, value))
 
 
 def _digest(text: str) -> str:
@@ -75,7 +75,7 @@ MAX_COLUMNS = 1000
 """Of a file: each costs an entry on every row, so names that are new on every row would grow with their square."""
 
 
-class Names:
+class ColumnNames:
     """Every column that some row of the file has, and whether any row has a sampled token.
 
     All parts of a file have the same columns, also a part none of whose rows has an entry.
@@ -102,7 +102,7 @@ class Names:
         return [name for name in self.seen if name != "tokens" or self.has_tokens]
 
 
-class PartBuilder:
+class RolloutsBuilder:
     """Rows, one after another, as columns."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class PartBuilder:
         self._numbers: list[int] = []
         self._known: dict[Any, Any] = {}
 
-    def add(self, row: Reduced) -> None:
+    def add(self, row: ReducedRow) -> None:
         """Append one row."""
         columns, known = self._columns, self._known
         before = len(self._numbers)
