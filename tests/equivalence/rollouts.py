@@ -57,7 +57,7 @@ def _sample(
     )
 
 
-def stepwise(*, attempts: int = 4, steps: int = 6, window: int | None = None) -> list[Sample]:
+def make_stepwise_samples(*, attempts: int = 4, steps: int = 6, window: int | None = None) -> list[Sample]:
     """Attempts of one task whose prompts hold the steps before, all of them or the last `window`."""
     rng = random.Random(1)
 

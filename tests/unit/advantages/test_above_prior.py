@@ -48,7 +48,7 @@ def test_an_attempt_counts_with_the_mean_of_what_is_compared_before_shaping() ->
     assert state.columns([Task(id="t")]) == {"level": np.array([0.75])}
 
 
-def measured(task: str, number: int, luck: float | None) -> Trajectory:
+def make_measured(task: str, number: int, luck: float | None) -> Trajectory:
     """An attempt with what a measure found of it; None = it took no part, and nobody measured it."""
     step = Step(index=0, facts={} if luck is None else {"luck": luck})
     return Trajectory(id=f"{task}/{number}", task=Task(id=task), attempt=number, steps=(step,))
@@ -56,7 +56,12 @@ def measured(task: str, number: int, luck: float | None) -> Trajectory:
 
 def test_where_a_measure_is_compared_only_attempts_that_took_part_count() -> None:
     state = AbovePrior(of=ColumnSignal(name="luck"), keep=0.0).start(seed=0)
-    attempts = [measured("t", 0, 3.0), measured("t", 1, None), measured("t", 2, 5.0), measured("u", 0, None)]
+    attempts = [
+        make_measured("t", 0, 3.0),
+        make_measured("t", 1, None),
+        make_measured("t", 2, 5.0),
+        make_measured("u", 0, None),
+    ]
     state.observe(ObservedUpdate(number=1, trajectories=attempts, credit=[[1.0], None, [-1.0], None]))
     assert state.columns([Task(id="t"), Task(id="u")])["prior"].tolist() == [4.0, 0.5]
 
