@@ -105,9 +105,8 @@ class StepTable:
                 policy sample it than the one that learns), `trains` (may it train; whitening counts only what does),
                 `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `ColumnSignal(name=...)`.
         """
-        columns = _present(
-            {"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra}
-        )
+        named = {"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state}
+        columns = _present({**named, **extra})
         check.check_lengths(columns)
         task_code, task_ids = check.code_ids("task", columns["task"])
         attempt_code, attempt_names = check.code_ids("attempt", columns["attempt"])
