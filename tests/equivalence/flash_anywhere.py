@@ -12,16 +12,16 @@ def rows(
     states: Sequence[torch.Tensor], bounds: Sequence[torch.Tensor], longest: Sequence[int], scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Causal attention row by row, the last query at the last key; (length, heads, width)."""
-    found = [
+    outputs = [
         (_shares(query, key, scale) @ _repeat(value, query)).transpose(0, 1)
         for query, key, value in _each_row(states, bounds, longest)
     ]
-    return torch.cat(found), states[0].new_zeros(states[0].shape[1::-1])
+    return torch.cat(outputs), states[0].new_zeros(states[0].shape[1::-1])
 
 
 def rows_backward(
     gradient: torch.Tensor,
-    found: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
     states: Sequence[torch.Tensor],
     bounds: Sequence[torch.Tensor],
     longest: Sequence[int],

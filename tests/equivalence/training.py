@@ -78,18 +78,18 @@ def by_oracle(model: nn.Module, samples: Sequence[Sample], *, temperature: float
     return Update(logp, entropy, loss, _gradients(model))
 
 
-def worst_gradient(found: Update, expected: Update) -> float:
+def worst_gradient(actual: Update, expected: Update) -> float:
     """Largest relative error of a parameter's gradient, as norms."""
-    assert found.gradients.keys() == expected.gradients.keys()
+    assert actual.gradients.keys() == expected.gradients.keys()
     return max(
-        float((found.gradients[name] - gradient).norm() / gradient.norm())
+        float((actual.gradients[name] - gradient).norm() / gradient.norm())
         for name, gradient in expected.gradients.items()
     )
 
 
-def whole_gradient(found: Update, expected: Update) -> float:
+def whole_gradient(actual: Update, expected: Update) -> float:
     """Relative error of the gradient as one vector."""
-    one, other = ([update.gradients[name].flatten() for name in expected.gradients] for update in (found, expected))
+    one, other = ([update.gradients[name].flatten() for name in expected.gradients] for update in (actual, expected))
     return float((torch.cat(one) - torch.cat(other)).norm() / torch.cat(other).norm())
 
 
