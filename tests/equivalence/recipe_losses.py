@@ -35,6 +35,6 @@ def update(
     return total, torch.cat(gradients).float().cpu()
 
 
-def apart(actual: torch.Tensor, expected: torch.Tensor) -> float:
+def apart(gradient: torch.Tensor, expected: torch.Tensor) -> float:
     """Relative error, as norms."""
-    return float((actual - expected).norm() / expected.norm())
+    return float((gradient - expected).norm() / expected.norm())

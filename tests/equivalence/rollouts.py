@@ -78,11 +78,11 @@ def make_stepwise_samples(*, attempts: int = 4, steps: int = 6, window: int | No
 
 def with_token_credit(samples: Sequence[Sample]) -> list[Sample]:
     """The same samples, their tokens with credit of their own; of some every third token does not train, or none."""
-    credited = []
+    with_credit = []
     for number, sample in enumerate(samples):
         num = len(sample.response_ids)
         own = sample.advantage if isinstance(sample.advantage, float) else 1.0
         advantage = tuple(own * (1 + 0.25 * place) for place in range(num))
         trained = tuple((place + number) % 3 > 0 for place in range(num)) if number % 4 else None
-        credited.append(replace(sample, advantage=advantage, trained=trained))
-    return credited
+        with_credit.append(replace(sample, advantage=advantage, trained=trained))
+    return with_credit

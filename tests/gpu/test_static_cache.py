@@ -30,11 +30,11 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
 
 
-def assert_close(answers: Sequence[Generation], expected: Sequence[Generation], *, gap: float = 1e-4) -> None:
-    assert [answer.response_ids for answer in answers] == [answer.response_ids for answer in expected]
-    for answer, other in zip(answers, expected, strict=True):
-        assert answer.logp == pytest.approx(other.logp, abs=gap)
-        assert answer.entropy == pytest.approx(other.entropy, abs=gap)
+def assert_close(answers: Sequence[Generation], wanted: Sequence[Generation], *, gap: float = 1e-4) -> None:
+    assert [one.response_ids for one in answers] == [one.response_ids for one in wanted]
+    for one, other in zip(answers, wanted, strict=True):
+        assert one.logp == pytest.approx(other.logp, abs=gap)
+        assert one.entropy == pytest.approx(other.entropy, abs=gap)
 
 
 needs_kernel = pytest.mark.skipif(not has_kernel(torch.device("cuda")), reason="needs Triton")
@@ -75,11 +75,11 @@ def test_sessions_are_gone_on_with_under_graphs() -> None:
     graphs, plain = StaticCacheEngine(model, use_graphs=True, rows=32), TransformersEngine(model, session_tokens=0)
     asked = requests(32, session=True, longest=18)
     for _ in range(4):
-        expected = plain.generate(asked)
-        assert_close(graphs.generate(asked), expected)
+        wanted = plain.generate(asked)
+        assert_close(graphs.generate(asked), wanted)
         asked = [
             Request(prompt_ids=(*a.prompt_ids, *g.response_ids, 7, 8), seed=a.seed + 1, max_tokens=9, session=a.session)
-            for a, g in zip(asked, expected, strict=True)
+            for a, g in zip(asked, wanted, strict=True)
         ][::2]
 
 
