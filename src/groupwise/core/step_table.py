@@ -113,7 +113,6 @@ class StepTable:
         rewards = check.to_numbers("reward", columns["reward"], largest=check.LARGEST_REWARD)
         rows = _identify(task_code, attempt_code, step_index, columns)
         begins = _begins(task_code[rows.first], attempt_code[rows.first])
-        first_of_attempt = rows.first[begins]
         state_code, state_keys = _states(columns.get("state"), rows.first)
         table = cls(
             task=task_code[rows.first],
@@ -122,7 +121,7 @@ class StepTable:
             state=state_code,
             reward=rows.total(rewards),
             task_ids=task_ids,
-            attempt_ids=[attempt_names[code] for code in attempt_code[first_of_attempt]],
+            attempt_ids=[attempt_names[code] for code in attempt_code[rows.first[begins]]],
             state_keys=state_keys,
             extra=_extra_columns(columns, rows),
             step_of_row=rows.step,
