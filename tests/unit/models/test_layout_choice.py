@@ -19,10 +19,10 @@ from tests.equivalence.rollouts import make_tangled_samples
 
 def test_a_sound_model_gets_packs() -> None:
     model = build("llama")
-    found = lay_out(model, make_tangled_samples(), token_budget=60)
+    layouts = lay_out(model, make_tangled_samples(), token_budget=60)
     assert find_packing_fault(model, longest=60) is None
-    assert all(isinstance(layout, Pack) for layout in found)
-    assert sum(layout.raw_tokens for layout in found) > 1.3 * sum(map(len, found))
+    assert all(isinstance(layout, Pack) for layout in layouts)
+    assert sum(layout.raw_tokens for layout in layouts) > 1.3 * sum(map(len, layouts))
 
 
 def test_a_window_that_is_too_short_gets_rows_and_a_warning() -> None:
