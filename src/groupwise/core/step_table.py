@@ -105,8 +105,7 @@ class StepTable:
                 policy sample it than the one that learns), `trains` (may it train; whitening counts only what does),
                 `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `ColumnSignal(name=...)`.
         """
-        named = {"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state}
-        columns = _present({**named, **extra})
+        columns = _keep_given(task=task, attempt=attempt, index=index, reward=reward, state=state, **extra)
         check.check_lengths(columns)
         task_code, task_ids = check.code_ids("task", columns["task"])
         attempt_code, attempt_names = check.code_ids("attempt", columns["attempt"])
@@ -265,7 +264,8 @@ class _Rows:
         return count_weighted(self.step[self.order], values[self.order], len(self.first))
 
 
-def _present(columns: Mapping[str, Column | None]) -> dict[str, Column]:
+def _keep_given(**columns: Column | None) -> dict[str, Column]:
+    """Leave out the columns that are None; an error where one is missing that every table needs."""
     present = {name: check.to_column(name, column) for name, column in columns.items() if column is not None}
     if "state" not in present and "states" in present:
         raise RecordError("there is a column 'states' and none called 'state'; hand it in as state=...")
