@@ -40,15 +40,15 @@ def test_the_online_softmax_after_each_tile() -> None:
 
 def test_a_later_tile_may_hold_the_highest_logit() -> None:
     z = torch.tensor([[-1.0, 0.0, 1.0, 2.0]], dtype=torch.float64)
-    found = OnlineSoftmax.start(z).add(z[:, :1].clone(), entropy=True).add(z[:, 1:].clone(), entropy=True)
-    assert found.log_normaliser.item() == pytest.approx(2.440190, abs=5e-7)
-    assert found.entropy.item() == pytest.approx(0.947537, abs=5e-7)
+    softmax = OnlineSoftmax.start(z).add(z[:, :1].clone(), entropy=True).add(z[:, 1:].clone(), entropy=True)
+    assert softmax.log_normaliser.item() == pytest.approx(2.440190, abs=5e-7)
+    assert softmax.entropy.item() == pytest.approx(0.947537, abs=5e-7)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 100])
 def test_log_prob_entropy_and_their_gradients_of_the_worked_vector(columns: int) -> None:
     tiling = Tiling(rows=1, columns=columns, entropy=True)
-    found = []
+    gradients = []
     for output in (0, 1):
         hidden = torch.tensor([LOGITS], dtype=torch.float64, requires_grad=True)
         both = compute_head_logps(_identity_head(), hidden, _predictions([0], [1]), tiling)
@@ -57,9 +57,9 @@ def test_log_prob_entropy_and_their_gradients_of_the_worked_vector(columns: int)
         assert both[1].item() == pytest.approx(0.947537, abs=5e-7)
         both[output].sum().backward()  # type: ignore[union-attr]
         assert hidden.grad is not None
-        found.append(hidden.grad[0].tolist())
-    assert found[0] == pytest.approx([-0.236883, 0.356086, -0.087144, -0.032059], abs=5e-7)
-    assert found[1] == pytest.approx([0.116701, -0.326688, 0.130076, 0.079911], abs=5e-7)
+        gradients.append(hidden.grad[0].tolist())
+    assert gradients[0] == pytest.approx([-0.236883, 0.356086, -0.087144, -0.032059], abs=5e-7)
+    assert gradients[1] == pytest.approx([0.116701, -0.326688, 0.130076, 0.079911], abs=5e-7)
 
 
 @pytest.mark.parametrize("function", [head._HeadLogps, FusedHeadLogps])
@@ -88,14 +88,16 @@ def test_any_tiling_equals_the_plain_formula(
     expected_logp, expected_entropy = log_p[row, target], -(log_p.exp() * log_p).sum(-1) if entropy else None
     layer = Head(weight=weight, bias=bias, scale=1.5, softcap=softcap)
     tiling = Tiling(rows=rows, columns=columns, temperature=0.7, entropy=entropy)
-    logp, found_entropy = compute_head_logps(layer, hidden, _predictions(row, target), tiling)
+    logp, actual_entropy = compute_head_logps(layer, hidden, _predictions(row, target), tiling)
 
     torch.testing.assert_close(logp, expected_logp)
-    assert (found_entropy is None) == (not entropy)
-    if found_entropy is not None:
-        torch.testing.assert_close(found_entropy, expected_entropy)
-    for found, expected in zip(gradients(logp, found_entropy), gradients(expected_logp, expected_entropy), strict=True):
-        torch.testing.assert_close(found, expected)
+    assert (actual_entropy is None) == (not entropy)
+    if actual_entropy is not None:
+        torch.testing.assert_close(actual_entropy, expected_entropy)
+    for actual, expected in zip(
+        gradients(logp, actual_entropy), gradients(expected_logp, expected_entropy), strict=True
+    ):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_a_frozen_head_gets_no_gradient() -> None:
