@@ -11,7 +11,7 @@ from groupwise.core.sample import Sample
 VOCABULARY = 29
 
 
-def tangled(seed: int = 0) -> list[Sample]:
+def make_tangled_samples(seed: int = 0) -> list[Sample]:
     """Two tasks of step-wise attempts: shared prompts and histories, repeated samples, lone ones, idle ones.
 
     Behaviour log-probs lie around the true ones of a random model (ln 1/29 = -3.4), so that some ratios are clipped
@@ -57,7 +57,7 @@ def _sample(
     )
 
 
-def stepwise(*, attempts: int = 4, steps: int = 6, window: int | None = None) -> list[Sample]:
+def make_stepwise_samples(*, attempts: int = 4, steps: int = 6, window: int | None = None) -> list[Sample]:
     """Attempts of one task whose prompts hold the steps before, all of them or the last `window`."""
     rng = random.Random(1)
 

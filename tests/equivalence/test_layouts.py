@@ -15,7 +15,7 @@ from groupwise.core.sample import Sample
 from groupwise.models.attention.on_cpu import BLOCK
 from groupwise.models.logps import compute_token_logps
 from tests.equivalence.models import FAMILIES, build
-from tests.equivalence.rollouts import stepwise, tangled
+from tests.equivalence.rollouts import make_stepwise_samples, make_tangled_samples
 from tests.equivalence.training import Layout, Update, by_layout, by_oracle, whole_gradient, worst_gradient
 
 Lay = Callable[[Sequence[Sample]], Sequence[Layout]]
@@ -46,7 +46,7 @@ def _halves(samples: Sequence[Sample]) -> list[Pack]:
 
 @pytest.fixture(scope="module")
 def samples() -> list[Sample]:
-    return tangled()
+    return make_tangled_samples()
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -100,7 +100,7 @@ def test_in_float64_nothing_is_left_of_the_difference(samples: list[Sample], lay
 @pytest.mark.parametrize("window", [2, None])
 @pytest.mark.parametrize("share", [True, False])
 def test_packs_of_many_attention_blocks(window: int | None, share: bool) -> None:
-    rollouts = stepwise(window=window)
+    rollouts = make_stepwise_samples(window=window)
     model = build("llama", max_position_embeddings=512)
     expected = by_oracle(model, rollouts, temperature=TEMPERATURE)
     layouts = pack(rollouts, token_budget=5000, share=share)
@@ -112,7 +112,7 @@ def test_packs_of_many_attention_blocks(window: int | None, share: bool) -> None
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_tied_embeddings_and_gradient_checkpointing(reentrant: bool) -> None:
-    rollouts = stepwise()
+    rollouts = make_stepwise_samples()
     model = build("llama", tie_word_embeddings=True, max_position_embeddings=512)
     expected = by_oracle(model, rollouts, temperature=TEMPERATURE)
     model.gradient_checkpointing_enable({"use_reentrant": reentrant})  # type: ignore[operator]

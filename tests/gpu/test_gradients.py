@@ -18,7 +18,7 @@ from groupwise.models.forward import _checkpoint_layers
 from groupwise.recipes import RECIPES
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update
-from tests.equivalence.rollouts import VOCABULARY, stepwise, tangled, with_token_credit
+from tests.equivalence.rollouts import VOCABULARY, make_stepwise_samples, make_tangled_samples, with_token_credit
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,8 +47,11 @@ def model_of(family: str, **changes: object) -> nn.Module:
 
 def rollouts(window: int | None = None) -> list[Sample]:
     """Attempts long enough for whole blocks of attention, and everything else that could tell layouts apart."""
-    long = stepwise(attempts=4, steps=12, window=window)
-    both = [*tangled(), *(replace(one, trajectory=one.trajectory + 100, group=one.group + 100) for one in long)]
+    long = make_stepwise_samples(attempts=4, steps=12, window=window)
+    both = [
+        *make_tangled_samples(),
+        *(replace(one, trajectory=one.trajectory + 100, group=one.group + 100) for one in long),
+    ]
     return [replace(sample, off_policy=sample.trajectory % 4 == 1) for sample in both]
 
 
@@ -67,7 +70,11 @@ def test_float32_gradients_equal_those_of_padded_rows(family: str, window: int |
 @pytest.mark.parametrize("window", [None, 2])
 def test_packs_of_several_stretches(window: int | None) -> None:
     """Keys of a shared path are copied for each stretch; their gradients come together again."""
-    samples, loss, model = stepwise(attempts=24, steps=12, window=window), RECIPES["hgpo"]().loss, model_of("qwen2")
+    samples, loss, model = (
+        make_stepwise_samples(attempts=24, steps=12, window=window),
+        RECIPES["hgpo"]().loss,
+        model_of("qwen2"),
+    )
     assert loss is not None
     (packed,) = pack(samples, token_budget=100_000, gate=0.0)
     assert len(packed) > 2 * block_masks.STRETCH

@@ -33,9 +33,9 @@ def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | N
     owners = [trajectory for trajectory in trajectories for _ in trajectory.steps]
     columns: Columns = {}
     for field, lay_out in _FROM_TRAJECTORIES:
-        found = lay_out(owners, steps)
-        if _is_there(field, found):
-            columns[field.name] = found
+        values = lay_out(owners, steps)
+        if _is_there(field, values):
+            columns[field.name] = values
     _add_valid(columns, (step.valid for step in steps))
     if any(step.response_ids for step in steps):
         columns["tokens"] = [len(step.response_ids) - step.forced for step in steps]
@@ -73,11 +73,11 @@ def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = Non
     """
     columns: Columns = {}
     for field in _FROM_ROWS:
-        found = [row.get(field.name) for row in rows]
+        values = [row.get(field.name) for row in rows]
         if field.kind is STATE:
-            found = list(map(_comparable, found))
-        if _is_there(field, found):
-            columns[field.name] = found
+            values = list(map(_comparable, values))
+        if _is_there(field, values):
+            columns[field.name] = values
     _add_valid(columns, (join_validity(*map(row.get, ("well_formed", "accepted", "valid"))) for row in rows))
     if any(row.get("response_ids") for row in rows):
         columns["tokens"] = [len(row["response_ids"]) - row.get("forced", 0) for row in rows]
@@ -100,9 +100,9 @@ def _add_valid(columns: Columns, valid: Iterable[bool | None]) -> None:
     """
     if "well_formed" in columns and "accepted" in columns:
         return
-    found = list(valid)
-    if None not in found:
-        columns["valid"] = found
+    verdicts = list(valid)
+    if None not in verdicts:
+        columns["valid"] = verdicts
 
 
 def _is_there(field: StepField, values: Sequence[Any]) -> bool:
@@ -147,8 +147,8 @@ def _ages(rows: Sequence[Mapping[str, Any]], version: int) -> list[Any]:
     """How many versions older the oldest weights are that sampled each row's attempt."""
     oldest: dict[tuple[Any, Any], int] = {}
     for row in rows:
-        attempt, found = (row["task"], row["attempt"]), min(row.get("versions") or (row["version"],))
-        oldest[attempt] = min(found, oldest.get(attempt, found))
+        attempt, oldest_of_row = (row["task"], row["attempt"]), min(row.get("versions") or (row["version"],))
+        oldest[attempt] = min(oldest_of_row, oldest.get(attempt, oldest_of_row))
     return [version - oldest[row["task"], row["attempt"]] for row in rows]
 
 

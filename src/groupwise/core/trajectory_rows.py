@@ -67,8 +67,8 @@ def _write_step() -> Callable[[Mapping[str, Any], Spans], Step]:
         value = f"row[{field.name!r}]" if field.kind.read is None else f"read_{field.name}(row[{field.name!r}])"
         otherwise = said.get(field.step, f"unknown_{field.name}{'()' if is_made else ''}")
         said[field.step] = value if field.required else f"({value} if {field.name!r} in row else {otherwise})"
-    given = ", ".join(f"{name}={value}" for name, value in said.items())
-    return compile_function("row, versions", f"return Step({given}, versions=versions)", known)
+    arguments = ", ".join(f"{name}={value}" for name, value in said.items())
+    return compile_function("row, versions", f"return Step({arguments}, versions=versions)", known)
 
 
 _row_of = _write_row()

@@ -70,11 +70,11 @@ def measure_gap(case: Case, dtype: torch.dtype, device: str) -> float:
         splits=case.splits,
     )
     assert attended.dtype == dtype
-    wanted = expected(query[:, :, 0], key, value, last, scaling, case.softcap)
+    wanted = compute_expected(query[:, :, 0], key, value, last, scaling, case.softcap)
     return float(((attended.cpu().double() - wanted).abs() / wanted.abs().clamp(min=1)).max())
 
 
-def expected(
+def compute_expected(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -101,11 +101,11 @@ def mend_interpreter() -> None:
 
     patch = interpreter._patch_lang_tensor
 
-    def patched(tensor: Any, scope: Any) -> None:
+    def patch_with_index(tensor: Any, scope: Any) -> None:
         patch(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
-    interpreter._patch_lang_tensor = patched
+    interpreter._patch_lang_tensor = patch_with_index
 
 
 def main() -> None:

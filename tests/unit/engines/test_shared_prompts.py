@@ -105,5 +105,5 @@ def test_a_layer_that_shares_holds_the_same_columns_as_one_that_copies() -> None
     assert torch.equal(values.write_out(), -expected)
     layer = shared.layers[0]
     assert isinstance(layer, RoomyLayer)
-    stored, _ = layer.snapshot().rows(torch.tensor([1]))
+    stored, _ = layer.snapshot().select_rows(torch.tensor([1]))
     assert torch.equal(stored[:, :, :7], expected[1:])

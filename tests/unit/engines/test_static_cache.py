@@ -35,7 +35,7 @@ def assert_same(found: Sequence[Generation], wanted: Sequence[Generation]) -> No
         assert one.entropy == pytest.approx(other.entropy, abs=1e-5)
 
 
-def following(asked: Sequence[Request], said: Sequence[Generation]) -> list[Request]:
+def ask_next(asked: Sequence[Request], said: Sequence[Generation]) -> list[Request]:
     """The next step of each session: the prompt goes on where the last one ended."""
     return [
         Request(prompt_ids=(*a.prompt_ids, *g.response_ids, 7, 8), seed=a.seed + 1, max_tokens=9, session=a.session)
@@ -87,7 +87,7 @@ def test_what_a_lane_remembers_changes_no_answer(name: str) -> None:
     for _ in range(3):
         wanted = plain.generate(asked)
         assert_same(lanes.generate(asked), wanted)
-        asked = following(asked, wanted)[::2]
+        asked = ask_next(asked, wanted)[::2]
 
 
 def test_only_the_rest_of_a_known_prompt_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,13 +103,13 @@ def test_only_the_rest_of_a_known_prompt_is_read(monkeypatch: pytest.MonkeyPatch
         return run(self, input_ids, **kwargs)
 
     monkeypatch.setattr(type(model.model), "forward", forward)
-    [again] = following(ask, said)
+    [again] = ask_next(ask, said)
     engine.generate([again])
     # Held: 40 tokens and all sampled but the last. New: that one and the 7; the 8 is the first that decoding reads.
     assert read == [2, *[1] * 9]
     engine.load(dict(model.named_parameters()), version=1)
     read.clear()
-    engine.generate(following([again], engine.generate([again])))
+    engine.generate(ask_next([again], engine.generate([again])))
     assert read[0] == len(again.prompt_ids) - 1
 
 
@@ -229,7 +229,7 @@ def test_a_device_that_is_full_is_told_with_what_to_lower(monkeypatch: pytest.Mo
     engine = StaticCacheEngine(family("llama"), use_graphs=False)
     asked = requests(20, session=True)
     first = engine.generate(asked)
-    following_steps = [*following(asked, first), Request(prompt_ids=(3,) * 200, seed=0, max_tokens=5)]
+    following_steps = [*ask_next(asked, first), Request(prompt_ids=(3,) * 200, seed=0, max_tokens=5)]
     monkeypatch.setattr(LaneCache, "resize", full)
     with pytest.raises(EngineFault) as caught:
         engine.generate(following_steps)
@@ -276,7 +276,7 @@ def test_an_adapter_is_sampled_with() -> None:
 def test_two_requests_of_one_session_are_both_answered() -> None:
     engine = StaticCacheEngine(LLAMA, use_graphs=False)
     first = [Request(prompt_ids=(3, 4, 5, 6), seed=0, max_tokens=4, session="one")]
-    [asked] = following(first, engine.generate(first))
+    [asked] = ask_next(first, engine.generate(first))
     both = [asked, replace(asked, seed=9)]
     assert_same(engine.generate(both), ALONE.generate(both))
 

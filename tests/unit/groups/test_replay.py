@@ -18,7 +18,7 @@ def sources(recalled: list[RecalledAttempt]) -> list[tuple[str, int, int]]:
     return [(one.task, one.past.number, one.past.attempt) for one in recalled]
 
 
-def saying(word: int, made: Trajectory) -> Trajectory:
+def replace_answer(word: int, made: Trajectory) -> Trajectory:
     """The attempt with another answer."""
     return replace(made, steps=tuple(replace(step, response_ids=(word, 3)) for step in made.steps))
 
@@ -41,14 +41,14 @@ def test_failures_recall_a_success_successes_a_failure_and_mixed_groups_nothing(
         assert not any(one.keeps_credit for one in found)
 
 
-def graded(number: int, score: float) -> Trajectory:
+def make_graded(number: int, score: float) -> Trajectory:
     """An attempt of which the environment says what it earned, and not whether it succeeded."""
     return replace(attempt(number, rewards=[score]), scores={"return": score})
 
 
 def test_a_score_at_the_threshold_counts_as_right_now_and_in_the_past(tmp_path: Path) -> None:
-    made = journal(tmp_path, update(1, graded(0, 0.5), graded(1, 0.25)))
-    for group, expected in (([graded(0, 0.5)], [("t", 1, 1)]), ([graded(0, 0.25)], [("t", 1, 0)])):
+    made = journal(tmp_path, update(1, make_graded(0, 0.5), make_graded(1, 0.25)))
+    for group, expected in (([make_graded(0, 0.5)], [("t", 1, 1)]), ([make_graded(0, 0.25)], [("t", 1, 0)])):
         assert sources(CrossContextReplay()([group], made.past_attempts, version=1, draw=drawing())) == expected
 
 
@@ -97,12 +97,12 @@ def test_the_ring_and_the_age_bound_what_is_looked_at(tmp_path: Path) -> None:
         tmp_path, update(1, attempt(0, solved=True)), update(2, attempt(0, version=1), attempt(1, version=1))
     )
 
-    def found(**fields: int) -> list[tuple[str, int, int]]:
+    def recall(**fields: int) -> list[tuple[str, int, int]]:
         return sources(CrossContextReplay(**fields)([FAILED], made.past_attempts, version=3, draw=drawing()))
 
-    assert found() == found(ring=3) == found(max_age=3) == [("t", 1, 0)]
-    assert found(ring=2) == []
-    assert found(max_age=2) == []
+    assert recall() == recall(ring=3) == recall(max_age=3) == [("t", 1, 0)]
+    assert recall(ring=2) == []
+    assert recall(max_age=2) == []
 
 
 def test_an_attempt_is_recalled_for_the_contexts_that_have_nobody_to_differ_from(tmp_path: Path) -> None:
@@ -173,12 +173,12 @@ def test_a_past_attempt_differs_by_what_it_earned_from_the_context_on(tmp_path: 
 def test_by_history_too_the_age_bounds_what_is_looked_at(tmp_path: Path) -> None:
     made = journal(tmp_path, update(1, attempt(0, solved=True)))
 
-    def recalled(max_age: int | None) -> list[tuple[str, int, int]]:
+    def recall(max_age: int | None) -> list[tuple[str, int, int]]:
         replay = HistoryKeyedReplay(max_age=max_age)
         return sources(replay([[attempt(0)]], made.past_attempts, version=3, draw=drawing()))
 
-    assert recalled(None) == recalled(3) == [("t", 1, 0)]
-    assert recalled(2) == []
+    assert recall(None) == recall(3) == [("t", 1, 0)]
+    assert recall(2) == []
 
 
 def test_a_context_with_a_difference_of_its_own_recalls_nothing(tmp_path: Path) -> None:
@@ -188,16 +188,16 @@ def test_a_context_with_a_difference_of_its_own_recalls_nothing(tmp_path: Path) 
 
 
 def test_the_buffer_fills_up_what_lies_idle_to_its_share(tmp_path: Path) -> None:
-    past = [saying(i, attempt(i, task="past", solved=True)) for i in range(6)]
+    past = [replace_answer(i, attempt(i, task="past", solved=True)) for i in range(6)]
     made = journal(tmp_path, update(1, *past, credit=[[1.0], [-2.0], [0.0], [1e-7], [3.0], [0.5]]))
     idle, mixed = [attempt(i, task="u") for i in range(8)], FAILED[:4] + [attempt(i, solved=True) for i in range(4, 8)]
 
-    def found(**fields: float) -> list[tuple[str, int, int]]:
+    def recall(**fields: float) -> list[tuple[str, int, int]]:
         return sources(SelectiveBuffer(**fields)([idle, mixed], made.past_attempts, version=1, draw=drawing()))
 
-    assert len(found()) == 4, "a quarter of sixteen"
-    assert {attempt for _, _, attempt in found()} == {0, 1, 4, 5}, "credit of nothing teaches nothing"
-    assert len(found(share=0.125)) == 2
+    assert len(recall()) == 4, "a quarter of sixteen"
+    assert {attempt for _, _, attempt in recall()} == {0, 1, 4, 5}, "credit of nothing teaches nothing"
+    assert len(recall(share=0.125)) == 2
     recalled = SelectiveBuffer()([idle], made.past_attempts, version=1, draw=drawing())
     assert all(entry.keeps_credit for entry in recalled)
     assert {entry.task for entry in recalled} == {"past"}, "it joins its own task, not one that lies idle"
@@ -214,8 +214,11 @@ def test_credit_of_a_millionth_is_none_to_the_buffer(tmp_path: Path, credit: flo
 
 def test_the_buffer_recalls_an_answer_once_however_often_it_was_given(tmp_path: Path) -> None:
     """Attempts 0 to 3 say the same, 4 says something else; 5 says the same at another task: another problem."""
-    past = [saying(7, attempt(i, task="past", solved=True)) for i in range(4)]
-    past += [saying(8, attempt(4, task="past", solved=True)), saying(7, attempt(5, task="more", solved=True))]
+    past = [replace_answer(7, attempt(i, task="past", solved=True)) for i in range(4)]
+    past += [
+        replace_answer(8, attempt(4, task="past", solved=True)),
+        replace_answer(7, attempt(5, task="more", solved=True)),
+    ]
     made = journal(tmp_path, update(1, *past, credit=[[9.0], [9.0], [9.0], [9.0], [0.1], [0.1]]))
     idle = [attempt(i, task="u") for i in range(16)]
     for seed in range(20):
@@ -226,7 +229,11 @@ def test_the_buffer_recalls_an_answer_once_however_often_it_was_given(tmp_path: 
 
 def test_each_round_of_the_buffers_draws_has_a_name_of_its_own(tmp_path: Path) -> None:
     """Attempts 0 and 1 say the same and have nearly all the credit: both are drawn, and a round for another follows."""
-    past = [saying(7, attempt(0, task="past")), saying(7, attempt(1, task="past")), saying(8, attempt(2, task="past"))]
+    past = [
+        replace_answer(7, attempt(0, task="past")),
+        replace_answer(7, attempt(1, task="past")),
+        replace_answer(8, attempt(2, task="past")),
+    ]
     made = journal(tmp_path, update(1, *past, credit=[[1e6], [1e6], [0.1]]))
     names: list[tuple[str | int, ...]] = []
     recalled = SelectiveBuffer()([FAILED * 2], made.past_attempts, version=1, draw=drawing(names=names))
@@ -235,7 +242,7 @@ def test_each_round_of_the_buffers_draws_has_a_name_of_its_own(tmp_path: Path) -
 
 
 def test_the_buffer_draws_as_it_did_where_there_is_no_copy(tmp_path: Path) -> None:
-    past = [saying(i, attempt(i, task="past", solved=True)) for i in range(6)]
+    past = [replace_answer(i, attempt(i, task="past", solved=True)) for i in range(6)]
     made = journal(tmp_path, update(1, *past, credit=[[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]]))
     idle = [attempt(i, task="u") for i in range(8)]
     chance = np.arange(1, 7) / 21

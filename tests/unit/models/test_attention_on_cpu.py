@@ -110,12 +110,12 @@ def test_nothing_is_kept_once_the_gradients_are_there(monkeypatch: pytest.Monkey
     attended: list[weakref.ref[torch.Tensor]] = []
     plain = functional.scaled_dot_product_attention
 
-    def watched(*states: torch.Tensor, **settings: object) -> torch.Tensor:
+    def count_calls(*states: torch.Tensor, **settings: object) -> torch.Tensor:
         found = plain(*states, **settings)  # type: ignore[arg-type]
         attended.append(weakref.ref(found))
         return found
 
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", watched)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", count_calls)
     gc.collect()
     gc.disable()  # a cycle would wait for it, gigabytes at a time
     try:

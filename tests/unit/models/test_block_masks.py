@@ -13,11 +13,11 @@ from groupwise.models.attention import block_masks
 from groupwise.models.attention.block_masks import BLOCK, TreeKeys, fill_last_block, find_tree_keys
 from groupwise.models.attention.masks import make_dense_mask
 from groupwise.models.attention.on_gpu import make_inputs
-from tests.equivalence.rollouts import stepwise
+from tests.equivalence.rollouts import make_stepwise_samples
 
 
 def _one_pack(window: int | None, attempts: int, steps: int = 6) -> Pack:
-    (found,) = pack(stepwise(attempts=attempts, steps=steps, window=window), token_budget=10_000, gate=0.0)
+    (found,) = pack(make_stepwise_samples(attempts=attempts, steps=steps, window=window), token_budget=10_000, gate=0.0)
     return found
 
 
@@ -35,7 +35,7 @@ def _tables(mask: object) -> tuple[torch.Tensor, torch.Tensor]:
     return found[0], found[1]
 
 
-def _seen(placed: Pack) -> torch.Tensor:
+def _see_by_mask(placed: Pack) -> torch.Tensor:
     """Which node sees which, padding included."""
     length = -(-len(placed) // BLOCK) * BLOCK
     seen = torch.eye(length, dtype=torch.bool)
@@ -60,7 +60,7 @@ def _entries(keys: TreeKeys, length: int) -> torch.Tensor:
 @given(window=st.sampled_from([None, 2]), attempts=st.integers(1, 8), steps=st.integers(1, 20))
 def test_blocks_are_those_that_the_dense_mask_has(window: int | None, attempts: int, steps: int) -> None:
     placed = _one_pack(window, attempts, steps)
-    seen = _seen(placed)
+    seen = _see_by_mask(placed)
     mask = find_tree_keys(fill_last_block(placed.end), stretch=len(seen)).mask
     partial, full = _tables(mask)
     assert torch.equal(full, _by_block(seen).all(-1))
@@ -80,7 +80,7 @@ def test_stretches_see_through_copies_what_nodes_see(
     window: int | None, attempts: int, steps: int, blocks: int
 ) -> None:
     placed = _one_pack(window, attempts, steps)
-    seen = _seen(placed)
+    seen = _see_by_mask(placed)
     keys = find_tree_keys(fill_last_block(placed.end), stretch=blocks * BLOCK)
     found = _entries(keys, len(seen))
     if keys.source is None:

@@ -15,7 +15,7 @@ from groupwise.models.attention import on_gpu as gpu_attention
 from groupwise.models.attention.masks import make_dense_mask
 from groupwise.models.attention.on_gpu import make_inputs
 from tests.equivalence.flash_anywhere import rows, rows_backward
-from tests.equivalence.rollouts import stepwise, tangled
+from tests.equivalence.rollouts import make_stepwise_samples, make_tangled_samples
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def _any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _packs() -> list[Pack]:
-    several = [stepwise(attempts=3, steps=6, window=window) for window in (None, 2)]
-    laid = [pack(samples, token_budget=10_000, gate=0.0) for samples in (*several, tangled())]
+    several = [make_stepwise_samples(attempts=3, steps=6, window=window) for window in (None, 2)]
+    laid = [pack(samples, token_budget=10_000, gate=0.0) for samples in (*several, make_tangled_samples())]
     plain = pack(several[0], token_budget=10_000, share=False)
     return [_with_runs(each) for packs in (*laid, plain) for each in packs]
 
@@ -56,7 +56,7 @@ def test_attention_and_its_gradients_are_those_of_the_mask(placed: Pack) -> None
 
 @pytest.mark.usefixtures("_any_machine")
 def test_rows_side_by_side_are_given_by_where_they_begin() -> None:
-    samples = stepwise(attempts=2, window=2)
+    samples = make_stepwise_samples(attempts=2, window=2)
     (placed,) = (_with_runs(each) for each in pack(samples, token_budget=10_000, share=False))
     found = make_inputs(placed, torch.bfloat16, 8)
     assert found["attention_mask"].shape == (1, 1, 1, 1)  # a stand-in: nothing is masked

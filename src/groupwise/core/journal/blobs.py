@@ -32,8 +32,8 @@ def unpack(blob: bytes) -> Any:
 def _check(value: object) -> None:
     if isinstance(value, list | tuple):
         if not _LEAVES.issuperset(map(type, value)):  # long lists are of numbers alone
-            for each in value:
-                _check(each)
+            for entry in value:
+                _check(entry)
     elif isinstance(value, dict):
         _check([*value.values()])
         strange = [key for key in value if not isinstance(key, str)]

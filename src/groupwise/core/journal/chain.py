@@ -106,8 +106,8 @@ def _find_fault(database: JournalDatabase, number: int, previous: str, stored: s
 
 def _read_digest(database: JournalDatabase, number: int) -> str | None:
     """The digest that stands with an update; empty where none does, None where there is no such update."""
-    found = database.execute("SELECT digest FROM updates WHERE number = ?", (number,)).fetchone()
-    return None if found is None else str(found[0] or "")
+    row = database.execute("SELECT digest FROM updates WHERE number = ?", (number,)).fetchone()
+    return None if row is None else str(row[0] or "")
 
 
 def _has_after(database: JournalDatabase, number: int) -> bool:

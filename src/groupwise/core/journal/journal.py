@@ -171,7 +171,7 @@ class Journal:
             write_recalled(self._database, update.number, update.recalled)
             self._database.executemany(
                 "INSERT INTO set_aside VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [_set_aside_values(update.number, each) for each in update.set_aside],
+                [_set_aside_values(update.number, attempt) for attempt in update.set_aside],
             )
             self._database.executemany(
                 "INSERT INTO asked_for VALUES (?, ?, ?, ?)",
@@ -183,10 +183,10 @@ class Journal:
 
     def _digest_before(self, number: int) -> str:
         """The end of the chain before an update."""
-        found = self._database.execute(
+        row = self._database.execute(
             "SELECT digest FROM updates WHERE number < ? ORDER BY number DESC LIMIT 1", (number,)
         ).fetchone()
-        return START if found is None else str(found[0])
+        return START if row is None else str(row[0])
 
     def digest(self) -> str:
         """The end of the chain of digests: what a checkpoint holds of the updates before it."""
@@ -239,7 +239,7 @@ class Journal:
 
     def write_evaluation(self, attempts: Sequence[EvaluatedAttempt]) -> None:
         """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
-        names = [each.name for each in fields(EvaluatedAttempt)]
+        names = [field.name for field in fields(EvaluatedAttempt)]
         marks = ", ".join("?" * len(names))
         with self._report_write_failure("the evaluation"), self._database:
             self._database.execute("BEGIN IMMEDIATE")
@@ -288,8 +288,8 @@ class Journal:
 
     def last_number(self) -> int:
         """Number of the last update; -1 where there is none."""
-        found = self._database.execute("SELECT MAX(number) FROM updates").fetchone()[0]
-        return -1 if found is None else int(found)
+        number = self._database.execute("SELECT MAX(number) FROM updates").fetchone()[0]
+        return -1 if number is None else int(number)
 
     def update_numbers(self) -> list[int]:
         """Numbers of all updates, in order."""
@@ -318,9 +318,9 @@ class Journal:
         names = [column[0] for column in cursor.description]
         for row in cursor:
             with report_damage(self._path):
-                found = name_cells(names, row)
-                found["steps"], found["credit"] = unpack(found["steps"]), unpack(found["credit"])
-            yield found
+                cells = name_cells(names, row)
+                cells["steps"], cells["credit"] = unpack(cells["steps"]), unpack(cells["credit"])
+            yield cells
 
 
 def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[float]) -> tuple[Any, ...]:
@@ -340,6 +340,6 @@ def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[flo
     )
 
 
-def _set_aside_values(number: int, each: SetAside) -> tuple[Any, ...]:
-    *about, origin, _, steps, _, _ = _trajectory_values(number, each.trajectory, ())
-    return (*about, origin, each.by, steps)
+def _set_aside_values(number: int, attempt: SetAside) -> tuple[Any, ...]:
+    *about, origin, _, steps, _, _ = _trajectory_values(number, attempt.trajectory, ())
+    return (*about, origin, attempt.by, steps)

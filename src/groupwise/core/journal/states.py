@@ -55,18 +55,18 @@ def read_states(database: JournalDatabase, number: int) -> list[StateBefore]:
 
 
 def _read_columns(blob: Any) -> dict[str, dict[str, float]]:
-    found = _object(blob)
-    for name, by_task in found.items():
+    columns = _object(blob)
+    for name, by_task in columns.items():
         if not isinstance(by_task, dict) or not all(type(value) in (int, float) for value in by_task.values()):
             raise TypeError(f"the column {name!r} of a part's state holds something else than numbers")
-    return found
+    return columns
 
 
 def _object(blob: Any) -> dict[str, Any]:
-    found = unpack(blob)
-    if not isinstance(found, dict):
-        raise TypeError(f"a part's state is a {type(found).__name__}")
-    return found
+    value = unpack(blob)
+    if not isinstance(value, dict):
+        raise TypeError(f"a part's state is a {type(value).__name__}")
+    return value
 
 
 def _text(value: Any) -> str:
