@@ -36,6 +36,6 @@ def test_every_layout_gives_the_same_loss_and_gradient(name: str, by_token: bool
     }
     assert expected.norm() > 0
     for layout, laid in layouts.items():
-        found_loss, found = update(model, loss, samples, laid)
-        assert found_loss == pytest.approx(expected_loss, rel=1e-5, abs=1e-6), layout
-        assert apart(found, expected) < 1e-5, layout
+        total, gradient = update(model, loss, samples, laid)
+        assert total == pytest.approx(expected_loss, rel=1e-5, abs=1e-6), layout
+        assert apart(gradient, expected) < 1e-5, layout

@@ -232,10 +232,10 @@ def test_a_child_that_ends_leaves_the_lock_to_its_parent(tmp_path: Path) -> None
 def test_where_files_cannot_be_locked_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def unsupported(descriptor: int, how: int) -> None:
+    def refuse(descriptor: int, how: int) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr("fcntl.flock", unsupported)
+    monkeypatch.setattr("fcntl.flock", refuse)
     with caplog.at_level(logging.WARNING):
         RunLock(tmp_path).acquire()
     assert caplog.messages == [
@@ -247,13 +247,13 @@ def test_where_files_cannot_be_locked_it_is_said(
 def test_a_lock_that_was_removed_in_the_meantime_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = run_lock._flock, []
 
-    def removed_by_its_holder(descriptor: int, path: Path) -> None:
+    def lock_and_remove(descriptor: int, path: Path) -> None:
         real(descriptor, path)
         calls.append(descriptor)
         if len(calls) == 1:
             path.unlink()
 
-    monkeypatch.setattr(run_lock, "_flock", removed_by_its_holder)
+    monkeypatch.setattr(run_lock, "_flock", lock_and_remove)
     lock = RunLock(tmp_path)
     lock.acquire()
     assert len(calls) == 2

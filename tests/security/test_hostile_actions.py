@@ -240,8 +240,8 @@ PIECES = st.sampled_from(
 class TestLinear:
     @given(st.lists(PIECES, max_size=14).map("".join))
     def test_parts_between_tags_are_those_of_the_pattern(self, text: str) -> None:
-        found = [(match[1].lower(), match[2]) for match in OLD_TAGS.finditer(text)]
-        assert list(find_tagged_parts(text, "search", "answer")) == found
+        parts = [(match[1].lower(), match[2]) for match in OLD_TAGS.finditer(text)]
+        assert list(find_tagged_parts(text, "search", "answer")) == parts
 
     @pytest.mark.parametrize("form", ["tags", "boxed", "last_number", "last_line", "whole"])
     @pytest.mark.parametrize(

@@ -84,8 +84,8 @@ def test_a_traceback_in_a_log_is_shown_and_redacted(monkeypatch: pytest.MonkeyPa
     try:
         raise RuntimeError("\x1b]52;c;aGk=\x07 SECRETVALUE_abcdefgh")
     except RuntimeError as error:
-        told = (type(error), error, error.__traceback__)
-    record = SafeLogRecord("a", logging.ERROR, "f", 1, "m", (), told)
+        raised = (type(error), error, error.__traceback__)
+    record = SafeLogRecord("a", logging.ERROR, "f", 1, "m", (), raised)
     shown = logging.Formatter().format(record)
     assert "\x1b" not in shown
     assert "SECRETVALUE" not in shown

@@ -16,7 +16,7 @@ from groupwise.core.journal.journal import Journal
 from groupwise.core.journal.states import StateBefore
 from groupwise.recordings import RolloutsFile
 from groupwise.recordings.journal_source import JournalSource
-from tests.unit.core.test_journal import TASK, update
+from tests.unit.core.journal_updates import TASK, update
 
 
 def link_without_memory(database: sqlite3.Connection, number: int, previous: str) -> str:

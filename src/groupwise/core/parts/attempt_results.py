@@ -100,7 +100,7 @@ ATTEMPT_RESULTS: Mapping[str, Mapping[str, RequiredResult]] = {
         "read": RequiredResult("an Action of a text and a boolean", _is_action),
         "say": TEXT,
     },
-    "template": {"opening": TEXT, "observation": TEXT, "step": TEXT, "words": WORDS},
+    "template": {"write_opening": TEXT, "write_observation": TEXT, "write_step": TEXT, "words": WORDS},
     "plan": {
         "next": RequiredResult(
             "a list of AttemptRequest", lambda result, arguments: is_list_of(result, "AttemptRequest")

@@ -51,9 +51,9 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         "is_one_message": "bool = False",
         "asks_for_tags": "bool = False",
         "words": "()",
-        "opening": "(instruction, goal, guidance_text)",
-        "observation": "(seen)",
-        "step": "(past, seen, *, num_past)",
+        "write_opening": "(instruction, goal, guidance_text)",
+        "write_observation": "(seen)",
+        "write_step": "(past, seen, *, num_past)",
     },
     "plan": {
         "attempts": "int = 8",
