@@ -12,7 +12,7 @@ import pytest
 from groupwise import Algorithm, ConfigError, Credit, Part, Step, StepTable, StopReason, Task, Trajectory
 from groupwise.advantages import EpisodeReturn, Relative
 from groupwise.core.pairs import Pair
-from groupwise.core.parts.attempt_results import check_tasks
+from groupwise.core.parts.attempt_results import check_drawn_tasks
 from groupwise.core.parts.part import CATALOGUES, Slot
 from groupwise.core.parts.results import REQUIRED_RESULTS
 from groupwise.core.segments import Segments
@@ -196,7 +196,7 @@ def test_parts_of_groupwise_are_not_slowed_down() -> None:
 
 
 def test_what_a_curriculum_hands_out_is_checked() -> None:
-    check_tasks(object(), [Task(id="a"), Task(id="b")], 2)
+    check_drawn_tasks(object(), [Task(id="a"), Task(id="b")], 2)
     for tasks, said in (
         ("ab", "a str"),
         ([Task(id="a")], "a list of 1"),
@@ -204,7 +204,7 @@ def test_what_a_curriculum_hands_out_is_checked() -> None:
         (["a", "b"], "a list of 2"),
     ):
         with pytest.raises(ConfigError) as raised:
-            check_tasks(object(), tasks, 2)
+            check_drawn_tasks(object(), tasks, 2)
         assert str(raised.value) == f"the curriculum object: next gave {said}, but a list of 2 tasks is needed"
 
 

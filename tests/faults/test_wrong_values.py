@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from groupwise import StopReason, Task
-from groupwise.core.journal.blobs import pack, unpack
+from groupwise.core.journal.blobs import pack_blob, unpack_blob
 from groupwise.core.step_table import StepTable
 from groupwise.envs import Observation, Outcome
 from groupwise.rollout.hosts.host import Fault, Host, InProcess, NoExpert
@@ -142,8 +142,8 @@ def test_keys_are_the_same_in_process_and_in_workers_and_group_the_same() -> Non
     with Workers(WrongValues(), num=1, timeout=20.0) as workers:
         there = keys(workers)
     assert list(map(repr, here)) == list(map(repr, there))
-    assert pack(here) == pack(there)
-    assert repr(unpack(pack(here))) == repr(unpack(pack(there)))
+    assert pack_blob(here) == pack_blob(there)
+    assert repr(unpack_blob(pack_blob(here))) == repr(unpack_blob(pack_blob(there)))
     count = len(here)
     tables = [
         StepTable.from_columns(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.core.errors import FileError
-from groupwise.core.journal.blobs import pack, unpack
+from groupwise.core.journal.blobs import pack_blob, unpack_blob
 from groupwise.core.journal.file import JournalDatabase, report_damage
 from groupwise.core.past_attempts import PastAttempt, RecalledAttempt, digest_states
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory, score_of
@@ -67,7 +67,7 @@ class PastAttempts:
         columns = "stop, success, outcome, origin, steps"
         stop, success, outcome, origin, blob = self._one("trajectories", columns, past.task, past.number, past.attempt)
         with report_damage(self._database.path):
-            rows = unpack(blob)
+            rows = unpack_blob(blob)
             scores = {"return": float(outcome)} | ({} if success is None else {"success": float(success)})
             if rows and "accuracy" in rows[0]:
                 scores["accuracy"] = float(rows[0]["accuracy"])
@@ -86,7 +86,7 @@ class PastAttempts:
         """The credit that an attempt's steps had in their own update."""
         blob = self._one("trajectories", "credit", past.task, past.number, past.attempt)[0]
         with report_damage(self._database.path):
-            return tuple(unpack(blob))
+            return tuple(unpack_blob(blob))
 
     def list_recalled(self, number: int) -> list[dict[str, Any]]:
         """What an update recalled: into which task's group, from which attempt of which update, why, and its credit."""
@@ -96,7 +96,9 @@ class PastAttempts:
         names = [column[0] for column in cursor.description]
         rows = [dict(zip(names, row, strict=True)) for row in cursor]
         with report_damage(self._database.path):
-            return [row | {"credit": unpack(row["credit"]), "keeps_credit": bool(row["keeps_credit"])} for row in rows]
+            return [
+                row | {"credit": unpack_blob(row["credit"]), "keeps_credit": bool(row["keeps_credit"])} for row in rows
+            ]
 
     def check(self, tasks: Collection[str], *, last: int | None = None) -> None:
         """Refuse an index that does not hold exactly the attempts of the journal, or holds tasks that are no more.
@@ -175,7 +177,7 @@ def write_recalled(database: sqlite3.Connection, number: int, recalled: Sequence
     for attempt in recalled:
         assert attempt.trajectory is not None, "only what was read can have taken part"
         origin = (attempt.past.task, attempt.past.number, attempt.past.attempt)
-        how = (attempt.why, attempt.log_ratio, attempt.keeps_credit, pack(list(attempt.credit)))
+        how = (attempt.why, attempt.log_ratio, attempt.keeps_credit, pack_blob(list(attempt.credit)))
         rows.append((number, attempt.task, attempt.trajectory.attempt, *origin, *how))
     database.executemany("INSERT INTO recalled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 

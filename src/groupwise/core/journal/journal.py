@@ -16,7 +16,7 @@ from typing import Any
 
 from groupwise.core.errors import FileError
 from groupwise.core.journal.attempt_index import PastAttempts, write_past_attempts, write_recalled
-from groupwise.core.journal.blobs import pack, unpack
+from groupwise.core.journal.blobs import pack_blob, unpack_blob
 from groupwise.core.journal.chain import START, Chain, check_chain, digest_update
 from groupwise.core.journal.file import (
     BY_UPDATE,
@@ -87,7 +87,7 @@ class Update:
     """Past attempts that took part, with their credit."""
     set_aside: Sequence[SetAside] = ()
     """Attempts that ended without a fault and took part in nothing."""
-    asked_for: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    request_words: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """What the plan asked for an attempt with, in words, by task and attempt; nothing where its origin says it all."""
     states: Sequence[StateBefore] = ()
     """What stateful parts remembered when it began."""
@@ -175,7 +175,7 @@ class Journal:
             )
             self._database.executemany(
                 "INSERT INTO asked_for VALUES (?, ?, ?, ?)",
-                [(update.number, *attempt, words) for attempt, words in sorted(update.asked_for.items())],
+                [(update.number, *attempt, words) for attempt, words in sorted(update.request_words.items())],
             )
             write_states(self._database, update.number, update.states)
             digest = digest_update(self._database, update.number, before)
@@ -225,9 +225,9 @@ class Journal:
         names = [column[0] for column in cursor.description]
         with report_damage(self._path):
             rows = [name_cells(names, row) for row in cursor]
-            return [row | {"steps": unpack(row["steps"])} for row in rows]
+            return [row | {"steps": unpack_blob(row["steps"])} for row in rows]
 
-    def asked_for(self, number: int) -> dict[tuple[str, int], str]:
+    def request_words(self, number: int) -> dict[tuple[str, int], str]:
         """What the plan asked for the attempts at an update with, by task and attempt."""
         if not self._has("asked_for"):
             return {}
@@ -319,7 +319,7 @@ class Journal:
         for row in cursor:
             with report_damage(self._path):
                 cells = name_cells(names, row)
-                cells["steps"], cells["credit"] = unpack(cells["steps"]), unpack(cells["credit"])
+                cells["steps"], cells["credit"] = unpack_blob(cells["steps"]), unpack_blob(cells["credit"])
             yield cells
 
 
@@ -334,8 +334,8 @@ def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[flo
         trajectory.scores.get("success"),
         trajectory.origin.value,
         trajectory.error,
-        pack(list(make_rows(trajectory))),
-        pack(list(credit)),
+        pack_blob(list(make_rows(trajectory))),
+        pack_blob(list(credit)),
         trajectory.parent,
     )
 

@@ -125,7 +125,7 @@ def _walk_value(value: object, path: str) -> Iterator[tuple[str, Part]]:
             yield from _walk_value(entry, f"{path}.{number}")
 
 
-def read_state(where: str, state: PartState) -> dict[str, Any]:
+def read_part_state(where: str, state: PartState) -> dict[str, Any]:
     """What a part remembers, as JSON that shares nothing with it; an error that names the part where it is none."""
     state_dict = state.state_dict()
     if not isinstance(state_dict, dict):
