@@ -105,9 +105,7 @@ class StepTable:
                 policy sample it than the one that learns), `trains` (may it train; whitening counts only what does),
                 `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `ColumnSignal(name=...)`.
         """
-        columns = _present(
-            {"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra}
-        )
+        columns = _collect_columns(task=task, attempt=attempt, index=index, reward=reward, state=state, **extra)
         check.check_lengths(columns)
         task_code, task_ids = check.code_ids("task", columns["task"])
         attempt_code, attempt_names = check.code_ids("attempt", columns["attempt"])
@@ -267,7 +265,8 @@ class _Rows:
         return count_weighted(self.step[self.order], values[self.order], len(self.first))
 
 
-def _present(columns: Mapping[str, Column | None]) -> dict[str, Column]:
+def _collect_columns(**columns: Column | None) -> dict[str, Column]:
+    """The columns that were handed in, by name; refused where a required one is not among them."""
     present = {name: check.to_column(name, column) for name, column in columns.items() if column is not None}
     if "state" not in present and "states" in present:
         raise RecordError("there is a column 'states' and none called 'state'; hand it in as state=...")
