@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from groupwise.core.errors import ConfigError, EnvironmentFault
 from groupwise.core.records import Task
 from groupwise.envs import Bfcl, Countdown, Gem, Openenv, SearchQa, Storefront, Textarena
-from groupwise.envs.bfcl.calls import MAX_CALLS, read_calls
+from groupwise.envs.bfcl.calls import MAX_CALLS, Call, read_calls
 from groupwise.envs.kit.answers import Form, last_boxed, read_answer
 from groupwise.envs.kit.evaluation_scan import find_evaluation, refuse_evaluation
 from groupwise.envs.kit.tags import find_tagged_parts
@@ -142,8 +142,9 @@ class TestCalls:
         assert read_calls(said) is None
 
     def test_calls_within_the_bounds_are_read(self) -> None:
-        assert len(read_calls("[" + "ls()," * MAX_CALLS + "]") or ()) == MAX_CALLS
-        assert read_calls('{"name": "echo", "arguments": {"content": [[["a"]]]}}') is not None
+        assert read_calls("[" + "ls()," * MAX_CALLS + "]") == (Call(name="ls"),) * MAX_CALLS
+        nested = read_calls('{"name": "echo", "arguments": {"content": [[["a"]]]}}')
+        assert nested == (Call(name="echo", named={"content": [[["a"]]]}),)
 
 
 class TestServices:

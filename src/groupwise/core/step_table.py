@@ -105,7 +105,7 @@ class StepTable:
                 policy sample it than the one that learns), `trains` (may it train; whitening counts only what does),
                 `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `ColumnSignal(name=...)`.
         """
-        columns = _collect_columns(task=task, attempt=attempt, index=index, reward=reward, state=state, **extra)
+        columns = _keep_given(task=task, attempt=attempt, index=index, reward=reward, state=state, **extra)
         check.check_lengths(columns)
         task_code, task_ids = check.code_ids("task", columns["task"])
         attempt_code, attempt_names = check.code_ids("attempt", columns["attempt"])
@@ -113,7 +113,6 @@ class StepTable:
         rewards = check.to_numbers("reward", columns["reward"], largest=check.LARGEST_REWARD)
         rows = _identify(task_code, attempt_code, step_index, columns)
         begins = _begins(task_code[rows.first], attempt_code[rows.first])
-        first_of_attempt = rows.first[begins]
         state_code, state_keys = _states(columns.get("state"), rows.first)
         table = cls(
             task=task_code[rows.first],
@@ -122,7 +121,7 @@ class StepTable:
             state=state_code,
             reward=rows.total(rewards),
             task_ids=task_ids,
-            attempt_ids=[attempt_names[code] for code in attempt_code[first_of_attempt]],
+            attempt_ids=[attempt_names[code] for code in attempt_code[rows.first[begins]]],
             state_keys=state_keys,
             extra=_extra_columns(columns, rows),
             step_of_row=rows.step,
@@ -265,8 +264,8 @@ class _Rows:
         return count_weighted(self.step[self.order], values[self.order], len(self.first))
 
 
-def _collect_columns(**columns: Column | None) -> dict[str, Column]:
-    """The columns that were handed in, by name; refused where a required one is not among them."""
+def _keep_given(**columns: Column | None) -> dict[str, Column]:
+    """Leave out the columns that are None; an error where one is missing that every table needs."""
     present = {name: check.to_column(name, column) for name, column in columns.items() if column is not None}
     if "state" not in present and "states" in present:
         raise RecordError("there is a column 'states' and none called 'state'; hand it in as state=...")

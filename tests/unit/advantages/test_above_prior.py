@@ -80,9 +80,9 @@ def test_a_memory_that_was_written_down_goes_on_as_it_was() -> None:
 def test_explain_derives_it_by_hand() -> None:
     table = StepTable.from_columns(task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0], prior=[0.1, 0.1])
     credit = Relative(by=ByTask(), of=AbovePrior(), baseline=NoBaseline(), scale=NoScale())(table)
-    found = explain_step(table, credit, task="t", attempt=0, index=0)
-    assert found.value == pytest.approx(0.9)
-    ((_, inner),) = found.inner
+    explanation = explain_step(table, credit, task="t", attempt=0, index=0)
+    assert explanation.value == pytest.approx(0.9)
+    ((_, inner),) = explanation.inner
     assert (inner.value, inner.by_hand) == (0.9, 0.9)
     wrong = StepTable.from_columns(task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0], prior=[0.3, 0.3])
     assert explain_step(wrong, credit, task="t", attempt=0, index=0).largest_gap() == pytest.approx(0.2)

@@ -22,8 +22,8 @@ def find_scales(scale: Deviation, *groups: list[float]) -> list[float]:
     """The scale of each group; between them stand members of no group, which must not count."""
     values = [value for group in groups for value in (*group, 1e6)]
     labels = [label for number, group in enumerate(groups) for label in [*[number] * len(group), -1]]
-    found: list[float] = scale(np.array(values, dtype=np.float64), Segments.of(np.array(labels))).tolist()
-    return found
+    scales: list[float] = scale(np.array(values, dtype=np.float64), Segments.of(np.array(labels))).tolist()
+    return scales
 
 
 def test_the_sample_deviation_divides_by_one_less_and_adds_eps() -> None:
@@ -84,9 +84,9 @@ def test_the_deviation_takes_over_only_below_the_share_of_the_range() -> None:
 
 def test_each_group_falls_back_for_itself_and_the_deviation_holds_off_rounding() -> None:
     # 0, 0, 1: median distance 0; sample deviation sqrt((1/9 + 1/9 + 4/9) / 2) = sqrt(1/3).
-    found = find_scales(MedianAbsoluteDeviation(eps=0.5), [0, 0, 1], FOUR, [3, 3, 3])
+    scales = find_scales(MedianAbsoluteDeviation(eps=0.5), [0, 0, 1], FOUR, [3, 3, 3])
     # In a group of equal values 0 is not below 0 times the range, so eps stays.
-    assert found == [pytest.approx(math.sqrt(1 / 3) + 1e-9, rel=1e-15), 1.5, 0.5]
+    assert scales == [pytest.approx(math.sqrt(1 / 3) + 1e-9, rel=1e-15), 1.5, 0.5]
 
 
 def test_the_range_is_high_less_low() -> None:
@@ -135,8 +135,8 @@ def test_the_deviation_of_distinct_values_counts_each_once() -> None:
 
 def test_distinct_values_are_rounded_before_their_deviation_is_taken() -> None:
     # At one decimal: 0.1, 0.1, 0.4; the deviation of 0.1 and 0.4 is 0.3 / sqrt(2).
-    found = find_scales(DistinctDeviation(decimals=1, eps=0), [0.125, 0.0625, 0.375])
-    assert found == [pytest.approx(0.3 / math.sqrt(2), rel=1e-12)]
+    scales = find_scales(DistinctDeviation(decimals=1, eps=0), [0.125, 0.0625, 0.375])
+    assert scales == [pytest.approx(0.3 / math.sqrt(2), rel=1e-12)]
 
 
 def test_distinct_deviation_looks_at_six_decimals_and_adds_one_millionth_by_default() -> None:

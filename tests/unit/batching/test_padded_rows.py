@@ -65,10 +65,10 @@ def test_impossible_settings_are_refused(settings: dict[str, int], message: str)
 @given(budget=st.integers(1, 200), unit=st.sampled_from(["sample", "step", "trajectory"]))
 def test_rows_within_a_budget_hold_whole_units_and_every_sample_once(budget: int, unit: str) -> None:
     samples = make_tangled_samples()
-    found = pad_within_budget(samples, token_budget=budget, unit=unit)
-    members = [number for rows in found for number in rows.members]
+    batches = pad_within_budget(samples, token_budget=budget, unit=unit)
+    members = [number for rows in batches for number in rows.members]
     assert sorted(members) == [number for number, sample in enumerate(samples) if sample.num_trained]
-    for rows in found:
+    for rows in batches:
         units = {label_units(samples, unit)[number] for number in rows.members}
         assert len(rows) <= budget or len(units) == 1
         others = set(members) - set(rows.members)

@@ -70,8 +70,8 @@ def measure_gap(case: Case, dtype: torch.dtype, device: str) -> float:
         splits=case.splits,
     )
     assert attended.dtype == dtype
-    wanted = compute_expected(query[:, :, 0], key, value, last, scaling, case.softcap)
-    return float(((attended.cpu().double() - wanted).abs() / wanted.abs().clamp(min=1)).max())
+    expected = compute_expected(query[:, :, 0], key, value, last, scaling, case.softcap)
+    return float(((attended.cpu().double() - expected).abs() / expected.abs().clamp(min=1)).max())
 
 
 def compute_expected(
@@ -110,10 +110,10 @@ def mend_interpreter() -> None:
 
 def main() -> None:
     mend_interpreter()
-    found = {
+    gaps = {
         name: {"case": asdict(case), "gap": measure_gap(case, torch.float32, "cpu")} for name, case in CASES.items()
     }
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(gaps))
 
 
 if __name__ == "__main__":

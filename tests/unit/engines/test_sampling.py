@@ -60,11 +60,11 @@ def test_narrow_logits_are_heated_in_full_precision() -> None:
     logits_BV = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)).bfloat16()
     draws_B = torch.full((4,), 0.5, dtype=torch.float64)
     temperature_B1 = torch.full((4, 1), 0.7)
-    found = draw_tokens(logits_BV, temperature_B1, None, draws_B)
-    assert [one.tolist() for one in found] == [
+    drawn = draw_tokens(logits_BV, temperature_B1, None, draws_B)
+    assert [one.tolist() for one in drawn] == [
         one.tolist() for one in draw_tokens(logits_BV.float(), temperature_B1, None, draws_B)
     ]
-    assert found[1].dtype == torch.float32
+    assert drawn[1].dtype == torch.float32
 
 
 @pytest.mark.parametrize("vocabulary", [5, BLOCK, 2 * BLOCK + 3])

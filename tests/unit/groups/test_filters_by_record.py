@@ -121,7 +121,7 @@ attempts_drawn = st.lists(
 
 
 @given(attempts_drawn, st.integers(0, 5), st.randoms(use_true_random=False))
-def test_a_loop_would_keep_the_same_rows_in_any_order(drawn: list, most: int, rng: object) -> None:  # type: ignore[type-arg]
+def test_a_loop_would_keep_the_same_rows_in_any_order(drawn: list, max_age: int, rng: object) -> None:  # type: ignore[type-arg]
     records = [
         Trajectory(
             id=f"r{number}",
@@ -140,7 +140,7 @@ def test_a_loop_would_keep_the_same_rows_in_any_order(drawn: list, most: int, rn
     def keep(part: Staleness | OverlongMask) -> list[bool]:
         return Algorithm(advantage=recipes.dr_grpo().advantage, filters=(part,)).keep(rows).tolist()
 
-    assert keep(Staleness(max_age=most)) == [5 - record.versions[0] <= most for record, _ in steps]
+    assert keep(Staleness(max_age=max_age)) == [5 - record.versions[0] <= max_age for record, _ in steps]
     assert keep(OverlongMask()) == [not step.cut for _, step in steps]
     assert keep(OverlongMask(attempts="drop")) == [
         not step.cut and record.stop != "truncated" for record, step in steps

@@ -42,8 +42,8 @@ def weigh_tokens(aggregate: Aggregate, counted: Totals) -> tuple[float, list[flo
 )
 def test_the_vector_that_was_worked_by_hand(aggregate: Aggregate, value: float, short: float, long: float) -> None:
     """Losses [1, 1] and [2, 2, 2, 2], L_max = 8; here both are steps of one attempt."""
-    found, weights = weigh_tokens(aggregate, totals(2, 4, max_tokens=8))
-    assert found == pytest.approx(value, abs=1e-6)
+    total, weights = weigh_tokens(aggregate, totals(2, 4, max_tokens=8))
+    assert total == pytest.approx(value, abs=1e-6)
     assert weights == pytest.approx([short] * 2 + [long] * 4)
 
 

@@ -16,16 +16,16 @@ from tests.unit.pasts import attempt
 def make_failed(number: int, *entropies: Sequence[float], cut: bool = True, solved: bool = False) -> Trajectory:
     """An attempt whose steps have these entropies."""
     stop = StopReason.TRUNCATED if cut else StopReason.TERMINATED
-    made = attempt(number, states=range(len(entropies)), solved=solved, stop=stop)
+    trajectory = attempt(number, states=range(len(entropies)), solved=solved, stop=stop)
     steps = [
         replace(step, response_ids=(5,) * len(values), logp_behaviour=(-1.0,) * len(values), entropy=tuple(values))
-        for step, values in zip(made.steps, entropies, strict=True)
+        for step, values in zip(trajectory.steps, entropies, strict=True)
     ]
-    return replace(made, steps=tuple(steps))
+    return replace(trajectory, steps=tuple(steps))
 
 
 def shape_by_entropy(group: Sequence[Trajectory], **fields: object) -> list[list[float]]:
-    return [[step.shaped for step in one.steps] for one in shape_group(group, [EntropyRanking(**fields)])]
+    return [[step.shaped for step in shaped.steps] for shaped in shape_group(group, [EntropyRanking(**fields)])]
 
 
 SHARP, FLAT = (0.0, 0.0, 0.0, 0.0, 2.0), (1.0,) * 5
@@ -141,8 +141,8 @@ def test_a_likely_wrong_answer_is_punished_as_much_as_an_unlikely_one() -> None:
         for one, logp in zip(group, logps, strict=True)
     ]
     # k = 2, 1, 0: the right one becomes 1 - 0.25 x 2 / 3; -0.5 would have become -0.5 x (1 - 0.25 / 3) = -0.4583.
-    found = [one.steps[0].reward + one.steps[0].shaped for one in shape_group(group, [Unlikeliness()])]
-    assert found == pytest.approx([1 - 0.5 / 3, -0.5, -0.5], rel=1e-15)
+    returns = [one.steps[0].reward + one.steps[0].shaped for one in shape_group(group, [Unlikeliness()])]
+    assert returns == pytest.approx([1 - 0.5 / 3, -0.5, -0.5], rel=1e-15)
 
 
 def test_by_sum_the_longer_is_the_less_likely() -> None:
@@ -167,8 +167,8 @@ def test_equally_likely_attempts_keep_their_order() -> None:
     """Of 64, every second is unlikely: these come first, each after the one before it, then the others. One failed."""
     group = [attempt(i, solved=i != 63) for i in range(64)]
     group[::2] = [
-        replace(made, steps=tuple(replace(step, logp_behaviour=(-9.0, -9.0)) for step in made.steps))
-        for made in group[::2]
+        replace(trajectory, steps=tuple(replace(step, logp_behaviour=(-9.0, -9.0)) for step in trajectory.steps))
+        for trajectory in group[::2]
     ]
     less_likely = [i // 2 if i % 2 == 0 else 32 + i // 2 for i in range(63)]
     assert Unlikeliness(weight=1.0)(group) == [(-num / 64,) for num in less_likely] + [(0.0,)]
@@ -187,9 +187,11 @@ def test_log_probs_that_were_not_recorded_are_asked_for() -> None:
 
 def make_scored(*references: float, **fields: Any) -> Trajectory:
     """An attempt whose responses have these log-probs under the reference, and -1.5 under the policy."""
-    made = attempt(0, states=range(len(references)), **fields)
-    steps = [replace(step, facts={"reference_logp": logp}) for step, logp in zip(made.steps, references, strict=True)]
-    return replace(made, steps=tuple(steps))
+    trajectory = attempt(0, states=range(len(references)), **fields)
+    steps = [
+        replace(step, facts={"reference_logp": logp}) for step, logp in zip(trajectory.steps, references, strict=True)
+    ]
+    return replace(trajectory, steps=tuple(steps))
 
 
 def test_what_became_likelier_than_under_the_reference_is_taken_off_its_step() -> None:
@@ -214,8 +216,8 @@ def test_a_reference_that_was_not_measured_is_asked_for() -> None:
 
 
 def test_log_probs_under_the_policy_are_asked_for_by_their_step() -> None:
-    made = make_scored(-1.0, -1.0)
-    silent = replace(made, steps=(made.steps[0], replace(made.steps[1], logp_behaviour=())))
+    trajectory = make_scored(-1.0, -1.0)
+    silent = replace(trajectory, steps=(trajectory.steps[0], replace(trajectory.steps[1], logp_behaviour=())))
     with pytest.raises(RecordError) as caught:
         ReferenceKl(weight=0.25)([silent])
     assert str(caught.value) == (
@@ -262,5 +264,5 @@ def test_no_attempt_is_lost_where_a_shaper_forgets_it() -> None:
 
 
 def test_shapers_add_up_one_after_the_other() -> None:
-    (found,) = shape_group([attempt(0, rewards=[1.0])], [Wrong(amounts=(0.5,)), Wrong(amounts=(0.25,))])
-    assert (found.steps[0].reward, found.steps[0].shaped) == (1.0, 0.75)
+    (shaped,) = shape_group([attempt(0, rewards=[1.0])], [Wrong(amounts=(0.5,)), Wrong(amounts=(0.25,))])
+    assert (shaped.steps[0].reward, shaped.steps[0].shaped) == (1.0, 0.75)
