@@ -57,7 +57,7 @@ def random_rows(
             break
         for attempt, (path, outcome) in enumerate(attempts):
             indices = _indices(rng, len(path))
-            told = _attempt_columns(rng, columns, outcome)
+            columns_told = _attempt_columns(rng, columns, outcome)
             for index, reward in zip(indices, path, strict=True):
                 row: Row = {
                     "task": f"task {task}" if as_text else task,
@@ -66,7 +66,7 @@ def random_rows(
                     "state": make_state(rng),
                     "reward": reward,
                 }
-                rows.append(row | told | _step_columns(rng, columns, regime))
+                rows.append(row | columns_told | _step_columns(rng, columns, regime))
     rng.shuffle(rows)
     return rows or random_rows(rng, regimes=regimes, states=states, max_rows=max_rows)
 
@@ -106,28 +106,28 @@ def _indices(rng: random.Random, length: int) -> list[int]:
 
 
 def _attempt_columns(rng: random.Random, columns: set[str], outcome: float) -> Row:
-    told: Row = {}
+    columns_told: Row = {}
     if "outcome" in columns:
-        told["outcome"] = outcome
+        columns_told["outcome"] = outcome
     if "accuracy" in columns:
-        told["accuracy"] = rng.randint(0, 4) / 4
-    return told
+        columns_told["accuracy"] = rng.randint(0, 4) / 4
+    return columns_told
 
 
 def _step_columns(rng: random.Random, columns: set[str], regime: str) -> Row:
-    told: Row = {"action": rng.choice(("look", "Look ", "go  left", "go left", None))}
-    told["accepted"] = regime in EXTREME or told["action"] != "Look "
+    values: Row = {"action": rng.choice(("look", "Look ", "go  left", "go left", None))}
+    values["accepted"] = regime in EXTREME or values["action"] != "Look "
     if "well_formed" in columns:
-        told["well_formed"] = regime in EXTREME or rng.random() > 0.2
+        values["well_formed"] = regime in EXTREME or rng.random() > 0.2
     if "role" in columns:
-        told["role"] = rng.choice(("planner", "planner", "solver", None))
+        values["role"] = rng.choice(("planner", "planner", "solver", None))
     if "tokens" in columns:
-        told["tokens"] = rng.randint(1, 9)
+        values["tokens"] = rng.randint(1, 9)
     if "trains" in columns:
-        told["trains"] = rng.random() > 0.3
+        values["trains"] = rng.random() > 0.3
     if "next_state" in columns:
-        told["next_state"] = rng.choice(("s0", "s1", None))
-    return told
+        values["next_state"] = rng.choice(("s0", "s1", None))
+    return values
 
 
 def _short_states(rng: random.Random) -> Callable[[random.Random], object]:

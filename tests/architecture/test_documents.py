@@ -33,10 +33,10 @@ def test_the_readme_gives_the_numbers_that_come_out() -> None:
     names: dict[str, object] = {}
     exec(compile(block, "README.md", "exec"), names)
     credit = names["credit"]
-    told = re.search(r"credit\.values +# .*?: (-?[\d.]+(?:, -?[\d.]+)*)", block)
-    assert told is not None
+    numbers = re.search(r"credit\.values +# .*?: (-?[\d.]+(?:, -?[\d.]+)*)", block)
+    assert numbers is not None
     # Epsilon keeps the numbers a few millionths short of the round ones.
-    expected = pytest.approx([float(number) for number in told[1].split(", ")], abs=1e-5)
+    expected = pytest.approx([float(number) for number in numbers[1].split(", ")], abs=1e-5)
     assert credit.values.tolist() == expected  # type: ignore[attr-defined]
     compared = re.search(r"credit\.compared +# ((?:True|False)(?:, (?:True|False))*)", block)
     assert compared is not None
@@ -48,7 +48,7 @@ CITED = re.compile(r"\bnumbers, (?=[A-Z])([^\n]{0,60})")
 NOT_HERE = re.compile(r"\b(?:objectives|agentic)(?:\.md)? (?:section )?\d|\bspecs/|\bshared/specs")
 
 
-def cited_by_tests() -> list[tuple[str, str]]:
+def list_citations() -> list[tuple[str, str]]:
     """Where tests and conformance cases cite the page of numbers, and the words that follow."""
     files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "conformance").rglob("*.py")]
     own = ROOT / "tests" / "architecture" / "test_documents.py"
@@ -63,7 +63,7 @@ def cited_by_tests() -> list[tuple[str, str]]:
 def test_what_tests_cite_is_a_section_of_the_page_of_numbers() -> None:
     sections = re.findall(r"^## (.+)$", NUMBERS.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(set(sections)) == len(sections) > 20
-    cited = cited_by_tests()
+    cited = list_citations()
     assert len(cited) > 100
     unknown = [place for place, words in cited if not words.startswith(tuple(sections))]
     assert unknown == []
@@ -71,17 +71,17 @@ def test_what_tests_cite_is_a_section_of_the_page_of_numbers() -> None:
 
 def test_nothing_cites_a_specification_that_is_not_in_the_repository() -> None:
     own = "tests/architecture/test_documents.py"
-    found = [f"{name_of(path)}: {match[0]}" for path, text in text_files() if (match := NOT_HERE.search(text))]
-    assert [place for place in found if not place.startswith(own)] == []
+    places = [f"{name_of(path)}: {match[0]}" for path, text in text_files() if (match := NOT_HERE.search(text))]
+    assert [place for place in places if not place.startswith(own)] == []
 
 
 def test_no_file_points_into_somebodys_home_folder() -> None:
-    found = [f"{name_of(path)}: {match[0]}" for path, text in text_files() if (match := HOME.search(text))]
-    assert found == []
+    places = [f"{name_of(path)}: {match[0]}" for path, text in text_files() if (match := HOME.search(text))]
+    assert places == []
 
 
 @pytest.mark.parametrize(
-    ("text", "is_found"),
+    ("text", "is_home"),
     [
         ("see /" + "home/ada/notes", True),
         ("see /" + "root/x", True),
@@ -90,5 +90,5 @@ def test_no_file_points_into_somebodys_home_folder() -> None:
         ("https://example.org/" + "home/", False),
     ],
 )
-def test_home_folders_are_told_from_other_paths(text: str, is_found: bool) -> None:
-    assert bool(HOME.search(text)) == is_found
+def test_home_folders_are_told_from_other_paths(text: str, is_home: bool) -> None:
+    assert bool(HOME.search(text)) == is_home

@@ -15,7 +15,7 @@ from importlinter.cli import lint_imports
 
 from tests.architecture.sources import PACKAGE, ROOT, python_files
 
-MAY_IMPORT_TORCH = {"models", "engines", "batching", "training", "integrations"}
+MAY_IMPORT_TORCH = {"models", "engines", "batching", "training"}
 """Packages that compute with tensors. Losses call methods of tensors that they are given, and import nothing."""
 
 

@@ -39,12 +39,12 @@ def test_a_name_means_one_thing() -> None:
         if inner.parts[0] in ("envs", "reports", "seams.py"):
             continue
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            for name in defined_names(node):
+            for name in names_of(node):
                 defined[name].append(str(inner))
     assert {name: defined[name] for name in seams.__all__ if len(defined[name]) > 1 and not name.isupper()} == {}
 
 
-def defined_names(node: ast.stmt) -> list[str]:
+def names_of(node: ast.stmt) -> list[str]:
     """What a statement at the top of a file defines."""
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
         return [node.name]

@@ -16,7 +16,7 @@ from tests.architecture.sources import ROOT, name_of, python_files, tree_of
 FOLDERS = ("src", "benchmarks", "conformance", "docs", "examples", "tests")
 
 # How many there still are; a change may lower a number, never raise one. What is 0 stays 0.
-PARTICIPLES_LEFT = {"src": 45, "benchmarks": 0, "conformance": 0, "docs": 0, "examples": 0, "tests": 127}
+PARTICIPLES_LEFT = {"src": 45, "benchmarks": 0, "conformance": 0, "docs": 0, "examples": 0, "tests": 46}
 BANNED = {
     "max and min": re.compile(r"(?<!at_)(?<![a-z])(?:most|least)(?![a-z])"),
     "what it holds": re.compile(r"(?<![a-z])(?:found|told)(?![a-z])"),
@@ -31,7 +31,7 @@ BANNED_LEFT = {
     "conformance": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
     "docs": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
     "examples": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
-    "tests": {"max and min": 5, "what it holds": 251, "guidance": 1, "observer": 0},
+    "tests": {"max and min": 3, "what it holds": 126, "guidance": 1, "observer": 0},
 }
 
 PARTICIPLES_THAT_STAY: dict[str, str] = {
@@ -85,7 +85,7 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def banned_names(paths: list[Path]) -> dict[str, list[str]]:
+def find_banned_names(paths: list[Path]) -> dict[str, list[str]]:
     """The places of names with banned words, by what should be said instead."""
     places: dict[str, list[str]] = {instead: [] for instead in BANNED}
     for path in paths:
@@ -110,7 +110,7 @@ def test_every_participle_that_stays_is_there() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_names_hold_no_banned_words(folder: str) -> None:
-    for instead, places in banned_names(python_files(ROOT / folder)).items():
+    for instead, places in find_banned_names(python_files(ROOT / folder)).items():
         assert len(places) <= BANNED_LEFT[folder][instead], "\n".join([f"say {instead}:", *places])
 
 
@@ -123,7 +123,7 @@ def test_banned_words_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "def test_it_is_found(): ...\n"
     )
     monkeypatch.setattr("tests.architecture.test_words.name_of", lambda path: path.name)
-    places = banned_names([path])
+    places = find_banned_names([path])
     assert {instead: Counter(place.split()[-1] for place in names) for instead, names in places.items()} == {
         "max and min": {"MOST_ROWS": 1},
         "what it holds": {"told": 1, "found_rows": 1, "found": 1},

@@ -20,7 +20,7 @@ from groupwise.envs.kit.words import split_words
 from groupwise.rollout.hosts.host import InProcess
 from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.envs.worlds.alfworld_data import all_games, few_games, games
-from tests.unit.rollout.test_workers import has_ended
+from tests.unit.rollout.worker_processes import has_ended
 
 # Provenance: printed by `panel_hash(Alfworld().panel(split))` for the games that `alfworld-download` of ALFWorld 0.4
 # brings. A changed hash means that old and new results cannot be compared: say so in the changelog.

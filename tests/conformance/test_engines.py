@@ -34,7 +34,7 @@ def statuses(results: Sequence[RuleResult], status: str) -> dict[str, str]:
     return {result.rule: result.found for result in results if result.status == status}
 
 
-def moved(model: Any) -> dict[str, Any]:
+def move_weights(model: Any) -> dict[str, Any]:
     """Other weights of a model."""
     return {name: value.detach() + 0.05 * torch.sin(1000 * value.detach()) for name, value in model.named_parameters()}
 
@@ -61,7 +61,7 @@ def test_every_rule_says_why_it_matters() -> None:
 @pytest.mark.parametrize("name", ["llama", "qwen2"])
 def test_the_transformers_engine_keeps_every_rule(name: str) -> None:
     results = check_engine(
-        TransformersEngine(family(name)), token_ids=range(3, NUM_TOKENS), weights=moved(family(name))
+        TransformersEngine(family(name)), token_ids=range(3, NUM_TOKENS), weights=move_weights(family(name))
     )
     assert statuses(results, "broken") == {}
     assert set(statuses(results, "not tested")) == NO_SUBMIT
@@ -69,7 +69,7 @@ def test_the_transformers_engine_keeps_every_rule(name: str) -> None:
 
 def test_the_engine_with_a_static_cache_keeps_every_rule() -> None:
     engine = StaticCacheEngine(family("llama"), use_graphs=False, rows=32)
-    results = check_engine(engine, token_ids=range(3, NUM_TOKENS), weights=moved(family("llama")))
+    results = check_engine(engine, token_ids=range(3, NUM_TOKENS), weights=move_weights(family("llama")))
     assert statuses(results, "broken") == {}
     assert set(statuses(results, "not tested")) == NO_SUBMIT
 

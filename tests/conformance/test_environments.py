@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import re
 import subprocess
 import sys
 import tracemalloc
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,45 +18,22 @@ from groupwise.core.parts.part import Slot, kind_of, load_catalogue
 from groupwise.envs import (
     ENVS,
     SPLITS,
-    Boxes,
-    Countdown,
-    Gridworld,
     Gymnasium,
     Household,
-    Identity,
-    Lookup,
     check_environment,
     panel_hash,
 )
-from groupwise.envs.checker import rules as checker_rules
-from groupwise.envs.checker import suite as checker
-from groupwise.envs.checker.subject import Subject
+from groupwise.envs.conformance import rules as checker_rules
+from groupwise.envs.conformance import suite as checker
+from groupwise.envs.conformance.subject import Subject
 from groupwise.envs.household.tasks import FAMILIES
 from groupwise.envs.kit.keyed_draws import Draws
+from tests.conformance.built_in import BUILT_IN, hash_transcripts
 from tests.unit.envs.worlds.broken_corridors import BREAKS, Straight, part_of
 from tests.unit.envs.worlds.corridor import CorridorPart
 
 ROOT = Path(__file__).parents[2]
 
-BUILT_IN = {
-    "household": Household(),
-    "household, large": Household(
-        num_receptacles=12, num_objects=12, max_steps=30, goal_in_text=True, show_carried=False
-    ),
-    "household, one family": Household(families=("examine",), num_receptacles=3, num_objects=2),
-    "gridworld": Gridworld(),
-    "gridworld, slippery": Gridworld(slip=0.2),
-    "gridworld, goal in text": Gridworld(goal_in_text=True),
-    "boxes": Boxes(),
-    "boxes, two and walls": Boxes(num_boxes=2, num_walls=2, goal_in_text=True),
-    "countdown": Countdown(),
-    "countdown, four numbers": Countdown(num_numbers=4),
-    "lookup": Lookup(),
-    "lookup, goal in text": Lookup(goal_in_text=True),
-    "lookup, single-turn": Lookup(hops=0, max_steps=1),
-    "identity": Identity(),
-    "identity, one word": Identity(length=1),
-}
 ADAPTED = {
     "FrozenLake": Gymnasium(id="FrozenLake-v1", actions=("left", "down", "right", "up")),
     "Taxi": Gymnasium(id="Taxi-v4", actions=("south", "north", "east", "west", "pickup", "dropoff"), max_steps=30),
@@ -173,23 +148,12 @@ def test_household_panels_are_large_enough() -> None:
     assert sizes == {"train": 2400, "validation": 240, "test": 480}
 
 
-@cache
-def transcripts() -> str:
-    """A digest of random attempts at every kind of environment; also run in another process."""
-    digest = hashlib.sha256()
-    for name in GOLDEN:
-        subject = Subject(part=BUILT_IN[name], tasks=BUILT_IN[name].panel("test")[:5], seed=0)
-        for attempt in subject.attempts:
-            digest.update(repr((name, attempt.actions, attempt.transcript, attempt.keys)).encode())
-    return digest.hexdigest()
-
-
 def test_transcripts_are_the_same_in_another_process_with_other_hashes() -> None:
-    script = "from tests.conformance.test_environments import transcripts; print(transcripts())"
     variables = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    script = f"from tests.conformance.built_in import hash_transcripts as digest; print(digest({list(GOLDEN)}))"
     command = [sys.executable, "-c", script]
     ran = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == transcripts()
+    assert ran.stdout.strip() == hash_transcripts(list(GOLDEN))
 
 
 def test_128_households_step_in_little_memory() -> None:

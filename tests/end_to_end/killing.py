@@ -24,7 +24,7 @@ OPENING: Stage = ("open", -1)
 """The stage of a process that has not come to the loop yet: it opens the model, the journal and the checkpoint."""
 
 
-def interrupted(file: Path, folder: Path, *, num_kills: int, seed: int) -> list[Stage]:
+def train_with_kills(file: Path, folder: Path, *, num_kills: int, seed: int) -> list[Stage]:
     """Train once whole and once with interruptions, in two folders; the stages after whose beginning it was killed."""
     import_all(file)
     lasted = finish(file, folder / "whole")
@@ -117,11 +117,11 @@ def _train(file: Path, folder: Path, pipe: int) -> NoReturn:
     os.dup2(log, 2)
     tell = ObserverList.on_stage
 
-    def told(self: ObserverList, name: str, number: int) -> None:
+    def announce(self: ObserverList, name: str, number: int) -> None:
         os.write(pipe, f"{name}\t{number}\n".encode())
         tell(self, name, number)
 
-    ObserverList.on_stage = told  # type: ignore[method-assign]
+    ObserverList.on_stage = announce  # type: ignore[method-assign]
     sys.argv = ["groupwise", "train", str(file), "--out", str(folder), "--resume"]
     try:
         main()
@@ -143,5 +143,5 @@ def import_all(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    killed = interrupted(Path(sys.argv[1]), Path(sys.argv[2]), num_kills=int(sys.argv[3]), seed=0)
+    killed = train_with_kills(Path(sys.argv[1]), Path(sys.argv[2]), num_kills=int(sys.argv[3]), seed=0)
     sys.stdout.write(json.dumps(killed))

@@ -40,21 +40,21 @@ RESCUED = (
 
 
 def test_a_run_that_is_killed_twenty_times_ends_as_the_one_that_never_was(tmp_path: Path) -> None:
-    killed = interrupted(tmp_path, num_kills=20)
+    killed = train_with_kills(tmp_path, num_kills=20)
     assert len(killed) == 20
     stages = {name for name, _ in killed}
     assert stages >= {"open", "warm start", "checkpoint", "evaluate", "rollout", "learn", "handover", "write"}
     check_weights(tmp_path)
-    with opened(tmp_path / "whole") as whole, opened(tmp_path / "killed") as resumed:
+    with open_journal(tmp_path / "whole") as whole, open_journal(tmp_path / "killed") as resumed:
         check_curves(whole, resumed)
         check_evaluations(whole, resumed)
         check_attempts(whole, resumed, load_run(tmp_path / "killed" / "config.toml").algorithm)
 
 
 def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
-    assert len(interrupted(tmp_path, num_kills=10, run=RESCUED)) == 10
+    assert len(train_with_kills(tmp_path, num_kills=10, run=RESCUED)) == 10
     check_weights(tmp_path)
-    with opened(tmp_path / "whole") as whole, opened(tmp_path / "killed") as resumed:
+    with open_journal(tmp_path / "whole") as whole, open_journal(tmp_path / "killed") as resumed:
         check_curves(whole, resumed)
         tasks = {row["task"] for row in whole.attempts() if row["origin"] == "fresh"}
         num_recalled = 0
@@ -68,7 +68,7 @@ def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
         assert whole.curve("shaping/groups")
 
 
-def interrupted(folder: Path, *, num_kills: int, run: str = RUN) -> list[tuple[str, int]]:
+def train_with_kills(folder: Path, *, num_kills: int, run: str = RUN) -> list[tuple[str, int]]:
     """Train in `whole` and, with interruptions, in `killed`; the stages after whose beginning it was killed."""
     (folder / "run.toml").write_text(run, encoding="utf-8")
     command = [sys.executable, "-m", "tests.end_to_end.killing", str(folder / "run.toml"), str(folder), f"{num_kills}"]
@@ -78,7 +78,7 @@ def interrupted(folder: Path, *, num_kills: int, run: str = RUN) -> list[tuple[s
     return [(name, number) for name, number in json.loads(ran.stdout)]
 
 
-def opened(folder: Path) -> Journal:
+def open_journal(folder: Path) -> Journal:
     return Journal(folder / "journal.sqlite", read_only=True)
 
 

@@ -22,7 +22,7 @@ def block(kind: str) -> str:
     return block[1]
 
 
-def shown(*words: str) -> str:
+def call(*words: str) -> str:
     ran = CliRunner().invoke(app, list(words))
     assert ran.exit_code == 0, ran.output
     return ran.stdout
@@ -42,13 +42,13 @@ def test_the_page_can_be_followed_from_the_file_to_the_dialogue(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "thermostat.py").write_text(block("python"), encoding="utf-8")
     (tmp_path / "thermostat.toml").write_text(block("toml"), encoding="utf-8")
-    assert shown("check", "env", "thermostat:Thermostat").splitlines()[0] == block("text").strip()
-    lines = shown("train", "thermostat.toml").splitlines()
+    assert call("check", "env", "thermostat:Thermostat").splitlines()[0] == block("text").strip()
+    lines = call("train", "thermostat.toml").splitlines()
     assert lines[0].startswith("warm start: loss ")
     before, after = (success(line) for line in lines if line.startswith(("before", "after")))
     assert after > before + 10
-    groups = shown("inspect", "runs/thermostat", "--update", "1")
+    groups = call("inspect", "runs/thermostat", "--update", "1")
     task = re.search(r"thermostat-train-[0-9a-f]+", groups)
     assert task is not None
-    dialogue = shown("inspect", "runs/thermostat", "--update", "1", "--task", task[0], "--attempt", "0")
+    dialogue = call("inspect", "runs/thermostat", "--update", "1", "--task", task[0], "--attempt", "0")
     assert "Make the room just right." in dialogue or "degrees, too" in dialogue

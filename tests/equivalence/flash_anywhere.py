@@ -12,16 +12,16 @@ def rows(
     states: Sequence[torch.Tensor], bounds: Sequence[torch.Tensor], longest: Sequence[int], scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Causal attention row by row, the last query at the last key; (length, heads, width)."""
-    found = [
-        (_shares(query, key, scale) @ _repeated(value, query)).transpose(0, 1)
+    rows_out = [
+        (_shares(query, key, scale) @ _repeat_heads(value, query)).transpose(0, 1)
         for query, key, value in _each_row(states, bounds, longest)
     ]
-    return torch.cat(found), states[0].new_zeros(states[0].shape[1::-1])
+    return torch.cat(rows_out), states[0].new_zeros(states[0].shape[1::-1])
 
 
 def rows_backward(
     gradient: torch.Tensor,
-    found: Sequence[torch.Tensor],
+    output: Sequence[torch.Tensor],
     states: Sequence[torch.Tensor],
     bounds: Sequence[torch.Tensor],
     longest: Sequence[int],
@@ -32,9 +32,9 @@ def rows_backward(
     for number, (query, key, value) in enumerate(_each_row(states, bounds, longest)):
         of_row = gradient[starts[number] : starts[number + 1]].transpose(0, 1)
         shares = _shares(query, key, scale)
-        of_shares = of_row @ _repeated(value, query).mT
+        of_shares = of_row @ _repeat_heads(value, query).mT
         of_scores = shares * (of_shares - (of_shares * shares).sum(-1, keepdim=True)) * scale
-        of_states = of_scores @ _repeated(key, query), of_scores.mT @ query, shares.mT @ of_row
+        of_states = of_scores @ _repeat_heads(key, query), of_scores.mT @ query, shares.mT @ of_row
         heads = (query.shape[0], key.shape[0], key.shape[0])
         for all_rows, one, num in zip(gradients, of_states, heads, strict=True):
             all_rows.append(one.unflatten(0, (num, -1)).sum(1).transpose(0, 1))
@@ -56,10 +56,10 @@ def _each_row(
 
 
 def _shares(query: torch.Tensor, key: torch.Tensor, scale: float) -> torch.Tensor:
-    scores = query @ _repeated(key, query).mT * scale
+    scores = query @ _repeat_heads(key, query).mT * scale
     seen = torch.ones(scores.shape[1:], dtype=torch.bool).tril(scores.shape[2] - scores.shape[1])
     return scores.masked_fill(~seen, float("-inf")).softmax(-1)
 
 
-def _repeated(states: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+def _repeat_heads(states: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     return states.repeat_interleave(query.shape[0] // states.shape[0], 0)

@@ -96,14 +96,16 @@ def count_equally_sampled(golden: Mapping[str, Any], now: Mapping[str, Any]) -> 
 
 def find_far_norms(golden: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The tensors whose norm is another than the golden's, whatever the machine, as far as the same was sampled."""
-    found, last = [], count_equally_sampled(golden, now)
+    differences, last = [], count_equally_sampled(golden, now)
     for path, wanted in _leaves(golden["weights"]["norms"], ("weights", "norms")):
         value = _value_at(now, path)
         if int(path[-1]) > last:
             continue
         if value is None or abs(value - wanted) > TOLERANCE * abs(wanted):
-            found.append(f"{golden['example']}: {_place(path)} is {value!r}, not {wanted!r} within {TOLERANCE:g} of it")
-    return found
+            differences.append(
+                f"{golden['example']}: {_place(path)} is {value!r}, not {wanted!r} within {TOLERANCE:g} of it"
+            )
+    return differences
 
 
 def _leaves(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -35,6 +35,6 @@ def update(
     return total, torch.cat(gradients).float().cpu()
 
 
-def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+def apart(gradient: torch.Tensor, expected: torch.Tensor) -> float:
     """Relative error, as norms."""
-    return float((found - expected).norm() / expected.norm())
+    return float((gradient - expected).norm() / expected.norm())

@@ -11,7 +11,7 @@ from groupwise.core.sample import Sample
 VOCABULARY = 29
 
 
-def tangled(seed: int = 0) -> list[Sample]:
+def make_tangled_samples(seed: int = 0) -> list[Sample]:
     """Two tasks of step-wise attempts: shared prompts and histories, repeated samples, lone ones, idle ones.
 
     Behaviour log-probs lie around the true ones of a random model (ln 1/29 = -3.4), so that some ratios are clipped
@@ -57,32 +57,32 @@ def _sample(
     )
 
 
-def stepwise(*, attempts: int = 4, steps: int = 6, window: int | None = None) -> list[Sample]:
+def make_stepwise_samples(*, attempts: int = 4, steps: int = 6, window: int | None = None) -> list[Sample]:
     """Attempts of one task whose prompts hold the steps before, all of them or the last `window`."""
     rng = random.Random(1)
 
     def words(length: int) -> tuple[int, ...]:
         return tuple(rng.randrange(VOCABULARY) for _ in range(length))
 
-    task, found = words(20), []
+    task, samples = words(20), []
     for attempt in range(attempts):
         history: list[tuple[int, ...]] = []
         for step in range(steps):
             shown = history if window is None else history[-window:]
             observation, response = words(rng.randint(8, 24)), words(rng.randint(2, 9))
             prompt = sum(shown, task) + observation
-            found.append(_sample(rng, attempt * steps + step, prompt, response))
+            samples.append(_sample(rng, attempt * steps + step, prompt, response))
             history.append(observation + response)
-    return found
+    return samples
 
 
 def with_token_credit(samples: Sequence[Sample]) -> list[Sample]:
     """The same samples, their tokens with credit of their own; of some every third token does not train, or none."""
-    found = []
+    with_credit = []
     for number, sample in enumerate(samples):
         num = len(sample.response_ids)
         own = sample.advantage if isinstance(sample.advantage, float) else 1.0
         advantage = tuple(own * (1 + 0.25 * place) for place in range(num))
         trained = tuple((place + number) % 3 > 0 for place in range(num)) if number % 4 else None
-        found.append(replace(sample, advantage=advantage, trained=trained))
-    return found
+        with_credit.append(replace(sample, advantage=advantage, trained=trained))
+    return with_credit

@@ -56,15 +56,15 @@ def _digest_journal(database: sqlite3.Connection) -> dict[str, Any]:
         if not name.startswith(CLOCKS):
             metrics.setdefault(name, {})[str(number)] = value
     versions = {str(number): version for number, version in database.execute("SELECT number, version FROM updates")}
-    found: dict[str, Any] = {
+    digests: dict[str, Any] = {
         "about": dict(tuple(row) for row in database.execute("SELECT key, value FROM about ORDER BY key")),
         "versions": versions,
         "metrics": metrics,
     }
     for table in TABLES:
         rows = database.execute(f"SELECT * FROM {table} ORDER BY number, task, attempt")
-        found |= _digest_table(table, rows, numbers=["0", *versions])
-    return found
+        digests |= _digest_table(table, rows, numbers=["0", *versions])
+    return digests
 
 
 def _digest_table(table: str, rows: Iterable[sqlite3.Row], *, numbers: Sequence[str]) -> dict[str, Any]:
@@ -73,21 +73,23 @@ def _digest_table(table: str, rows: Iterable[sqlite3.Row], *, numbers: Sequence[
     for row in rows:
         cells = {name: _decode(table, name, row[name]) for name in row.keys()}  # noqa: SIM118 (a Row iterates its cells)
         by_update[str(cells.pop("number"))].append(cells)
-    found = {table: _digest_columns(by_update)}
+    digests = {table: _digest_columns(by_update)}
     if table == "trajectories":
         steps = {number: [step for row in rows for step in row["steps"]] for number, rows in by_update.items()}
-        found[table].pop("steps", None)
-        found["steps"] = _digest_columns(steps)
-    return found
+        digests[table].pop("steps", None)
+        digests["steps"] = _digest_columns(steps)
+    return digests
 
 
 def _digest_columns(by_update: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     names = dict.fromkeys(name for rows in by_update.values() for row in rows for name in row)
-    found: dict[str, Any] = {"rows": {number: len(rows) for number, rows in by_update.items()}}
+    digests: dict[str, Any] = {"rows": {number: len(rows) for number, rows in by_update.items()}}
     for name in names:
         # A row that lacks a column has nothing there: the same as null.
-        found[name] = {number: digest_of([row.get(name) for row in rows]) for number, rows in by_update.items() if rows}
-    return found
+        digests[name] = {
+            number: digest_of([row.get(name) for row in rows]) for number, rows in by_update.items() if rows
+        }
+    return digests
 
 
 def _decode(table: str, column: str, cell: Any) -> Any:
@@ -115,18 +117,18 @@ def _digest_weights(checkpoints: Sequence[Path]) -> dict[str, Any]:
 
 
 def _tensors_of(checkpoint: Path) -> dict[str, list[torch.Tensor]]:
-    found: dict[str, list[torch.Tensor]] = {}
+    tensors: dict[str, list[torch.Tensor]] = {}
     for file in sorted(checkpoint.glob("*.safetensors")):
         for name, tensor in sorted(load_file(file).items()):
             kind = name.rpartition("/")[2] if file.stem == "optimiser" else name
-            found.setdefault(f"{file.stem}: {kind}", []).append(tensor)
-    return found
+            tensors.setdefault(f"{file.stem}: {kind}", []).append(tensor)
+    return tensors
 
 
 def _digest_state(checkpoints: Sequence[Path]) -> dict[str, Any]:
-    found: dict[str, dict[str, str]] = {}
+    digests: dict[str, dict[str, str]] = {}
     for checkpoint in checkpoints:
         state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
         for name in sorted(state.keys() - set(DERIVED)):
-            found.setdefault(name, {})[checkpoint.name] = digest_of(state[name])
-    return found
+            digests.setdefault(name, {})[checkpoint.name] = digest_of(state[name])
+    return digests

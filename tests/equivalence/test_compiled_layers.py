@@ -19,7 +19,7 @@ from groupwise.recipes import RECIPES
 from tests.equivalence.flash_anywhere import rows, rows_backward
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update
-from tests.equivalence.rollouts import stepwise, tangled
+from tests.equivalence.rollouts import make_stepwise_samples, make_tangled_samples
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gradients_are_those_of_padded_rows(checkpointed: bool, compiled: bool, share: bool) -> None:
     loss = RECIPES["grpo"]().loss
     assert loss is not None
-    samples = [*tangled(), *stepwise(attempts=3, steps=6, window=2)]
+    samples = [*make_tangled_samples(), *make_stepwise_samples(attempts=3, steps=6, window=2)]
     _, expected = update(build("qwen2", "sdpa", max_position_embeddings=4096), loss, samples, pad_rows(samples))
     torch._dynamo.reset()
     model: Any = build("qwen2", "sdpa", max_position_embeddings=4096)

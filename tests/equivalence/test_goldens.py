@@ -106,10 +106,10 @@ def test_a_difference_is_told_with_its_place() -> None:
         f"recipes/grpo: update {number}, journal / steps / reward is None, not {wanted!r}"
         for number, wanted in golden["journal"]["steps"]["reward"].items()
     ]
-    (told,) = find_differences(golden, spoil(golden, "weights", "digests", tensor, "0001", value="0ther"))
-    assert told.startswith(f"recipes/grpo: checkpoint 1, weights / digests / {tensor} is '0ther'")
-    (told,) = find_differences(golden, spoil(golden, "journal", "faults", "rows", "1", value=1))
-    assert told == "recipes/grpo: update 1, journal / faults / rows is 1, not 0"
+    (difference,) = find_differences(golden, spoil(golden, "weights", "digests", tensor, "0001", value="0ther"))
+    assert difference.startswith(f"recipes/grpo: checkpoint 1, weights / digests / {tensor} is '0ther'")
+    (difference,) = find_differences(golden, spoil(golden, "journal", "faults", "rows", "1", value=1))
+    assert difference == "recipes/grpo: update 1, journal / faults / rows is 1, not 0"
 
 
 def test_what_was_added_since_is_no_difference() -> None:
@@ -123,8 +123,8 @@ def test_norms_hold_on_every_machine() -> None:
     place = ("weights", "norms", "model: model.norm.weight", "0002")
     norm = golden["weights"]["norms"]["model: model.norm.weight"]["0002"]
     assert find_far_norms(golden, spoil(golden, *place, value=norm * (1 + 1e-4))) == []
-    (told,) = find_far_norms(golden, spoil(golden, *place, value=norm * 2))
-    assert told.startswith("recipes/grpo: checkpoint 2, weights / norms / model: model.norm.weight is ")
+    (difference,) = find_far_norms(golden, spoil(golden, *place, value=norm * 2))
+    assert difference.startswith("recipes/grpo: checkpoint 2, weights / norms / model: model.norm.weight is ")
 
 
 def test_norms_are_compared_as_far_as_the_same_was_sampled() -> None:

@@ -15,7 +15,7 @@ from groupwise.core.sample import Sample
 from groupwise.models.attention.on_cpu import BLOCK
 from groupwise.models.logps import compute_token_logps
 from tests.equivalence.models import FAMILIES, build
-from tests.equivalence.rollouts import stepwise, tangled
+from tests.equivalence.rollouts import make_stepwise_samples, make_tangled_samples
 from tests.equivalence.training import Layout, Update, by_layout, by_oracle, whole_gradient, worst_gradient
 
 Lay = Callable[[Sequence[Sample]], Sequence[Layout]]
@@ -46,7 +46,7 @@ def _halves(samples: Sequence[Sample]) -> list[Pack]:
 
 @pytest.fixture(scope="module")
 def samples() -> list[Sample]:
-    return tangled()
+    return make_tangled_samples()
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -69,56 +69,56 @@ def test_every_layout_equals_each_sample_alone(
     case: tuple[nn.Module, Update], samples: list[Sample], layout: str
 ) -> None:
     model, expected = case
-    found = by_layout(model, samples, LAYOUTS[layout](samples), temperature=TEMPERATURE)
-    torch.testing.assert_close(found.logp, expected.logp, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found.entropy, expected.entropy, rtol=1e-5, atol=1e-5)
-    assert found.loss == pytest.approx(expected.loss, rel=1e-6)
-    assert whole_gradient(found, expected) < 1e-6
-    assert worst_gradient(found, expected) < 1e-5
+    update = by_layout(model, samples, LAYOUTS[layout](samples), temperature=TEMPERATURE)
+    torch.testing.assert_close(update.logp, expected.logp, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(update.entropy, expected.entropy, rtol=1e-5, atol=1e-5)
+    assert update.loss == pytest.approx(expected.loss, rel=1e-6)
+    assert whole_gradient(update, expected) < 1e-6
+    assert worst_gradient(update, expected) < 1e-5
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_eager_attention_agrees_too(family: str, samples: list[Sample]) -> None:
     model = build(family, "eager")
     expected = by_oracle(model, samples, temperature=TEMPERATURE)
-    found = by_layout(model, samples, pack(samples, token_budget=60), temperature=TEMPERATURE)
-    assert whole_gradient(found, expected) < 1e-6
+    update = by_layout(model, samples, pack(samples, token_budget=60), temperature=TEMPERATURE)
+    assert whole_gradient(update, expected) < 1e-6
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_in_float64_nothing_is_left_of_the_difference(samples: list[Sample], layout: str) -> None:
     model = build("gpt_neox").double()  # the family whose norms do not fall back to float32
     expected = by_oracle(model, samples, temperature=TEMPERATURE)
-    found = by_layout(model, samples, LAYOUTS[layout](samples), temperature=TEMPERATURE)
-    assert found.loss == pytest.approx(expected.loss, rel=1e-7)  # advantages pass through float32
+    update = by_layout(model, samples, LAYOUTS[layout](samples), temperature=TEMPERATURE)
+    assert update.loss == pytest.approx(expected.loss, rel=1e-7)  # advantages pass through float32
     exact = [dataclasses.replace(one, advantage=1.0, logp_behaviour=(-3.0,) * len(one.response_ids)) for one in samples]
     expected = by_oracle(model, exact, temperature=TEMPERATURE)
-    found = by_layout(model, exact, LAYOUTS[layout](exact), temperature=TEMPERATURE)
-    assert worst_gradient(found, expected) < 1e-12
+    update = by_layout(model, exact, LAYOUTS[layout](exact), temperature=TEMPERATURE)
+    assert worst_gradient(update, expected) < 1e-12
 
 
 @pytest.mark.parametrize("window", [2, None])
 @pytest.mark.parametrize("share", [True, False])
 def test_packs_of_many_attention_blocks(window: int | None, share: bool) -> None:
-    rollouts = stepwise(window=window)
+    rollouts = make_stepwise_samples(window=window)
     model = build("llama", max_position_embeddings=512)
     expected = by_oracle(model, rollouts, temperature=TEMPERATURE)
     layouts = pack(rollouts, token_budget=5000, share=share)
     assert len(layouts[0]) > 3 * BLOCK
-    found = by_layout(model, rollouts, layouts, temperature=TEMPERATURE, chunk=2048)
-    assert whole_gradient(found, expected) < 1e-6
-    assert worst_gradient(found, expected) < 1e-5
+    update = by_layout(model, rollouts, layouts, temperature=TEMPERATURE, chunk=2048)
+    assert whole_gradient(update, expected) < 1e-6
+    assert worst_gradient(update, expected) < 1e-5
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_tied_embeddings_and_gradient_checkpointing(reentrant: bool) -> None:
-    rollouts = stepwise()
+    rollouts = make_stepwise_samples()
     model = build("llama", tie_word_embeddings=True, max_position_embeddings=512)
     expected = by_oracle(model, rollouts, temperature=TEMPERATURE)
     model.gradient_checkpointing_enable({"use_reentrant": reentrant})  # type: ignore[operator]
     model.train()
-    found = by_layout(model, rollouts, pack(rollouts, token_budget=5000), temperature=TEMPERATURE)
-    assert whole_gradient(found, expected) < 1e-6
+    update = by_layout(model, rollouts, pack(rollouts, token_budget=5000), temperature=TEMPERATURE)
+    assert whole_gradient(update, expected) < 1e-6
 
 
 @pytest.mark.parametrize("saved", [None, ["lm_head"]])
@@ -131,10 +131,10 @@ def test_lora_trains_the_same_with_and_without_a_trained_head(samples: list[Samp
             if "modules_to_save" in name:  # a trained copy of the head, no longer equal to the original
                 parameter += 0.1 * torch.randn_like(parameter)
     expected = by_oracle(model, samples, temperature=TEMPERATURE)
-    found = by_layout(model, samples, pack(samples, token_budget=60), temperature=TEMPERATURE)
+    update = by_layout(model, samples, pack(samples, token_budget=60), temperature=TEMPERATURE)
     assert any("lora_A" in name for name in expected.gradients)
     assert any("lm_head" in name for name in expected.gradients) == (saved is not None)
-    assert worst_gradient(found, expected) < 1e-5
+    assert worst_gradient(update, expected) < 1e-5
     with model.disable_adapter():
         expected = by_oracle(build("qwen2"), samples, temperature=TEMPERATURE)
         with torch.no_grad():
@@ -145,9 +145,9 @@ def test_lora_trains_the_same_with_and_without_a_trained_head(samples: list[Samp
 def _logps(model: nn.Module, samples: Sequence[Sample]) -> torch.Tensor:
     (packed,) = pack(samples, token_budget=1000)
     logp, _ = compute_token_logps(model, packed, temperature=TEMPERATURE)
-    found = torch.zeros(len(samples), max(len(sample.response_ids) for sample in samples))
-    found[packed.sample, packed.position] = logp
-    return found
+    logps = torch.zeros(len(samples), max(len(sample.response_ids) for sample in samples))
+    logps[packed.sample, packed.position] = logp
+    return logps
 
 
 def test_what_samples_that_do_not_train_hold_changes_no_bit(samples: list[Sample]) -> None:
@@ -180,14 +180,14 @@ def test_gradient_comes_from_the_weighed_targets_alone(samples: list[Sample], la
     chosen = layout.sample == layout.members[3]
     wrong = torch.where(chosen, layout.target, (layout.target + 5) % 29)
     assert bool((wrong != layout.target).any())
-    found = []
+    gradients = []
     for target in (layout.target, wrong):
         model.zero_grad()
         predictions = Predictions.of(layout.predictor.numpy(), target.numpy())
         logp, _ = compute_token_logps(model, dataclasses.replace(layout, predictions=predictions))
         logp[chosen].sum().backward()
-        found.append({name: one.grad.clone() for name, one in model.named_parameters()})
-    assert all(torch.equal(found[0][name], gradient) for name, gradient in found[1].items())
+        gradients.append({name: one.grad.clone() for name, one in model.named_parameters()})
+    assert all(torch.equal(gradients[0][name], gradient) for name, gradient in gradients[1].items())
 
 
 @pytest.mark.parametrize("lay", ["one padded batch", "packed", "shared"])

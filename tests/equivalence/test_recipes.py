@@ -10,7 +10,7 @@ from groupwise.batching import pack, pad_rows, pad_within_budget
 from groupwise.recipes import RECIPES
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update
-from tests.equivalence.rollouts import tangled, with_token_credit
+from tests.equivalence.rollouts import make_tangled_samples, with_token_credit
 
 WITH_LOSS = [name for name, recipe in RECIPES.items() if recipe().loss is not None]
 
@@ -23,7 +23,7 @@ def test_hardly_a_recipe_has_no_loss() -> None:
 @pytest.mark.parametrize("name", WITH_LOSS)
 def test_every_layout_gives_the_same_loss_and_gradient(name: str, by_token: bool) -> None:
     # Some samples come from another policy, as replayed ones do.
-    samples = [replace(sample, off_policy=sample.trajectory % 4 == 1) for sample in tangled()]
+    samples = [replace(sample, off_policy=sample.trajectory % 4 == 1) for sample in make_tangled_samples()]
     samples = with_token_credit(samples) if by_token else samples
     loss, model = RECIPES[name]().loss, build("llama")
     assert loss is not None
@@ -36,6 +36,6 @@ def test_every_layout_gives_the_same_loss_and_gradient(name: str, by_token: bool
     }
     assert expected.norm() > 0
     for layout, laid in layouts.items():
-        found_loss, found = update(model, loss, samples, laid)
-        assert found_loss == pytest.approx(expected_loss, rel=1e-5, abs=1e-6), layout
-        assert apart(found, expected) < 1e-5, layout
+        total, gradient = update(model, loss, samples, laid)
+        assert total == pytest.approx(expected_loss, rel=1e-5, abs=1e-6), layout
+        assert apart(gradient, expected) < 1e-5, layout

@@ -78,19 +78,21 @@ def by_oracle(model: nn.Module, samples: Sequence[Sample], *, temperature: float
     return Update(logp, entropy, loss, _gradients(model))
 
 
-def worst_gradient(found: Update, expected: Update) -> float:
+def worst_gradient(update: Update, expected: Update) -> float:
     """Largest relative error of a parameter's gradient, as norms."""
-    assert found.gradients.keys() == expected.gradients.keys()
+    assert update.gradients.keys() == expected.gradients.keys()
     return max(
-        float((found.gradients[name] - gradient).norm() / gradient.norm())
+        float((update.gradients[name] - gradient).norm() / gradient.norm())
         for name, gradient in expected.gradients.items()
     )
 
 
-def whole_gradient(found: Update, expected: Update) -> float:
+def whole_gradient(update: Update, expected: Update) -> float:
     """Relative error of the gradient as one vector."""
-    one, other = ([update.gradients[name].flatten() for name in expected.gradients] for update in (found, expected))
-    return float((torch.cat(one) - torch.cat(other)).norm() / torch.cat(other).norm())
+    ours, theirs = (
+        torch.cat([each.gradients[name].flatten() for name in expected.gradients]) for each in (update, expected)
+    )
+    return float((ours - theirs).norm() / theirs.norm())
 
 
 def _loss(

@@ -175,12 +175,12 @@ def _change_value(line: str, rng: Random) -> str:
 
 
 def _places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [way]
+    places = [way]
     if isinstance(value, dict):
-        found += [place for key, inner in value.items() for place in _places(inner, (*way, key))]
+        places += [place for key, inner in value.items() for place in _places(inner, (*way, key))]
     elif isinstance(value, list):
-        found += [place for key, inner in enumerate(value) for place in _places(inner, (*way, key))]
-    return found
+        places += [place for key, inner in enumerate(value) for place in _places(inner, (*way, key))]
+    return places
 
 
 def _change_text(line: str, rng: Random) -> str:

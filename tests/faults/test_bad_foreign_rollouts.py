@@ -123,9 +123,9 @@ def test_nodes_that_are_their_own_parents(tmp_path: Path) -> None:
 
 def test_nodes_that_tell_one_past_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifiers_nodes, "MAX_OBSERVED", 100_000)
-    told = [{"parent": at - 1 if at else None, "message": {"content": "x" * 500}} for at in range(100)]
+    past = [{"parent": at - 1 if at else None, "message": {"content": "x" * 500}} for at in range(100)]
     sampled = [{"parent": 99, "sampled": True, "message": {"content": "y"}} for _ in range(100)]
-    path = write(tmp_path / "traces.jsonl", trace_with(nodes=told + sampled))
+    path = write(tmp_path / "traces.jsonl", trace_with(nodes=past + sampled))
     assert "tells more than 100000 characters again" in message(path)
 
 

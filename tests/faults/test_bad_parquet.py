@@ -55,7 +55,7 @@ def test_json_columns_that_hold_none(tmp_path: Path, text: str | bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "found"),
+    ("make", "complaint"),
     [
         (lambda: [[1.5, float("nan")]], "key 'state' holds NaN"),
         (lambda: pyarrow.array([{"at": 0}], pyarrow.struct({"at": pyarrow.timestamp("s")})), "holds a datetime"),
@@ -64,8 +64,8 @@ def test_json_columns_that_hold_none(tmp_path: Path, text: str | bytes) -> None:
         (lambda: pyarrow.array([2**60], pyarrow.timestamp("ms")), "the Parquet file is cut off or corrupt ("),
     ],
 )
-def test_states_that_are_no_json(tmp_path: Path, make: Callable[[], Any], found: str) -> None:
-    assert found in message(write(tmp_path / "rollouts.parquet", state=make()))
+def test_states_that_are_no_json(tmp_path: Path, make: Callable[[], Any], complaint: str) -> None:
+    assert complaint in message(write(tmp_path / "rollouts.parquet", state=make()))
 
 
 def test_text_that_is_no_utf_8(tmp_path: Path) -> None:

@@ -29,12 +29,12 @@ def write_text(path: Path, row: str) -> Path:
 
 def messages(path: Path) -> set[str]:
     """What reading the rows of a file says, and what reading its parts says."""
-    found = set()
+    texts = set()
     for read in (lambda file: list(file.rows()), lambda file: [part.table() for part in file.parts()]):
         with pytest.raises(FileError) as caught:
             read(open_rollouts(path))
-        found.add(str(caught.value))
-    return found
+        texts.add(str(caught.value))
+    return texts
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,10 @@ def test_half_a_character_is_read_as_its_escape_everywhere(tmp_path: Path) -> No
     path = write_text(
         tmp_path / "rollouts.jsonl", f'{{{row}, "attempt": 0, "index": 0, "reward": 1, "state": ["\\udfff"]}}'
     )
-    (found,) = RolloutsFile.open(path).rows()
-    assert (found["task"], found["action"], found["observation"]) == ("t\\ud83d", "go \\udc00", "😀 \\ud83d")
-    assert found["state"] == ["\\udfff"]
-    write_rollouts(tmp_path / "again.parquet", [found], meta={"half": "\ud83d"})
+    (row_read,) = RolloutsFile.open(path).rows()
+    assert (row_read["task"], row_read["action"], row_read["observation"]) == ("t\\ud83d", "go \\udc00", "😀 \\ud83d")
+    assert row_read["state"] == ["\\udfff"]
+    write_rollouts(tmp_path / "again.parquet", [row_read], meta={"half": "\ud83d"})
     assert RolloutsFile.open(tmp_path / "again.parquet").meta == {"half": "\\ud83d"}
 
 

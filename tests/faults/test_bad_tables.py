@@ -11,7 +11,7 @@ import pytest
 
 from groupwise import StepTable
 from groupwise.core.errors import FileError, RecordError
-from groupwise.core.journal.blobs import pack
+from groupwise.core.journal.blobs import pack_blob
 from groupwise.recordings import write_rollouts
 from groupwise.recordings.formats import open_rollouts
 from tests.unit.recordings.rows import ROW
@@ -84,7 +84,7 @@ def test_a_journal_whose_steps_are_none(tmp_path: Path, steps: Any) -> None:
 
     make_run(tmp_path, updates=1)
     with sqlite3.connect(tmp_path / "journal.sqlite") as database:
-        database.execute("UPDATE trajectories SET steps = ?", (pack(steps),))
+        database.execute("UPDATE trajectories SET steps = ?", (pack_blob(steps),))
     with pytest.raises(FileError) as caught:
         list(open_rollouts(tmp_path).parts())
     assert str(caught.value).startswith(f"{tmp_path / 'journal.sqlite'}: ")

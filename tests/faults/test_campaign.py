@@ -58,11 +58,11 @@ def test_whatever_may_never_happen_is_counted_with_its_case(tmp_path: Path) -> N
     ran = call("tests.faults.planted", str(tmp_path / "result.json"))
     assert ran.returncode == 0, ran.stderr
     result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
-    found: dict[str, set[str]] = defaultdict(set)
+    kinds: dict[str, set[str]] = defaultdict(set)
     for failure in result["failures"]:
-        found[failure["what"]].add(failure["kind"])
-    assert {name: found[name] for name in EXPECTED} == EXPECTED
-    assert set(found) <= set(EXPECTED)
+        kinds[failure["what"]].add(failure["kind"])
+    assert {name: kinds[name] for name in EXPECTED} == EXPECTED
+    assert set(kinds) <= set(EXPECTED)
     assert result["failing_cases"] == len(EXPECTED) - 1
     assert not result["stopped_early"]
 
@@ -73,13 +73,13 @@ def test_a_short_campaign_comes_out_clean(tmp_path: Path) -> None:
     ran = call("benchmarks.faults", "--seed", "19", "--count", "2", "--write", str(path))
     result = json.loads(path.read_text(encoding="utf-8"))
     sections = result["sections"]
-    assert {name: found["failures"] for name, found in sections.items()} == {name: [] for name in SECTIONS}
+    assert {name: section["failures"] for name, section in sections.items()} == {name: [] for name in SECTIONS}
     assert ran.returncode == 0, ran.stderr
     assert {result["totals"][kind] for kind in INTOLERABLE} == {0}
-    for name, found in sections.items():
+    for name, section in sections.items():
         num = len(PAYLOADS) if name == "answers" else 2  # one question is given all of them
-        assert found["cases"] == (0 if "skipped" in found else num), name
-        assert not found.get("stopped_early")
+        assert section["cases"] == (0 if "skipped" in section else num), name
+        assert not section.get("stopped_early")
     assert str(tmp_path) not in path.read_text(encoding="utf-8")
 
 
@@ -99,11 +99,11 @@ def test_sections_are_merged_into_one_result_and_a_failure_gives_status_1(tmp_pa
 def test_endings_are_counted_and_listed_with_what_repeats_them() -> None:
     sound, failing = Ending(case=0, what="a", ended="read"), Ending(case=3, what="b", ended="refused")
     failing.fail("hangs", f"{ROOT}/src/x.py took long")
-    found = summarise([failing, sound], seed=5)
-    assert found["cases"] == 2
-    assert found["hangs"] == 1
-    assert found["ended"] == {"read": 1, "refused": 1}
-    assert found["failures"] == [
+    summary = summarise([failing, sound], seed=5)
+    assert summary["cases"] == 2
+    assert summary["hangs"] == 1
+    assert summary["ended"] == {"read": 1, "refused": 1}
+    assert summary["failures"] == [
         {"seed": 5, "case": 3, "what": "b", "kind": "hangs", "message": "./src/x.py took long"}
     ]
     with pytest.raises(ValueError, match="there is no counter 'mishaps'"):
@@ -128,19 +128,21 @@ def test_a_run_and_its_copy_lose_nothing(whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "difference"),
     [
         ("DELETE FROM updates WHERE number = 1", "updates: [2] instead of [1, 2]"),
         ("UPDATE metrics SET value = value + 1 WHERE number = 2 AND name = 'loss/total'", "update 2: other metrics"),
         ("DELETE FROM trajectories WHERE number = 1 AND attempt = 0", "update 1: other attempts or credit"),
     ],
 )
-def test_an_update_that_is_missing_or_different_is_lost(whole: Path, tmp_path: Path, statement: str, told: str) -> None:
+def test_an_update_that_is_missing_or_different_is_lost(
+    whole: Path, tmp_path: Path, statement: str, difference: str
+) -> None:
     other = Path(shutil.copytree(whole, tmp_path / "copy"))
     with Journal(other / "journal.sqlite") as journal:
         journal._database.execute(statement)
         journal._database.commit()
-    assert told in find_lost_updates(whole, other)
+    assert difference in find_lost_updates(whole, other)
 
 
 def test_other_weights_are_lost_updates(whole: Path, tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_another_optimiser_is_a_sentence(tmp_path: Path) -> None:
         load_checkpoint(path, learner(tiny()[0]))
 
 
-def sharded(folder: Path) -> Any:
+def learner_in_shards(folder: Path) -> Any:
     """A learner whose model is written in several files, as large ones are."""
     made = learner(tiny()[0])
     real = made.model.save_pretrained
@@ -218,7 +218,7 @@ def sharded(folder: Path) -> Any:
 
 
 def test_a_model_in_several_files_comes_back(tmp_path: Path) -> None:
-    made = sharded(tmp_path)
+    made = learner_in_shards(tmp_path)
     path = save_checkpoint(tmp_path, 1, made, tiny()[1], {})
     names = [each.name for each in path.glob("model-*-of-*.safetensors")]
     assert len(names) > 2
@@ -231,7 +231,7 @@ def test_a_model_in_several_files_comes_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["flipped", "missing", "index"])
 def test_a_damaged_part_of_a_model_in_several_files_is_found(tmp_path: Path, how: str) -> None:
-    path = save_checkpoint(tmp_path, 1, sharded(tmp_path), tiny()[1], {})
+    path = save_checkpoint(tmp_path, 1, learner_in_shards(tmp_path), tiny()[1], {})
     shard = sorted(path.glob("model-*-of-*.safetensors"))[1]
     index = path / "model.safetensors.index.json"
     if how == "missing":

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Workers]:
-    with Workers(Forking(), num=1, timeout=5.0) as found:
-        yield found
+    with Workers(Forking(), num=1, timeout=5.0) as workers:
+        yield workers
 
 
 def texts(answers: dict[int, Any]) -> dict[int, str]:
@@ -32,8 +32,8 @@ def test_a_copy_of_the_worker_says_nothing(host: Workers, action: str) -> None:
     host.open(dict(enumerate(Forking().panel("train"))))
     before = host.pids
     for step in range(1, 6):
-        found = host.act({0: action, 1: "go", 2: "go"})
-        assert texts(found) == dict.fromkeys(range(3), f"original {step}")
+        answers = host.act({0: action, 1: "go", 2: "go"})
+        assert texts(answers) == dict.fromkeys(range(3), f"original {step}")
     time.sleep(0.4 if action == "linger" else 0.0)
     assert texts(host.act({0: "go", 1: "go"})) == {0: "original 6", 1: "original 6"}
     assert host.pids == before, "nothing had to be brought back"
@@ -65,18 +65,18 @@ def test_closing_what_leads_to_the_run_costs_its_own_attempt_and_no_traceback(
 ) -> None:
     with Workers(Forking(), num=1, timeout=5.0) as host:
         host.open(dict(enumerate(Forking().panel("train"))))
-        found = host.act({0: "close", 1: "go"})
-        assert isinstance(found[0], Fault)
-        assert texts({1: found[1]}) == {1: "original 1"}
+        answers = host.act({0: "close", 1: "go"})
+        assert isinstance(answers[0], Fault)
+        assert texts({1: answers[1]}) == {1: "original 1"}
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_an_answer_without_end_costs_its_own_environment(host: Workers) -> None:
     host.open(dict(enumerate(Forking().panel("train"))))
-    found: dict[int, Any] = dict(host.act({0: f"shout {2 * MAX_ANSWER_BYTES}", 1: "go"}))
-    assert isinstance(found[0], Fault)
-    assert found[0].message.endswith("step 0: the worker closed its connection, or said what is no answer")
-    assert texts({1: found[1]}) == {1: "original 1"}
+    answers: dict[int, Any] = dict(host.act({0: f"shout {2 * MAX_ANSWER_BYTES}", 1: "go"}))
+    assert isinstance(answers[0], Fault)
+    assert answers[0].message.endswith("step 0: the worker closed its connection, or said what is no answer")
+    assert texts({1: answers[1]}) == {1: "original 1"}
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def write_model(folder: Path, *, hidden: int = 16, seed: int = 0, **how: Any) ->
     return folder
 
 
-def trained(folder: Path, model: PretrainedModel, *, updates: int = 2, resume: bool = False) -> Run:
+def train_run(folder: Path, model: PretrainedModel, *, updates: int = 2, resume: bool = False) -> Run:
     run = open_run(small_config(updates=updates).model_copy(update={"model": model}), folder)
     train(run, resume=resume)
     return run
@@ -43,7 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model in `base`, and a run in `first` that trained an adapter on it."""
     folder = tmp_path_factory.mktemp("lora")
     write_model(folder / "base")
-    trained(folder / "first", PretrainedModel(path=str(folder / "base"), lora_rank=2))
+    train_run(folder / "first", PretrainedModel(path=str(folder / "base"), lora_rank=2))
     return folder
 
 
@@ -53,13 +53,13 @@ def own(place: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(place / "first" / "checkpoints" / "0002", tmp_path / "adapter"))
 
 
-def opened(path: Path, **settings: Any) -> Any:
+def open_model(path: Path, **settings: Any) -> Any:
     return PretrainedModel(path=str(path), **settings).open(words=(), seed=0)[0]
 
 
 def refusal(path: Path, **settings: Any) -> str:
     with pytest.raises(ConfigError) as caught:
-        opened(path, **settings)
+        open_model(path, **settings)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -74,21 +74,21 @@ def test_a_run_goes_on_with_the_adapter_of_a_checkpoint(place: Path, tmp_path: P
     )
     train(run)
     checkpoint = PretrainedModel(path=str(tmp_path / "first" / "checkpoints" / "0002"))
-    model = opened(Path(checkpoint.path))
+    model = open_model(Path(checkpoint.path))
     assert hash_weights(model.state_dict()) == hash_weights(before.state_dict()), "base and adapter, to the bit"
     assert any(value.abs().sum() > 0 for name, value in model.named_parameters() if "lora_B" in name)
     trains = {name for name, value in model.named_parameters() if value.requires_grad}
     assert trains == {name for name, value in before.named_parameters() if value.requires_grad}
-    whole = trained(tmp_path / "whole", checkpoint, updates=3)
+    whole = train_run(tmp_path / "whole", checkpoint, updates=3)
     assert hash_weights(whole.learner.weights()) != hash_weights(run.learner.weights())
-    trained(tmp_path / "cut", checkpoint, updates=1)
-    cut = trained(tmp_path / "cut", checkpoint, updates=3, resume=True)
+    train_run(tmp_path / "cut", checkpoint, updates=1)
+    cut = train_run(tmp_path / "cut", checkpoint, updates=3, resume=True)
     assert hash_weights(cut.learner.weights()) == hash_weights(whole.learner.weights())
 
 
 def test_the_same_settings_may_be_named_and_others_are_refused(place: Path) -> None:
     path = place / "first" / "checkpoints" / "0002"
-    assert opened(path, lora_rank=2, dtype="bfloat16").model.model.norm.weight.dtype == torch.bfloat16
+    assert open_model(path, lora_rank=2, dtype="bfloat16").model.model.norm.weight.dtype == torch.bfloat16
     assert refusal(path, lora_rank=4) == (
         f"model.lora_rank: the adapter in {path} has 2, but 4 is asked for; leave lora_rank out to go on with that "
         "adapter, or give the folder of a whole model"
@@ -100,13 +100,13 @@ def test_an_adapter_loads_from_any_folder(tmp_path: Path, monkeypatch: pytest.Mo
     """Its model was named by a path from where the user stood."""
     write_model(tmp_path / "base")
     monkeypatch.chdir(tmp_path)
-    run = trained(Path("run"), PretrainedModel(path="base", lora_rank=2), updates=1)
+    run = train_run(Path("run"), PretrainedModel(path="base", lora_rank=2), updates=1)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    model = opened(Path("../run/checkpoints/0001"))
+    model = open_model(Path("../run/checkpoints/0001"))
     adapter = {name: value for name, value in model.named_parameters() if value.requires_grad}
     assert hash_weights(adapter) == hash_weights(run.learner.weights())
-    trained(Path("next"), PretrainedModel(path="../run/checkpoints/0001"), updates=1)
+    train_run(Path("next"), PretrainedModel(path="../run/checkpoints/0001"), updates=1)
     named = json.loads(Path("next/checkpoints/0001/adapter_config.json").read_text())["base_model_name_or_path"]
     assert named == str(tmp_path / "base"), "and what it writes names the model, not the adapter"
 
@@ -117,9 +117,17 @@ def change(folder: Path, **changes: Any) -> None:
 
 
 def test_a_relative_path_is_looked_for_beside_the_adapter_too(own: Path, place: Path) -> None:
-    shutil.copytree(place / "base", own.parent / "moved")
+    from safetensors.torch import load_file
+
+    moved = write_model(own.parent / "moved", seed=1)
     change(own, base_model_name_or_path="../moved")
-    assert opened(own) is not None
+    model = open_model(own)
+    under, name = model.get_base_model(), "model.embed_tokens.weight"
+    beside, before = (load_file(folder / "model.safetensors")[name] for folder in (moved, place / "base"))
+    assert torch.equal(under.get_parameter(name), beside)
+    assert not torch.equal(beside, before)
+    adapter = {name.replace(".default", ""): value for name, value in model.named_parameters() if value.requires_grad}
+    assert hash_weights(adapter) == hash_weights(load_file(own / "adapter_model.safetensors"))
 
 
 def test_a_model_that_is_gone_is_a_sentence(own: Path, tmp_path: Path) -> None:
@@ -154,13 +162,13 @@ def test_an_adapter_that_names_no_model_is_a_sentence(own: Path, base: object) -
 def test_an_adapter_on_a_model_made_from_scratch_resumes_and_is_refused_as_a_start(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
 
-    def made() -> tuple[Any, Any]:
+    def build() -> tuple[Any, Any]:
         model, tokenizer = TinyModel(hidden=16, layers=1, heads=2).open(words=WORDS, seed=0)
         torch.manual_seed(1)
         return peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear")), tokenizer
 
     for updates, resume in ((1, False), (2, True)):
-        run = open_run(small_config(updates=updates), tmp_path / "run", model_and_tokenizer=made())
+        run = open_run(small_config(updates=updates), tmp_path / "run", model_and_tokenizer=build())
         train(run, resume=resume)
     assert "does not say which model the adapter sits on" in refusal(tmp_path / "run" / "checkpoints" / "0002")
 
@@ -210,27 +218,27 @@ def test_a_resumed_run_with_another_rank_is_a_sentence(place: Path, tmp_path: Pa
     with pytest.raises(
         TrainingError, match=r"0002 is of another model: .* has the shape \[2, 48\] there and \[4, 48\]"
     ):
-        trained(folder, model, updates=3, resume=True)
+        train_run(folder, model, updates=3, resume=True)
     with pytest.raises(TrainingError, match="0002 is of another model: it has 'base_model"):
-        trained(folder, PretrainedModel(path=str(place / "base")), updates=3, resume=True)
-    trained(folder, PretrainedModel(path=str(place / "base"), lora_rank=2), updates=3, resume=True)
+        train_run(folder, PretrainedModel(path=str(place / "base")), updates=3, resume=True)
+    train_run(folder, PretrainedModel(path=str(place / "base"), lora_rank=2), updates=3, resume=True)
 
 
 def test_a_model_in_several_files_is_a_start_and_is_gone_on_with(place: Path, tmp_path: Path) -> None:
     split = write_model(tmp_path / "split", max_shard_size="8KB")
     assert len(list(split.glob("model-*-of-*.safetensors"))) > 1
-    whole = trained(tmp_path / "whole", PretrainedModel(path=str(place / "base")))
-    cut = trained(tmp_path / "cut", PretrainedModel(path=str(split)), updates=1)
-    cut = trained(tmp_path / "cut", PretrainedModel(path=str(split)), updates=2, resume=True)
+    whole = train_run(tmp_path / "whole", PretrainedModel(path=str(place / "base")))
+    cut = train_run(tmp_path / "cut", PretrainedModel(path=str(split)), updates=1)
+    cut = train_run(tmp_path / "cut", PretrainedModel(path=str(split)), updates=2, resume=True)
     assert hash_weights(cut.learner.weights()) == hash_weights(whole.learner.weights())
     next(split.glob("model-*-of-*.safetensors")).unlink()
     assert refusal(split).startswith(f"model.path: cannot load '{split}' (")
 
 
 def test_a_checkpoint_of_a_whole_model_is_a_start_unless_it_is_damaged(place: Path, tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", PretrainedModel(path=str(place / "base")), updates=1)
+    run = train_run(tmp_path / "run", PretrainedModel(path=str(place / "base")), updates=1)
     path = tmp_path / "run" / "checkpoints" / "0001"
-    assert hash_weights(opened(path).named_parameters()) == hash_weights(run.learner.weights())
+    assert hash_weights(open_model(path).named_parameters()) == hash_weights(run.learner.weights())
     flip_bit(path / "model.safetensors", 0.9)
     assert "is a damaged checkpoint (model.safetensors is not as it was written)" in refusal(path)
 

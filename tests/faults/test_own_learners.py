@@ -49,9 +49,9 @@ def test_a_metric_that_is_no_number_is_refused_by_name(wrong: Any) -> None:
 
 
 def test_numbers_of_numpy_become_plain_and_nan_says_that_nothing_was_measured() -> None:
-    found = check_metrics({"extra/x": np.float32(1.5), "extra/y": float("nan"), "extra/z": np.int64(3)})
-    assert found == pytest.approx({"extra/x": 1.5, "extra/y": float("nan"), "extra/z": 3}, nan_ok=True)
-    assert [type(value) for value in found.values()] == [float, float, int]
+    checked = check_metrics({"extra/x": np.float32(1.5), "extra/y": float("nan"), "extra/z": np.int64(3)})
+    assert checked == pytest.approx({"extra/x": 1.5, "extra/y": float("nan"), "extra/z": 3}, nan_ok=True)
+    assert [type(value) for value in checked.values()] == [float, float, int]
 
 
 def test_a_learner_that_cannot_say_how_many_steps_it_made_is_refused(tmp_path: Path) -> None:

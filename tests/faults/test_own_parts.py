@@ -12,9 +12,9 @@ import pytest
 from groupwise import Algorithm, ConfigError, Credit, Part, Step, StepTable, StopReason, Task, Trajectory
 from groupwise.advantages import EpisodeReturn, Relative
 from groupwise.core.pairs import Pair
-from groupwise.core.parts.attempt_results import check_tasks
+from groupwise.core.parts.attempt_results import check_drawn_tasks
 from groupwise.core.parts.part import CATALOGUES, Slot
-from groupwise.core.parts.results import REQUIRED_RESULTS
+from groupwise.core.parts.required_results import REQUIRED_RESULTS
 from groupwise.core.segments import Segments
 from groupwise.core.text.value_words import describe_value
 from groupwise.core.token_table import TokenTable
@@ -104,9 +104,9 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("memory", "first_shown", 1.0, "first_shown gave the float 1.0, but"),
     ("action_rule", "read", "go", "read gave a str, but an Action of a text and a boolean is needed"),
     ("action_rule", "say", ("go", True), "say gave a tuple of 2, but text is needed"),
-    ("template", "opening", None, "opening gave nothing, but text is needed"),
-    ("template", "observation", 3, "observation gave the int 3, but text"),
-    ("template", "step", [], "step gave a list of 0, but text"),
+    ("template", "write_opening", None, "write_opening gave nothing, but text is needed"),
+    ("template", "write_observation", 3, "write_observation gave the int 3, but text"),
+    ("template", "write_step", [], "write_step gave a list of 0, but text"),
     ("template", "words", {"a": 1}, "words gave a dict of 1, but a tuple of words"),
     ("plan", "next", None, "next gave nothing, but a list of AttemptRequest is needed"),
     ("plan", "next", [TRAJECTORY], "next gave a list of 1, but a list of AttemptRequest is needed"),
@@ -196,7 +196,7 @@ def test_parts_of_groupwise_are_not_slowed_down() -> None:
 
 
 def test_what_a_curriculum_hands_out_is_checked() -> None:
-    check_tasks(object(), [Task(id="a"), Task(id="b")], 2)
+    check_drawn_tasks(object(), [Task(id="a"), Task(id="b")], 2)
     for tasks, said in (
         ("ab", "a str"),
         ([Task(id="a")], "a list of 1"),
@@ -204,7 +204,7 @@ def test_what_a_curriculum_hands_out_is_checked() -> None:
         (["a", "b"], "a list of 2"),
     ):
         with pytest.raises(ConfigError) as raised:
-            check_tasks(object(), tasks, 2)
+            check_drawn_tasks(object(), tasks, 2)
         assert str(raised.value) == f"the curriculum object: next gave {said}, but a list of 2 tasks is needed"
 
 

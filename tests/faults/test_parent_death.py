@@ -35,24 +35,24 @@ play()
 """
 
 
-def left(mark: str) -> list[str]:
+def list_processes(mark: str) -> list[str]:
     """The processes that carry a mark in their environment, the run itself and zombies aside."""
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes()
             if b"def play()" not in words and f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
-                found.append(words.replace(b"\0", b" ").decode()[:200])
+                processes.append(words.replace(b"\0", b" ").decode()[:200])
         except (OSError, ValueError):
             continue
-    return found
+    return processes
 
 
 def wait_for_none(mark: str, within: float = 2.0) -> list[str]:
     last = time.monotonic() + within
-    while (found := left(mark)) and time.monotonic() < last:
+    while (processes := list_processes(mark)) and time.monotonic() < last:
         time.sleep(0.02)
-    return found
+    return processes
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_nothing_is_left_two_seconds_after_the_run_was_killed(action: str, num_s
         assert parent.stderr is not None
         assert parent.stderr.readline() == "acting\n"
         time.sleep(0.1)
-        running = left(mark)
+        running = list_processes(mark)
         parent.kill()
     assert len(running) >= num_started, "the worker, and what it started"
     assert wait_for_none(mark) == []

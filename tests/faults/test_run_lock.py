@@ -20,8 +20,8 @@ torch = pytest.importorskip("torch")
 from groupwise.core import run_lock  # noqa: E402
 from groupwise.core.errors import FileError, TrainingError  # noqa: E402
 from groupwise.core.journal.journal import Journal  # noqa: E402
-from groupwise.core.run_folder import LOCK  # noqa: E402
 from groupwise.core.run_lock import RunLock  # noqa: E402
+from groupwise.core.run_paths import LOCK  # noqa: E402
 from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
@@ -138,7 +138,7 @@ def test_of_two_that_resume_with_other_seeds_one_goes_on(groupwise: Run, tmp_pat
     assert second.status == 2
     assert f"run is being written by process {first.pid} on " in second.err.splitlines()[-1]
     with Journal(tmp_path / "run" / "journal.sqlite", read_only=True) as journal:
-        assert journal.check_chain().fault is None, "the updates are of one run"
+        assert journal.check_digest_chain().fault is None, "the updates are of one run"
 
 
 def test_two_that_begin_in_one_folder_do_not_take_it_from_each_other(tmp_path: Path) -> None:
@@ -232,10 +232,10 @@ def test_a_child_that_ends_leaves_the_lock_to_its_parent(tmp_path: Path) -> None
 def test_where_files_cannot_be_locked_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def unsupported(descriptor: int, how: int) -> None:
+    def refuse(descriptor: int, how: int) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr("fcntl.flock", unsupported)
+    monkeypatch.setattr("fcntl.flock", refuse)
     with caplog.at_level(logging.WARNING):
         RunLock(tmp_path).acquire()
     assert caplog.messages == [
@@ -247,13 +247,13 @@ def test_where_files_cannot_be_locked_it_is_said(
 def test_a_lock_that_was_removed_in_the_meantime_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = run_lock._flock, []
 
-    def removed_by_its_holder(descriptor: int, path: Path) -> None:
+    def lock_and_remove(descriptor: int, path: Path) -> None:
         real(descriptor, path)
         calls.append(descriptor)
         if len(calls) == 1:
             path.unlink()
 
-    monkeypatch.setattr(run_lock, "_flock", removed_by_its_holder)
+    monkeypatch.setattr(run_lock, "_flock", lock_and_remove)
     lock = RunLock(tmp_path)
     lock.acquire()
     assert len(calls) == 2

@@ -46,12 +46,12 @@ def run_of(folder: Path, env: Any, workers: int | str, **more: Any) -> Run:
     return open_run(config, folder)
 
 
-def taught(env: Any, workers: int, folder: Path) -> tuple[list[Any], dict[str, int]]:
+def make_samples(env: Any, workers: int, folder: Path) -> tuple[list[Any], dict[str, int]]:
     causes: dict[str, int] = {}
 
-    def report(found: Mapping[str, int], attempts: int) -> None:
+    def report(counts: Mapping[str, int], attempts: int) -> None:
         assert attempts == TASKS
-        causes.update(found)
+        causes.update(counts)
 
     run = run_of(folder, env, workers)
     with run.host:
@@ -60,10 +60,10 @@ def taught(env: Any, workers: int, folder: Path) -> tuple[list[Any], dict[str, i
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    found, causes = taught(BadTeacher(), 0, tmp_path_factory.mktemp("sound"))
+    samples, causes = make_samples(BadTeacher(), 0, tmp_path_factory.mktemp("sound"))
     assert causes == {}
-    assert len(found) == 2 * TASKS
-    return found
+    assert len(samples) == 2 * TASKS
+    return samples
 
 
 CAUSES = {
@@ -92,11 +92,11 @@ def test_a_fault_costs_its_own_attempt(
     tmp_path: Path, sound: list[Any], trouble: str, workers: int, place: str
 ) -> None:
     cause = CAUSES[trouble]
-    found, causes = taught(BadTeacher(trouble=trouble, place=place), workers, tmp_path)
+    samples, causes = make_samples(BadTeacher(trouble=trouble, place=place), workers, tmp_path)
     assert sum(causes.values()) == TASKS // 4
-    assert all(cause in told for told in causes), causes
+    assert all(cause in message for message in causes), causes
     # What is learnt of the others is what is learnt without the fault, sample by sample.
-    assert found == [sample for sample in sound if sample.trajectory % 4 != 3]
+    assert samples == [sample for sample in sound if sample.trajectory % 4 != 3]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -160,8 +160,8 @@ def test_environments_from_elsewhere_run_in_a_worker_unless_it_is_said(tmp_path:
 def test_a_wrong_number_of_workers_is_one_sentence(workers: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         RolloutConfig(workers=workers)
-    told = f'workers: found {workers!r}; give a number of processes, 0 or more, or "auto"'
-    assert str(caught.value) == f"RolloutConfig: {told}"
+    complaint = f'workers: found {workers!r}; give a number of processes, 0 or more, or "auto"'
+    assert str(caught.value) == f"RolloutConfig: {complaint}"
 
 
 WRONG = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from groupwise import StopReason, Task
-from groupwise.core.journal.blobs import pack, unpack
+from groupwise.core.journal.blobs import pack_blob, unpack_blob
 from groupwise.core.step_table import StepTable
 from groupwise.envs import Observation, Outcome
 from groupwise.rollout.hosts.host import Fault, Host, InProcess, NoExpert
@@ -23,9 +23,9 @@ def host(request: pytest.FixtureRequest) -> Iterator[Host]:
     with (
         InProcess(WrongValues())
         if request.param == "in process"
-        else Workers(WrongValues(), num=1, timeout=20.0) as found
+        else Workers(WrongValues(), num=1, timeout=20.0) as opened
     ):
-        yield found
+        yield opened
 
 
 def task(**payload: Any) -> Task:
@@ -59,38 +59,41 @@ def test_what_can_be_made_plain_is(host: Host, action: str) -> None:
     outcome = host.act({0: action})[0]
     assert isinstance(outcome, Outcome), outcome
     field, _, wanted = MENDED[action]
-    found = getattr(outcome.observation if field in SEEN else outcome, field)
-    assert repr(found) == repr(wanted), "of the very same types"
+    value = getattr(outcome.observation if field in SEEN else outcome, field)
+    assert repr(value) == repr(wanted), "of the very same types"
 
 
 def test_messages_say_what_came_and_what_is_needed(host: Host) -> None:
-    def told(action: str) -> str:
+    def message_of(action: str) -> str:
         host.open({0: task()})
         fault = host.act({0: action})[0]
         assert isinstance(fault, Fault)
         return fault.message
 
-    assert told("reward, text") == (
+    assert message_of("reward, text") == (
         "EnvironmentFault: Outcome.reward is '1.0' (str); give a finite number of at most 1e+100"
     )
-    assert told("terminated, text") == "EnvironmentFault: Outcome.terminated is 'False' (str); give True or False"
-    assert told("success, NaN") == "EnvironmentFault: Outcome.success is nan (float); give True, False or None"
-    assert told("key, touchy inside") == (
+    assert message_of("terminated, text") == "EnvironmentFault: Outcome.terminated is 'False' (str); give True or False"
+    assert message_of("success, NaN") == "EnvironmentFault: Outcome.success is nan (float); give True, False or None"
+    assert message_of("key, touchy inside") == (
         "EnvironmentFault: Observation.state_key is a Touchy; give text, a finite number, True, False, None, or a "
         "tuple of these"
     )
-    assert told("key, long") == "EnvironmentFault: Observation.state_key has more than 262,144 characters; shorten it"
-    assert told("text, half") == (
+    assert (
+        message_of("key, long")
+        == "EnvironmentFault: Observation.state_key has more than 262,144 characters; shorten it"
+    )
+    assert message_of("text, half") == (
         r"EnvironmentFault: Observation.text is 'half \ud83d' (str); give text without halves of characters (lone "
         "surrogates)"
     )
-    assert told("raise half") == r"RuntimeError: half \ud83d"
-    assert told("raise colour") == r"RuntimeError: \x1b[31mred\x1b[0m"
-    assert told("raise much") == f"RuntimeError: {'x' * 485}…"
+    assert message_of("raise half") == r"RuntimeError: half \ud83d"
+    assert message_of("raise colour") == r"RuntimeError: \x1b[31mred\x1b[0m"
+    assert message_of("raise much") == f"RuntimeError: {'x' * 485}…"
 
 
 @pytest.mark.parametrize(
-    ("advice", "found"),
+    ("advice", "expected"),
     [
         ("fine", "fine"),
         ("nothing", None),
@@ -99,11 +102,11 @@ def test_messages_say_what_came_and_what_is_needed(host: Host) -> None:
         ("half", r"expert() is 'half \ud83d' (str); give text without halves of characters (lone surrogates)"),
     ],
 )
-def test_an_expert_advises_in_text(host: Host, advice: str, found: str | None) -> None:
+def test_an_expert_advises_in_text(host: Host, advice: str, expected: str | None) -> None:
     host.open({0: task(advice=advice)})
     said = host.ask_experts([0])[0]
     assert (said.message if isinstance(said, Fault) else said) == (
-        found if advice in ("fine", "nothing") else f"EnvironmentFault: {found}"
+        expected if advice in ("fine", "nothing") else f"EnvironmentFault: {expected}"
     )
 
 
@@ -117,10 +120,10 @@ def test_an_environment_without_an_expert_says_so(workers: int) -> None:
 
 def test_a_task_that_cannot_be_sent_is_a_fault_of_its_own(host: Host) -> None:
     strange = Task(id="strange", payload={"set": {1, 2}})
-    found = host.open({0: strange, 1: task()})
-    assert isinstance(found[1], Observation)
+    answers = host.open({0: strange, 1: task()})
+    assert isinstance(answers[1], Observation)
     if isinstance(host, Workers):
-        assert found[0] == Fault(
+        assert answers[0] == Fault(
             reason=StopReason.ERROR,
             message="EnvironmentFault: the task's payload holds {1, 2} (set); give JSON values alone",
         )
@@ -139,8 +142,8 @@ def test_keys_are_the_same_in_process_and_in_workers_and_group_the_same() -> Non
     with Workers(WrongValues(), num=1, timeout=20.0) as workers:
         there = keys(workers)
     assert list(map(repr, here)) == list(map(repr, there))
-    assert pack(here) == pack(there)
-    assert repr(unpack(pack(here))) == repr(unpack(pack(there)))
+    assert pack_blob(here) == pack_blob(there)
+    assert repr(unpack_blob(pack_blob(here))) == repr(unpack_blob(pack_blob(there)))
     count = len(here)
     tables = [
         StepTable.from_columns(

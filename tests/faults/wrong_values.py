@@ -45,10 +45,10 @@ class TouchyText(str):
 
 def nest(depth: int) -> tuple[Any, ...]:
     """Tuples within tuples."""
-    found: tuple[Any, ...] = ()
+    nested: tuple[Any, ...] = ()
     for _ in range(depth):
-        found = (found,)
-    return found
+        nested = (nested,)
+    return nested
 
 
 WRONG: dict[str, tuple[str, Any]] = {

@@ -48,6 +48,6 @@ def credit(table: groupwise.StepTable, recipe: str, **hyper: object) -> list[flo
     return [float(value) for value in np.asarray(algorithm.advantage(table).values)]
 
 
-def compared(table: groupwise.StepTable, recipe: str, **hyper: object) -> list[bool]:
+def comparison_flags(table: groupwise.StepTable, recipe: str, **hyper: object) -> list[bool]:
     """Whether each row had anybody to be compared with."""
     return [bool(flag) for flag in getattr(recipes, recipe)(**hyper).advantage(table).compared]

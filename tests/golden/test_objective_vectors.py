@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from groupwise import recipes
-from tests.golden.tables import T0, T1, T2, TF, attempts, compared, credit
+from tests.golden.tables import T0, T1, T2, TF, attempts, comparison_flags, credit
 
 Group = tuple[int, ...]
 
@@ -48,8 +48,8 @@ def test_a_lone_attempt_gets_nothing_by_default_and_its_return_on_request(recipe
     """numbers, Edges, G = 1: A = 0 (TRL) by default, A = r (verl) as a setting; neither is a comparison."""
     assert credit(attempts((0.7,)), recipe) == [0.0]
     assert credit(attempts((0.7,)), recipe, alone="raw") == [0.7]
-    assert compared(attempts((0.7,)), recipe) == [False]
-    assert compared(attempts((0.7,)), recipe, alone="raw") == [False]
+    assert comparison_flags(attempts((0.7,)), recipe) == [False]
+    assert comparison_flags(attempts((0.7,)), recipe, alone="raw") == [False]
 
 
 def test_reinforce_pp_whitens_over_the_tokens_of_the_batch() -> None:

@@ -46,14 +46,14 @@ def answer(attempt: int, reward: float = 0.0, *, entropy: Sequence[float] = (0.0
     )
 
 
-def paid(group: Sequence[Trajectory], ranking: EntropyRanking) -> list[float]:
+def amounts_paid(group: Sequence[Trajectory], ranking: EntropyRanking) -> list[float]:
     return [one.steps[0].shaped for one in shape_group(group, [ranking])]
 
 
 def test_four_cut_off_answers_are_paid_by_their_entropies() -> None:
     """numbers, R^3: p 0.2, R_max 0.5; 0 and 3 tie, for their global entropies are equal."""
     group = [answer(i, entropy=entropies) for i, entropies in enumerate(TABLE)]
-    assert paid(group, EntropyRanking()) == near([0.4167, 0.0, 0.1667, 0.4167])
+    assert amounts_paid(group, EntropyRanking()) == near([0.4167, 0.0, 0.1667, 0.4167])
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_ranking_and_replay_together(alpha: float, recalled: bool, expected: lis
     chosen = shape_group(group, algorithm.shapers)
     assert [one.steps[0].shaped for one in chosen] == near([0.5, 0.0, 0.0, 0.25])
     joined = [replace(answer(4, 1.0), off_policy=True)] if recalled else []
-    found = credit_batch(algorithm, [*chosen, *joined], version=0).values.tolist()
-    assert found == pytest.approx(expected, abs=1e-4, rel=0)
+    values = credit_batch(algorithm, [*chosen, *joined], version=0).values.tolist()
+    assert values == pytest.approx(expected, abs=1e-4, rel=0)
 
 
 def test_unlikely_right_answers_are_worth_more() -> None:
@@ -113,9 +113,9 @@ def test_unlikely_right_answers_are_worth_more() -> None:
         replace(one, steps=(replace(one.steps[0], logp_behaviour=(logp - 0.1, logp + 0.1)),))
         for one, logp in zip(group, logps, strict=True)
     ]
-    found = shape_group(group, [Unlikeliness()])
-    assert [one.steps[0].reward + one.steps[0].shaped for one in found] == [0.8125, 1.0, 0.0, 0.875]
-    values = credit_batch(recipes.grpo(), found, version=0).values.tolist()
+    shaped = shape_group(group, [Unlikeliness()])
+    assert [one.steps[0].reward + one.steps[0].shaped for one in shaped] == [0.8125, 1.0, 0.0, 0.875]
+    values = credit_batch(recipes.grpo(), shaped, version=0).values.tolist()
     assert values == pytest.approx([0.309304, 0.721709, -1.477785, 0.446772], abs=1e-6)
     assert credit_batch(recipes.grpo(), group, version=0).values[2] == pytest.approx(-1.499997, abs=1e-6)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 import groupwise
-from tests.golden.tables import STEPS, attempts, compared, credit, three_attempts
+from tests.golden.tables import STEPS, attempts, comparison_flags, credit, three_attempts
 
 FOUR_DECIMALS = 5.1e-5
 
@@ -52,7 +52,7 @@ def test_hgpo_reference_gives_the_released_columns_of_its_table(scale: str, expe
 
 def test_hgpo_compares_every_step_of_its_table_but_the_lone_visit_of_s3() -> None:
     """numbers, Routes: C1 is a singleton at each level; A2 and C3 tie, which is a comparison of value 0."""
-    flags = dict(zip(STEPS, compared(three_attempts(), "hgpo", gamma=0.9), strict=True))
+    flags = dict(zip(STEPS, comparison_flags(three_attempts(), "hgpo", gamma=0.9), strict=True))
     assert flags == {name: name != "C1" for name in STEPS}
 
 

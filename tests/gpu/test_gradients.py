@@ -18,7 +18,7 @@ from groupwise.models.forward import _checkpoint_layers
 from groupwise.recipes import RECIPES
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update
-from tests.equivalence.rollouts import VOCABULARY, stepwise, tangled, with_token_credit
+from tests.equivalence.rollouts import VOCABULARY, make_stepwise_samples, make_tangled_samples, with_token_credit
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,8 +47,11 @@ def model_of(family: str, **changes: object) -> nn.Module:
 
 def rollouts(window: int | None = None) -> list[Sample]:
     """Attempts long enough for whole blocks of attention, and everything else that could tell layouts apart."""
-    long = stepwise(attempts=4, steps=12, window=window)
-    both = [*tangled(), *(replace(one, trajectory=one.trajectory + 100, group=one.group + 100) for one in long)]
+    long = make_stepwise_samples(attempts=4, steps=12, window=window)
+    both = [
+        *make_tangled_samples(),
+        *(replace(one, trajectory=one.trajectory + 100, group=one.group + 100) for one in long),
+    ]
     return [replace(sample, off_policy=sample.trajectory % 4 == 1) for sample in both]
 
 
@@ -67,7 +70,11 @@ def test_float32_gradients_equal_those_of_padded_rows(family: str, window: int |
 @pytest.mark.parametrize("window", [None, 2])
 def test_packs_of_several_stretches(window: int | None) -> None:
     """Keys of a shared path are copied for each stretch; their gradients come together again."""
-    samples, loss, model = stepwise(attempts=24, steps=12, window=window), RECIPES["hgpo"]().loss, model_of("qwen2")
+    samples, loss, model = (
+        make_stepwise_samples(attempts=24, steps=12, window=window),
+        RECIPES["hgpo"]().loss,
+        model_of("qwen2"),
+    )
     assert loss is not None
     (packed,) = pack(samples, token_budget=100_000, gate=0.0)
     assert len(packed) > 2 * block_masks.STRETCH
@@ -80,9 +87,9 @@ def test_every_loss_has_the_gradient_of_padded_rows(name: str) -> None:
     samples, loss, model = rollouts(2), RECIPES[name]().loss, model_of("qwen2")
     assert loss is not None
     expected_loss, expected = update(model, loss, samples, pad_rows(samples))
-    found_loss, found = update(model, loss, samples, pack(samples, token_budget=1500, gate=0.0, unit=loss.unit))
-    assert found_loss == pytest.approx(expected_loss, rel=1e-4, abs=1e-6)
-    assert apart(found, expected) < 1e-5
+    total, gradient = update(model, loss, samples, pack(samples, token_budget=1500, gate=0.0, unit=loss.unit))
+    assert total == pytest.approx(expected_loss, rel=1e-4, abs=1e-6)
+    assert apart(gradient, expected) < 1e-5
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -132,15 +139,15 @@ def test_attention_over_chains_is_that_of_the_mask(window: int | None) -> None:
     asked = {
         name: each for name, each in gpu_attention.make_inputs(packed, torch.bfloat16, 32).items() if "_ids" not in name
     }
-    found, _ = gpu_attention.attend_to_pack(nn.Identity(), query, key, value, scaling=0.3, **asked)
+    output, _ = gpu_attention.attend_to_pack(nn.Identity(), query, key, value, scaling=0.3, **asked)
     states = (query, key, value)
     exact = [each.float() for each in states]
     expected = nn.functional.scaled_dot_product_attention(
         *exact, attn_mask=make_dense_mask(packed), scale=0.3, enable_gqa=True
     ).transpose(1, 2)
     weight = torch.randn_like(expected)
-    assert apart(found.float(), expected) < 5e-3
-    ours, theirs = (torch.autograd.grad((each * weight).sum(), states) for each in (found, expected))
+    assert apart(output.float(), expected) < 5e-3
+    ours, theirs = (torch.autograd.grad((each * weight).sum(), states) for each in (output, expected))
     for one, other in zip(ours, theirs, strict=True):
         assert apart(one.float(), other.float()) < 1e-2
 
@@ -183,8 +190,8 @@ def _with_adapter(dtype: torch.dtype) -> nn.Module:
     for name, value in model.named_parameters():
         if "lora_" in name:
             nn.init.normal_(value, std=0.02)
-    found: nn.Module = model
-    return found
+    network: nn.Module = model
+    return network
 
 
 def test_lengths_and_vocabulary() -> None:

@@ -30,9 +30,9 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
 
 
-def assert_close(found: Sequence[Generation], wanted: Sequence[Generation], *, gap: float = 1e-4) -> None:
-    assert [one.response_ids for one in found] == [one.response_ids for one in wanted]
-    for one, other in zip(found, wanted, strict=True):
+def assert_close(answers: Sequence[Generation], wanted: Sequence[Generation], *, gap: float = 1e-4) -> None:
+    assert [one.response_ids for one in answers] == [one.response_ids for one in wanted]
+    for one, other in zip(answers, wanted, strict=True):
         assert one.logp == pytest.approx(other.logp, abs=gap)
         assert one.entropy == pytest.approx(other.entropy, abs=gap)
 
@@ -63,9 +63,9 @@ def test_graphs_say_what_the_steps_and_the_transformers_engine_say(name: str, us
     graphs = StaticCacheEngine(copy.deepcopy(model), use_graphs=True, use_kernel=use_kernel, rows=24)
     steps = StaticCacheEngine(copy.deepcopy(model), use_graphs=False, use_kernel=use_kernel, rows=24)
     plain = TransformersEngine(copy.deepcopy(model))
-    found = graphs.generate(requests(60))
-    assert_close(found, steps.generate(requests(60)), gap=1e-6)
-    assert_close(found, plain.generate(requests(60)))
+    answers = graphs.generate(requests(60))
+    assert_close(answers, steps.generate(requests(60)), gap=1e-6)
+    assert_close(answers, plain.generate(requests(60)))
     assert graphs.num_captures >= 1
     assert steps.num_captures == 0
 
@@ -154,9 +154,9 @@ def test_auto_takes_graphs_and_graphs_are_refused_where_the_forward_pass_waits(m
     run = type(model.model.norm).forward
 
     def forward(self: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-        found = run(self, hidden)
-        assert float(found.sum()) == float(found.sum())  # waits for the device
-        return found
+        normed = run(self, hidden)
+        assert float(normed.sum()) == float(normed.sum())  # waits for the device
+        return normed
 
     monkeypatch.setattr(type(model.model.norm), "forward", forward)
     with pytest.raises(ConfigError, match=r"engine\.decoding: this model cannot decode in lanes"):

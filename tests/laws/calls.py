@@ -51,6 +51,6 @@ def with_last_rewards(rows: Sequence[Row], shift: float) -> list[Row]:
     ]
 
 
-def mapped(rows: Sequence[Row], **changes: object) -> list[Row]:
+def map_columns(rows: Sequence[Row], **changes: object) -> list[Row]:
     """The rows with each named column passed through its function; a missing column stays missing."""
     return [row | {name: change(row[name]) for name, change in changes.items() if name in row} for row in rows]

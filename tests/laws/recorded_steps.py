@@ -79,11 +79,11 @@ def attempts(draw: st.DrawFn) -> list[Trajectory]:
     """A few attempts at a few tasks, all of which one file can hold."""
     left_out = frozenset(draw(st.sets(st.sampled_from([name for name in HELD if not HELD[name].required]))))
     has_outcome, has_accuracy = draw(st.booleans()), draw(st.booleans())
-    found = []
+    trajectories = []
     for attempt in range(draw(st.integers(1, 4))):
         origin = draw(st.sampled_from(Origin))
         steps = [draw(_step(index, left_out - {"response_ids"})) for index in range(draw(st.integers(1, 3)))]
-        found.append(
+        trajectories.append(
             _of_versions(
                 draw,
                 steps,
@@ -97,7 +97,7 @@ def attempts(draw: st.DrawFn) -> list[Trajectory]:
                 off_policy=origin.value in SAMPLED_ELSEWHERE,
             )
         )
-    return found
+    return trajectories
 
 
 def _of_versions(draw: st.DrawFn, steps: Sequence[Step], **said: Any) -> Trajectory:

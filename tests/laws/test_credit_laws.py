@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import groupwise
 from groupwise import recipes
-from tests.laws.calls import credit, mapped, rows_for, table_of, values
+from tests.laws.calls import credit, map_columns, rows_for, table_of, values
 from tests.oracles.variants import LAW_VARIANTS, Variant
 from tests.strategies import WILD, Row
 
@@ -130,8 +130,8 @@ def test_the_credit_of_a_task_ignores_the_other_tasks_bit_for_bit(variant: Varia
 @fewer
 def test_cutting_steps_into_segments_changes_nothing(variant: Variant, drawn: st.DataObject) -> None:
     """Each step becomes two rows that share its reward and its tokens; both get the credit of the step."""
-    rows = mapped(drawn.draw(rows_for(variant)), tokens=lambda tokens: 2 * tokens)
-    halves = mapped(rows, tokens=lambda tokens: tokens // 2, reward=lambda reward: reward / 2)
+    rows = map_columns(drawn.draw(rows_for(variant)), tokens=lambda tokens: 2 * tokens)
+    halves = map_columns(rows, tokens=lambda tokens: tokens // 2, reward=lambda reward: reward / 2)
     cut = [row | {"segment": segment} for segment in (0, 1) for row in halves]
     whole = credit(rows, variant.recipe, **variant.hyper)
     parts = credit(cut, variant.recipe, **variant.hyper)
@@ -153,8 +153,8 @@ def test_an_attempt_may_arrive_in_pieces(variant: Variant, drawn: st.DataObject)
     assert np.array_equal(after.values, np.asarray(before.values)[order])
 
 
-def renamed_in_order(rows: list[Row]) -> list[Row]:
-    return mapped(
+def rename_in_order(rows: list[Row]) -> list[Row]:
+    return map_columns(
         rows,
         task=lambda name: 7 * int(name[-1]) + 3,
         attempt=lambda name: f"run {name}",
@@ -162,8 +162,8 @@ def renamed_in_order(rows: list[Row]) -> list[Row]:
     )
 
 
-def renamed_in_reverse(rows: list[Row]) -> list[Row]:
-    return mapped(
+def rename_in_reverse(rows: list[Row]) -> list[Row]:
+    return map_columns(
         rows,
         task=lambda name: f"q{9 - int(name[-1])}",
         attempt=lambda name: 100 - int(name[-1]),
@@ -181,7 +181,7 @@ NAMELESS = [variant for variant in LAW_VARIANTS if "similarity" not in variant.h
 def test_names_that_keep_their_order_may_change_and_no_bit_does(variant: Variant, drawn: st.DataObject) -> None:
     rows = drawn.draw(rows_for(variant, rewards=WILD))
     before = credit(rows, variant.recipe, **variant.hyper)
-    after = credit(renamed_in_order(rows), variant.recipe, **variant.hyper)
+    after = credit(rename_in_order(rows), variant.recipe, **variant.hyper)
     assert np.asarray(after.values).tobytes() == np.asarray(before.values).tobytes()
     assert np.array_equal(after.compared, before.compared)
 
@@ -192,7 +192,7 @@ def test_names_that_keep_their_order_may_change_and_no_bit_does(variant: Variant
 def test_names_may_change_their_order_and_only_rounding_notices(variant: Variant, drawn: st.DataObject) -> None:
     rows = drawn.draw(rows_for(variant))
     before = credit(rows, variant.recipe, **variant.hyper)
-    after = credit(renamed_in_reverse(rows), variant.recipe, **variant.hyper)
+    after = credit(rename_in_reverse(rows), variant.recipe, **variant.hyper)
     np.testing.assert_allclose(after.values, before.values, rtol=1e-12, atol=1e-12)
     assert np.array_equal(after.compared, before.compared)
 

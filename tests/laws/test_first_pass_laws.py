@@ -49,7 +49,7 @@ def totals_with(paired: Paired) -> Totals:
     )
 
 
-def grouped_columns(tokens: Sequence[Token], dtype: torch.dtype) -> TokenColumns:
+def columns_in_one_group(tokens: Sequence[Token], dtype: torch.dtype) -> TokenColumns:
     columns = columns_of(tokens, dtype)
     return dataclasses.replace(columns, group=torch.zeros_like(columns.trajectory))
 
@@ -59,7 +59,7 @@ def learn_in_parts(
 ) -> tuple[float, list[float]]:
     """The loss and its slope by each token's log-prob, micro-batch by micro-batch."""
     totals, loss = totals_with(paired), paired.loss
-    columns = [grouped_columns([paired.tokens[position] for position in part], dtype) for part in parts]
+    columns = [columns_in_one_group([paired.tokens[position] for position in part], dtype) for part in parts]
     with torch.no_grad():
         summary = merge_summaries(loss, (loss.first_pass(each, totals) for each in columns))
     value, slopes = 0.0, [0.0] * len(paired.tokens)
@@ -104,8 +104,8 @@ def test_any_split_gives_the_loss_and_gradient_of_the_oracle(paired: Paired) -> 
     value, slopes = by_oracle(paired)
     for parts in ([list(range(len(paired.tokens)))], deal_out(rng, paired.tokens), deal_out(rng, paired.tokens)):
         for dtype, bound in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
-            found, by_logp = learn_in_parts(paired, parts, dtype)
-            assert found == pytest.approx(value, rel=bound, abs=bound)
+            total, by_logp = learn_in_parts(paired, parts, dtype)
+            assert total == pytest.approx(value, rel=bound, abs=bound)
             assert by_logp == pytest.approx(slopes, rel=bound, abs=bound)
 
 
@@ -115,8 +115,8 @@ def test_the_order_of_tokens_does_not_matter(paired: Paired) -> None:
     shuffled = dataclasses.replace(paired, tokens=[paired.tokens[position] for position in order])
     everything = [list(range(len(order)))]
     value, slopes = learn_in_parts(paired, everything)
-    found, by_logp = learn_in_parts(shuffled, everything)
-    assert found == pytest.approx(value, abs=1e-10)
+    total, by_logp = learn_in_parts(shuffled, everything)
+    assert total == pytest.approx(value, abs=1e-10)
     assert by_logp == pytest.approx([slopes[position] for position in order], abs=1e-10)
 
 

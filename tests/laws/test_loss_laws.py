@@ -208,9 +208,9 @@ def on_policy(tokens: Sequence[Token]) -> list[Token]:
 @given(tokens=drawn_updates)
 def test_on_policy_the_clipped_loss_is_minus_the_mean_advantage(ratio: str, tokens: list[Token]) -> None:
     tokens = on_policy(tokens)
-    found = run(PolicyLoss(ratio=RATIOS[ratio][0], surrogate=Clip(dual=3.0)), columns_of(tokens), totals_of(tokens))
+    result = run(PolicyLoss(ratio=RATIOS[ratio][0], surrogate=Clip(dual=3.0)), columns_of(tokens), totals_of(tokens))
     advantages = [token.advantage for token in tokens if token.trains]
-    assert found.loss == pytest.approx(-math.fsum(advantages) / max(len(advantages), 1), abs=1e-12)
+    assert result.loss == pytest.approx(-math.fsum(advantages) / max(len(advantages), 1), abs=1e-12)
 
 
 @pytest.mark.parametrize("surrogate", [Plain(), Clip(), Clip(dual=3.0), Cispo(), Sapo()], ids=repr)
@@ -220,10 +220,10 @@ def test_on_policy_every_gradient_is_the_policy_gradient(
     ratio: TokenRatio, surrogate: Plain, tokens: list[Token]
 ) -> None:
     tokens = on_policy(tokens)
-    found = run(PolicyLoss(ratio=ratio, surrogate=surrogate), columns_of(tokens), totals_of(tokens))
+    result = run(PolicyLoss(ratio=ratio, surrogate=surrogate), columns_of(tokens), totals_of(tokens))
     num = max(sum(token.trains for token in tokens), 1)
     expected = [-token.advantage / num if token.trains else 0.0 for token in tokens]
-    assert found.by_logp == pytest.approx(expected, abs=1e-12)
+    assert result.by_logp == pytest.approx(expected, abs=1e-12)
 
 
 @given(tokens=drawn_updates, dual=st.floats(1.3, 5.0))
@@ -265,9 +265,9 @@ def test_the_sapo_gate_has_slope_1_at_ratio_1_and_less_elsewhere(
 
 @given(tokens=drawn_updates, cap=st.floats(0.5, 5))
 def test_cispo_never_lets_a_token_go(tokens: list[Token], cap: float) -> None:
-    found = run(PolicyLoss(surrogate=Cispo(cap=cap)), columns_of(tokens), totals_of(tokens))
+    result = run(PolicyLoss(surrogate=Cispo(cap=cap)), columns_of(tokens), totals_of(tokens))
     num = max(sum(token.trains for token in tokens), 1)
-    for token, slope in zip(tokens, found.by_logp, strict=True):
+    for token, slope in zip(tokens, result.by_logp, strict=True):
         if token.trains:
             rho = math.exp(max(-20.0, min(20.0, token.logp - token.old)))
             assert slope == pytest.approx(-min(rho, cap) * token.advantage / num, rel=1e-9)
@@ -315,7 +315,7 @@ def vocabulary(logp_V: Tensor, old_V: Tensor, ref_V: Tensor) -> TokenColumns:
     )
 
 
-def expected_gradient(penalty: Kl, logits: Tensor, old: Tensor, ref: Tensor) -> Tensor:
+def mean_gradient(penalty: Kl, logits: Tensor, old: Tensor, ref: Tensor) -> Tensor:
     """Sum over words drawn from `old` of probability x gradient of the estimate."""
     logits = logits.clone().requires_grad_()
     estimates_V = penalty(vocabulary(logits.log_softmax(0), old.log_softmax(0), ref.log_softmax(0)))
@@ -355,17 +355,17 @@ def test_on_policy_the_gradient_of_a_kl_estimate_is_on_average_that_of_the_kl_it
         "KL(pi || ref)": exact_gradient(logits, lambda logp_V: forward_kl(logp_V, ref_V)),
         "KL(ref || pi)": exact_gradient(logits, lambda logp_V: forward_kl(ref_V, logp_V)),
     }[direction]
-    found = expected_gradient(Kl(estimator=estimator, gradient=gradient, cap=math.inf), logits, logits, ref)
-    torch.testing.assert_close(found, exact, rtol=1e-9, atol=1e-12)
+    mean = mean_gradient(Kl(estimator=estimator, gradient=gradient, cap=math.inf), logits, logits, ref)
+    torch.testing.assert_close(mean, exact, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k3"])
 @given(logits=LOGITS, old=LOGITS, ref=LOGITS)
 def test_off_policy_the_unbiased_form_is_still_right(estimator: str, logits: Tensor, old: Tensor, ref: Tensor) -> None:
     ref_V = ref.log_softmax(0)
-    found = expected_gradient(Kl(estimator=estimator, gradient="unbiased", cap=math.inf), logits, old, ref)
+    mean = mean_gradient(Kl(estimator=estimator, gradient="unbiased", cap=math.inf), logits, old, ref)
     exact = exact_gradient(logits, lambda logp_V: forward_kl(logp_V, ref_V))
-    torch.testing.assert_close(found, exact, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(mean, exact, rtol=1e-9, atol=1e-12)
 
 
 @given(logits=LOGITS, ref=LOGITS)
@@ -383,6 +383,6 @@ def test_nothing_to_train_on_gives_a_zero_that_backward_accepts() -> None:
     for names in TRIPLES:
         for tokens in ([], masked):
             loss = loss_of(names, "step truncate", "reject trajectory")
-            found = run(loss, columns_of(tokens), empty)
-            assert found.loss == 0.0
-            assert found.by_logp == [0.0] * len(tokens)
+            result = run(loss, columns_of(tokens), empty)
+            assert result.loss == 0.0
+            assert result.by_logp == [0.0] * len(tokens)

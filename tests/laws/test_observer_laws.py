@@ -63,7 +63,9 @@ def settings(updates: int, recipe: str = "hgpo") -> Any:
     return small_config(updates=updates, recipe=recipe).model_copy(update={"warm_start": start})
 
 
-def ended(folder: Path, observers: Sequence[RunObserver] = (), *, resume: bool = False, recipe: str = "hgpo") -> Run:
+def train_run(
+    folder: Path, observers: Sequence[RunObserver] = (), *, resume: bool = False, recipe: str = "hgpo"
+) -> Run:
     run = open_run(settings(2, recipe), folder)
     train(run, observers=observers, resume=resume)
     return run
@@ -78,9 +80,9 @@ def outcome(run: Run) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("recipe", ["hgpo", "r3"])
 def test_a_run_with_observers_is_the_run_without(tmp_path: Path, recipe: str) -> None:
-    alone = ended(tmp_path / "alone", recipe=recipe)
+    alone = train_run(tmp_path / "alone", recipe=recipe)
     observers = [Meddling(), RunObserver(), Meddling()]
-    observed = ended(tmp_path / "observed", observers, recipe=recipe)
+    observed = train_run(tmp_path / "observed", observers, recipe=recipe)
     assert outcome(observed) == outcome(alone)
     assert all(observer.heard == CALLS for observer in observers if isinstance(observer, Meddling))
 
@@ -116,28 +118,28 @@ class Heard(RunObserver):
 
 
 @pytest.mark.parametrize(
-    ("call", "number", "written", "told"),
+    ("call", "number", "written", "announced"),
     [("update", 1, [1], [1]), ("learn", 2, [1], [1]), ("checkpoint", 1, [1], []), ("evaluation", 0, [], [])],
 )
 def test_an_observer_that_raises_ends_the_run_and_nothing_is_lost(
-    tmp_path: Path, call: str, number: int, written: list[int], told: list[int]
+    tmp_path: Path, call: str, number: int, written: list[int], announced: list[int]
 ) -> None:
     heard = Heard()
     run = open_run(settings(2), tmp_path / "cut")
     with pytest.raises(LookupError, match="mine"):
         train(run, observers=[Raising(call, number, LookupError("mine")), heard])
     assert run.journal.update_numbers() == written
-    assert heard.updates == told, "the others were told the same"
+    assert heard.updates == announced, "the others were told the same"
     run.close()
-    assert outcome(ended(tmp_path / "cut", resume=True)) == outcome(ended(tmp_path / "whole"))
+    assert outcome(train_run(tmp_path / "cut", resume=True)) == outcome(train_run(tmp_path / "whole"))
 
 
 def test_of_several_errors_the_first_is_raised_and_an_interruption_does_not_wait(tmp_path: Path) -> None:
     heard = Heard()
     errors = [Raising("update", 1, KeyError("first")), Raising("update", 1, KeyError("second"))]
     with pytest.raises(KeyError, match="first"):
-        ended(tmp_path / "errors", [*errors, heard])
+        train_run(tmp_path / "errors", [*errors, heard])
     assert heard.updates == [1]
     with pytest.raises(KeyboardInterrupt):
-        ended(tmp_path / "interrupted", [Raising("update", 2, KeyboardInterrupt()), heard])
+        train_run(tmp_path / "interrupted", [Raising("update", 2, KeyboardInterrupt()), heard])
     assert heard.updates == [1, 1], "the second update was not told"

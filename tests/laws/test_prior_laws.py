@@ -14,24 +14,24 @@ from groupwise import Task
 from groupwise.advantages import AbovePrior
 from groupwise.core.parts.stateful import ObservedUpdate
 from tests.oracles.priors import beta_tracker
-from tests.unit.advantages.test_above_prior import attempt, observed
+from tests.unit.advantages.observed_updates import attempt, make_update
 
 RETURNS = st.lists(st.lists(st.integers(0, 1), max_size=5), max_size=6)
 
 
 def single(task: str, returns: Sequence[float]) -> ObservedUpdate:
-    return observed(*(attempt(task, number, float(value)) for number, value in enumerate(returns)))
+    return make_update(*(attempt(task, number, float(value)) for number, value in enumerate(returns)))
 
 
 @given(updates=RETURNS, rho=st.sampled_from([Fraction(7, 8), Fraction(0), Fraction(1), Fraction(1, 2)]))
 def test_it_is_the_tracker_of_the_paper(updates: list[list[int]], rho: Fraction) -> None:
-    state, found = AbovePrior(keep=float(rho)).start(seed=0), list[float]()
+    state, priors = AbovePrior(keep=float(rho)).start(seed=0), list[float]()
     for returns in updates:
-        found.append(state.columns([Task(id="t")])["prior"][0])
+        priors.append(state.columns([Task(id="t")])["prior"][0])
         if returns:
             state.observe(single("t", returns))
-    found.append(state.columns([Task(id="t")])["prior"][0])
-    assert found == pytest.approx([float(value) for value in beta_tracker(updates, rho=rho)], rel=1e-12)
+    priors.append(state.columns([Task(id="t")])["prior"][0])
+    assert priors == pytest.approx([float(value) for value in beta_tracker(updates, rho=rho)], rel=1e-12)
 
 
 @given(drawn=st.data())
@@ -43,9 +43,9 @@ def test_the_order_of_attempts_and_other_tasks_change_no_bit(drawn: st.DataObjec
         for number in range(drawn.draw(st.integers(1, 4)))
     ]
     first, second, alone = (AbovePrior().start(seed=seed) for seed in (0, 1, 2))
-    first.observe(observed(*played))
-    second.observe(observed(*drawn.draw(st.permutations(played))))
-    alone.observe(observed(*(each for each in played if each.task.id == "b")))
+    first.observe(make_update(*played))
+    second.observe(make_update(*drawn.draw(st.permutations(played))))
+    alone.observe(make_update(*(each for each in played if each.task.id == "b")))
     tasks = [Task(id=name) for name in ("a", "b", "c", "d")]
     assert first.columns(tasks)["prior"].tobytes() == second.columns(tasks)["prior"].tobytes()
     assert alone.columns(tasks)["prior"][1] == first.columns(tasks)["prior"][1]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.laws.calls import credit, mapped, values
+from tests.laws.calls import credit, map_columns, values
 from tests.strategies import DYADIC, WILD, Row, step_rows
 
 plain_rows = step_rows(optional=False)
@@ -217,7 +217,7 @@ def test_mc_grpo_and_its_release_differ_only_where_the_median_deviation_vanishes
 def test_a_recorded_outcome_replaces_the_sum_of_rewards(rows: list[Row]) -> None:
     """Terminal outcome in its own column and no rewards: the episode methods see the same table."""
     first = {(row["task"], row["attempt"]): row["reward"] for row in rows}
-    told = [row | {"outcome": first[row["task"], row["attempt"]]} for row in rows]
+    with_outcome = [row | {"outcome": first[row["task"], row["attempt"]]} for row in rows]
     earned_at = {(row["task"], row["attempt"]): row["index"] for row in rows}
     earned = [
         row | {"reward": first[row["task"], row["attempt"]] * (row["index"] == earned_at[row["task"], row["attempt"]])}
@@ -225,7 +225,7 @@ def test_a_recorded_outcome_replaces_the_sum_of_rewards(rows: list[Row]) -> None
     ]
     for recipe in ("grpo", "dr_grpo", "rloo", "mc_grpo", "ngrpo", "flow_grpo", "salt"):
         hyper = {"best": 1e13} if recipe == "ngrpo" else {}  # no return may lie above it
-        assert np.array_equal(values(told, recipe, **hyper), values(earned, recipe, **hyper))
+        assert np.array_equal(values(with_outcome, recipe, **hyper), values(earned, recipe, **hyper))
 
 
 @given(rows=step_rows(optional=False))
@@ -234,4 +234,4 @@ def test_a_table_without_states_compares_no_step_by_state(rows: list[Row]) -> No
     assert not np.any(credit(blind, "hgpo").compared)
     assert not np.any(credit(blind, "step_grpo").compared)
     assert np.array_equal(values(blind, "gigpo"), values(rows, "grpo"))
-    assert np.array_equal(values(mapped(rows, state=lambda _: None), "gigpo"), values(rows, "grpo"))
+    assert np.array_equal(values(map_columns(rows, state=lambda _: None), "gigpo"), values(rows, "grpo"))

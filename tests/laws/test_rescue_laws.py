@@ -31,9 +31,9 @@ BASES: list[tuple[str, dict[str, object], str, dict[str, object]]] = [
 def test_with_nothing_recalled_it_is_its_base_bit_for_bit(
     recipe: str, hyper: dict[str, object], base: str, settings_of_base: dict[str, object], rows: list[Row]
 ) -> None:
-    found, expected = credit(rows, recipe, **hyper), credit(rows, base, **settings_of_base)
-    assert np.asarray(found.values).tobytes() == np.asarray(expected.values).tobytes()
-    assert np.array_equal(found.compared, expected.compared)
+    result, expected = credit(rows, recipe, **hyper), credit(rows, base, **settings_of_base)
+    assert np.asarray(result.values).tobytes() == np.asarray(expected.values).tobytes()
+    assert np.array_equal(result.compared, expected.compared)
     own = [row | {"off_policy": False} for row in rows]
     assert np.asarray(credit(own, recipe, **hyper).values).tobytes() == np.asarray(expected.values).tobytes()
 
@@ -109,7 +109,12 @@ def test_what_is_read_back_is_what_was_sampled_without_what_its_group_added(one:
         credit_of = [[0.0] * len(one.steps)]
         journal.write(Update(number=6, version=6, metrics={}, trajectories=[one], credit=credit_of))
         (past,) = journal.past_attempts.recent("t", max_attempts=1)
-        found = journal.past_attempts.read(past)
-    assert found.steps == tuple(replace(step, shaped=0.0) for step in one.steps)
-    assert (found.scores, found.stop, found.origin, found.attempt) == (one.scores, one.stop, one.origin, 2)
-    assert found.versions == (4,), "the oldest weights that sampled it"
+        read_back = journal.past_attempts.read(past)
+    assert read_back.steps == tuple(replace(step, shaped=0.0) for step in one.steps)
+    assert (read_back.scores, read_back.stop, read_back.origin, read_back.attempt) == (
+        one.scores,
+        one.stop,
+        one.origin,
+        2,
+    )
+    assert read_back.versions == (4,), "the oldest weights that sampled it"

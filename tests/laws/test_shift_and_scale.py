@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import recipes
-from tests.laws.calls import mapped, values, with_last_rewards
+from tests.laws.calls import map_columns, values, with_last_rewards
 from tests.strategies import Row, step_rows
 
 SHIFT: dict[str, str] = {
@@ -92,8 +92,8 @@ def of_kind(table: dict[str, str], *kinds: str) -> list[str]:
     return [name for name, kind in table.items() if kind in kinds]
 
 
-def scaled(rows: list[Row], factor: float) -> list[Row]:
-    return mapped(rows, reward=lambda reward: factor * reward)
+def scale_rewards(rows: list[Row], factor: float) -> list[Row]:
+    return map_columns(rows, reward=lambda reward: factor * reward)
 
 
 def with_accuracy(rows: list[Row]) -> list[Row]:
@@ -115,7 +115,7 @@ def test_adding_a_constant_to_every_outcome_changes_nothing(recipe: str, rows: l
 @pytest.mark.parametrize("recipe", of_kind(SHIFT, "reward"))
 @given(rows=plain_rows, shift=SHIFTS)
 def test_adding_a_constant_to_every_reward_changes_nothing(recipe: str, rows: list[Row], shift: float) -> None:
-    after = values(mapped(rows, reward=lambda reward: reward + shift), recipe)
+    after = values(map_columns(rows, reward=lambda reward: reward + shift), recipe)
     np.testing.assert_allclose(after, values(rows, recipe), rtol=1e-9, atol=1e-9)
 
 
@@ -134,7 +134,7 @@ def test_dgpo_ignores_a_shift_where_accuracy_is_recorded(rows: list[Row], shift:
 def test_a_grae_reads_the_level_of_a_return() -> None:
     """Returns 0, 1/4 against 1/2, 3/4: the same z-scores, other success rates, hence other credit."""
     low: list[Row] = [{"task": "q", "attempt": a, "index": 0, "state": "s", "reward": a / 4} for a in (0, 1)]
-    high = mapped(low, reward=lambda reward: reward + 0.5)
+    high = map_columns(low, reward=lambda reward: reward + 0.5)
     # p = w = 1/8: z/2 (w / sqrt(p) + (1 - w) / sqrt(1 - p)) with z = 0.707103, positive side times w.
     np.testing.assert_allclose(values(low, "a_grae"), [-0.455717, 0.056965], atol=1e-5)
     np.testing.assert_allclose(values(high, "a_grae"), [-0.496011, 0.310007], atol=1e-5)
@@ -145,14 +145,14 @@ def test_a_grae_reads_the_level_of_a_return() -> None:
 def test_credit_in_units_of_the_reward_scales_with_it_bit_for_bit(
     recipe: str, hyper: dict[str, object], rows: list[Row], factor: float
 ) -> None:
-    after = values(scaled(rows, factor), recipe, **hyper)
+    after = values(scale_rewards(rows, factor), recipe, **hyper)
     assert np.array_equal(after, factor * values(rows, recipe, **hyper))
 
 
 @given(rows=plain_rows, factor=FACTORS)
 def test_mars_scales_with_the_reward_to_six_decimals(rows: list[Row], factor: float) -> None:
     """Distinct values are told apart after rounding to six decimals, which a factor moves by at most half of 1e-6."""
-    after = values(scaled(rows, factor), "mars")
+    after = values(scale_rewards(rows, factor), "mars")
     np.testing.assert_allclose(after, factor * values(rows, "mars"), rtol=0, atol=factor * 1e-6)
 
 
@@ -163,7 +163,7 @@ def test_scaling_rewards_up_changes_a_scaled_credit_by_its_eps_at_most(
 ) -> None:
     """The deviation of distinct multiples of 1/8 is at least 0.02 and the eps 1e-6; MC-GRPO's eps is 1e-3."""
     hyper = UNDISCOUNTED.get(recipe, {})
-    before, after = values(rows, recipe, **hyper), values(scaled(rows, factor), recipe, **hyper)
+    before, after = values(rows, recipe, **hyper), values(scale_rewards(rows, factor), recipe, **hyper)
     is_sum = recipe in {"gigpo", "hgpo", "salt"}
     bound = 1e-2 if recipe == "mc_grpo" else 1e-4
     np.testing.assert_allclose(after, before, rtol=bound, atol=bound if is_sum else 1e-9)
@@ -177,17 +177,17 @@ def test_scaling_rewards_up_changes_a_scaled_credit_by_its_eps_at_most(
 @given(rows=plain_rows, power=st.integers(-10, 10))
 def test_scaling_rewards_and_eps_together_changes_no_bit(recipe: str, eps: float, rows: list[Row], power: int) -> None:
     factor = 2.0**power
-    after = values(scaled(rows, factor), recipe, eps=factor * eps)
+    after = values(scale_rewards(rows, factor), recipe, eps=factor * eps)
     assert np.array_equal(after, values(rows, recipe, eps=eps))
 
 
 @given(rows=plain_rows, factor=FACTORS)
 def test_ngrpo_scales_with_its_best(rows: list[Row], factor: float) -> None:
-    after = values(scaled(rows, factor), "ngrpo", best=factor * BEST)
+    after = values(scale_rewards(rows, factor), "ngrpo", best=factor * BEST)
     np.testing.assert_allclose(after, values(rows, "ngrpo", best=BEST), rtol=1e-4, atol=1e-9)
 
 
 @given(rows=plain_rows.map(with_accuracy), factor=FACTORS)
 def test_dgpo_ignores_a_factor_where_accuracy_is_recorded(rows: list[Row], factor: float) -> None:
     # 1e-9 is added to the sum of distances, an eighth at least before scaling.
-    np.testing.assert_allclose(values(scaled(rows, factor), "dgpo"), values(rows, "dgpo"), rtol=1e-5, atol=0)
+    np.testing.assert_allclose(values(scale_rewards(rows, factor), "dgpo"), values(rows, "dgpo"), rtol=1e-5, atol=0)

@@ -31,14 +31,14 @@ VERSION = 9
 
 def rows_of(trajectories: Sequence[Trajectory]) -> list[dict[str, Any]]:
     """Rows as a journal gives them back: through JSON, where tuples become lists."""
-    found: list[dict[str, Any]] = json.loads(json.dumps([row for one in trajectories for row in make_rows(one)]))
-    return found
+    rows: list[dict[str, Any]] = json.loads(json.dumps([row for one in trajectories for row in make_rows(one)]))
+    return rows
 
 
 def columns_of(table: StepTable) -> dict[str, Any]:
     """A table as plain values; states by their codes, since the keys of one may be tuples and of the other texts."""
     own = {"task": table.task, "attempt": table.attempt, "index": table.index, "state": table.state}
-    return {name: found.tolist() for name, found in {**own, "reward": table.reward, **table.extra}.items()}
+    return {name: column.tolist() for name, column in {**own, "reward": table.reward, **table.extra}.items()}
 
 
 def test_the_table_holds_every_field_of_a_step_and_every_key_of_a_row_in_order() -> None:
@@ -77,16 +77,18 @@ def test_a_file_gives_back_its_rows_and_the_columns_of_its_attempts(name: str, t
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
         write_rollouts(path, trajectories)
-        assert [known(row) for row in RolloutsFile.open(path).rows()] == [known(row) for row in expected]
+        assert [without_nulls(row) for row in RolloutsFile.open(path).rows()] == [
+            without_nulls(row) for row in expected
+        ]
         (part,) = RolloutsFile.open(path).parts()
-        found = columns_of(part.table())
+        columns = columns_of(part.table())
     not_in_rows = {field.name for field in STEP_FIELDS if not field.in_rows}
     made = columns_of(StepTable.from_trajectories(trajectories))
     for column in made.keys() - not_in_rows:
-        assert found.get(column, [None] * len(expected)) == made[column], column
+        assert columns.get(column, [None] * len(expected)) == made[column], column
 
 
-def known(row: Any) -> dict[str, Any]:
+def without_nulls(row: Any) -> dict[str, Any]:
     """A row less its nulls, which Parquet does not tell from absent keys."""
     return {name: value for name, value in row.items() if value is not None}
 
@@ -102,10 +104,10 @@ def test_the_journal_gives_back_its_rows_and_its_steps(trajectories: list[Trajec
             journal.past_attempts.read(journal.past_attempts.find(one.task.id, number=VERSION, attempt=one.attempt))
             for one in trajectories
         ]
-    for one, found in zip(trajectories, back, strict=True):
+    for one, read_back in zip(trajectories, back, strict=True):
         assert written[one.task.id, one.attempt] == rows_of([one])
-        assert found.steps == tuple(replace(step, shaped=0.0) for step in one.steps)
-        assert found.versions == one.versions
+        assert read_back.steps == tuple(replace(step, shaped=0.0) for step in one.steps)
+        assert read_back.versions == one.versions
 
 
 @given(attempts())

@@ -40,9 +40,9 @@ def model() -> torch.nn.Module:
 
 
 @st.composite
-def masked_samples(draw: st.DrawFn) -> list[Sample]:
+def samples_with_masks(draw: st.DrawFn) -> list[Sample]:
     """Samples whose tokens each have an advantage and a log-prob, some of which do not train and hold nothing."""
-    found = []
+    masked = []
     for one in draw(samples()):
         num = len(one.response_ids)
         trained = tuple(draw(st.lists(st.booleans(), min_size=num, max_size=num)))
@@ -50,10 +50,10 @@ def masked_samples(draw: st.DrawFn) -> list[Sample]:
         advantage = tuple(draw(numbers))
         logps = tuple(-2.0 - 0.1 * n for n in range(num))
         if draw(st.booleans()):
-            found.append(dataclasses.replace(one, advantage=advantage, logp_behaviour=logps))
+            masked.append(dataclasses.replace(one, advantage=advantage, logp_behaviour=logps))
             continue
         blank = [math.nan if not trains else None for trains in trained]
-        found.append(
+        masked.append(
             dataclasses.replace(
                 one,
                 trained=trained,
@@ -61,7 +61,7 @@ def masked_samples(draw: st.DrawFn) -> list[Sample]:
                 logp_behaviour=tuple(value if gap is None else gap for value, gap in zip(logps, blank, strict=True)),
             )
         )
-    return found
+    return masked
 
 
 def loss_and_gradient(loss: Loss, listed: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]) -> torch.Tensor:
@@ -99,7 +99,7 @@ def by_hand(listed: Sequence[Sample]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["plain", "dr_grpo", "gspo", "cispo"])
-@given(listed=masked_samples())
+@given(listed=samples_with_masks())
 @settings(max_examples=10, deadline=None)
 def test_every_layout_and_split_gives_one_gradient(name: str, listed: list[Sample]) -> None:
     loss = PolicyLoss(aggregate=TokenMean()) if name == "plain" else recipes.build(name).loss
@@ -109,26 +109,26 @@ def test_every_layout_and_split_gives_one_gradient(name: str, listed: list[Sampl
         return
     if loss.unit != "sample":
         listed = [dataclasses.replace(one, trajectory=number) for number, one in enumerate(listed)]
-    found = {layout: loss_and_gradient(loss, listed, make(listed)) for layout, make in LAYOUTS.items()}
-    expected = found.pop("a row at a time")
-    for layout, value in found.items():
+    by_layout = {layout: loss_and_gradient(loss, listed, make(listed)) for layout, make in LAYOUTS.items()}
+    expected = by_layout.pop("a row at a time")
+    for layout, value in by_layout.items():
         torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-7, msg=lambda text, at=layout: f"{at}: {text}")
 
 
-@given(listed=masked_samples())
+@given(listed=samples_with_masks())
 @settings(max_examples=15, deadline=None)
 def test_the_gradient_is_that_of_the_trained_tokens_by_hand(listed: list[Sample]) -> None:
     if count_totals(listed, max_tokens=MAX_TOKENS).tokens:
         loss = PolicyLoss(surrogate=Plain(), aggregate=TokenMean(), old="engine")
-        found = loss_and_gradient(loss, listed, pack(listed, token_budget=10_000, gate=0.0))
-        torch.testing.assert_close(found, by_hand(listed), rtol=1e-5, atol=1e-7)
+        of_pack = loss_and_gradient(loss, listed, pack(listed, token_budget=10_000, gate=0.0))
+        torch.testing.assert_close(of_pack, by_hand(listed), rtol=1e-5, atol=1e-7)
 
 
-@given(listed=masked_samples(), budget=st.integers(1, 30), share=st.booleans())
+@given(listed=samples_with_masks(), budget=st.integers(1, 30), share=st.booleans())
 def test_unpacking_gives_back_what_trains(listed: list[Sample], budget: int, share: bool) -> None:
     packs = pack(listed, token_budget=budget, share=share, gate=0.0)
-    found = {number: tokens for packed in packs for number, tokens in unpack(packed).items()}
-    assert found == {
+    unpacked = {number: tokens for packed in packs for number, tokens in unpack(packed).items()}
+    assert unpacked == {
         number: (one.prompt_ids, one.computed_response_ids) for number, one in enumerate(listed) if one.num_trained
     }
     places = [
@@ -153,10 +153,10 @@ def test_a_mask_that_lets_everything_train_changes_no_bit() -> None:
         for one in plain
     ]
     for budget in (8, 4096):
-        loss, found = gradient(learner(token_budget=budget), plain)
+        loss, of_plain = gradient(learner(token_budget=budget), plain)
         other_loss, other = gradient(learner(token_budget=budget), masked)
         assert loss == other_loss
-        assert torch.equal(found, other)
+        assert torch.equal(of_plain, other)
 
 
 def test_credit_of_masked_tokens_alone_moves_nothing() -> None:
@@ -170,5 +170,5 @@ def test_credit_of_masked_tokens_alone_moves_nothing() -> None:
         for one in attempts()
         if len(one.response_ids) > 1
     ]
-    _, found = gradient(learner(), listed)
-    assert not found.any()
+    _, moves = gradient(learner(), listed)
+    assert not moves.any()

@@ -25,11 +25,13 @@ SAID = ("well_formed", "accepted", "valid")
 @st.composite
 def attempts(draw: st.DrawFn) -> list[Trajectory]:
     """A few attempts, whose steps say more or less."""
-    found = []
+    trajectories = []
     for attempt in range(draw(st.integers(1, 3))):
         steps = tuple(Step(index=i, **draw(CONDUCT)) for i in range(draw(st.integers(1, 3))))
-        found.append(Trajectory(id=f"t/{attempt}", task=Task(id="t"), attempt=attempt, steps=steps, versions=(0,)))
-    return found
+        trajectories.append(
+            Trajectory(id=f"t/{attempt}", task=Task(id="t"), attempt=attempt, steps=steps, versions=(0,))
+        )
+    return trajectories
 
 
 @st.composite
@@ -38,13 +40,13 @@ def attempts_of_one_file(draw: st.DrawFn) -> list[Trajectory]:
     words = [name for name, value in draw(CONDUCT).items() if value is not None]
     silent = dict.fromkeys(("well_formed", "accepted", "recorded_valid"))
 
-    def told(step: Step) -> Step:
+    def speak(step: Step) -> Step:
         return replace(step, **(silent | {name: draw(st.booleans()) for name in words}))
 
-    return [replace(one, steps=tuple(map(told, one.steps))) for one in draw(attempts())]
+    return [replace(one, steps=tuple(map(speak, one.steps))) for one in draw(attempts())]
 
 
-def said(table: StepTable) -> dict[str, list[bool]]:
+def conduct_of(table: StepTable) -> dict[str, list[bool]]:
     return {name: table.extra[name].tolist() for name in SAID if name in table.extra}
 
 
@@ -61,7 +63,7 @@ def test_valid_is_well_formed_and_accepted_where_both_are_there(conduct: dict[st
 def test_a_table_holds_what_every_step_says_and_nothing_invented(trajectories: list[Trajectory]) -> None:
     steps = [step for one in trajectories for step in one.steps]
     expected = {name: [getattr(step, name) for step in steps] for name in SAID}
-    assert said(StepTable.from_trajectories(trajectories)) == {
+    assert conduct_of(StepTable.from_trajectories(trajectories)) == {
         name: values for name, values in expected.items() if None not in values
     }
 
@@ -69,7 +71,7 @@ def test_a_table_holds_what_every_step_says_and_nothing_invented(trajectories: l
 @given(attempts())
 def test_credit_done_again_from_rows_reads_what_the_trajectories_said(trajectories: list[Trajectory]) -> None:
     rows = [json.loads(json.dumps(row)) for one in trajectories for row in make_rows(one)]
-    assert said(make_step_table(rows)) == said(StepTable.from_trajectories(trajectories))
+    assert conduct_of(make_step_table(rows)) == conduct_of(StepTable.from_trajectories(trajectories))
 
 
 @settings(deadline=None, max_examples=40)
@@ -78,8 +80,8 @@ def test_the_journal_gives_back_what_was_said(trajectories: list[Trajectory]) ->
     with TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
         credit = [[0.0] * len(one.steps) for one in trajectories]
         journal.write(Update(number=1, version=1, metrics={}, trajectories=trajectories, credit=credit))
-        found = [journal.past_attempts.read(past) for past in journal.past_attempts.recent("t", max_attempts=9)]
-    assert [one.steps for one in found] == [one.steps for one in trajectories]
+        read_back = [journal.past_attempts.read(past) for past in journal.past_attempts.recent("t", max_attempts=9)]
+    assert [one.steps for one in read_back] == [one.steps for one in trajectories]
 
 
 @pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.parquet"])
@@ -89,7 +91,7 @@ def test_a_file_gives_back_what_was_said(name: str, trajectories: list[Trajector
     with TemporaryDirectory() as folder:
         write_rollouts(Path(folder) / name, trajectories)
         (part,) = RolloutsFile.open(Path(folder) / name).parts()
-    assert said(part.table()) == said(StepTable.from_trajectories(trajectories))
+    assert conduct_of(part.table()) == conduct_of(StepTable.from_trajectories(trajectories))
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=6))
@@ -98,6 +100,6 @@ def test_what_follows_may_be_given_too_but_not_otherwise(pairs: list[tuple[bool,
     identity = {"task": ["t"] * len(pairs), "attempt": [0] * len(pairs), "index": list(range(len(pairs)))}
     columns = {**identity, "reward": [0.0] * len(pairs), "well_formed": well_formed, "accepted": accepted}
     both = well_formed & accepted
-    assert said(StepTable.from_columns(**columns, valid=both)) == said(StepTable.from_columns(**columns))
+    assert conduct_of(StepTable.from_columns(**columns, valid=both)) == conduct_of(StepTable.from_columns(**columns))
     with pytest.raises(ValueError, match="column 'valid', row 0: it is not what 'well_formed' and 'accepted' say"):
         StepTable.from_columns(**columns, valid=~both)

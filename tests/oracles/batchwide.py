@@ -30,7 +30,7 @@ def reinforce_pp(rows: list[Row], *, gamma: float = 1.0, eps: float = 1e-8) -> R
     """
     steps = steps_of(rows)
     ahead = returns_to_go(steps, gamma)
-    white, is_compared = whitened([ahead[step] for step in steps], [step.trained_tokens for step in steps], eps)
+    white, is_compared = whiten_tokens([ahead[step] for step in steps], [step.trained_tokens for step in steps], eps)
     credit = dict(zip(steps, white, strict=True))
     return spread(rows, steps, lambda step: (credit[step], is_compared))
 
@@ -44,12 +44,12 @@ def reinforce_pp_baseline(rows: list[Row], *, eps: float = 1e-8) -> Result:
     steps = steps_of(rows)
     centred, _ = dr_grpo(rows)
     values = [centred[step.positions[0]] for step in steps]
-    white, is_compared = whitened(values, [step.trained_tokens for step in steps], eps)
+    white, is_compared = whiten_tokens(values, [step.trained_tokens for step in steps], eps)
     credit = dict(zip(steps, white, strict=True))
     return spread(rows, steps, lambda step: (credit[step], is_compared))
 
 
-def whitened(values: list[float], tokens: list[int], eps: float) -> tuple[list[float], bool]:
+def whiten_tokens(values: list[float], tokens: list[int], eps: float) -> tuple[list[float], bool]:
     """(v - token mean) / sqrt(token variance + eps), variance over tokens - 1, in exact fractions.
 
     A value on no token is moved and scaled with the others. Example: values 1 and 0 on one token each: mean 0.5,

@@ -15,7 +15,7 @@ Key = tuple[int, tuple[object, ...]]
 """Level; then the task, and the states from that many steps back up to now."""
 
 
-def clustered_hgpo(
+def hgpo_by_clusters(
     rows: list[Row],
     *,
     depth: int = 2,

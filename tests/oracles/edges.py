@@ -59,10 +59,10 @@ def edge_of(path: list[Step], position: int, *, history: int, next_state: bool) 
         past = path[position - back]
         if past.index != step.index - back or past.state is None:
             return None
-        key.append(normalised(past.state))
+        key.append(normalise(past.state))
     if step.row.get("action") is None:
         return None
-    key.append(normalised(step.row["action"]))
+    key.append(normalise(step.row["action"]))
     if next_state:
         after = _state_after(path, position)
         if after is None:
@@ -74,15 +74,15 @@ def edge_of(path: list[Step], position: int, *, history: int, next_state: bool) 
 def _state_after(path: list[Step], position: int) -> object:
     step = path[position]
     if step.row.get("next_state") is not None:
-        return normalised(step.row["next_state"])
+        return normalise(step.row["next_state"])
     if position + 1 == len(path):
         return END
     follower = path[position + 1]
     if follower.index != step.index + 1 or follower.state is None:
         return None
-    return normalised(follower.state)
+    return normalise(follower.state)
 
 
-def normalised(text: object) -> str:
+def normalise(text: object) -> str:
     """Lower case, runs of white space as one space, none at the ends; example: " Go  LEFT" is "go left"."""
     return " ".join(str(text).lower().split())

@@ -12,7 +12,7 @@ from tests.oracles.rows import (
     steps_of,
     zscore,
 )
-from tests.oracles.state import episode_term, penalised
+from tests.oracles.state import episode_term, penalise
 
 EPS = 1e-6
 
@@ -40,7 +40,7 @@ def hgpo(
     """
     steps = steps_of(rows)
     place = {(step.task, step.attempt, step.index): step for step in steps}
-    ahead = penalised(returns_to_go(steps, gamma), invalid_penalty, refused_penalty)
+    ahead = penalise(returns_to_go(steps, gamma), invalid_penalty, refused_penalty)
     terms = episode_term(steps, scale=scale, invalid_penalty=invalid_penalty, reference=reference)
     first_weight = 2 if episode or reference else 1
     contexts = [{step: states_back(step, level, place) for step in steps} for level in range(depth + 1)]

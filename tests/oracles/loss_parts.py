@@ -74,5 +74,5 @@ CORRECTIONS: dict[str, tuple[Part, oracle.AggregateOracle]] = {
         Reject(unit="trajectory", low=0.9, high=1.1),
         partial(oracle.reject, unit="trajectory", low=0.9, high=1.1),
     ),
-    "off-policy": (OffPolicyMask(max_drop=0.1), partial(oracle.off_policy_mask, unit="step", most=0.1)),
+    "off-policy": (OffPolicyMask(max_drop=0.1), partial(oracle.off_policy_mask, unit="step", max_drop=0.1)),
 }

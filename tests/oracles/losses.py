@@ -147,12 +147,12 @@ def reject(tokens: Tokens, unit: str, low: float, high: float) -> list[float]:
     return [1.0 if low <= math.exp(clamp(mean, 20)) <= high else 0.0 for mean in means]
 
 
-def off_policy_mask(tokens: Tokens, unit: str, most: float) -> list[float]:
+def off_policy_mask(tokens: Tokens, unit: str, max_drop: float) -> list[float]:
     kept = []
     for token in tokens:
         others = mates(tokens, token, unit)
         drop = math.fsum(other.behaviour - other.logp for other in others) / len(others)
-        kept.append(0.0 if token.advantage < 0 and drop > most else 1.0)
+        kept.append(0.0 if token.advantage < 0 and drop > max_drop else 1.0)
     return kept
 
 

@@ -30,7 +30,7 @@ def r3(rows: list[Row], *, with_replay: bool = True, alpha: float = 1.0) -> Resu
         if len(numbers) == 1:
             return 0.0, False
         group = [other for other in steps if other.task == step.task]
-        return mixed(returns[step.who], numbers, group, alpha if with_replay else 1.0), True
+        return mix(returns[step.who], numbers, group, alpha if with_replay else 1.0), True
 
     return spread(rows, steps, credit)
 
@@ -38,7 +38,7 @@ def r3(rows: list[Row], *, with_replay: bool = True, alpha: float = 1.0) -> Resu
 def r3_hgpo(
     rows: list[Row], *, depth: int = 2, gamma: float = 0.95, alpha: float = 1.0, with_replay: bool = True
 ) -> Result:
-    """HGPO's levels, weights 1, 2, 3, ..., each level's own and recalled steps compared as `mixed` compares them."""
+    """HGPO's levels, weights 1, 2, 3, ..., each level's own and recalled steps compared as `mix` compares them."""
     steps = steps_of(rows)
     place = {(step.task, step.attempt, step.index): step for step in steps}
     ahead = returns_to_go(steps, gamma)
@@ -52,20 +52,20 @@ def r3_hgpo(
             group = [other for other in steps if other.task == step.task and context[other] == context[step]]
             if len(group) > 1:
                 numbers = [ahead[other] for other in group]
-                entries.append((level + 1.0, mixed(ahead[step], numbers, group, alpha if with_replay else 1.0)))
+                entries.append((level + 1.0, mix(ahead[step], numbers, group, alpha if with_replay else 1.0)))
         return blend(entries, reference=False), bool(entries)
 
     return spread(rows, steps, credit)
 
 
-def mixed(own: float, numbers: Sequence[float], group: Sequence[Step], alpha: float) -> float:
+def mix(own: float, numbers: Sequence[float], group: Sequence[Step], alpha: float) -> float:
     """The distance from the mean over the deviation, times alpha where some of the group was recalled."""
     factor = alpha if any(step.row.get("off_policy") for step in group) else 1.0
     above = deviation(own, numbers)
     return above / (factor * std(numbers, 0) + EPS) if above else 0.0
 
 
-def ranking(entropies: Sequence[Sequence[float]], *, p: float, best: float) -> list[float]:
+def rank_by_entropy(entropies: Sequence[Sequence[float]], *, p: float, best: float) -> list[float]:
     """SERR over the ranked responses: dominance counted pair by pair, tied ranks shared, one alone gets 0.
 
     Example: S = 2, 0, 1, 2 with R_max 0.5: ranks 0.5, 3, 2, 0.5, so R = 0.4167, 0, 0.1667, 0.4167.
@@ -101,15 +101,15 @@ def recallable(scores: Sequence[float], past: Sequence[Past], *, ring: int, sinc
     return [one for one in newest[:ring] if (one["score"] >= 0.5) != right[0]]
 
 
-def recalled_by_history(
-    group: Sequence[Past], past: Sequence[Past], *, depth: int, most: int, gamma: float
+def recall_by_history(
+    group: Sequence[Past], past: Sequence[Past], *, depth: int, max_recalled: int, gamma: float
 ) -> list[tuple[int, int]]:
     """The (number, attempt) that history-keyed replay recalls, one by one, by trying every candidate each time."""
-    own = [(context, gain) for one in group for context, gain in passed(one, depth, gamma)]
+    own = [(context, gain) for one in group for context, gain in list_contexts(one, depth, gamma)]
     filled: set[tuple[Any, ...]] = set()
     left = sorted(past, key=lambda one: (-one["number"], one["attempt"]))
-    found: list[tuple[int, int]] = []
-    while len(found) < most:
+    recalled: list[tuple[int, int]] = []
+    while len(recalled) < max_recalled:
         best: tuple[int, Past] | None = None
         for one in left:
             worth = sum(len(context) for context, _ in own if context in fills(one, own, depth, gamma) - filled)
@@ -118,24 +118,24 @@ def recalled_by_history(
         if best is None:
             break
         filled |= fills(best[1], own, depth, gamma)
-        found.append((best[1]["number"], best[1]["attempt"]))
+        recalled.append((best[1]["number"], best[1]["attempt"]))
         left.remove(best[1])
-    return found
+    return recalled
 
 
 def fills(one: Past, own: Sequence[tuple[tuple[Any, ...], float]], depth: int, gamma: float) -> set[tuple[Any, ...]]:
     """The contexts in which all of the group's steps earned one amount, and a step of this attempt another."""
-    found = set()
-    for context, gain in passed(one, depth, gamma):
+    filled = set()
+    for context, gain in list_contexts(one, depth, gamma):
         gains = {other for shared, other in own if shared == context}
         if len(gains) == 1 and gain not in gains:
-            found.add(context)
-    return found
+            filled.add(context)
+    return filled
 
 
-def passed(one: Past, depth: int, gamma: float) -> list[tuple[tuple[Any, ...], float]]:
+def list_contexts(one: Past, depth: int, gamma: float) -> list[tuple[tuple[Any, ...], float]]:
     """Every context that an attempt passed through, with what it earned from there on; None is no state."""
-    found = []
+    contexts = []
     for step in range(len(one["states"])):
         gain = 0.0
         for reward in reversed(one["rewards"][step:]):
@@ -143,5 +143,5 @@ def passed(one: Past, depth: int, gamma: float) -> list[tuple[tuple[Any, ...], f
         for back in range(min(depth, step) + 1):
             context = tuple(one["states"][step - back : step + 1])
             if None not in context:
-                found.append((context, gain))
-    return found
+                contexts.append((context, gain))
+    return contexts

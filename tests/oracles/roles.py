@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.oracles.batchwide import whitened
+from tests.oracles.batchwide import whiten_tokens
 from tests.oracles.rows import (
     Result,
     Row,
@@ -28,7 +28,7 @@ def mars(rows: list[Row], *, gamma: float = 1.0, scale: str = "none", whiten: bo
     distinct ones of mean 1/12, so 7/12, -5/12, -5/12, 23/12, -25/12; game by game it would be 1/2, -1/2, -1/2 and +-2.
     """
     steps = steps_of(rows)
-    ahead = _centred_returns(steps, gamma)
+    ahead = _centre_returns(steps, gamma)
     value = dict.fromkeys(steps, 0.0)
     compared = dict.fromkeys(steps, False)
     for role in {step.role for step in steps if step.role is not None}:
@@ -37,7 +37,9 @@ def mars(rows: list[Row], *, gamma: float = 1.0, scale: str = "none", whiten: bo
             value[step] = _against_distinct(ahead[step], [ahead[other] for other in turns], scale)
             compared[step] = True
     if whiten:
-        white, is_compared = whitened([value[step] for step in steps], [step.trained_tokens for step in steps], 1e-8)
+        white, is_compared = whiten_tokens(
+            [value[step] for step in steps], [step.trained_tokens for step in steps], 1e-8
+        )
         value = dict(zip(steps, white, strict=True))
         compared = dict.fromkeys(steps, is_compared)
     return spread(rows, steps, lambda step: (value[step], compared[step]))
@@ -48,11 +50,11 @@ def is_near_a_rounding_tie(rows: list[Row], gamma: float) -> bool:
 
     Example: 1/128 = 0.0078125 is as near to 0.007812 as to 0.007813.
     """
-    ahead = _centred_returns(steps_of(rows), gamma).values()
+    ahead = _centre_returns(steps_of(rows), gamma).values()
     return any(abs(value * 1e6 % 1.0 - 0.5) < 1e-6 for value in ahead)
 
 
-def _centred_returns(steps: list[Step], gamma: float) -> dict[Step, float]:
+def _centre_returns(steps: list[Step], gamma: float) -> dict[Step, float]:
     """Return-to-go of the rewards less the mean reward of player and game, along the player's own steps."""
     players: dict[Player, list[Step]] = {}
     for step in steps:

@@ -40,7 +40,7 @@ def gigpo(
     """
     steps = steps_of(rows)
     episode = episode_term(steps, scale=scale, invalid_penalty=invalid_penalty, reference=reference)
-    ahead = penalised(returns_to_go(steps, gamma), invalid_penalty, refused_penalty)
+    ahead = penalise(returns_to_go(steps, gamma), invalid_penalty, refused_penalty)
     groups = state_groups(steps, similarity=similarity, reference=reference)
 
     def credit(step: Step) -> tuple[float, bool]:
@@ -85,7 +85,7 @@ def episode_term(
     returns = episode_returns(steps)
     score = {step: returns[step.who] for step in steps}
     if reference:
-        score = penalised(score, invalid_penalty)
+        score = penalise(score, invalid_penalty)
     terms = {}
     for members in by_task(steps).values():
         scores = [score[step] for step in members]
@@ -98,20 +98,20 @@ def episode_term(
     return terms
 
 
-def penalised(numbers: dict[Step, float], invalid_penalty: float, refused_penalty: float = 0.0) -> dict[Step, float]:
+def penalise(numbers: dict[Step, float], invalid_penalty: float, refused_penalty: float = 0.0) -> dict[Step, float]:
     """Each step's number, less a penalty where its response is malformed, after discounting (numbers, GiGPO released).
 
     The penalty on actions that the environment refused is ours. Example: a return of 4, malformed and refused, with
     penalties 0.1 and 0.25, becomes 3.9; well formed and refused, it becomes 3.75.
     """
-    found = {}
+    less = {}
     for step, value in numbers.items():
-        found[step] = value
+        less[step] = value
         if step.is_malformed:
-            found[step] = value - invalid_penalty
+            less[step] = value - invalid_penalty
         elif refused_penalty and step.is_refused:
-            found[step] = value - refused_penalty
-    return found
+            less[step] = value - refused_penalty
+    return less
 
 
 def state_groups(steps: list[Step], *, similarity: float | None, reference: bool) -> dict[Step, list[Step]]:

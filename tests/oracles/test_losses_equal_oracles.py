@@ -36,7 +36,7 @@ def tensors(number: int) -> tuple[TokenColumns, Totals]:
     return columns_of(updates()[number]), totals_of(updates()[number])
 
 
-def kept(tokens: Sequence[Token]) -> list[Token]:
+def select_trained(tokens: Sequence[Token]) -> list[Token]:
     return [token for token in tokens if token.trains]
 
 
@@ -47,9 +47,9 @@ def policy_terms(ratio: str, surrogate: str) -> list[list[Counted]]:
     terms = []
     for tokens in updates():
         own = []
-        for token, rho in zip(kept(tokens), ratio_of(kept(tokens)), strict=True):
-            found = surrogate_of(token, rho.value)
-            own.append(Counted(found.value, found.by_ratio * rho.slope + found.by_logp))
+        for token, rho in zip(select_trained(tokens), ratio_of(select_trained(tokens)), strict=True):
+            term = surrogate_of(token, rho.value)
+            own.append(Counted(term.value, term.by_ratio * rho.slope + term.by_logp))
         terms.append(own)
     return terms
 
@@ -57,23 +57,23 @@ def policy_terms(ratio: str, surrogate: str) -> list[list[Counted]]:
 @functools.cache
 def shares(aggregate: str) -> list[list[float]]:
     """For each update, how much each token that trains counts."""
-    return [AGGREGATES[aggregate][1](kept(tokens)) for tokens in updates()]
+    return [AGGREGATES[aggregate][1](select_trained(tokens)) for tokens in updates()]
 
 
 def check(loss: PolicyLoss, number: int, expected: Sequence[Counted], by_entropy: Sequence[float] = ()) -> None:
     """Compare an update with the expected share of each token that trains in the loss and in the gradients."""
     tokens = updates()[number]
-    found = run(loss, *tensors(number))
+    result = run(loss, *tensors(number))
     by_entropy = by_entropy or [0.0] * len(expected)
     size = max((abs(number) for term in expected for number in term), default=0.0) + 1e-3
-    assert abs(found.loss - math.fsum(term.value for term in expected)) <= 1e-10 * size * max(len(expected), 1)
-    assert_gradient(found.by_logp, tokens, [term.slope for term in expected], 1e-10 * size)
-    assert_gradient(found.by_entropy, tokens, by_entropy, 1e-12)
+    assert abs(result.loss - math.fsum(term.value for term in expected)) <= 1e-10 * size * max(len(expected), 1)
+    assert_gradient(result.by_logp, tokens, [term.slope for term in expected], 1e-10 * size)
+    assert_gradient(result.by_entropy, tokens, by_entropy, 1e-12)
 
 
-def assert_gradient(found: Sequence[float], tokens: Sequence[Token], expected: Sequence[float], bound: float) -> None:
+def assert_gradient(slopes: Sequence[float], tokens: Sequence[Token], expected: Sequence[float], bound: float) -> None:
     wanted = iter(expected)
-    for token, slope in zip(tokens, found, strict=True):
+    for token, slope in zip(tokens, slopes, strict=True):
         if token.trains:
             assert abs(slope - next(wanted)) <= bound
         else:
@@ -97,7 +97,7 @@ def test_a_clamped_ratio_has_no_gradient_beyond_its_bound() -> None:
     bounded = functools.partial(oracle.token_ratio, bound=0.25)
     loss = PolicyLoss(ratio=TokenRatio(clamp=0.25), surrogate=Plain())
     for number, (tokens, own) in enumerate(zip(updates(), shares("token mean"), strict=True)):
-        ratios = zip(kept(tokens), bounded(kept(tokens)), own, strict=True)
+        ratios = zip(select_trained(tokens), bounded(select_trained(tokens)), own, strict=True)
         expected = [Counted(-s * t.advantage * rho.value, -s * t.advantage * rho.slope) for t, rho, s in ratios]
         check(loss, number, expected)
 
@@ -108,7 +108,7 @@ def test_a_correction_multiplies_the_surrogate_and_carries_no_gradient(correctio
     loss = PolicyLoss(surrogate=SURROGATES["clip"][0], corrections=(part,))
     cases = zip(updates(), policy_terms("token", "clip"), shares("token mean"), strict=True)
     for number, (tokens, terms, own) in enumerate(cases):
-        weights = weights_of(kept(tokens))
+        weights = weights_of(select_trained(tokens))
         scaled = [share * weight for share, weight in zip(own, weights, strict=True)]
         expected = [Counted(t.value * factor, t.slope * factor) for t, factor in zip(terms, scaled, strict=True)]
         check(loss, number, expected)
@@ -122,9 +122,9 @@ def test_corrections_multiply_one_another_but_not_the_penalties(names: tuple[str
     for number, (tokens, terms, own) in enumerate(cases):
         if number % 3:
             continue
-        first, second = (CORRECTIONS[name][1](kept(tokens)) for name in names)
+        first, second = (CORRECTIONS[name][1](select_trained(tokens)) for name in names)
         weights = [a * b for a, b in zip(first, second, strict=True)]
-        pulls = [oracle.kl(token, "k3", "own") for token in kept(tokens)]
+        pulls = [oracle.kl(token, "k3", "own") for token in select_trained(tokens)]
         expected = [
             Counted(s * (w * t.value + 0.3 * k.value), s * (w * t.slope + 0.3 * k.slope))
             for s, w, t, k in zip(own, weights, terms, pulls, strict=True)
@@ -141,7 +141,7 @@ def test_kl_and_entropy_are_added_at_their_weights(estimator: str, gradient: str
     cases = zip(updates(), policy_terms("token", "clip"), shares(aggregate), strict=True)
     for number, (tokens, terms, own) in enumerate(cases):
         expected = []
-        for token, term, share in zip(kept(tokens), terms, own, strict=True):
+        for token, term, share in zip(select_trained(tokens), terms, own, strict=True):
             pull = oracle.kl(token, estimator, gradient)
             value = term.value + 0.3 * pull.value - 0.02 * token.entropy
             expected.append(Counted(share * value, share * (term.slope + 0.3 * pull.slope)))
@@ -153,7 +153,7 @@ def test_totals_are_counted_as_the_loops_count_them() -> None:
         ids = sorted({(token.sample, token.trajectory, token.step) for token in tokens})
         if len({sample for sample, _, _ in ids}) < len(ids):
             continue  # a sample that holds a whole attempt has no step of its own
-        sizes = [len(kept([token for token in tokens if token.sample == sample])) for sample, _, _ in ids]
+        sizes = [len(select_trained([token for token in tokens if token.sample == sample])) for sample, _, _ in ids]
         counted = Totals.count(
             tokens=sizes,
             trajectory=[trajectory for _, trajectory, _ in ids],
@@ -166,11 +166,11 @@ def test_totals_are_counted_as_the_loops_count_them() -> None:
 
 @pytest.mark.parametrize("surrogate", [name for name in SURROGATES if name != "cispo"])
 def test_the_slopes_of_the_surrogate_oracles_are_numerical_derivatives(surrogate: str) -> None:
-    found_by = SURROGATES[surrogate][1]
+    value_at = SURROGATES[surrogate][1]
     for token in some_tokens():
         for rho in (0.31, 0.79, 0.99, 1.0, 1.11, 1.31, 1.77, 3.3):
-            slope = numerical(lambda x, token=token: found_by(token, x).value, rho)
-            assert slope == pytest.approx(found_by(token, rho).by_ratio, abs=1e-6)
+            slope = numerical(lambda x, token=token: value_at(token, x).value, rho)
+            assert slope == pytest.approx(value_at(token, rho).by_ratio, abs=1e-6)
 
 
 @pytest.mark.parametrize("gradient", ["own", "unbiased"])
@@ -179,7 +179,7 @@ def test_the_slopes_of_the_kl_oracles_are_numerical_derivatives(estimator: str, 
     for token in some_tokens():
 
         def value(logp: float, token: Token = token) -> float:
-            return oracle.kl(moved(token, logp), estimator, gradient).value
+            return oracle.kl(with_logp(token, logp), estimator, gradient).value
 
         assert numerical(value, token.logp) == pytest.approx(oracle.kl(token, estimator, gradient).slope, abs=1e-5)
 
@@ -192,7 +192,7 @@ def test_averaged_over_the_unit_the_sequence_slopes_are_those_of_the_sequence_ra
     for position, token in enumerate(tokens):
 
         def value(logp: float, position: int = position, token: Token = token) -> float:
-            changed = [*tokens[:position], moved(token, logp), *tokens[position + 1 :]]
+            changed = [*tokens[:position], with_logp(token, logp), *tokens[position + 1 :]]
             return oracle.sequence_ratio(changed, "step", length)[0].value
 
         assert numerical(value, token.logp) == pytest.approx(slopes[position].slope / len(tokens), abs=1e-6)
@@ -200,22 +200,22 @@ def test_averaged_over_the_unit_the_sequence_slopes_are_those_of_the_sequence_ra
 
 def test_the_updates_hold_what_they_promise() -> None:
     tokens = [token for update in updates() for token in update]
-    trained = kept(tokens)
-    assert any(not kept(update) for update in updates())
+    trained = select_trained(tokens)
+    assert any(not select_trained(update) for update in updates())
     assert any(math.isnan(token.logp) for token in tokens if not token.trains)
     assert any(token.logp == token.old for token in trained)
     assert any(abs(token.logp - token.old) > 20 for token in trained)
     assert any(abs(token.ref - token.logp) > 20 for token in trained)
-    assert {0, 1} <= {len({token.sample for token in kept(update)}) for update in updates()}
+    assert {0, 1} <= {len({token.sample for token in select_trained(update)}) for update in updates()}
 
 
 def some_tokens() -> list[Token]:
     """Tokens that no clamp or cap concerns."""
-    trained = kept(list(itertools.chain.from_iterable(updates())))
+    trained = select_trained(list(itertools.chain.from_iterable(updates())))
     return [token for token in trained if max(abs(token.ref - token.logp), abs(token.old - token.logp)) < 2][:40]
 
 
-def moved(token: Token, logp: float) -> Token:
+def with_logp(token: Token, logp: float) -> Token:
     return replace(token, logp=logp)
 
 

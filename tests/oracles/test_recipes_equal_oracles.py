@@ -17,7 +17,7 @@ import pytest
 
 import groupwise
 from groupwise import recipes
-from tests.oracles.clustered_hgpo import clustered_hgpo
+from tests.oracles.clustered_hgpo import hgpo_by_clusters
 from tests.oracles.history import hgpo
 from tests.oracles.keep import mc_grpo_keep, ngrpo_keep
 from tests.oracles.roles import is_near_a_rounding_tie
@@ -115,7 +115,7 @@ def test_the_clustered_loop_equals_the_literal_reading_of_hgpo(hyper: dict[str, 
     for number, table in enumerate(tables("moderate")):
         settings = settings_of(variant, number)
         expected, compared = hgpo(table.rows, **settings)
-        values, is_compared = clustered_hgpo(table.rows, **settings)
+        values, is_compared = hgpo_by_clusters(table.rows, **settings)
         allowed = tolerances(table, expected, variant)
         assert is_compared == compared
         far = [abs(v - e) > a for v, e, a in zip(values, expected, allowed, strict=True)]

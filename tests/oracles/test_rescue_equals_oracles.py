@@ -74,7 +74,7 @@ def test_failed_attempts_are_paid_what_the_loop_pays(
         group.append(replace(made, steps=(step,)))
     group += [attempt(len(entropies) + number) for number in range(others)]
     paid = [amount for (amount,) in EntropyRanking(p=p, best=best, finished=finished)(group)]
-    ranked = oracle.ranking(entropies, p=p, best=best)
+    ranked = oracle.rank_by_entropy(entropies, p=p, best=best)
     if finished == "mean" and max(ranked) == min(ranked):  # ours: where nobody is told apart, nothing is paid
         ranked = [0.0] * len(ranked)
     rest = sum(ranked) / len(ranked) if finished == "mean" else 0.0
@@ -84,15 +84,15 @@ def test_failed_attempts_are_paid_what_the_loop_pays(
 @st.composite
 def pasts(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
     """Updates of attempts at one task through few states, some not comparable."""
-    found = []
+    updates = []
     for number in range(1, draw(st.integers(1, 3)) + 1):
-        found.append(
+        updates.append(
             [
                 {"number": number, "attempt": i, "version": number - 1, **draw(attempts())}
                 for i in range(draw(st.integers(1, 4)))
             ]
         )
-    return found
+    return updates
 
 
 @st.composite
@@ -103,7 +103,7 @@ def attempts(draw: st.DrawFn) -> dict[str, Any]:
     return {"states": states, "rewards": rewards, "score": float(draw(st.booleans()))}
 
 
-def played(one: dict[str, Any], number: int, version: int = 0) -> Any:
+def play(one: dict[str, Any], number: int, version: int = 0) -> Any:
     return attempt(number, states=one["states"], rewards=one["rewards"], solved=bool(one["score"]), version=version)
 
 
@@ -115,11 +115,11 @@ def test_a_group_recalls_what_the_loop_recalls(
     every, version = [one for entries in past for one in entries], len(past)
     with TemporaryDirectory() as folder:
         updates = [
-            update(number, *(played(one, one["attempt"], one["version"]) for one in entries))
+            update(number, *(play(one, one["attempt"], one["version"]) for one in entries))
             for number, entries in enumerate(past, start=1)
         ]
         made = journal(Path(folder), *updates)
-        own = [played(one, number) for number, one in enumerate(group)]
+        own = [play(one, number) for number, one in enumerate(group)]
         across = CrossContextReplay(k=99, ring=ring, max_age=age)
         by_task = across([own], made.past_attempts, version=version, draw=drawing())
         by_history = HistoryKeyedReplay(depth=2, max_attempts=2, gamma=0.5)(
@@ -127,8 +127,8 @@ def test_a_group_recalls_what_the_loop_recalls(
         )
         made.close()
     wanted = oracle.recallable([one["score"] for one in group], every, ring=ring, since=version - age)
-    found = [(one.past.number, one.past.attempt) for one in by_task]
-    assert sorted(found) == sorted((one["number"], one["attempt"]) for one in wanted)
-    assert [number for number, _ in found] == sorted((number for number, _ in found), reverse=True)
-    expected = oracle.recalled_by_history(group, every, depth=2, most=2, gamma=0.5)
+    recalled = [(one.past.number, one.past.attempt) for one in by_task]
+    assert sorted(recalled) == sorted((one["number"], one["attempt"]) for one in wanted)
+    assert [number for number, _ in recalled] == sorted((number for number, _ in recalled), reverse=True)
+    expected = oracle.recall_by_history(group, every, depth=2, max_recalled=2, gamma=0.5)
     assert [(one.past.number, one.past.attempt) for one in by_history] == expected

@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from groupwise.core.journal.blobs import unpack
+from groupwise.core.journal.blobs import unpack_blob
 
 
 def rows_of(run: Path) -> dict[int, list[dict[str, Any]]]:
@@ -17,7 +17,7 @@ def rows_of(run: Path) -> dict[int, list[dict[str, Any]]]:
         attempts = database.execute("SELECT number, steps FROM trajectories ORDER BY number, task, attempt").fetchall()
     rows: dict[int, list[dict[str, Any]]] = {}
     for number, blob in attempts:
-        rows.setdefault(number, []).extend(unpack(blob))
+        rows.setdefault(number, []).extend(unpack_blob(blob))
     return rows
 
 

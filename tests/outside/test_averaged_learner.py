@@ -13,7 +13,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 from groupwise import load_run, open_run, train  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.run_folder import RunPaths  # noqa: E402
+from groupwise.core.run_paths import RunPaths  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.run import Run  # noqa: E402
 from tests.outside.running import PACKAGES, SMALL_RUN, groupwise  # noqa: E402
@@ -31,7 +31,7 @@ LOCAL = "\n[training.learner]\nlearning_rate = 1e-2\n"
 FILES = ("model.safetensors", "optimiser.safetensors", "average.safetensors")
 
 
-def trained(folder: Path, learner: str, *, updates: int) -> Run:
+def train_run(folder: Path, learner: str, *, updates: int) -> Run:
     file = folder.with_suffix(".toml")
     file.write_text(SMALL_RUN + ALGORITHM + learner, encoding="utf-8")
     with open_run(load_run(file, overrides=[*REPEATING, f"training.updates={updates}"]), folder) as run:
@@ -44,7 +44,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of three updates, never interrupted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(PACKAGES))
-        return trained(tmp_path_factory.mktemp("averaged") / "whole", AVERAGED, updates=3).folder
+        return train_run(tmp_path_factory.mktemp("averaged") / "whole", AVERAGED, updates=3).folder
 
 
 def test_the_average_is_that_of_the_weights_after_each_update(whole: Path) -> None:
@@ -60,7 +60,7 @@ def test_the_average_is_that_of_the_weights_after_each_update(whole: Path) -> No
 
 
 def test_what_it_wraps_learns_as_it_does_alone(whole: Path, tmp_path: Path) -> None:
-    plain = trained(tmp_path / "plain", LOCAL, updates=3)
+    plain = train_run(tmp_path / "plain", LOCAL, updates=3)
     for number in range(4):
         alone, wrapped = (RunPaths(folder).checkpoint(number) for folder in (plain.folder, whole))
         for name in FILES[:2]:
@@ -68,7 +68,7 @@ def test_what_it_wraps_learns_as_it_does_alone(whole: Path, tmp_path: Path) -> N
 
 
 def test_it_is_resumed_to_the_bit_by_the_command(whole: Path, tmp_path: Path) -> None:
-    trained(tmp_path / "cut", AVERAGED, updates=2)
+    train_run(tmp_path / "cut", AVERAGED, updates=2)
     shutil.rmtree(tmp_path / "cut" / "checkpoints" / "0002")  # killed after update 2, before its checkpoint
     RunPaths(tmp_path / "cut").latest.write_text("0001\n")
     ran = groupwise("train", "--resume", "cut", "--set", "training.updates=3", "--plain", cwd=tmp_path)

@@ -28,7 +28,7 @@ TOKENS = SMALL_RUN + (
 )
 
 
-def inspected(run: Path, *arguments: object, status: int = 0) -> str:
+def inspect(run: Path, *arguments: object, status: int = 0) -> str:
     """What `groupwise inspect` prints of update 2."""
     given = ["inspect", run, "--update", 2, *arguments, "--trust"]
     result = CliRunner().invoke(app, [str(argument) for argument in given], catch_exceptions=False)
@@ -36,7 +36,7 @@ def inspected(run: Path, *arguments: object, status: int = 0) -> str:
     return result.stdout
 
 
-def played_steps(run: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any], float]]:
+def list_steps(run: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any], float]]:
     """Every step of update 2 as the journal holds it: attempt, row, credit."""
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
         for trajectory in list(journal.trajectories(2)):
@@ -55,7 +55,7 @@ def token_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_segment_level_estimator_trains_and_is_derived_again(segment_run: Path) -> None:
-    run, steps = segment_run, list(played_steps(segment_run))
+    run, steps = segment_run, list(list_steps(segment_run))
     by_segment: dict[tuple[str, int, int], set[float]] = {}
     for trajectory, row, credit in steps:
         by_segment.setdefault((trajectory["task"], trajectory["attempt"], row["index"] // 2), set()).add(credit)
@@ -63,20 +63,20 @@ def test_a_segment_level_estimator_trains_and_is_derived_again(segment_run: Path
     assert any(credit for _, _, credit in steps)
     trajectory, row, credit = next(step for step in steps if step[2])
     asked = ("--task", trajectory["task"], "--attempt", trajectory["attempt"], "--why", row["index"])
-    explained = json.loads(inspected(run, *asked, "--json"))
+    explained = json.loads(inspect(run, *asked, "--json"))
     assert explained["what"] == "BySegment"
     assert explained["recorded"] == credit
     assert explained["by_hand"] == pytest.approx(credit)
     assert explained["largest_gap"] < 1e-9
     assert explained["not_derived"] == ""
     assert {member["attempt"] for member in explained["members"] if member["is_self"]} == {trajectory["attempt"]}
-    shown = inspected(run, *asked)
+    shown = inspect(run, *asked)
     assert f"segment {row['index'] // 2}: " in shown
     assert "derived again by hand from the members, it agrees" in " ".join(shown.split())
 
 
 def test_a_trace_that_derives_another_number_is_told(segment_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trajectory, row, _ = next(step for step in played_steps(segment_run) if step[2])
+    trajectory, row, _ = next(step for step in list_steps(segment_run) if step[2])
     import segment_credit  # type: ignore[import-not-found] # on the path of these tests alone
 
     honest = segment_credit.SegmentTrace.derive
@@ -86,14 +86,14 @@ def test_a_trace_that_derives_another_number_is_told(segment_run: Path, monkeypa
         lambda self, table, step: type(d := honest(self, table, step))(value=d.value + 0.25, formula=d.formula),
     )
     asked = ("--task", trajectory["task"], "--attempt", trajectory["attempt"], "--why", row["index"])
-    assert "does not agree" in inspected(segment_run, *asked, status=1)
+    assert "does not agree" in inspect(segment_run, *asked, status=1)
 
 
 def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token_run: Path) -> None:
-    run, steps = token_run, list(played_steps(token_run))
+    run, steps = token_run, list(list_steps(token_run))
     trajectory, row, credit = next(step for step in steps if step[2] > 0 and len(step[1]["response_ids"]) == 2)
     asked = ("--task", trajectory["task"], "--attempt", trajectory["attempt"], "--why", row["index"])
-    explained = [json.loads(inspected(run, *asked, "--token", n, "--json")) for n in range(2)]
+    explained = [json.loads(inspect(run, *asked, "--token", n, "--json")) for n in range(2)]
     surprise = [-logp for logp in row["logp_behaviour"]]
     for n, token in enumerate(one["token"] for one in explained):
         assert token["token"] == row["response_ids"][n]
@@ -102,7 +102,7 @@ def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token
             assert token["value"] == pytest.approx(credit * 2 * surprise[n] / sum(surprise))
             assert token["by_hand"] == pytest.approx(token["value"])
             assert [member["position"] for member in token["members"]] == [0, 1]
-    shown = inspected(run, *asked, "--token", 0)
+    shown = inspect(run, *asked, "--token", 0)
     assert f"token 0, id {row['response_ids'][0]}" in shown
     # The filter that reads the credit: what it dropped is listed with its credit, and no step of it trained.
     dropped = explained[0]["dropped_by_credit"]
@@ -110,7 +110,7 @@ def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token
     assert {one["filter"] for one in dropped} == {"OnlyPraise"}
     blamed, its_row, _ = next(step for step in steps if step[2] < 0)
     asked = ("--task", blamed["task"], "--attempt", blamed["attempt"], "--why", its_row["index"])
-    assert "it does not train: OnlyPraise drops it" in inspected(run, *asked)
+    assert "it does not train: OnlyPraise drops it" in inspect(run, *asked)
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
         tokens = dict(journal.curve("learner/tokens"))[2]
     praised = [-logp for _, row, value in steps if value > 0 for logp in row["logp_behaviour"]]
@@ -118,7 +118,7 @@ def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token
 
 
 def test_a_token_that_is_not_there_is_told(token_run: Path) -> None:
-    run, (trajectory, row, _) = token_run, next(played_steps(token_run))
+    run, (trajectory, row, _) = token_run, next(list_steps(token_run))
     given = [
         "inspect",
         run,

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from groupwise import load_run, open_run, train  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.core.journal.journal import Journal  # noqa: E402
-from groupwise.core.run_folder import RunPaths  # noqa: E402
+from groupwise.core.run_paths import RunPaths  # noqa: E402
 from groupwise.training.checkpoints.run_checkpoints import open_run_at  # noqa: E402
 from tests.outside.running import SMALL_RUN, groupwise  # noqa: E402
 
@@ -23,7 +23,7 @@ REPEATING = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens
 DELTAS = '\n[training.weight_transfer]\nkind = "delta_transfer:DeltaTransfer"\n'
 
 
-def trained(folder: Path, transfer: str, *, updates: int) -> RunPaths:
+def train_run(folder: Path, transfer: str, *, updates: int) -> RunPaths:
     file = folder.with_suffix(".toml")
     file.write_text(SMALL_RUN + ALGORITHM + transfer, encoding="utf-8")
     with open_run(load_run(file, overrides=[*REPEATING, f"training.updates={updates}"]), folder) as run:
@@ -37,24 +37,24 @@ def chain_of(paths: RunPaths) -> str:
         return journal.digest()
 
 
-def sent(paths: RunPaths) -> list[dict[str, int]]:
+def read_sent(paths: RunPaths) -> list[dict[str, int]]:
     return [json.loads(line) for line in (paths.weights / "sent.jsonl").read_text().splitlines()]
 
 
 def test_the_run_is_that_of_a_transfer_in_memory_also_after_a_resume(tmp_path: Path) -> None:
-    plain = trained(tmp_path / "plain", "", updates=3)
-    cut = trained(tmp_path / "cut", DELTAS, updates=2)
-    first = sent(cut)
+    plain = train_run(tmp_path / "plain", "", updates=3)
+    cut = train_run(tmp_path / "cut", DELTAS, updates=2)
+    first = read_sent(cut)
     assert [line["version"] for line in first] == [1, 2]
     assert first[1]["bytes"] < first[1]["of"], "what changed is less than all"
     groupwise("train", "--resume", "cut", "--set", "training.updates=3", "--plain", cwd=tmp_path)
-    assert [line["version"] for line in sent(cut)] == [1, 2, 2, 3]
+    assert [line["version"] for line in read_sent(cut)] == [1, 2, 2, 3]
     assert chain_of(cut) == chain_of(plain)
     for name in ("model.safetensors", "optimiser.safetensors"):
         assert (cut.checkpoint(3) / name).read_bytes() == (plain.checkpoint(3) / name).read_bytes()
     before = sorted(cut.folder.rglob("*"))
     open_run_at(load_run(cut.folder), cut.folder, 1, read_only=True).close()
-    assert len(sent(cut)) == 4, "a run that is only read leaves nothing behind"
+    assert len(read_sent(cut)) == 4, "a run that is only read leaves nothing behind"
     assert [path for path in sorted(cut.folder.rglob("*")) if path not in before] == []
 
 

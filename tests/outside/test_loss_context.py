@@ -27,7 +27,7 @@ from groupwise.batching import (  # noqa: E402
 from groupwise.config.run_file import load_run  # noqa: E402
 from groupwise.core.journal.journal import Journal  # noqa: E402
 from groupwise.core.parts.part import find_part_class  # noqa: E402
-from groupwise.core.run_folder import JOURNAL  # noqa: E402
+from groupwise.core.run_paths import JOURNAL  # noqa: E402
 from groupwise.core.sample import Sample  # noqa: E402
 from groupwise.core.totals import Totals  # noqa: E402
 from groupwise.losses import TokenColumns  # noqa: E402
@@ -181,7 +181,7 @@ def test_any_split_gives_the_loss_and_gradient_of_the_whole_batch(seed: int, sco
         assert slopes == pytest.approx(slope.tolist(), rel=1e-9, abs=1e-10)
 
 
-def grouped() -> list[Sample]:
+def samples_in_groups() -> list[Sample]:
     """Two groups of four attempts whose prompts grow, half of them solved."""
     return [
         dataclasses.replace(
@@ -221,7 +221,7 @@ SPLITS = [
 
 
 def test_the_learner_makes_one_gradient_of_every_split_and_layout() -> None:
-    loss, samples = disco(tau=0.5, stiffness=50.0), grouped()
+    loss, samples = disco(tau=0.5, stiffness=50.0), samples_in_groups()
     total, expected = last_gradient(loss, samples, **SPLITS[0])
     assert float(expected.norm()) > 1e-3
     for split in SPLITS[1:]:
@@ -232,7 +232,7 @@ def test_the_learner_makes_one_gradient_of_every_split_and_layout() -> None:
 
 def test_the_learners_gradient_is_that_of_the_whole_batch_at_once() -> None:
     """The oracle runs each sample alone through the model's own forward pass, and differentiates the formulas."""
-    loss, samples, model = disco(tau=0.5), grouped(), tiny()[0]
+    loss, samples, model = disco(tau=0.5), samples_in_groups(), tiny()[0]
     by_hand = copy.deepcopy(model).eval().double()
     logps, tokens = [], []
     for number, sample in enumerate(samples):
@@ -253,7 +253,7 @@ def test_the_learners_gradient_is_that_of_the_whole_batch_at_once() -> None:
 
 
 def test_padded_rows_give_the_columns_of_packs() -> None:
-    samples = grouped()
+    samples = samples_in_groups()
     columns_by_layout = []
     for layouts in (pack(samples, token_budget=40), pad_within_budget(samples, token_budget=40)):
         rows = set()

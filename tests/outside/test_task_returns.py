@@ -94,7 +94,7 @@ def test_a_run_that_was_killed_remembers_the_same_to_the_bit(folder: Path) -> No
 
 
 def test_its_journal_is_the_same_too_and_each_update_keeps_what_it_began_with(folder: Path) -> None:
-    with opened(folder, "whole") as whole, opened(folder, "killed") as killed:
+    with open_journal(folder, "whole") as whole, open_journal(folder, "killed") as killed:
         assert killed.update_numbers() == whole.update_numbers() == list(range(1, UPDATES + 1))
         assert killed.digest() == whole.digest()
         kept = [whole.states_before(number) for number in whole.update_numbers()]
@@ -112,7 +112,7 @@ def test_its_journal_is_the_same_too_and_each_update_keeps_what_it_began_with(fo
 
 
 def test_an_old_update_is_explained_with_what_it_began_with(folder: Path) -> None:
-    with opened(folder, "whole") as journal:
+    with open_journal(folder, "whole") as journal:
         states, last = journal.states_before(3), journal.states_before(UPDATES)
         expected = states[0].columns["expected"]
         task = next(
@@ -132,11 +132,11 @@ def test_an_old_update_is_explained_with_what_it_began_with(folder: Path) -> Non
 def test_an_audit_of_the_run_reads_the_columns_of_each_update(folder: Path) -> None:
     audit = json.loads(groupwise("audit", "whole", "--json", "--trust", cwd=folder).stdout)
     own = audit["recipes"][-1]
-    with opened(folder, "whole") as journal:
+    with open_journal(folder, "whole") as journal:
         sizes = [abs(value) for n in journal.update_numbers() for t in journal.trajectories(n) for value in t["credit"]]
     assert own["name"] == "this run's own"
     assert own["mean_size"] == pytest.approx(sum(sizes) / len(sizes), rel=1e-12)
 
 
-def opened(folder: Path, name: str) -> Journal:
+def open_journal(folder: Path, name: str) -> Journal:
     return Journal(folder / name / "journal.sqlite", read_only=True)

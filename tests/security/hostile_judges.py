@@ -28,7 +28,7 @@ def sum_answer() -> Callable[[Mapping[str, Any]], Any]:
     def score(request: Mapping[str, Any]) -> float:
         index = sympy.Symbol("n", integer=True)
         chosen = sympy.Symbol(request["answer"])
-        found = sympy.Sum(chosen**index / sympy.factorial(index), (index, 0, sympy.oo)).evalf()
-        return float(found.has(sympy.Sum))
+        total = sympy.Sum(chosen**index / sympy.factorial(index), (index, 0, sympy.oo)).evalf()
+        return float(total.has(sympy.Sum))
 
     return score

@@ -36,9 +36,9 @@ UNREADABLE = {"countdown": 0.01, "puzzle24": 0.01}
 @cache
 def task_of(family: str) -> Task:
     """The family's first question, without the panels around it."""
-    kind, told = find_verifier(JUDGE).ask({"family": family, "options": "{}", "seeds": [0]}, seconds=60.0)
+    kind, questions = find_verifier(JUDGE).ask({"family": family, "options": "{}", "seeds": [0]}, seconds=60.0)
     assert kind == "answered"
-    payload = {"family": family, "question": told[0][0], "answer": told[0][1]}
+    payload = {"family": family, "question": questions[0][0], "answer": questions[0][1]}
     return Task.create(env="reasoning_gym", split="train", seed=0, payload=payload)
 
 
@@ -213,8 +213,8 @@ def same_scores(family: str, seed: int) -> int:
             expected = "answered", float(dataset.score_answer(said, entry))
         except Exception as error:
             expected = "failed", f"raised {type(error).__name__}"
-        kind, told = find_verifier(JUDGE).ask({**request, "answer": said}, seconds=20.0)
-        assert (kind, told.partition(":")[0] if kind == "failed" else told) == expected, said
+        kind, answer_given = find_verifier(JUDGE).ask({**request, "answer": said}, seconds=20.0)
+        assert (kind, answer_given.partition(":")[0] if kind == "failed" else answer_given) == expected, said
     return len(tried)
 
 

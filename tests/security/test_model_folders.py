@@ -87,22 +87,22 @@ def test_transformers_itself_is_told_to_run_no_code_and_to_read_no_pickle(
 ) -> None:
     import transformers
 
-    told: dict[str, dict[str, Any]] = {}
+    settings_by_class: dict[str, dict[str, Any]] = {}
     for name in ("AutoConfig", "AutoTokenizer", "AutoModelForCausalLM"):
         real = getattr(transformers, name).from_pretrained
 
         def listen(path: str, *rest: Any, real: Any = real, name: str = name, **settings: Any) -> Any:
-            told.setdefault(name, settings)
+            settings_by_class.setdefault(name, settings)
             return real(path, *rest, **settings)
 
         monkeypatch.setattr(getattr(transformers, name), "from_pretrained", listen)
     PretrainedModel(path=str(folder)).open(words=(), seed=0)
-    assert {name: settings["trust_remote_code"] for name, settings in told.items()} == {
+    assert {name: settings["trust_remote_code"] for name, settings in settings_by_class.items()} == {
         "AutoConfig": False,
         "AutoTokenizer": False,
         "AutoModelForCausalLM": False,
     }
-    assert told["AutoModelForCausalLM"]["use_safetensors"] is True
+    assert settings_by_class["AutoModelForCausalLM"]["use_safetensors"] is True
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "tokenizer.json"])

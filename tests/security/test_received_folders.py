@@ -13,8 +13,8 @@ from groupwise.cli.terminal.streams import SafeLogRecord
 from groupwise.core.errors import FileError, GroupwiseError
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.records import StopReason
-from groupwise.core.run_folder import LOCK
 from groupwise.core.run_lock import RunLock
+from groupwise.core.run_paths import LOCK
 from groupwise.core.text.exceptions import quote_error
 from groupwise.reports.run.read_groups import make_response_decoder
 from groupwise.reports.run.run_folder import RunFolder
@@ -84,8 +84,8 @@ def test_a_traceback_in_a_log_is_shown_and_redacted(monkeypatch: pytest.MonkeyPa
     try:
         raise RuntimeError("\x1b]52;c;aGk=\x07 SECRETVALUE_abcdefgh")
     except RuntimeError as error:
-        told = (type(error), error, error.__traceback__)
-    record = SafeLogRecord("a", logging.ERROR, "f", 1, "m", (), told)
+        raised = (type(error), error, error.__traceback__)
+    record = SafeLogRecord("a", logging.ERROR, "f", 1, "m", (), raised)
     shown = logging.Formatter().format(record)
     assert "\x1b" not in shown
     assert "SECRETVALUE" not in shown

@@ -46,11 +46,11 @@ def test_actions_between_tags_are_those_that_the_published_expressions_find(text
     said = text.lower()
     action = re.search(r"<action>(.*?)</action>", said, re.DOTALL)
     thought = re.search(r"<think>.*?</think>", said, re.DOTALL)
-    found = Tagged().read(text, stopped=True)
+    reading = Tagged().read(text, stopped=True)
     if action is None:
-        assert found == (said[max(0, len(said) - 30) :].strip(), False)
+        assert reading == (said[max(0, len(said) - 30) :].strip(), False)
     else:
-        assert found == (action[1].strip(), thought is not None)
+        assert reading == (action[1].strip(), thought is not None)
 
 
 @settings(max_examples=500)

@@ -92,12 +92,12 @@ def _capture(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> Iterator[lis
         mode = termios.tcgetattr(writer)
         mode[1] &= ~termios.OPOST
         termios.tcsetattr(writer, termios.TCSANOW, mode)
-    found = bytearray()
+    content = bytearray()
 
     def read() -> None:
         with suppress(OSError):  # a terminal whose other end is closed
             while piece := os.read(reader, 65536):
-                found.extend(piece)
+                content.extend(piece)
 
     thread = threading.Thread(target=read)
     thread.start()
@@ -111,7 +111,7 @@ def _capture(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> Iterator[lis
             monkeypatch.undo()
     thread.join()
     os.close(reader)
-    written.append(found.decode("utf-8"))
+    written.append(content.decode("utf-8"))
 
 
 @pytest.mark.parametrize("case", READING)

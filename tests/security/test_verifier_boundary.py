@@ -30,16 +30,16 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def apart() -> Iterator[Verifier]:
-    found = Verifier(f"{PLACE}:execute_answer", apart=True)
-    yield found
-    found.close()
+    verifier = Verifier(f"{PLACE}:execute_answer", apart=True)
+    yield verifier
+    verifier.close()
 
 
 @pytest.fixture(scope="module")
 def together() -> Iterator[Verifier]:
-    found = Verifier(f"{PLACE}:execute_answer")
-    yield found
-    found.close()
+    verifier = Verifier(f"{PLACE}:execute_answer")
+    yield verifier
+    verifier.close()
 
 
 def ask(judged: Verifier, answer: str, seconds: float = 5.0) -> Verdict:
@@ -129,8 +129,8 @@ def test_neither_the_environment_nor_an_open_file_is_inherited(tmp_path: Path, m
     with (tmp_path / "open").open("w") as file:
         os.set_inheritable(file.fileno(), True)
         fresh = Verifier(f"{PLACE}:execute_answer")
-        told = "import os\nscore = float(any('SECRET' in name or 'hunter2' in os.environ[name] for name in os.environ))"
-        assert ask(fresh, told) == Verdict(score=0.0)
+        code = "import os\nscore = float(any('SECRET' in name or 'hunter2' in os.environ[name] for name in os.environ))"
+        assert ask(fresh, code) == Verdict(score=0.0)
         assert 0 < ask(fresh, "import os\nscore = len(os.environ) / 100").score <= 0.1
         code = """
 import os, stat
@@ -305,10 +305,10 @@ def test_it_outlives_the_thread_that_asked_first_and_dies_with_the_process(apart
 
 
 def test_threads_that_come_and_go_share_a_verifier() -> None:
-    judged, found = Verifier(f"{PLACE}:execute_answer"), list[float]()
+    judged, scores = Verifier(f"{PLACE}:execute_answer"), list[float]()
     for _ in range(3):
-        thread = Thread(target=lambda: found.append(ask(judged, "score = 1.0").score))
+        thread = Thread(target=lambda: scores.append(ask(judged, "score = 1.0").score))
         thread.start()
         thread.join()
-    assert found == [1.0, 1.0, 1.0]
+    assert scores == [1.0, 1.0, 1.0]
     judged.close()

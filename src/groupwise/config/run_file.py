@@ -39,7 +39,7 @@ from groupwise import recipes
 from groupwise.config.overrides import override_setting
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_paths import RunPaths
 from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.secrets import check_no_secret
@@ -85,9 +85,9 @@ def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
     over = {key: value for key, value in section.items() if key in Algorithm.model_fields}
     options = {key: value for key, value in section.items() if key != "recipe" and key not in over}
     _check_options(str(section["recipe"]), options)
-    made = build(str(section["recipe"]), **options)
-    _check_present(str(section["recipe"]), made, over)
-    return Algorithm(**_lay_over(made.config(), over)) if over else made
+    algorithm = build(str(section["recipe"]), **options)
+    _check_present(str(section["recipe"]), algorithm, over)
+    return Algorithm(**_lay_over(algorithm.config(), over)) if over else algorithm
 
 
 def _check_options(recipe: str, options: Mapping[str, Any]) -> None:
@@ -113,31 +113,31 @@ def _check_parts_only(section: Mapping[str, Any]) -> None:
             )
 
 
-def _check_present(recipe: str, made: Algorithm, over: Mapping[str, Any]) -> None:
+def _check_present(recipe: str, algorithm: Algorithm, over: Mapping[str, Any]) -> None:
     """Settings of a part that the recipe, as it was asked for, does not have."""
     for key in ("replay", "guidance", "pairing"):
-        given = over.get(key)
-        if isinstance(given, Mapping) and "kind" not in given and getattr(made, key) is None:
+        settings = over.get(key)
+        if isinstance(settings, Mapping) and "kind" not in settings and getattr(algorithm, key) is None:
             raise ConfigError(
                 f"algorithm.{key}: the recipe {recipe!r}, with the options given, has no {key} whose settings could "
                 f"change; leave the settings out, or give them a `kind`"
             )
 
 
-def _lay_over(made: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's parts with what the run file says about them on top: a table that keeps its kind is filled up."""
-    found = dict(made)
-    for key, value in given.items():
-        before = found.get(key)
+def _lay_over(parts: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Put what the run file says on top of a recipe's parts: a table that keeps its kind is filled up."""
+    merged = dict(parts)
+    for key, value in changes.items():
+        before = merged.get(key)
         if isinstance(before, Mapping) and isinstance(value, Mapping) and _keeps_kind(before, value):
-            found[key] = _lay_over(before, value)
+            merged[key] = _lay_over(before, value)
         else:
-            found[key] = value
-    return found
+            merged[key] = value
+    return merged
 
 
-def _keeps_kind(before: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    return "kind" not in given or given["kind"] == before.get("kind")
+def _keeps_kind(before: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
+    return "kind" not in changes or changes["kind"] == before.get("kind")
 
 
 def decode_run(content: Mapping[str, Any], *, overrides: Sequence[str] = ()) -> RunConfig:
@@ -172,7 +172,7 @@ def _read(path: Path, wanted: str) -> dict[str, Any]:
     try:
         text = read_text_file(path)
     except FileNotFoundError:
-        close = get_close_matches(path.stem, [each.stem for each in path.parent.glob("*.toml")], n=1, cutoff=0.7)
+        close = get_close_matches(path.stem, [file.stem for file in path.parent.glob("*.toml")], n=1, cutoff=0.7)
         meant = f"did you mean {path.with_name(close[0] + '.toml')}? Give" if close else "give"
         raise ConfigError(f"there is no such file; {meant} {wanted}") from None
     except OSError as error:

@@ -59,7 +59,7 @@ def make_run_schema() -> dict[str, Any]:
 @cache
 def read_field_sentences(part: type[Part]) -> dict[str, str]:
     """What stands under each field of a part, in one line; fields of the classes it derives from included."""
-    found: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for owner in reversed(part.__mro__):
         if not (issubclass(owner, Part) and owner is not Part):
             continue
@@ -67,8 +67,8 @@ def read_field_sentences(part: type[Part]) -> dict[str, str]:
         assert isinstance(tree, ast.ClassDef), "the source of a class is a class"
         for field, below in zip(tree.body, tree.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(field.target, ast.Name):
-                found[field.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
-    return found
+                sentences[field.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
+    return sentences
 
 
 class _Generator(GenerateJsonSchema):
@@ -107,14 +107,14 @@ def _read_sentence(part: type[Part]) -> str:
 
 def _list_sections(part: type[Part]) -> list[type[Part]]:
     """The parts without a slot that a part's fields hold by type, sections of a run file among them."""
-    found: list[type[Part]] = []
+    sections: list[type[Part]] = []
     waiting: list[Any] = [field.annotation for field in part.model_fields.values()]
     while waiting:
         hint = waiting.pop()
         waiting += getattr(hint, "__args__", ())
         if isinstance(hint, type) and issubclass(hint, Part):
-            found += [hint, *_list_sections(hint)]
-    return found
+            sections += [hint, *_list_sections(hint)]
+    return sections
 
 
 def _describe_slot(slot: str) -> dict[str, Any]:
@@ -183,22 +183,22 @@ def _tidy(value: Any) -> Any:
         return [_tidy(entry) for entry in value]
     if not isinstance(value, dict):
         return value
-    found = dict(value)
-    if SLOT in found:
-        found["$ref"] = REFERENCE.format(model=f"slot_{found.pop(SLOT)}")
-    if isinstance(found.get("title"), str) and found["title"] != TITLE:
-        del found["title"]
-    if "prefixItems" in found:
-        found["items"] = found.pop("prefixItems")
-    if "const" in found:
-        found["enum"] = [found.pop("const")]
-    if {"type": "null"} in found.get("anyOf", []):
-        found["anyOf"] = [entry for entry in found["anyOf"] if entry != {"type": "null"}]
-    if "default" in found and (found["default"] is None or _is_infinite(found["default"])):
-        del found["default"]
-    if "$ref" in found and len(found) > 1:  # in draft 7 nothing beside a reference counts
-        found["allOf"] = [{"$ref": found.pop("$ref")}]
-    return {key: _tidy(entry) for key, entry in found.items()}
+    tidied = dict(value)
+    if SLOT in tidied:
+        tidied["$ref"] = REFERENCE.format(model=f"slot_{tidied.pop(SLOT)}")
+    if isinstance(tidied.get("title"), str) and tidied["title"] != TITLE:
+        del tidied["title"]
+    if "prefixItems" in tidied:
+        tidied["items"] = tidied.pop("prefixItems")
+    if "const" in tidied:
+        tidied["enum"] = [tidied.pop("const")]
+    if {"type": "null"} in tidied.get("anyOf", []):
+        tidied["anyOf"] = [entry for entry in tidied["anyOf"] if entry != {"type": "null"}]
+    if "default" in tidied and (tidied["default"] is None or _is_infinite(tidied["default"])):
+        del tidied["default"]
+    if "$ref" in tidied and len(tidied) > 1:  # in draft 7 nothing beside a reference counts
+        tidied["allOf"] = [{"$ref": tidied.pop("$ref")}]
+    return {key: _tidy(entry) for key, entry in tidied.items()}
 
 
 def _is_infinite(value: object) -> bool:

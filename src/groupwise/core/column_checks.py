@@ -50,14 +50,14 @@ def check_lengths(columns: Mapping[str, Column]) -> int:
 
 def to_numbers(name: str, column: Column, *, largest: float = np.inf) -> FloatArray:
     """A column of finite numbers as float64; NaN, infinities, None and text are errors that name the row."""
-    found = _flat(name, column)
-    if found.dtype.kind not in "fiub":
+    array = _flat(name, column)
+    if array.dtype.kind not in "fiub":
         row = next((i for i, value in enumerate(column) if not _is_number(value)), None)
         if row is not None:
             raise _at(
                 row, f"column {name!r}, row {row}: {quote_value(column[row])} is not a number; give every row a number"
             )
-    values = found.astype(np.float64)
+    values = array.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         raise _at(

@@ -16,9 +16,9 @@ MAX_THREADS = 4
 
 def digest_files(folder: Path, names: Iterable[str], *, flush: bool = False) -> dict[str, str]:
     """The sha256 of each file, by name; with `flush`, each is on the disk when this returns."""
-    listed = sorted(names)
-    with ThreadPoolExecutor(min(MAX_THREADS, max(len(listed), 1))) as threads:
-        return dict(zip(listed, threads.map(lambda name: _digest(folder / name, flush=flush), listed), strict=True))
+    ordered = sorted(names)
+    with ThreadPoolExecutor(min(MAX_THREADS, max(len(ordered), 1))) as threads:
+        return dict(zip(ordered, threads.map(lambda name: _digest(folder / name, flush=flush), ordered), strict=True))
 
 
 def digest_value(value: object) -> str:
@@ -33,8 +33,8 @@ def find_change(folder: Path, digests: Mapping[str, Any]) -> str | None:
             return f"{name!r} is no file of the folder"
         if not (folder / name).is_file():
             return f"{name} is missing"
-    found = digest_files(folder, digests)
-    changed = next((name for name, digest in found.items() if digest != digests[name]), None)
+    current = digest_files(folder, digests)
+    changed = next((name for name, digest in current.items() if digest != digests[name]), None)
     return None if changed is None else f"{changed} is not as it was written"
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-MOST_NAMES = 32
+MAX_NAMES = 32
 """How many valid names an error message lists."""
 
 
@@ -67,6 +67,6 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 def list_names(names: Iterable[str]) -> str:
     """Names in order, for an error message; of many the first, and how many there are."""
-    found = sorted(names)
-    rest = f", ... ({len(found)} in all)" if len(found) > MOST_NAMES else ""
-    return f"{', '.join(found[:MOST_NAMES]) or '(none)'}{rest}"
+    ordered = sorted(names)
+    rest = f", ... ({len(ordered)} in all)" if len(ordered) > MAX_NAMES else ""
+    return f"{', '.join(ordered[:MAX_NAMES]) or '(none)'}{rest}"

@@ -159,10 +159,10 @@ class Step:
                 f"{len(self.response_ids)}; count those that the response begins with"
             )
         for name in ("logp_behaviour", "entropy"):
-            found = len(getattr(self, name))
-            if found not in (0, len(self.response_ids)):
+            length = len(getattr(self, name))
+            if length not in (0, len(self.response_ids)):
                 raise RecordError(
-                    f"step {self.index}: {name} has {found} entries for {len(self.response_ids)} sampled tokens; "
+                    f"step {self.index}: {name} has {length} entries for {len(self.response_ids)} sampled tokens; "
                     "record one per token, or none"
                 )
 

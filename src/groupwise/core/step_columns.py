@@ -33,16 +33,16 @@ def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | N
     owners = [trajectory for trajectory in trajectories for _ in trajectory.steps]
     columns: Columns = {}
     for field, lay_out in _FROM_TRAJECTORIES:
-        found = lay_out(owners, steps)
-        if _is_there(field, found):
-            columns[field.name] = found
+        values = lay_out(owners, steps)
+        if _is_there(field, values):
+            columns[field.name] = values
     _add_valid(columns, (step.valid for step in steps))
     if any(step.response_ids for step in steps):
         columns["tokens"] = [len(step.response_ids) - step.forced for step in steps]
     if any(trajectory.off_policy for trajectory in trajectories):
         columns["off_policy"] = [trajectory.off_policy for trajectory in owners]
     if version is not None and all(trajectory.versions for trajectory in owners):
-        columns["age"] = [_age(trajectory, version) for trajectory in owners]
+        columns["age"] = [_compute_age(trajectory, version) for trajectory in owners]
     _add_facts(columns, [step.facts for step in steps])
     without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
     if len(without) < len(trajectories):
@@ -54,8 +54,8 @@ def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | N
     return columns
 
 
-def _write_column(field: StepField) -> Callable[[Sequence[Trajectory], Sequence[Step]], list[Any]]:
-    """What reads a field of many steps, given with the trajectory of each: the loop that one would write by hand."""
+def _make_column_reader(field: StepField) -> Callable[[Sequence[Trajectory], Sequence[Step]], list[Any]]:
+    """Make the function that reads a field of many steps, which come with the trajectory of each."""
     if field.make:
         make, wants_all = field.make, field.column is not None and field.column.presence is Presence.WHERE_ALL
         return lambda owners, steps: (
@@ -73,11 +73,11 @@ def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = Non
     """
     columns: Columns = {}
     for field in _FROM_ROWS:
-        found = [row.get(field.name) for row in rows]
+        values = [row.get(field.name) for row in rows]
         if field.kind is STATE:
-            found = list(map(_comparable, found))
-        if _is_there(field, found):
-            columns[field.name] = found
+            values = list(map(_to_comparable, values))
+        if _is_there(field, values):
+            columns[field.name] = values
     _add_valid(columns, (join_validity(*map(row.get, ("well_formed", "accepted", "valid"))) for row in rows))
     if any(row.get("response_ids") for row in rows):
         columns["tokens"] = [len(row["response_ids"]) - row.get("forced", 0) for row in rows]
@@ -85,7 +85,7 @@ def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = Non
     if any(elsewhere):
         columns["off_policy"] = elsewhere
     if version is not None and all("version" in row or "versions" in row for row in rows):
-        columns["age"] = _ages(rows, version)
+        columns["age"] = _compute_ages(rows, version)
     _add_facts(columns, [row.get("extra", {}) for row in rows])
     if any("outcome" in row for row in rows):
         columns["outcome"] = [row.get("outcome") for row in rows]
@@ -100,9 +100,9 @@ def _add_valid(columns: Columns, valid: Iterable[bool | None]) -> None:
     """
     if "well_formed" in columns and "accepted" in columns:
         return
-    found = list(valid)
-    if None not in found:
-        columns["valid"] = found
+    verdicts = list(valid)
+    if None not in verdicts:
+        columns["valid"] = verdicts
 
 
 def _is_there(field: StepField, values: Sequence[Any]) -> bool:
@@ -129,11 +129,11 @@ def _add_facts(columns: Columns, facts: Sequence[Mapping[str, Any]]) -> None:
         columns |= {name: [known.get(name) for known in facts] for name in names}
 
 
-def _comparable(state: Any) -> Any:
+def _to_comparable(state: Any) -> Any:
     return to_canonical_json(state) if isinstance(state, list | dict) else state
 
 
-def _age(trajectory: Trajectory, version: int) -> int:
+def _compute_age(trajectory: Trajectory, version: int) -> int:
     age = version - min(trajectory.versions)
     if age < 0:
         raise RecordError(
@@ -143,17 +143,17 @@ def _age(trajectory: Trajectory, version: int) -> int:
     return age
 
 
-def _ages(rows: Sequence[Mapping[str, Any]], version: int) -> list[Any]:
+def _compute_ages(rows: Sequence[Mapping[str, Any]], version: int) -> list[Any]:
     """How many versions older the oldest weights are that sampled each row's attempt."""
     oldest: dict[tuple[Any, Any], int] = {}
     for row in rows:
-        attempt, found = (row["task"], row["attempt"]), min(row.get("versions") or (row["version"],))
-        oldest[attempt] = min(found, oldest.get(attempt, found))
+        attempt, oldest_of_row = (row["task"], row["attempt"]), min(row.get("versions") or (row["version"],))
+        oldest[attempt] = min(oldest_of_row, oldest.get(attempt, oldest_of_row))
     return [version - oldest[row["task"], row["attempt"]] for row in rows]
 
 
 _LAID_OUT = [field for field in STEP_FIELDS if field.column and field.column.presence is not Presence.BY_ITSELF]
 _FROM_ROWS = [field for field in _LAID_OUT if field.in_rows]
 _FROM_TRAJECTORIES = [
-    (field, _write_column(field)) for field in _LAID_OUT if field.step or field.trajectory or field.make
+    (field, _make_column_reader(field)) for field in _LAID_OUT if field.step or field.trajectory or field.make
 ]

@@ -105,16 +105,15 @@ class StepTable:
                 policy sample it than the one that learns), `trains` (may it train; whitening counts only what does),
                 `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `ColumnSignal(name=...)`.
         """
-        given = _present({"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra})
-        check.check_lengths(given)
-        task_code, task_ids = check.code_ids("task", given["task"])
-        attempt_code, attempt_names = check.code_ids("attempt", given["attempt"])
-        step_index = check.to_integers("index", given["index"])
-        rewards = check.to_numbers("reward", given["reward"], largest=check.LARGEST_REWARD)
-        rows = _identify(task_code, attempt_code, step_index, given)
+        columns = _keep_given(task=task, attempt=attempt, index=index, reward=reward, state=state, **extra)
+        check.check_lengths(columns)
+        task_code, task_ids = check.code_ids("task", columns["task"])
+        attempt_code, attempt_names = check.code_ids("attempt", columns["attempt"])
+        step_index = check.to_integers("index", columns["index"])
+        rewards = check.to_numbers("reward", columns["reward"], largest=check.LARGEST_REWARD)
+        rows = _identify(task_code, attempt_code, step_index, columns)
         begins = _begins(task_code[rows.first], attempt_code[rows.first])
-        first_of_attempt = rows.first[begins]
-        state_code, state_keys = _states(given.get("state"), rows.first)
+        state_code, state_keys = _states(columns.get("state"), rows.first)
         table = cls(
             task=task_code[rows.first],
             attempt=np.cumsum(begins) - 1,
@@ -122,9 +121,9 @@ class StepTable:
             state=state_code,
             reward=rows.total(rewards),
             task_ids=task_ids,
-            attempt_ids=[attempt_names[code] for code in attempt_code[first_of_attempt]],
+            attempt_ids=[attempt_names[code] for code in attempt_code[rows.first[begins]]],
             state_keys=state_keys,
-            extra=_extra_columns(given, rows),
+            extra=_extra_columns(columns, rows),
             step_of_row=rows.step,
         )
         table._check_outcome()
@@ -213,11 +212,11 @@ class StepTable:
 
     def has_step_before(self, steps: int) -> BoolArray:
         """Whether the step `steps` earlier in the same attempt is in the table, with none missing in between (S)."""
-        found = np.zeros(len(self), dtype=np.bool_)
+        is_there = np.zeros(len(self), dtype=np.bool_)
         if 0 <= steps < len(self):
             same = self.attempt[steps:] == self.attempt[: len(self) - steps]
-            found[steps:] = same & (self.index[steps:] - self.index[: len(self) - steps] == steps)
-        return found
+            is_there[steps:] = same & (self.index[steps:] - self.index[: len(self) - steps] == steps)
+        return is_there
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """A named extra column (S), or an error that lists the columns there are."""
@@ -265,43 +264,44 @@ class _Rows:
         return count_weighted(self.step[self.order], values[self.order], len(self.first))
 
 
-def _present(columns: Mapping[str, Column | None]) -> dict[str, Column]:
-    given = {name: check.to_column(name, column) for name, column in columns.items() if column is not None}
-    if "state" not in given and "states" in given:
+def _keep_given(**columns: Column | None) -> dict[str, Column]:
+    """Leave out the columns that are None; an error where one is missing that every table needs."""
+    present = {name: check.to_column(name, column) for name, column in columns.items() if column is not None}
+    if "state" not in present and "states" in present:
         raise RecordError("there is a column 'states' and none called 'state'; hand it in as state=...")
     for name in REQUIRED:
-        if name not in given:
+        if name not in present:
             raise RecordError(
                 f"column {name!r} is missing; a table needs {', '.join(REQUIRED)}, and found "
-                f"{', '.join(given) or 'nothing'}"
+                f"{', '.join(present) or 'nothing'}"
             )
-    return given
+    return present
 
 
-def _identify(task: IntArray, attempt: IntArray, index: IntArray, given: Mapping[str, Column]) -> _Rows:
+def _identify(task: IntArray, attempt: IntArray, index: IntArray, columns: Mapping[str, Column]) -> _Rows:
     """Sort rows by identity, refuse two rows with one, and take rows that differ only by segment as one step."""
-    columns = [task, attempt, index]
-    if "segment" in given:
-        columns.append(check.to_integers("segment", given["segment"]))
-    order, starts = order_by_key(_join_columns(columns))
+    identity = [task, attempt, index]
+    if "segment" in columns:
+        identity.append(check.to_integers("segment", columns["segment"]))
+    order, starts = order_by_key(_join_columns(identity))
     if len(starts) < len(order):
         twice = int(np.flatnonzero(np.diff(np.append(starts, len(order))) > 1)[0])
         first, second = (int(row) for row in order[starts[twice] : starts[twice] + 2])
-        names = [name for name in ("task", "attempt", "index", "segment") if name in given]
-        words = ", ".join(f"{name} {check.quote_value(given[name][first])}" for name in names)
+        names = [name for name in ("task", "attempt", "index", "segment") if name in columns]
+        words = ", ".join(f"{name} {check.quote_value(columns[name][first])}" for name in names)
         raise RecordError(
             f"rows {first} and {second} have one identity ({words}); drop the copy, "
             "or number the parts of a step with `segment`",
             row=second,
         )
     step = np.empty_like(order)
-    if "segment" not in given:
+    if "segment" not in columns:
         step[order] = np.arange(len(order))
         return _Rows(order=order, step=step, first=order)
     begins = _begins(task[order], attempt[order], index[order])
     step[order] = np.cumsum(begins) - 1
     rows = _Rows(order=order, step=step, first=order[begins])
-    _check_segments(rows, given)
+    _check_segments(rows, columns)
     return rows
 
 
@@ -325,23 +325,23 @@ def _begins(*columns: IntArray) -> BoolArray:
     return differs
 
 
-def _check_segments(rows: _Rows, given: Mapping[str, Column]) -> None:
+def _check_segments(rows: _Rows, columns: Mapping[str, Column]) -> None:
     """Rows of one step must agree on what became of it; what it saw and did is taken from the first."""
     for name in _OF_WHOLE_STEP:
-        for row, step in enumerate(rows.step.tolist()) if name in given else ():
+        for row, step in enumerate(rows.step.tolist()) if name in columns else ():
             first = int(rows.first[step])
-            if _differ(given[name][row], given[name][first]):
+            if _differ(columns[name][row], columns[name][first]):
                 raise RecordError(
                     f"rows {first} and {row} are segments of one step, but differ in {name!r} "
-                    f"({check.quote_value(given[name][first])} and {check.quote_value(given[name][row])}); "
+                    f"({check.quote_value(columns[name][first])} and {check.quote_value(columns[name][row])}); "
                     "give both the same",
                     row=row,
                 )
 
 
-def _differ(one: Any, other: Any) -> bool:
+def _differ(value: Any, other: Any) -> bool:
     try:
-        return bool(one != other)
+        return bool(value != other)
     except Exception:  # an array, say, which no such column takes: its own check tells
         return False
 
@@ -352,9 +352,9 @@ def _states(column: Column | None, rows: IntArray) -> tuple[IntArray, list[Hasha
     return check.code_keys("state", _take(column, rows))
 
 
-def _extra_columns(given: Mapping[str, Column], rows: _Rows) -> dict[str, npt.NDArray[Any]]:
+def _extra_columns(columns: Mapping[str, Column], rows: _Rows) -> dict[str, npt.NDArray[Any]]:
     """The columns beside a table's own, and `valid` where the two that it consists of are among them."""
-    extra = {name: _extra_column(name, column, rows) for name, column in given.items() if name not in OWN_FIELDS}
+    extra = {name: _extra_column(name, column, rows) for name, column in columns.items() if name not in OWN_FIELDS}
     if "well_formed" in extra and "accepted" in extra:
         valid = extra["well_formed"] & extra["accepted"]
         if "valid" in extra and not np.array_equal(valid, extra["valid"]):

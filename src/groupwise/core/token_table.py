@@ -98,7 +98,7 @@ class TokenTable:
         forced: dict[int, Sequence[int]] = {}
         if any(num_forced):
             of_row = zip(table.step_of_row.tolist(), ids, num_forced, strict=True)
-            forced = {step: given[:num] for step, given, num in of_row if num}
+            forced = {step: ids_of_row[:num] for step, ids_of_row, num in of_row if num}
             ids = [values[num:] for values, num in zip(ids, num_forced, strict=True)]
             logp, entropy = (
                 [values[num:] for values, num in zip(column, num_forced, strict=True)] for column in (logp, entropy)
@@ -155,12 +155,14 @@ class TokenTable:
     def find(self, step: int, position: int, table: StepTable) -> int:
         """Where the token at a position of a step's response stands, forced tokens counted."""
         first = self.num_forced(step)
-        found = np.flatnonzero((self.step == step) & (self.position == position - first))
-        if not len(found):
+        places = np.flatnonzero((self.step == step) & (self.position == position - first))
+        if not len(places):
             num = int((self.step == step).sum())
-            held = f"its tokens run from {first} to {first + num - 1}" if num else "no sampled token of it was recorded"
-            raise RecordError(f"{table.describe_step(step)} has no token {position}; {held}")
-        return int(found[0])
+            range_words = (
+                f"its tokens run from {first} to {first + num - 1}" if num else "no sampled token of it was recorded"
+            )
+            raise RecordError(f"{table.describe_step(step)} has no token {position}; {range_words}")
+        return int(places[0])
 
 
 def _numbers(column: Sequence[Sequence[float]], rows: Sequence[int], length: IntArray) -> FloatArray:

@@ -21,12 +21,12 @@ def make_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     and the error stay with the trajectory. An attempt without steps has no rows.
     """
     for step in trajectory.steps:
-        yield _row_of(trajectory, step)
+        yield _write_row(trajectory, step)
 
 
-def _order_rows(said: Sequence[StepField]) -> list[StepField]:
-    """The fields that attempts say, in the order of journals: first what every row has, then what some have."""
-    ordered = [field for field in said if field.absent is KEPT] + [field for field in said if field.absent is not KEPT]
+def _order_fields(step_fields: Sequence[StepField]) -> list[StepField]:
+    """Put the fields that attempts say into the order of journals: first what every row has, then what some have."""
+    ordered = sorted(step_fields, key=lambda field: field.absent is not KEPT)
     for field in [field for field in ordered if field.follows]:
         ordered.remove(field)
         place = next(place for place, other in enumerate(ordered) if other.name == field.follows)
@@ -34,12 +34,12 @@ def _order_rows(said: Sequence[StepField]) -> list[StepField]:
     return ordered
 
 
-def _write_row() -> Callable[[Trajectory, Step], dict[str, Any]]:
-    """What makes the row of a step: a dict of what every row has, then a line or two for each further field."""
-    said = [field for field in STEP_FIELDS if field.step or field.trajectory or field.make]
+def _make_row_writer() -> Callable[[Trajectory, Step], dict[str, Any]]:
+    """Make the function that writes a row: a dict of what every row has, then a line or two for each further field."""
+    recorded = [field for field in STEP_FIELDS if field.step or field.trajectory or field.make]
     known: dict[str, Any] = {}
     always, more = "", ""
-    for field in _order_rows(said):
+    for field in _order_fields(recorded):
         known |= {f"make_{field.name}": field.make, f"absent_{field.name}": field.absent}
         value = f"step.{field.step}" if field.step else f"trajectory.{field.trajectory}"
         value = f"make_{field.name}(trajectory, step)" if field.make else value
@@ -51,10 +51,10 @@ def _write_row() -> Callable[[Trajectory, Step], dict[str, Any]]:
     return compile_function("trajectory, step", f"row = {{{always}}}\n{more}return row", known)
 
 
-def _write_step() -> Callable[[Mapping[str, Any], Spans], Step]:
-    """What makes the step of a row: a call of `Step`; of fields that fill one and the same, the last that is there."""
+def _make_step_reader() -> Callable[[Mapping[str, Any], Spans], Step]:
+    """Make the function that reads a step: a call of `Step`; of fields that fill the same one, the last there is."""
     known: dict[str, Any] = {"Step": Step}
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     entries = {entry.name: entry for entry in fields(Step)}
     for field in STEP_FIELDS:
         if not field.step:
@@ -65,13 +65,13 @@ def _write_step() -> Callable[[Mapping[str, Any], Spans], Step]:
         unknown = default if field.unknown is ON_STEP else field.unknown
         known |= {f"read_{field.name}": field.kind.read, f"unknown_{field.name}": unknown}
         value = f"row[{field.name!r}]" if field.kind.read is None else f"read_{field.name}(row[{field.name!r}])"
-        otherwise = said.get(field.step, f"unknown_{field.name}{'()' if is_made else ''}")
-        said[field.step] = value if field.required else f"({value} if {field.name!r} in row else {otherwise})"
-    given = ", ".join(f"{name}={value}" for name, value in said.items())
-    return compile_function("row, versions", f"return Step({given}, versions=versions)", known)
+        otherwise = values.get(field.step, f"unknown_{field.name}{'()' if is_made else ''}")
+        values[field.step] = value if field.required else f"({value} if {field.name!r} in row else {otherwise})"
+    arguments = ", ".join(f"{name}={value}" for name, value in values.items())
+    return compile_function("row, versions", f"return Step({arguments}, versions=versions)", known)
 
 
-_row_of = _write_row()
+_write_row = _make_row_writer()
 
-read_step = _write_step()
+read_step = _make_step_reader()
 """The step of a row, and of its spans of versions, as it was sampled: with the reward that it had by itself."""

@@ -115,7 +115,7 @@ def _describe_update(number: int, attempts: UpdateAttempts, batch: CreditedBatch
         credit=credit[:num],
         faults=attempts.faults,
         set_aside=attempts.set_aside,
-        asked_for=attempts.asked_for,
+        request_words=attempts.request_words,
         recalled=[replace(past, credit=tuple(values)) for past, values in recalled],
         states=batch.states,
     )

@@ -18,10 +18,10 @@ from groupwise.core.parts.stateful import (
     check_names,
     find_stateful,
     read_columns,
-    read_state,
+    read_part_state,
 )
 from groupwise.core.records import Task, Trajectory
-from groupwise.core.run_folder import CONFIG
+from groupwise.core.run_paths import CONFIG
 from groupwise.core.seeds import seed_of
 from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.value_words import describe_value
@@ -58,7 +58,7 @@ class PartStates:
         """Start every stateful part within a run's settings; what cannot be kept or read is refused at once."""
         parts = [_start(path, part, seed) for path, part in find_stateful(config).items()]
         for part in parts:
-            read_state(part.where, part.state)
+            read_part_state(part.where, part.state)
         names = [(part.where, read_columns(part.where, part.state, tasks[:1])) for part in parts]
         check_names(names)
         return cls(parts)
@@ -76,7 +76,9 @@ class PartStates:
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
         """The states of the parts, each with its kind, by path: a copy, which does not change when they do."""
-        return {part.path: {"kind": part.kind, "state": read_state(part.where, part.state)} for part in self._parts}
+        return {
+            part.path: {"kind": part.kind, "state": read_part_state(part.where, part.state)} for part in self._parts
+        }
 
     def describe_before(
         self, states_then: Mapping[str, Mapping[str, Any]], members: Sequence[Trajectory]
@@ -156,7 +158,7 @@ def _load(part: StartedPart, state: Mapping[str, Any], checkpoint: Path) -> None
         raise TrainingError(
             f"checkpoint {checkpoint}: {part.where} cannot load its state ({reason}); {BEGAN_WITH}"
         ) from error
-    if read_state(part.where, part.state) != state:
+    if read_part_state(part.where, part.state) != state:
         raise TrainingError(
             f"checkpoint {checkpoint}: {part.where} has another state after load_state_dict than state_dict had "
             "written; see that the one loads all that the other gives"

@@ -24,8 +24,8 @@ def trace_of(estimator: QuestionWeighted | Asymmetric, rows: StepTable) -> Mixtu
 
 
 def question_weights(rows: StepTable, temperature: float = 2.0) -> list[float]:
-    found: list[float] = trace_of(QuestionWeighted(of=CENTRED, temperature=temperature), rows).weights[0].tolist()
-    return found
+    listed: list[float] = trace_of(QuestionWeighted(of=CENTRED, temperature=temperature), rows).weights[0].tolist()
+    return listed
 
 
 def near(expected: Sequence[float]) -> Any:

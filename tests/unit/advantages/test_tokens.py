@@ -24,12 +24,12 @@ def credit_of_tokens(part: Any) -> TokenCredit:
 
 
 def test_credit_is_discounted_towards_the_beginning_of_a_response() -> None:
-    found = credit_of_tokens(DiscountedTokens(gamma=0.5))
-    assert found.values.tolist() == [0.5, 1.0, 2.0, -2.0]
-    assert found.trains.all()
-    assert found.trains.dtype == np.bool_
-    assert found.trace.weight.tolist() == [0.25, 0.5, 1.0, 1.0]
-    assert found.trace.part == DiscountedTokens(gamma=0.5)
+    shares = credit_of_tokens(DiscountedTokens(gamma=0.5))
+    assert shares.values.tolist() == [0.5, 1.0, 2.0, -2.0]
+    assert shares.trains.all()
+    assert shares.trains.dtype == np.bool_
+    assert shares.trace.weight.tolist() == [0.25, 0.5, 1.0, 1.0]
+    assert shares.trace.part == DiscountedTokens(gamma=0.5)
 
 
 def test_without_a_discount_each_token_has_the_credit_of_its_step() -> None:
@@ -41,11 +41,11 @@ def test_a_discount_of_nothing_leaves_the_last_token() -> None:
 
 
 def test_only_the_first_tokens_train() -> None:
-    found = credit_of_tokens(FirstTokens(count=2))
-    assert found.trains.tolist() == [True, True, False, True]
-    assert found.values.tolist() == [2, 2, 2, -2]
-    assert found.trace.weight.tolist() == [1, 1, 1, 1]
-    assert found.trace.part == FirstTokens(count=2)
+    shares = credit_of_tokens(FirstTokens(count=2))
+    assert shares.trains.tolist() == [True, True, False, True]
+    assert shares.values.tolist() == [2, 2, 2, -2]
+    assert shares.trace.weight.tolist() == [1, 1, 1, 1]
+    assert shares.trace.part == FirstTokens(count=2)
 
 
 def test_an_algorithm_names_its_token_credit_in_a_run_file_and_only_where_it_has_one() -> None:

@@ -18,7 +18,7 @@ from tests.unit.tables import single_steps, table
 RETURN = Relative(by=ByTask(), of=EpisodeReturn(), baseline=NoBaseline(), scale=NoScale(), average="step", alone="raw")
 
 
-def whitened(rows: StepTable, eps: float = 0.0) -> Comparison:
+def whiten(rows: StepTable, eps: float = 0.0) -> Comparison:
     trace = Whitened(of=RETURN, eps=eps)(rows).trace
     assert isinstance(trace, Comparison)
     return trace
@@ -30,19 +30,19 @@ def with_tokens(*pairs: tuple[float, int]) -> StepTable:
 
 def test_every_step_counts_once_without_the_column_and_tasks_mix() -> None:
     # 1, 3, 5 over two tasks: mean 3, variance 8/2 = 4.
-    trace = whitened(single_steps([1, 5], [3]))
+    trace = whiten(single_steps([1, 5], [3]))
     assert trace.values.tolist() == [-1, 1, 0]
     assert trace.compared.tolist() == [True] * 3
 
 
 def test_every_step_counts_as_often_as_it_has_tokens() -> None:
     # 0 three times and 4 once: mean 1, squares 3 + 9 = 12, over 4 - 1: deviation 2.
-    assert whitened(with_tokens((0, 3), (4, 1))).values.tolist() == [-0.5, 1.5]
+    assert whiten(with_tokens((0, 3), (4, 1))).values.tolist() == [-0.5, 1.5]
 
 
 def test_eps_is_added_to_the_variance_not_to_the_deviation() -> None:
     # Variance 4 plus 5: deviation 3.
-    assert whitened(single_steps([1, 5], [3]), eps=5).values.tolist() == pytest.approx([-2 / 3, 2 / 3, 0], rel=1e-15)
+    assert whiten(single_steps([1, 5], [3]), eps=5).values.tolist() == pytest.approx([-2 / 3, 2 / 3, 0], rel=1e-15)
 
 
 def test_eps_is_a_hundred_millionth_by_default() -> None:
@@ -56,36 +56,36 @@ def test_eps_is_a_hundred_millionth_by_default() -> None:
 @pytest.mark.parametrize("constant", [0.1, 1 / 3, 0.7, -1e100])
 def test_equal_values_give_exactly_0(eps: float, constant: float) -> None:
     for num in range(1, 20):
-        trace = whitened(single_steps([constant] * num, [constant]), eps)
+        trace = whiten(single_steps([constant] * num, [constant]), eps)
         assert trace.values.tolist() == [0.0] * (num + 1)
         assert trace.compared.tolist() == [True] * (num + 1)
 
 
 def test_a_deviation_of_0_divides_by_1() -> None:
-    assert whitened(single_steps([2, 2])).scale.tolist() == [1, 1]
+    assert whiten(single_steps([2, 2])).scale.tolist() == [1, 1]
 
 
 def test_fewer_than_two_tokens_give_0_and_no_comparison() -> None:
-    lone = whitened(single_steps([7]))
+    lone = whiten(single_steps([7]))
     assert (lone.values.tolist(), lone.compared.tolist()) == ([0], [False])
-    one_of_two = whitened(with_tokens((7, 1), (3, 0)))
+    one_of_two = whiten(with_tokens((7, 1), (3, 0)))
     assert (one_of_two.values.tolist(), one_of_two.compared.tolist()) == ([0, 0], [False, False])
-    none = whitened(with_tokens((7, 0), (3, 0)))
+    none = whiten(with_tokens((7, 0), (3, 0)))
     assert (none.values.tolist(), none.compared.tolist()) == ([0, 0], [False, False])
 
 
 def test_two_tokens_are_enough() -> None:
     # One step of two tokens: its own mean, so 0, and a comparison.
-    trace = whitened(with_tokens((7, 2)))
+    trace = whiten(with_tokens((7, 2)))
     assert (trace.values.tolist(), trace.compared.tolist()) == ([0], [True])
     # Two steps of one token: mean 2, variance 2.
     half = 1 / math.sqrt(2)
-    assert whitened(single_steps([1, 3])).values.tolist() == pytest.approx([-half, half], rel=1e-15)
+    assert whiten(single_steps([1, 3])).values.tolist() == pytest.approx([-half, half], rel=1e-15)
 
 
 def test_a_step_without_tokens_is_measured_and_does_not_count() -> None:
     # 0 and 2 with a token each: mean 1, variance 2; the 5 has none.
-    values = whitened(with_tokens((0, 1), (2, 1), (5, 0))).values
+    values = whiten(with_tokens((0, 1), (2, 1), (5, 0))).values
     assert values.tolist() == pytest.approx([-1 / math.sqrt(2), 1 / math.sqrt(2), 4 / math.sqrt(2)], rel=1e-15)
 
 
@@ -114,23 +114,23 @@ def test_where_all_that_trains_is_equal_everybody_gets_exactly_0() -> None:
     """Less 1000, which does not train, three times 0.7 would have a mean that misses each of them by a last digit."""
     steps = [(1000.0, False), (0.7, True), (0.7, True), (0.7, True)]
     rows = [("q", i, 0, value, trains) for i, (value, trains) in enumerate(steps)]
-    trace = whitened(table("task attempt index reward trains", *rows), eps=1e-8)
+    trace = whiten(table("task attempt index reward trains", *rows), eps=1e-8)
     assert trace.values.tolist() == [0.0] * 4
     assert trace.compared.tolist() == [True] * 4
 
 
 def test_fewer_than_two_tokens_that_train_are_no_comparison() -> None:
     rows = [("q", i, 0, float(i), trains) for i, trains in enumerate([True, False, False])]
-    trace = whitened(table("task attempt index reward trains", *rows))
+    trace = whiten(table("task attempt index reward trains", *rows))
     assert (trace.values.tolist(), trace.compared.tolist()) == ([0.0] * 3, [False] * 3)
 
 
 def test_a_large_common_offset_costs_no_digits() -> None:
-    assert whitened(single_steps([1e15, 1e15 + 2, 1e15 + 4])).values.tolist() == [-1, 0, 1]
+    assert whiten(single_steps([1e15, 1e15 + 2, 1e15 + 4])).values.tolist() == [-1, 0, 1]
 
 
 def test_the_trace_shows_what_was_whitened_and_by_what() -> None:
-    trace = whitened(single_steps([1, 5], [3]), eps=5)
+    trace = whiten(single_steps([1, 5], [3]), eps=5)
     assert trace.signal.tolist() == [1, 5, 3]
     assert trace.label.tolist() == [0, 0, 0]
     assert trace.baseline.tolist() == [3, 3, 3]
@@ -142,7 +142,7 @@ def test_the_trace_shows_what_was_whitened_and_by_what() -> None:
 
 def test_an_empty_table_has_no_credit() -> None:
     empty = StepTable.from_columns(**{name: np.zeros(0, dtype=int) for name in ("task", "attempt", "index", "reward")})
-    assert whitened(empty).values.tolist() == []
+    assert whiten(empty).values.tolist() == []
 
 
 def test_whitening_says_that_it_mixes_tasks() -> None:

@@ -24,12 +24,12 @@ SEQUENCES = st.lists(st.lists(TOKEN, max_size=7), max_size=12)
 @st.composite
 def samples(draw: st.DrawFn, *, idle: bool = True) -> list[Sample]:
     """Samples that continue earlier ones, repeat them, or start anew; with `idle`, some that train on nothing."""
-    found: list[Sample] = []
+    drawn: list[Sample] = []
     for number in range(draw(st.integers(1, 10))):
-        start = draw(st.sampled_from(found)).token_ids if found and draw(st.booleans()) else ()
+        start = draw(st.sampled_from(drawn)).token_ids if drawn and draw(st.booleans()) else ()
         kept = draw(st.integers(0, len(start)))
         prompt = start[:kept] + tuple(draw(st.lists(TOKEN, min_size=0 if kept else 1, max_size=5)))
         response = tuple(draw(st.lists(TOKEN, min_size=0 if idle else 1, max_size=4)))
         trains = not idle or draw(st.integers(0, 4)) > 0
-        found.append(sample(prompt, response, trajectory=number // 2, step=number % 2, trains=trains))
-    return found
+        drawn.append(sample(prompt, response, trajectory=number // 2, step=number % 2, trains=trains))
+    return drawn

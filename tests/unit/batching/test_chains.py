@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from groupwise.batching import pack
 from groupwise.batching.chains import Chains
 from groupwise.models.attention.masks import make_dense_mask
-from tests.equivalence.rollouts import stepwise
+from tests.equivalence.rollouts import make_stepwise_samples
 
 
 @settings(max_examples=30, deadline=None)
 @given(window=st.sampled_from([None, 1, 2]), attempts=st.integers(1, 8), steps=st.integers(1, 12))
 def test_a_query_sees_of_its_runs_keys_what_the_mask_says(window: int | None, attempts: int, steps: int) -> None:
-    (placed,) = pack(stepwise(attempts=attempts, steps=steps, window=window), token_budget=10_000, gate=0.0)
+    (placed,) = pack(
+        make_stepwise_samples(attempts=attempts, steps=steps, window=window), token_budget=10_000, gate=0.0
+    )
     chains = Chains.of(placed.position_ids[0].numpy())
     seen = make_dense_mask(placed)[0, 0].numpy()
     assert chains.queries[0] == chains.keys[0] == 0

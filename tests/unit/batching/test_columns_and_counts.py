@@ -39,7 +39,7 @@ def test_totals_count_what_trains() -> None:
         sample((1,), (), trajectory=2, step=0, group=2),
         sample((1,), (2,), trajectory=3, step=0, group=0),
     ]
-    found = count_totals(listed, max_tokens=8)
-    assert (found.tokens, found.samples, found.steps, found.trajectories, found.groups) == (7, 4, 3, 2, 1)
-    assert found.max_tokens == 8
-    assert found.trajectory_tokens == (6, 0, 0, 1)
+    totals = count_totals(listed, max_tokens=8)
+    assert (totals.tokens, totals.samples, totals.steps, totals.trajectories, totals.groups) == (7, 4, 3, 2, 1)
+    assert totals.max_tokens == 8
+    assert totals.trajectory_tokens == (6, 0, 0, 1)

@@ -104,11 +104,11 @@ def test_a_path_spells_its_sequence(sequences: list[list[int]]) -> None:
 
 
 def _ancestors(merged: Forest, node: int) -> set[int]:
-    found = set()
+    ancestors = set()
     while node >= 0:
-        found.add(node)
+        ancestors.add(node)
         node = int(merged.parent[node])
-    return found
+    return ancestors
 
 
 def _naive(sequences: list[list[int]]) -> dict[str, list[object]]:
@@ -118,20 +118,20 @@ def _naive(sequences: list[list[int]]) -> dict[str, list[object]]:
         place = root
         for token in sequence:
             place = place.setdefault(token, {})
-    found: dict[str, list[object]] = {"token": [], "depth": [], "parent": [], "end": []}
+    forest: dict[str, list[object]] = {"token": [], "depth": [], "parent": [], "end": []}
     numbers: dict[tuple[int, ...], int] = {}
 
     def walk(place: Trie, prefix: tuple[int, ...], parent: int) -> None:
         for token in sorted(place):
-            here = len(found["token"])
+            here = len(forest["token"])
             numbers[(*prefix, token)] = here
-            found["token"].append(token)
-            found["depth"].append(len(prefix))
-            found["parent"].append(parent)
-            found["end"].append(None)
+            forest["token"].append(token)
+            forest["depth"].append(len(prefix))
+            forest["parent"].append(parent)
+            forest["end"].append(None)
             walk(place[token], (*prefix, token), here)
-            found["end"][here] = len(found["token"])
+            forest["end"][here] = len(forest["token"])
 
     walk(root, (), -1)
-    found["paths"] = [[numbers[tuple(one[: i + 1])] for i in range(len(one))] for one in sequences]
-    return found
+    forest["paths"] = [[numbers[tuple(one[: i + 1])] for i in range(len(one))] for one in sequences]
+    return forest

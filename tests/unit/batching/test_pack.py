@@ -94,18 +94,18 @@ def test_cuts_go_where_the_least_is_shared() -> None:
 def test_cuts_are_the_best_of_all_cuts(sequences: list[list[int]], budget: int) -> None:
     listed = sorted(one for one in sequences if one)[:7]
     shared = [0] + [_common(one, other) for one, other in itertools.pairwise(listed)]
-    found = find_cuts(
+    unpacked = find_cuts(
         np.array([len(one) for one in listed], dtype=int), np.array(shared[: len(listed)], dtype=int), budget
     )
-    assert _cost(listed, found, budget) == min(_cost(listed, tried, budget) for tried in _all_cuts(len(listed)))
+    assert _cost(listed, unpacked, budget) == min(_cost(listed, tried, budget) for tried in _all_cuts(len(listed)))
 
 
 @given(samples(), st.integers(1, 30), st.booleans(), st.sampled_from((0.0, 1.3)))
 def test_unpacking_gives_back_the_samples(listed: list[Sample], budget: int, share: bool, gate: float) -> None:
     packs = pack(listed, token_budget=budget, share=share, gate=gate)
-    found = [(number, *tokens) for packed in packs for number, tokens in unpack(packed).items()]
+    unpacked = [(number, *tokens) for packed in packs for number, tokens in unpack(packed).items()]
     expected = [(number, one.prompt_ids, one.response_ids) for number, one in enumerate(listed) if one.num_trained]
-    assert sorted(found) == expected
+    assert sorted(unpacked) == expected
 
 
 @given(samples(), st.integers(1, 30), st.booleans())
@@ -192,8 +192,10 @@ def test_every_unit_lies_whole_in_one_pack_within_the_budget(
     packs = pack(listed, token_budget=budget, share=share, gate=0.0, unit=unit)
     homes = [{UNITS[unit](listed[number], number) for number in packed.members} for packed in packs]
     assert sum(map(len, homes)) == len(set().union(*homes))
-    found = [(number, *tokens) for packed in packs for number, tokens in unpack(packed).items()]
-    assert sorted(found) == [(i, one.prompt_ids, one.response_ids) for i, one in enumerate(listed) if one.num_trained]
+    unpacked = [(number, *tokens) for packed in packs for number, tokens in unpack(packed).items()]
+    assert sorted(unpacked) == [
+        (i, one.prompt_ids, one.response_ids) for i, one in enumerate(listed) if one.num_trained
+    ]
     for packed, home in zip(packs, homes, strict=True):
         inputs = [listed[number].token_ids[:-1] for number in packed.members]
         assert len(packed) == (len(merge_sequences(inputs)) if share else sum(map(len, inputs)))
@@ -219,13 +221,13 @@ def _all_cuts(num: int) -> list[list[int]]:
     return [sorted({0, num} | some) for some in chosen] if num else [[0]]
 
 
-def _cost(listed: list[list[int]], found: list[int], budget: int) -> tuple[float, int]:
+def _cost(listed: list[list[int]], starts: list[int], budget: int) -> tuple[float, int]:
     """Nodes of all runs and their number; infinite where a run breaks the budget without being a single path."""
     nodes = 0.0
-    for low, high in itertools.pairwise(found):
+    for low, high in itertools.pairwise(starts):
         run = len(merge_sequences(listed[low:high]))
         nodes += run if run <= max(budget, max(map(len, listed[low:high]))) else float("inf")
-    return nodes, len(found) - 1
+    return nodes, len(starts) - 1
 
 
 @pytest.mark.parametrize("lay", [lambda samples: pack(samples, token_budget=9, share=False), pad_rows])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from groupwise.batching.padded_rows import pad_rows, pad_within_budget
 from groupwise.batching.units import label_units
 from groupwise.core.errors import ConfigError
-from tests.equivalence.rollouts import tangled
+from tests.equivalence.rollouts import make_tangled_samples
 from tests.unit.batching.samples import sample
 
 TWO = [sample((1, 2), (3,)), sample((4,), (5, 6, 7))]
@@ -64,11 +64,11 @@ def test_impossible_settings_are_refused(settings: dict[str, int], message: str)
 @settings(max_examples=40, deadline=None)
 @given(budget=st.integers(1, 200), unit=st.sampled_from(["sample", "step", "trajectory"]))
 def test_rows_within_a_budget_hold_whole_units_and_every_sample_once(budget: int, unit: str) -> None:
-    samples = tangled()
-    found = pad_within_budget(samples, token_budget=budget, unit=unit)
-    members = [number for rows in found for number in rows.members]
+    samples = make_tangled_samples()
+    batches = pad_within_budget(samples, token_budget=budget, unit=unit)
+    members = [number for rows in batches for number in rows.members]
     assert sorted(members) == [number for number, sample in enumerate(samples) if sample.num_trained]
-    for rows in found:
+    for rows in batches:
         units = {label_units(samples, unit)[number] for number in rows.members}
         assert len(rows) <= budget or len(units) == 1
         others = set(members) - set(rows.members)
@@ -77,4 +77,4 @@ def test_rows_within_a_budget_hold_whole_units_and_every_sample_once(budget: int
 
 def test_rows_without_a_place_are_refused() -> None:
     with pytest.raises(ConfigError, match="token_budget is 0; a micro-batch holds at least one token"):
-        pad_within_budget(tangled(), token_budget=0)
+        pad_within_budget(make_tangled_samples(), token_budget=0)

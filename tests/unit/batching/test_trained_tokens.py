@@ -68,8 +68,8 @@ def test_a_column_takes_the_values_of_the_tokens_that_train() -> None:
 
 def test_masked_tokens_leave_every_denominator() -> None:
     idle = sample((1,), (2, 3), trained=(False, False), trajectory=2, step=0, group=1)
-    found = count_totals([MIDDLE, WHOLE, idle], max_tokens=8)
-    assert (found.tokens, found.samples, found.steps, found.trajectories, found.groups) == (4, 2, 2, 2, 1)
-    assert found.trajectory_tokens == (2, 2, 0)
+    totals = count_totals([MIDDLE, WHOLE, idle], max_tokens=8)
+    assert (totals.tokens, totals.samples, totals.steps, totals.trajectories, totals.groups) == (4, 2, 2, 2, 1)
+    assert totals.trajectory_tokens == (2, 2, 0)
     assert pack([idle], token_budget=8) == []
     assert pad_rows([idle]) == []

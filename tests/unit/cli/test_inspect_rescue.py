@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.reports.run.number_format import NO_NUMBER
-from tests.unit.cli.test_report_and_inspect import invoke, show_json, words
+from tests.unit.cli.calls import invoke, show_json, words
 from tests.unit.reports.rescue_runs import FAILED, RECALLED, write_rescue_run
 
 

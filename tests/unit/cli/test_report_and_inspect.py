@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from groupwise import recipes
-from groupwise.cli.main import app
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.envs import panel_hash
 from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import PlayedGroup
 from tests.fresh_interpreter import HELP, fresh, without
+from tests.unit.cli.calls import invoke, show_json, words
 from tests.unit.cli.conftest import Run
 from tests.unit.reports.run_folders import ENV, credit_of, play_update, settings, write_run
 
@@ -32,21 +29,6 @@ def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def groups(run_path: Path) -> list[PlayedGroup]:
     with RunFolder(run_path) as run:
         return read_groups(run, 3)
-
-
-def invoke(*arguments: object, status: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == status, result.output
-    return result.stdout
-
-
-def show_json(*arguments: object) -> Any:
-    return json.loads(invoke(*arguments, "--json"))
-
-
-def words(text: str) -> list[str]:
-    """The lines of a text without the tables' white space."""
-    return [" ".join(line.split()) for line in text.splitlines()]
 
 
 # report

@@ -20,11 +20,12 @@ pytest.importorskip("torch")
 from groupwise.cli.arguments import run_folders
 from groupwise.cli.terminal import live
 from groupwise.config.run_file import load_run
-from groupwise.core.journal.journal import Journal, Update
+from groupwise.core.journal.journal import Journal
 from groupwise.envs import Identity, panel_hash
 from groupwise.evaluation.summary import Evaluation
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
+from tests.unit.cli.updates import update
 from tests.unit.evaluations import make_evaluated
 
 ROOT = Path(__file__).parents[3]
@@ -208,24 +209,19 @@ def test_without_the_trainer_one_sentence_says_what_to_install(groupwise: Run, m
     assert (ran.status, ran.err) == (2, "error: this command needs torch, peft: pip install 'groupwise[train]'\n")
 
 
-def update(number: int, success: float) -> Update:
-    metrics = {"rollout/success": success, "rollout/return": 2 * success, "seconds/rollout": 3.0, "seconds/learn": 1.0}
-    return Update(number=number, version=number, metrics=metrics)
-
-
 def evaluation(number: int) -> Evaluation:
     row = make_evaluated(number=number, success=0.0, outcome=0.0)
     return Evaluation.from_rows([row])
 
 
-def draw(panel: live.LivePanel, width: int = 100) -> str:
+def draw(panel: live.LiveDisplay, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     console.print(panel)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def test_the_panel_shows_progress_stage_curves_and_the_last_lines() -> None:
-    panel = live.LivePanel("runs/[x]", updates=40)
+    panel = live.LiveDisplay("runs/[x]", updates=40)
     panel.on_stage("warm start", 0)
     panel.on_warm_start_epoch([3.0], 2)
     assert "warm start, epoch 1 of 2 done, loss 3.000" in draw(panel)
@@ -259,7 +255,7 @@ def test_plain_lines_tell_epochs_that_take_long(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_panel_of_a_run_that_has_not_begun_is_drawn_and_fits_a_narrow_terminal() -> None:
-    panel = live.LivePanel("runs/x", updates=0)
+    panel = live.LiveDisplay("runs/x", updates=0)
     assert "update 0 of 0" in draw(panel)
     for number in range(1, 300):
         panel.on_update(update(number, 0.5))
@@ -294,7 +290,7 @@ def on_a_terminal(folder: Path, code: str) -> tuple[int, str]:
 SCREEN = """
 import sys
 sys.path.insert(0, {root!r})
-from tests.unit.cli.test_train import update
+from tests.unit.cli.updates import update
 from groupwise.cli.terminal.live import show_live
 with show_live("runs/x", 4, plain={plain}) as screen:
     for number in (1, 2):

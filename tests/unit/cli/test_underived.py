@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.journal.blobs import pack, unpack
+from groupwise.core.journal.blobs import pack_blob, unpack_blob
 from groupwise.reports.run.derived_credit import Underived
 from groupwise.reports.run.read_groups import find_underived, read_groups
 from groupwise.reports.run.run_folder import RunFolder
@@ -30,9 +30,9 @@ def changed(tmp_path: Path) -> Path:
     with sqlite3.connect(folder / "journal.sqlite") as database:
         where = "WHERE number = 2 AND attempt = 0"
         task, blob = database.execute(f"SELECT task, credit FROM trajectories {where}").fetchone()
-        first, *others = unpack(blob)
+        first, *others = unpack_blob(blob)
         database.execute(
-            f"UPDATE trajectories SET credit = ? {where} AND task = ?", (pack([first + 0.5, *others]), task)
+            f"UPDATE trajectories SET credit = ? {where} AND task = ?", (pack_blob([first + 0.5, *others]), task)
         )
     return folder
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.core.journal.blobs import pack, unpack
+from groupwise.core.journal.blobs import pack_blob, unpack_blob
 from groupwise.core.records import Origin
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -18,17 +18,17 @@ VALUES = st.recursive(LEAVES, lambda some: st.lists(some) | st.dictionaries(st.t
 
 @given(value=VALUES)
 def test_a_value_comes_back(value: object) -> None:
-    assert unpack(pack(value)) == value
+    assert unpack_blob(pack_blob(value)) == value
 
 
 def test_what_is_no_number_comes_back_too() -> None:
-    lost, most = unpack(pack([math.nan, -math.inf]))
+    lost, most = unpack_blob(pack_blob([math.nan, -math.inf]))
     assert math.isnan(lost)
     assert most == -math.inf
 
 
 def test_a_name_among_several_is_written_as_its_text() -> None:
-    assert unpack(pack({"origin": Origin.REPLAYED, "ids": (1, 2)})) == {"origin": "replayed", "ids": [1, 2]}
+    assert unpack_blob(pack_blob({"origin": Origin.REPLAYED, "ids": (1, 2)})) == {"origin": "replayed", "ids": [1, 2]}
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_a_name_among_several_is_written_as_its_text() -> None:
 )
 def test_what_json_has_no_form_for_is_refused(value: object, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        pack(value)
+        pack_blob(value)

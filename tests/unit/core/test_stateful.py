@@ -17,10 +17,10 @@ from groupwise.core.parts.stateful import (
     is_stateful,
     join_columns,
     read_columns,
-    read_state,
+    read_part_state,
 )
+from groupwise.curricula import Shuffled
 from groupwise.groups import ByTask
-from groupwise.tasks import Shuffled
 from tests.unit.core.remembering import Count, CountState
 
 TASKS = [Task(id="t1"), Task(id="t2")]
@@ -115,7 +115,7 @@ class Remembers(CountState):
 
 def test_a_state_is_read_as_json_that_shares_nothing_and_keeps_its_order() -> None:
     inner = [1, 2.5, None]
-    found = read_state("here", Remembers({"b": inner, "a": {"x": "é", "yes": True}}))
+    found = read_part_state("here", Remembers({"b": inner, "a": {"x": "é", "yes": True}}))
     inner.append(4)
     assert found == {"b": [1, 2.5, None], "a": {"x": "é", "yes": True}}
     assert list(found) == ["b", "a"]
@@ -141,7 +141,7 @@ ADVICE = "; give numbers, text, booleans, None, lists, and dicts with text for k
 )
 def test_a_state_that_is_no_json_is_refused_by_the_name_of_the_part(state: Any, words: str) -> None:
     with pytest.raises(ConfigError) as error:
-        read_state("algorithm.filters.0 (mine)", Remembers(state))
+        read_part_state("algorithm.filters.0 (mine)", Remembers(state))
     assert str(error.value) == f"algorithm.filters.0 (mine): {words}"
 
 

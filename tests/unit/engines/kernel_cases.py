@@ -70,11 +70,11 @@ def measure_gap(case: Case, dtype: torch.dtype, device: str) -> float:
         splits=case.splits,
     )
     assert attended.dtype == dtype
-    wanted = expected(query[:, :, 0], key, value, last, scaling, case.softcap)
-    return float(((attended.cpu().double() - wanted).abs() / wanted.abs().clamp(min=1)).max())
+    expected = compute_expected(query[:, :, 0], key, value, last, scaling, case.softcap)
+    return float(((attended.cpu().double() - expected).abs() / expected.abs().clamp(min=1)).max())
 
 
-def expected(
+def compute_expected(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -101,19 +101,19 @@ def mend_interpreter() -> None:
 
     patch = interpreter._patch_lang_tensor
 
-    def patched(tensor: Any, scope: Any) -> None:
+    def patch_with_index(tensor: Any, scope: Any) -> None:
         patch(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
-    interpreter._patch_lang_tensor = patched
+    interpreter._patch_lang_tensor = patch_with_index
 
 
 def main() -> None:
     mend_interpreter()
-    found = {
+    gaps = {
         name: {"case": asdict(case), "gap": measure_gap(case, torch.float32, "cpu")} for name, case in CASES.items()
     }
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(gaps))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def model():  # type: ignore[no-untyped-def]
     return TinyModel(hidden=32, layers=2).build(make_word_tokenizer(f"w{i}" for i in range(40)), seed=0).eval()
 
 
-def grown(prompt: tuple[int, ...], response: tuple[int, ...], draws: Random) -> tuple[int, ...]:
+def make_next_prompt(prompt: tuple[int, ...], response: tuple[int, ...], draws: Random) -> tuple[int, ...]:
     """The next prompt of an attempt: it goes on, or forgets its beginning, or changes its mind halfway."""
     observation = tuple(draws.randrange(4, 40) for _ in range(draws.randrange(1, 12)))
     whole = (*prompt, *response, *observation)
@@ -55,7 +55,7 @@ def test_ten_steps_of_attempts_that_come_and_go(  # type: ignore[no-untyped-def]
             assert given.logp == pytest.approx(score, abs=1e-5)
         assert [g.response_ids for g in answers] == [g.response_ids for g in plain.generate(asked)]
         prompts = {
-            name: grown(prompt, given.response_ids, draws)
+            name: make_next_prompt(prompt, given.response_ids, draws)
             for (name, prompt), given in zip(prompts.items(), answers, strict=True)
             if draws.random() < 0.9
         }

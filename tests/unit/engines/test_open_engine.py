@@ -99,13 +99,13 @@ def as_if_on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     class Memory:
         total_memory = 2**30
 
-    def opened(model: Any, **settings: Any) -> StaticCacheEngine:
+    def open_without_graphs(model: Any, **settings: Any) -> StaticCacheEngine:
         return StaticCacheEngine(model, **{**settings, "use_graphs": False})
 
     monkeypatch.setattr(opening._log, "disabled", False)  # import-linter, run by other tests, silences loggers
     monkeypatch.setattr(opening.torch, "device", lambda *_: _OnGpu())
     monkeypatch.setattr(opening.torch.cuda, "get_device_properties", lambda _: Memory())
-    monkeypatch.setattr(opening, "StaticCacheEngine", opened)
+    monkeypatch.setattr(opening, "StaticCacheEngine", open_without_graphs)
     monkeypatch.setattr(opening, "has_kernel", lambda _: True)
     monkeypatch.setattr(opening, "check_lanes", lambda _: None)
 
@@ -114,13 +114,13 @@ def as_if_on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_kernel_that_fails_its_trial_is_left_out_and_the_log_says_why(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, as_if_on_gpu: None, gap: Any
 ) -> None:
-    def tried(num_queries: int, head: Any, **settings: Any) -> float:
+    def measure_gap(num_queries: int, head: Any, **settings: Any) -> float:
         assert (num_queries, head) == (4, (2, 8, 8))
         if isinstance(gap, Exception):
             raise gap
         return float(gap)
 
-    monkeypatch.setattr(opening, "measure_kernel_gap", tried)
+    monkeypatch.setattr(opening, "measure_kernel_gap", measure_gap)
     with caplog.at_level(logging.WARNING):
         engine = open_engine(family("llama"))
     assert isinstance(engine, StaticCacheEngine)

@@ -23,9 +23,9 @@ def batches(lengths: list[int], budget: int = BUDGET) -> list[list[int]]:
 
 @given(lengths=st.lists(st.integers(1, 3 * LIGHT), max_size=60))
 def test_every_prompt_is_in_one_batch_which_is_within_the_budget_or_alone(lengths: list[int]) -> None:
-    found = batches(lengths)
-    assert sorted(length for batch in found for length in batch) == sorted(lengths)
-    for batch in found:
+    read_together = batches(lengths)
+    assert sorted(length for batch in read_together for length in batch) == sorted(lengths)
+    for batch in read_together:
         tokens = len(batch) * max(batch)
         assert tokens <= BUDGET or len(batch) == 1
         assert tokens <= LIGHT or max(batch) <= WASTE * min(batch) + SLACK

@@ -60,18 +60,18 @@ def test_attention_equals_that_to_copies(rows: list[int], has_mask: bool) -> Non
         mask = torch.ones(len(rows), 1, 1, 8, dtype=torch.bool)
         mask[:, :, :, :2] = (torch.arange(len(rows)) % 2 == 0)[:, None, None, None]
     asked = query(len(rows))
-    found = scaled_dot_product_attention(asked, key, value, attn_mask=mask)
-    assert type(found) is torch.Tensor
+    attended = scaled_dot_product_attention(asked, key, value, attn_mask=mask)
+    assert type(attended) is torch.Tensor
     expected = scaled_dot_product_attention(asked, key.write_out(), value.write_out(), attn_mask=mask)
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(attended, expected, atol=1e-6, rtol=1e-5)
 
 
 def test_several_heads_may_read_the_same_keys() -> None:
     key, value = states([0, 1, 0])
     asked = query(3, heads=6)
-    found = scaled_dot_product_attention(asked, key, value, enable_gqa=True, scale=0.3)
+    attended = scaled_dot_product_attention(asked, key, value, enable_gqa=True, scale=0.3)
     expected = scaled_dot_product_attention(asked, key.write_out(), value.write_out(), enable_gqa=True, scale=0.3)
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(attended, expected, atol=1e-6, rtol=1e-5)
 
 
 def test_whatever_else_is_asked_sees_the_entries() -> None:
@@ -105,5 +105,5 @@ def test_a_layer_that_shares_holds_the_same_columns_as_one_that_copies() -> None
     assert torch.equal(values.write_out(), -expected)
     layer = shared.layers[0]
     assert isinstance(layer, RoomyLayer)
-    stored, _ = layer.snapshot().rows(torch.tensor([1]))
+    stored, _ = layer.snapshot().select_rows(torch.tensor([1]))
     assert torch.equal(stored[:, :, :7], expected[1:])

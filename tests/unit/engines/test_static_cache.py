@@ -27,15 +27,15 @@ LLAMA = family("llama")
 ALONE = TransformersEngine(LLAMA, session_tokens=0)
 
 
-def assert_same(found: Sequence[Generation], wanted: Sequence[Generation]) -> None:
-    assert [one.response_ids for one in found] == [one.response_ids for one in wanted]
-    assert [one.stopped for one in found] == [one.stopped for one in wanted]
-    for one, other in zip(found, wanted, strict=True):
-        assert one.logp == pytest.approx(other.logp, abs=1e-5)
-        assert one.entropy == pytest.approx(other.entropy, abs=1e-5)
+def assert_same(answers: Sequence[Generation], expected: Sequence[Generation]) -> None:
+    assert [answer.response_ids for answer in answers] == [answer.response_ids for answer in expected]
+    assert [answer.stopped for answer in answers] == [answer.stopped for answer in expected]
+    for answer, other in zip(answers, expected, strict=True):
+        assert answer.logp == pytest.approx(other.logp, abs=1e-5)
+        assert answer.entropy == pytest.approx(other.entropy, abs=1e-5)
 
 
-def following(asked: Sequence[Request], said: Sequence[Generation]) -> list[Request]:
+def ask_next(asked: Sequence[Request], said: Sequence[Generation]) -> list[Request]:
     """The next step of each session: the prompt goes on where the last one ended."""
     return [
         Request(prompt_ids=(*a.prompt_ids, *g.response_ids, 7, 8), seed=a.seed + 1, max_tokens=9, session=a.session)
@@ -48,10 +48,10 @@ def following(asked: Sequence[Request], said: Sequence[Generation]) -> list[Requ
 def test_it_says_what_the_transformers_engine_says(name: str, rows: int) -> None:
     model = family(name)
     engine = StaticCacheEngine(model, use_graphs=False, rows=rows)
-    wanted = TransformersEngine(copy.deepcopy(model)).generate(requests())
-    assert_same(engine.generate(requests()), wanted)
+    expected = TransformersEngine(copy.deepcopy(model)).generate(requests())
+    assert_same(engine.generate(requests()), expected)
     assert engine.capacity.lanes == rows
-    assert {answer.stopped for answer in wanted} == {True, False}
+    assert {answer.stopped for answer in expected} == {True, False}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -85,9 +85,9 @@ def test_what_a_lane_remembers_changes_no_answer(name: str) -> None:
     lanes, plain = StaticCacheEngine(model, use_graphs=False, rows=24), TransformersEngine(model, session_tokens=0)
     asked = requests(40, session=True, longest=18)
     for _ in range(3):
-        wanted = plain.generate(asked)
-        assert_same(lanes.generate(asked), wanted)
-        asked = following(asked, wanted)[::2]
+        expected = plain.generate(asked)
+        assert_same(lanes.generate(asked), expected)
+        asked = ask_next(asked, expected)[::2]
 
 
 def test_only_the_rest_of_a_known_prompt_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,13 +103,13 @@ def test_only_the_rest_of_a_known_prompt_is_read(monkeypatch: pytest.MonkeyPatch
         return run(self, input_ids, **kwargs)
 
     monkeypatch.setattr(type(model.model), "forward", forward)
-    [again] = following(ask, said)
+    [again] = ask_next(ask, said)
     engine.generate([again])
     # Held: 40 tokens and all sampled but the last. New: that one and the 7; the 8 is the first that decoding reads.
     assert read == [2, *[1] * 9]
     engine.load(dict(model.named_parameters()), version=1)
     read.clear()
-    engine.generate(following([again], engine.generate([again])))
+    engine.generate(ask_next([again], engine.generate([again])))
     assert read[0] == len(again.prompt_ids) - 1
 
 
@@ -143,7 +143,7 @@ def test_an_answer_does_not_depend_on_what_is_asked_beside_it(data: st.DataObjec
     asked = data.draw(st.lists(ask, min_size=1, max_size=12))
     rows = data.draw(st.integers(1, 12))
     together = StaticCacheEngine(LLAMA, use_graphs=False, rows=rows, batch_tokens=data.draw(st.sampled_from([1, 64])))
-    assert_same(together.generate(asked), [ALONE.generate([one])[0] for one in asked])
+    assert_same(together.generate(asked), [ALONE.generate([request])[0] for request in asked])
 
 
 def test_lanes_are_kept_full_and_closed_up_when_nothing_waits() -> None:
@@ -155,8 +155,8 @@ def test_lanes_are_kept_full_and_closed_up_when_nothing_waits() -> None:
     engine.generate(asked)  # storage grows here, and the step with it
     run = engine._step.run
     engine._step.run = lambda num, width, steps: (shapes.append((num, width, steps)), run(num, width, steps=steps))[1]
-    wanted = TransformersEngine(family("llama")).generate(asked)
-    assert_same(engine.generate(asked), wanted)
+    expected = TransformersEngine(family("llama")).generate(asked)
+    assert_same(engine.generate(asked), expected)
     assert {width for _, width, _ in shapes} == {128}
     # Nine long responses among 90: full while others wait, then sixteen rows, of which nine run.
     assert [num for num, _, _ in shapes] == sorted((num for num, _, _ in shapes), reverse=True)
@@ -229,7 +229,7 @@ def test_a_device_that_is_full_is_told_with_what_to_lower(monkeypatch: pytest.Mo
     engine = StaticCacheEngine(family("llama"), use_graphs=False)
     asked = requests(20, session=True)
     first = engine.generate(asked)
-    following_steps = [*following(asked, first), Request(prompt_ids=(3,) * 200, seed=0, max_tokens=5)]
+    following_steps = [*ask_next(asked, first), Request(prompt_ids=(3,) * 200, seed=0, max_tokens=5)]
     monkeypatch.setattr(LaneCache, "resize", full)
     with pytest.raises(EngineFault) as caught:
         engine.generate(following_steps)
@@ -270,13 +270,13 @@ def test_an_adapter_is_sampled_with() -> None:
     engine.load(weights, version=1)
     plain.load(weights, version=1)
     assert_same(engine.generate(requests()), plain.generate(requests()))
-    assert [one.response_ids for one in bare] != [one.response_ids for one in plain.generate(requests())]
+    assert [answer.response_ids for answer in bare] != [answer.response_ids for answer in plain.generate(requests())]
 
 
 def test_two_requests_of_one_session_are_both_answered() -> None:
     engine = StaticCacheEngine(LLAMA, use_graphs=False)
     first = [Request(prompt_ids=(3, 4, 5, 6), seed=0, max_tokens=4, session="one")]
-    [asked] = following(first, engine.generate(first))
+    [asked] = ask_next(first, engine.generate(first))
     both = [asked, replace(asked, seed=9)]
     assert_same(engine.generate(both), ALONE.generate(both))
 

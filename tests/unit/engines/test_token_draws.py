@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from groupwise.core.seeds import seed_of
-from groupwise.engines.token_draws import draw_uniforms
+from groupwise.engines.uniform_draws import draw_uniforms
 
 
 def test_a_number_depends_on_its_seed_and_position_alone() -> None:
@@ -17,12 +17,12 @@ def test_a_number_depends_on_its_seed_and_position_alone() -> None:
 def test_numbers_are_spread_evenly_over_seeds_and_over_positions() -> None:
     over_seeds = draw_uniforms([seed_of("attempt", i) for i in range(20000)], 0)
     over_positions = np.array([draw_uniforms([42], position)[0] for position in range(20000)])
-    for found in (over_seeds, over_positions):
-        assert found.min() >= 0
-        assert found.max() < 1
-        counts = np.histogram(found, bins=50, range=(0, 1))[0]
+    for numbers in (over_seeds, over_positions):
+        assert numbers.min() >= 0
+        assert numbers.max() < 1
+        counts = np.histogram(numbers, bins=50, range=(0, 1))[0]
         assert ((counts - 400) ** 2 / 400).sum() < 49 + 4 * (2 * 49) ** 0.5  # chi-squared, four deviations
-        assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 0.03
+        assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.03
 
 
 def test_seeds_of_different_paths_differ() -> None:
@@ -33,6 +33,6 @@ def test_seeds_of_different_paths_differ() -> None:
 
 def test_each_seed_may_have_a_position_of_its_own() -> None:
     positions = np.array([[0, 7], [1, 8]])
-    found = draw_uniforms([11, 12], positions)
+    numbers = draw_uniforms([11, 12], positions)
     for row, column in np.ndindex(2, 2):
-        assert found[row, column] == draw_uniforms([11, 12], int(positions[row, column]))[column]
+        assert numbers[row, column] == draw_uniforms([11, 12], int(positions[row, column]))[column]

@@ -55,7 +55,7 @@ def test_a_negative_age_allows_nothing() -> None:
     assert str(caught.value) == "Staleness: max_age: input should be greater than or equal to 0, found -1"
 
 
-def limited() -> StepTable:
+def make_limited_table() -> StepTable:
     """Three attempts: one with a response that was cut off, one that the limit on steps ended, one that is whole."""
     return StepTable.from_trajectories(
         [
@@ -67,11 +67,11 @@ def limited() -> StepTable:
 
 
 def test_responses_that_were_cut_off_are_dropped_and_the_rest_of_the_attempt_trains() -> None:
-    assert OverlongMask()(limited()).tolist() == [True, False, True, True, True]
+    assert OverlongMask()(make_limited_table()).tolist() == [True, False, True, True, True]
 
 
 def test_attempts_that_the_limit_on_steps_cut_off_are_dropped_whole_where_asked() -> None:
-    assert OverlongMask(attempts="drop")(limited()).tolist() == [True, False, False, False, True]
+    assert OverlongMask(attempts="drop")(make_limited_table()).tolist() == [True, False, False, False, True]
 
 
 def test_other_ends_than_a_limit_are_no_reason_to_drop() -> None:
@@ -121,7 +121,7 @@ attempts_drawn = st.lists(
 
 
 @given(attempts_drawn, st.integers(0, 5), st.randoms(use_true_random=False))
-def test_a_loop_would_keep_the_same_rows_in_any_order(drawn: list, most: int, rng: object) -> None:  # type: ignore[type-arg]
+def test_a_loop_would_keep_the_same_rows_in_any_order(drawn: list, max_age: int, rng: object) -> None:  # type: ignore[type-arg]
     records = [
         Trajectory(
             id=f"r{number}",
@@ -137,12 +137,12 @@ def test_a_loop_would_keep_the_same_rows_in_any_order(drawn: list, most: int, rn
     rows = StepTable.from_trajectories(records, version=5)
     steps = [(record, step) for record in records for step in record.steps]
 
-    def kept(part: Staleness | OverlongMask) -> list[bool]:
+    def keep(part: Staleness | OverlongMask) -> list[bool]:
         return Algorithm(advantage=recipes.dr_grpo().advantage, filters=(part,)).keep(rows).tolist()
 
-    assert kept(Staleness(max_age=most)) == [5 - record.versions[0] <= most for record, _ in steps]
-    assert kept(OverlongMask()) == [not step.cut for _, step in steps]
-    assert kept(OverlongMask(attempts="drop")) == [
+    assert keep(Staleness(max_age=max_age)) == [5 - record.versions[0] <= max_age for record, _ in steps]
+    assert keep(OverlongMask()) == [not step.cut for _, step in steps]
+    assert keep(OverlongMask(attempts="drop")) == [
         not step.cut and record.stop != "truncated" for record, step in steps
     ]
-    assert np.array_equal(kept(Staleness(max_age=5)), [True] * len(steps))
+    assert np.array_equal(keep(Staleness(max_age=5)), [True] * len(steps))

@@ -16,7 +16,7 @@ SHORT_AND_LONG = columns([0.0] * 6, sample=[0, 0, 1, 1, 1, 1])
 LOSSES = (1.0, 1.0, 2.0, 2.0, 2.0, 2.0)
 
 
-def aggregated(aggregate: Aggregate, counted: Totals) -> tuple[float, list[float]]:
+def weigh_tokens(aggregate: Aggregate, counted: Totals) -> tuple[float, list[float]]:
     """The number, and how much each token's loss counts in it."""
     loss_T = numbers(LOSSES).requires_grad_()
     value = aggregate(loss_T, SHORT_AND_LONG, counted)
@@ -42,16 +42,16 @@ def aggregated(aggregate: Aggregate, counted: Totals) -> tuple[float, list[float
 )
 def test_the_vector_that_was_worked_by_hand(aggregate: Aggregate, value: float, short: float, long: float) -> None:
     """Losses [1, 1] and [2, 2, 2, 2], L_max = 8; here both are steps of one attempt."""
-    found, weights = aggregated(aggregate, totals(2, 4, max_tokens=8))
-    assert found == pytest.approx(value, abs=1e-6)
+    total, weights = weigh_tokens(aggregate, totals(2, 4, max_tokens=8))
+    assert total == pytest.approx(value, abs=1e-6)
     assert weights == pytest.approx([short] * 2 + [long] * 4)
 
 
 def test_denominators_are_those_that_are_handed_in() -> None:
     """The same tokens as part of an update twice as large count half."""
     for aggregate in (TokenMean(), SequenceMean(), SequenceSum(), ConstantLength(), StepMean()):
-        alone, _ = aggregated(aggregate, totals(2, 4))
-        part, _ = aggregated(aggregate, totals(2, 4, 2, 4))
+        alone, _ = weigh_tokens(aggregate, totals(2, 4))
+        part, _ = weigh_tokens(aggregate, totals(2, 4, 2, 4))
         assert part == pytest.approx(alone / 2)
 
 
@@ -87,7 +87,7 @@ def test_a_step_that_was_cut_into_samples_counts_once() -> None:
 def test_trajectories_that_were_not_counted_are_an_error() -> None:
     uncounted = dataclasses.replace(totals(2, 4), trajectory_tokens=())
     with pytest.raises(RecordError) as caught:
-        aggregated(TrajectoryMean(), uncounted)
+        weigh_tokens(TrajectoryMean(), uncounted)
     assert str(caught.value) == (
         "trajectory 0 is not among the 0 of the totals; count the totals over all samples of the update "
         "(Totals.count) and number trajectories from 0"

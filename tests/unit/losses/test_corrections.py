@@ -15,53 +15,53 @@ GAPS = (0.1, 1.2, -0.9)
 """The gaps of numbers, Corrections: ratios 1.105171, 3.320117, 0.406570; product 1.491825; geometric mean 1.142631."""
 
 
-def gapped(*gaps: float, **others: list[int]) -> TokenColumns:
+def make_gaps(*gaps: float, **others: list[int]) -> TokenColumns:
     return columns([-1.0] * len(gaps), behaviour=[-1.0 - gap for gap in gaps], **others)
 
 
-def rounded(weights_T: Tensor) -> list[float]:
+def round_weights(weights_T: Tensor) -> list[float]:
     return [round(weight, 6) for weight in weights_T.tolist()]
 
 
 def test_token_weights_are_truncated() -> None:
-    assert rounded(Truncate(high=2.0)(gapped(*GAPS))) == [1.105171, 2.0, 0.406570]
+    assert round_weights(Truncate(high=2.0)(make_gaps(*GAPS))) == [1.105171, 2.0, 0.406570]
 
 
 def test_token_weights_outside_the_bounds_are_masked() -> None:
-    assert rounded(Mask(low=0.5, high=2.0)(gapped(*GAPS))) == [1.105171, 0.0, 0.0]
+    assert round_weights(Mask(low=0.5, high=2.0)(make_gaps(*GAPS))) == [1.105171, 0.0, 0.0]
 
 
 def test_a_step_has_the_product_of_its_tokens_weights() -> None:
-    assert rounded(Truncate(unit="step", high=2.0)(gapped(*GAPS))) == [1.491825] * 3
-    assert rounded(Truncate(unit="step", high=1.3)(gapped(*GAPS))) == [1.3] * 3
-    assert rounded(Mask(unit="step", low=0.5, high=1.4)(gapped(*GAPS))) == [0.0] * 3
-    assert rounded(Mask(unit="step")(gapped(*GAPS))) == [1.491825] * 3
+    assert round_weights(Truncate(unit="step", high=2.0)(make_gaps(*GAPS))) == [1.491825] * 3
+    assert round_weights(Truncate(unit="step", high=1.3)(make_gaps(*GAPS))) == [1.3] * 3
+    assert round_weights(Mask(unit="step", low=0.5, high=1.4)(make_gaps(*GAPS))) == [0.0] * 3
+    assert round_weights(Mask(unit="step")(make_gaps(*GAPS))) == [1.491825] * 3
 
 
 def test_a_trajectory_has_the_product_over_all_its_steps() -> None:
-    tokens = gapped(*GAPS, step=[0, 1, 1], trajectory=[0, 0, 0])
-    assert rounded(Truncate(unit="trajectory", high=2.0)(tokens)) == [1.491825] * 3
-    assert rounded(Truncate(unit="step", high=2.0)(tokens)) == [1.105171, 1.349859, 1.349859]
+    tokens = make_gaps(*GAPS, step=[0, 1, 1], trajectory=[0, 0, 0])
+    assert round_weights(Truncate(unit="trajectory", high=2.0)(tokens)) == [1.491825] * 3
+    assert round_weights(Truncate(unit="step", high=2.0)(tokens)) == [1.105171, 1.349859, 1.349859]
 
 
 def test_rejection_goes_by_the_geometric_mean_and_keeps_weight_1() -> None:
     """exp(mean of the gaps) = 1.142631."""
-    assert Reject(low=0.5, high=1.2)(gapped(*GAPS)).tolist() == [1.0] * 3
-    assert Reject(low=0.5, high=1.14)(gapped(*GAPS)).tolist() == [0.0] * 3
-    assert Reject(low=1.15, high=2.0)(gapped(*GAPS)).tolist() == [0.0] * 3
-    apart = gapped(*GAPS, step=[0, 1, 1], trajectory=[0, 0, 0])
+    assert Reject(low=0.5, high=1.2)(make_gaps(*GAPS)).tolist() == [1.0] * 3
+    assert Reject(low=0.5, high=1.14)(make_gaps(*GAPS)).tolist() == [0.0] * 3
+    assert Reject(low=1.15, high=2.0)(make_gaps(*GAPS)).tolist() == [0.0] * 3
+    apart = make_gaps(*GAPS, step=[0, 1, 1], trajectory=[0, 0, 0])
     assert Reject(low=0.9, high=1.12)(apart).tolist() == [1.0, 0.0, 0.0]
     assert Reject()(apart).dtype == apart.logp.dtype, "weights are numbers like those they weigh"
 
 
 def test_a_weight_on_the_bound_is_kept() -> None:
-    even = gapped(0.0)
+    even = make_gaps(0.0)
     assert Mask(low=1.0, high=1.0)(even).tolist() == [1.0]
     assert Reject(low=1.0, high=1.0)(even).tolist() == [1.0]
 
 
 def test_log_weights_are_clamped_at_20() -> None:
-    assert Truncate(high=math.inf)(gapped(50.0, -50.0)).log().tolist() == pytest.approx([20.0, -20.0])
+    assert Truncate(high=math.inf)(make_gaps(50.0, -50.0)).log().tolist() == pytest.approx([20.0, -20.0])
 
 
 def test_blamed_steps_that_have_drifted_are_dropped() -> None:
@@ -89,7 +89,7 @@ def test_the_weights_of_several_corrections_multiply() -> None:
     Capped at 2 they are 2, 2, 1; masked beyond 2.5 they are 0, 2, 1; together 0, 4, 1. The loss is minus their mean. A
     mask beyond 1.5 leaves 0, 0, 1.
     """
-    tokens = gapped(math.log(4), math.log(2), 0.0)
+    tokens = make_gaps(math.log(4), math.log(2), 0.0)
     result = PolicyLoss(corrections=(Truncate(high=2.0), Mask(high=2.5)))(tokens, totals(3))
     assert number(result.loss) == pytest.approx(-5 / 3)
     assert result.metrics["loss/correction"].mean == pytest.approx(5 / 3)
@@ -101,7 +101,7 @@ def test_the_weights_of_several_corrections_multiply() -> None:
 
 def test_weights_scale_the_gradient_and_carry_none() -> None:
     """Weights 2 and 1 (log 2 truncated at 3, and 0): loss -(2 + 1) / 2, slopes -2 / 2 and -1 / 2."""
-    tokens = gapped(math.log(2), 0.0)
+    tokens = make_gaps(math.log(2), 0.0)
     result = PolicyLoss(corrections=(Truncate(high=3.0),))(tokens, totals(2))
     assert number(result.loss) == pytest.approx(-1.5)
     assert gradient(result.loss, tokens.logp) == pytest.approx([-1.0, -0.5])
@@ -117,14 +117,14 @@ class Leaky(Part, slot="correction"):
 
 
 def test_no_gradient_runs_through_a_weight_not_even_through_one_from_elsewhere() -> None:
-    tokens = gapped(0.0)
+    tokens = make_gaps(0.0)
     result = PolicyLoss(corrections=(Leaky(),))(tokens, totals(1))
     assert gradient(result.loss, tokens.logp) == [-2.0]
     assert PolicyLoss(corrections=(Leaky(),)).needs == PolicyLoss().needs
 
 
 def test_a_dropped_token_still_counts_in_the_denominator() -> None:
-    tokens = gapped(5.0, 0.0)
+    tokens = make_gaps(5.0, 0.0)
     result = PolicyLoss(corrections=(Mask(),))(tokens, totals(2))
     assert number(result.loss) == pytest.approx(-0.5)
     assert gradient(result.loss, tokens.logp) == pytest.approx([0.0, -0.5])
@@ -133,5 +133,5 @@ def test_a_dropped_token_still_counts_in_the_denominator() -> None:
 
 def test_no_correction_is_made_unless_asked_for() -> None:
     assert PolicyLoss().corrections == ()
-    tokens = gapped(5.0, 0.0)
+    tokens = make_gaps(5.0, 0.0)
     assert gradient(PolicyLoss()(tokens, totals(2)).loss, tokens.logp) == pytest.approx([-0.5, -0.5])

@@ -40,8 +40,8 @@ def test_each_task_counts_the_same_by_default() -> None:
 
 def test_an_attempt_that_may_not_train_is_in_no_pair() -> None:
     """The best was dropped by the column, the worst by a filter; the middle two are left."""
-    found = table([9.0, 1.0, 2.0, 0.0], trains=[False, True, True, True])
-    kept = found.with_filters([lambda each: each.reward > 0])
+    rows = table([9.0, 1.0, 2.0, 0.0], trains=[False, True, True, True])
+    kept = rows.with_filters([lambda each: each.reward > 0])
     assert BestAgainstWorst()(kept) == [Pair(2, 1)]
     assert AllPairs()(kept) == [Pair(2, 1)]
 

@@ -36,14 +36,14 @@ def test_the_kl_vectors_that_were_worked_by_hand(estimator: str, d: float, value
 
 @pytest.mark.parametrize(("estimator", "value"), [("k1", -0.2), ("k2", 0.02), ("k3", 0.021403)])
 def test_straight_through_has_the_value_of_the_estimator_and_the_slope_of_k2(estimator: str, value: float) -> None:
-    found = of_gap(Kl(estimator=estimator, gradient="straight_through"), 0.2)
-    assert found == pytest.approx((value, -0.2), abs=1e-6)
+    value_and_slope = of_gap(Kl(estimator=estimator, gradient="straight_through"), 0.2)
+    assert value_and_slope == pytest.approx((value, -0.2), abs=1e-6)
 
 
 def test_the_unbiased_form_multiplies_by_the_ratio_and_differentiates_both() -> None:
     """rho = 2: value 2 x 0.021403, slope 2 x 0.021403 - 2 x 0.221403 = -0.4."""
-    found = of_gap(Kl(gradient="unbiased"), 0.2, log_ratio=math.log(2))
-    assert found == pytest.approx((0.042806, -0.4), abs=1e-5)
+    value_and_slope = of_gap(Kl(gradient="unbiased"), 0.2, log_ratio=math.log(2))
+    assert value_and_slope == pytest.approx((0.042806, -0.4), abs=1e-5)
 
 
 @pytest.mark.parametrize(("log_ratio", "clamped"), [(25.0, 20.0), (-25.0, -20.0)])

@@ -137,19 +137,19 @@ def test_tokens_of_another_policy_are_measured_against_that_policy(
 ) -> None:
     """Log-prob 0 now, -0.1 at the start of the update, -0.15 when it was sampled; the loss is minus the mean ratio."""
     tokens = columns([0.0, 0.0], old=[-0.1] * 2, behaviour=[-0.15] * 2, off_policy=off_policy)
-    found = PolicyLoss(old=old)(tokens, totals(2)).loss
+    loss = PolicyLoss(old=old)(tokens, totals(2)).loss
     ratios = [math.exp(exponent) for exponent in exponents]
-    assert number(found) == pytest.approx(-sum(ratios) / 2, abs=1e-12)
-    assert gradient(found, tokens.logp) == pytest.approx([-ratio / 2 for ratio in ratios], abs=1e-12)
+    assert number(loss) == pytest.approx(-sum(ratios) / 2, abs=1e-12)
+    assert gradient(loss, tokens.logp) == pytest.approx([-ratio / 2 for ratio in ratios], abs=1e-12)
 
 
 def test_tokens_of_another_policy_are_counted_apart() -> None:
     """One token of each kind: what the update did to the policy is told by its own."""
     tokens = columns([0.0, 0.0], old=[-0.1] * 2, behaviour=[-0.15] * 2, off_policy=[True, False])
-    found = {name: tally.mean for name, tally in PolicyLoss()(tokens, totals(2)).metrics.items()}
-    assert found["loss/ratio"] == pytest.approx(math.exp(0.1))
-    assert found["loss/off_policy_ratio"] == pytest.approx(math.exp(0.15))
-    assert found["loss/mismatch_size"] == pytest.approx(0.05)
+    means = {name: tally.mean for name, tally in PolicyLoss()(tokens, totals(2)).metrics.items()}
+    assert means["loss/ratio"] == pytest.approx(math.exp(0.1))
+    assert means["loss/off_policy_ratio"] == pytest.approx(math.exp(0.15))
+    assert means["loss/mismatch_size"] == pytest.approx(0.05)
 
 
 def test_a_missing_column_is_named_before_anything_is_computed() -> None:

@@ -16,7 +16,7 @@ from groupwise.losses import PAIRS, Simpo, TrajectorySums, share_of_step
 from tests.unit.losses.token_rows import columns, gradient, number
 
 
-def counted(trajectory: list[int], pairs: list[Pair], group: list[int] | None = None) -> Totals:
+def count_totals(trajectory: list[int], pairs: list[Pair], group: list[int] | None = None) -> Totals:
     """Totals of tokens that are samples of their own."""
     num = len(trajectory)
     return Totals.count(
@@ -33,7 +33,7 @@ def test_a_pair_worked_by_hand() -> None:
     """Mean log-probs -0.8 (two tokens) and -1.1, beta 2.5, margin 0.55: 2.5 x 0.3 - 1.375 = -0.625, and
     -log sigmoid(-0.625) = log(1 + e^0.625) = 1.053701."""
     tokens = columns([-0.7, -0.9, -1.1], trajectory=[0, 0, 1], sample=[0, 0, 1], group=[0, 0, 0])
-    totals = counted([0, 0, 1], [Pair(0, 1)])
+    totals = count_totals([0, 0, 1], [Pair(0, 1)])
     loss = Simpo(beta=2.5, margin=0.55)
     result = loss(tokens, totals, loss.first_pass(tokens, totals))
     assert number(result.loss) == pytest.approx(1.053701, abs=1e-6)
@@ -56,7 +56,7 @@ def by_hand(logp_T: Tensor, trajectory: list[int], totals: Totals, loss: Simpo) 
 def test_the_gradient_is_that_of_the_formula_in_any_split() -> None:
     """Six tokens of three trajectories, of which each lies in several micro-batches."""
     logp, trajectory = [-0.5, -2.0, -1.0, -0.1, -3.0, -0.7], [0, 1, 2, 0, 1, 2]
-    totals = counted(trajectory, [Pair(0, 1, 0.5), Pair(0, 2, 0.5), Pair(2, 1, 2.0)])
+    totals = count_totals(trajectory, [Pair(0, 1, 0.5), Pair(0, 2, 0.5), Pair(2, 1, 2.0)])
     loss = Simpo(beta=3.0, margin=0.2)
     whole = torch.tensor(logp, dtype=torch.float64, requires_grad=True)
     expected = by_hand(whole, trajectory, totals, loss)
@@ -84,7 +84,7 @@ def test_the_gradient_is_that_of_the_formula_in_any_split() -> None:
 
 def test_a_winner_that_is_no_likelier_than_the_loser_is_not_told_apart() -> None:
     tokens = columns([-1.0, -1.0], trajectory=[0, 1], sample=[0, 1], group=[0, 0])
-    totals = counted([0, 1], [Pair(0, 1)])
+    totals = count_totals([0, 1], [Pair(0, 1)])
     metrics = Simpo()(tokens, totals, Simpo().first_pass(tokens, totals)).metrics
     assert metrics["loss/pair_gap"].mean == 0.0
     assert metrics["loss/pair_accuracy"].mean == 0.0
@@ -92,7 +92,7 @@ def test_a_winner_that_is_no_likelier_than_the_loser_is_not_told_apart() -> None
 
 def test_large_gaps_stay_finite() -> None:
     tokens = columns([-900.0, -1.0], trajectory=[0, 1], sample=[0, 1], group=[0, 0])
-    totals = counted([0, 1], [Pair(0, 1)])
+    totals = count_totals([0, 1], [Pair(0, 1)])
     loss = Simpo(beta=10.0, margin=0.0)
     result = loss(tokens, totals, loss.first_pass(tokens, totals))
     assert number(result.loss) == pytest.approx(8990.0)
@@ -101,7 +101,7 @@ def test_large_gaps_stay_finite() -> None:
 
 def test_without_pairs_the_loss_is_a_zero_that_one_can_differentiate() -> None:
     tokens = columns([-1.0, -2.0], trajectory=[0, 1], sample=[0, 1], group=[0, 0])
-    totals = counted([0, 1], [])
+    totals = count_totals([0, 1], [])
     result = Simpo()(tokens, totals, Simpo().first_pass(tokens, totals))
     assert number(result.loss) == 0.0
     assert gradient(result.loss, tokens.logp) == [0.0, 0.0]
@@ -114,7 +114,7 @@ def test_it_says_that_it_needs_pairs_and_no_unit_beyond_a_sample() -> None:
 
 
 def test_sums_of_micro_batches_add_up() -> None:
-    totals = counted([0, 1, 1, 2, 3], [])
+    totals = count_totals([0, 1, 1, 2, 3], [])
     here = columns([-0.5, -1.0, -2.0], trajectory=[0, 1, 1], sample=[0, 1, 2], group=[4, 5, 5])
     there = columns([-1.5, -4.0], trajectory=[0, 2], sample=[3, 4], group=[4, 6])
     merged = TrajectorySums.of(here, totals, logp=here.logp) + TrajectorySums.of(there, totals, logp=there.logp)
@@ -126,7 +126,7 @@ def test_sums_of_micro_batches_add_up() -> None:
 
 
 def test_sums_are_refused_without_groups_and_beyond_the_totals() -> None:
-    totals = counted([0], [])
+    totals = count_totals([0], [])
     with pytest.raises(RecordError) as caught:
         TrajectorySums.of(columns([-1.0]), totals)
     assert str(caught.value) == "column 'group' is missing, which a first pass over groups reads; hand it in"
@@ -140,13 +140,13 @@ def test_sums_are_refused_without_groups_and_beyond_the_totals() -> None:
 
 def test_what_is_summed_may_be_of_another_precision_than_the_log_probs() -> None:
     here = columns([-0.5, -1.0], trajectory=[0, 0], group=[0, 0])
-    sums = TrajectorySums.of(here, counted([0, 0], []), credit=torch.tensor([1.5, 2.0], dtype=torch.float32)).sums
+    sums = TrajectorySums.of(here, count_totals([0, 0], []), credit=torch.tensor([1.5, 2.0], dtype=torch.float32)).sums
     assert sums["credit"].tolist() == [3.5]
     assert sums["credit"].dtype == torch.float64
 
 
 def test_a_share_has_the_tokens_share_of_the_value_and_the_slope_of_its_trajectories() -> None:
-    totals = counted([0, 1, 1, 1], [])
+    totals = count_totals([0, 1, 1, 1], [])
     here = columns([-1.0, -2.0], trajectory=[1, 0], sample=[0, 1], group=[0, 0])
     value, slope_R = torch.tensor(8.0, dtype=torch.float64), torch.tensor([10.0, 20.0], dtype=torch.float64)
     share = share_of_step(value, slope_R, 3 * here.logp, here, totals)
@@ -157,4 +157,4 @@ def test_a_share_has_the_tokens_share_of_the_value_and_the_slope_of_its_trajecto
 def test_the_only_token_of_a_step_has_the_whole_value() -> None:
     here = columns([-1.0], group=[0])
     value, slope_R = torch.tensor(8.0, dtype=torch.float64), torch.tensor([10.0], dtype=torch.float64)
-    assert number(share_of_step(value, slope_R, here.logp, here, counted([0], []))) == 8.0
+    assert number(share_of_step(value, slope_R, here.logp, here, count_totals([0], []))) == 8.0

@@ -40,8 +40,8 @@ def test_on_the_bounds_a_token_still_teaches(advantage: float, ratio: float, slo
 def test_clip_counts_where_each_bound_acted() -> None:
     """Ratios 1.5, 0.5, 0.5, 1.5, 5, 1: above the bound with praise, below it with blame, beyond the dual bound."""
     tokens = from_ratios([1.5, 0.5, 0.5, 1.5, 5.0, 1.0], [1, 1, -1, -1, -1, -1])
-    found = SPEC_CLIP(TokenRatio()(tokens), tokens)
-    assert {name: hit_T.tolist() for name, hit_T in found.clipped.items()} == {
+    outcome = SPEC_CLIP(TokenRatio()(tokens), tokens)
+    assert {name: hit_T.tolist() for name, hit_T in outcome.clipped.items()} == {
         "high": [True, False, False, False, False, False],
         "low": [False, False, True, False, False, False],
         "dual": [False, False, False, False, True, False],
@@ -76,22 +76,22 @@ def test_gspo_as_worked_by_hand() -> None:
 
 def cispo(advantage: float, cap: float = 5.0) -> tuple[TokenLoss, float]:
     tokens = columns([-0.7], old=[-2.5], advantage=advantage)
-    found = Cispo(cap=cap)(TokenRatio()(tokens), tokens)
-    return found, gradient(found.loss, tokens.logp)[0]
+    outcome = Cispo(cap=cap)(TokenRatio()(tokens), tokens)
+    return outcome, gradient(outcome.loss, tokens.logp)[0]
 
 
 def test_the_cispo_vector_that_was_worked_by_hand() -> None:
     """numbers, CISPO: rho = exp(1.8) = 6.049647 is capped at 5; loss 5 x 0.5 x 0.7, slope -5 x 0.5."""
-    found, slope = cispo(0.5)
-    assert number(found.loss) == pytest.approx(1.75)
+    outcome, slope = cispo(0.5)
+    assert number(outcome.loss) == pytest.approx(1.75)
     assert slope == pytest.approx(-2.5)
-    assert found.clipped["high"].tolist() == [True]
+    assert outcome.clipped["high"].tolist() == [True]
 
 
 def test_below_its_cap_cispo_weighs_by_the_ratio_and_has_no_floor() -> None:
-    found, slope = cispo(-1.0, cap=7.0)
+    outcome, slope = cispo(-1.0, cap=7.0)
     assert slope == pytest.approx(6.049647, abs=1e-6)
-    assert found.clipped["high"].tolist() == [False]
+    assert outcome.clipped["high"].tolist() == [False]
     at_cap = columns([-1.0])
     assert Cispo(cap=5.0)(numbers([5.0]), at_cap).clipped["high"].tolist() == [False], "the cap itself is inside"
     tiny = columns([-9.0], old=[-1.0])

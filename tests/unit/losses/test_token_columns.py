@@ -129,8 +129,8 @@ def test_half_precision_is_raised_to_float32_and_double_is_kept() -> None:
     half = dataclasses.replace(two, logp=two.logp.bfloat16())
     for before, expected in ((half, torch.float32), (two, torch.float64)):
         kept = before.select_trained()
-        found = {getattr(kept, name).dtype for name in ("logp", "logp_old", "logp_ref", "entropy", "advantage")}
-        assert found == {expected}
+        dtypes = {getattr(kept, name).dtype for name in ("logp", "logp_old", "logp_ref", "entropy", "advantage")}
+        assert dtypes == {expected}
 
 
 def test_a_step_is_the_pair_of_trajectory_and_index() -> None:

@@ -79,5 +79,5 @@ def totals(*lengths: int, max_tokens: int = 8) -> Totals:
 
 
 def gradient(value: Tensor, by: Tensor) -> list[float]:
-    (found,) = torch.autograd.grad(value.sum(), by, retain_graph=True)
-    return [float(number) for number in found]
+    (slopes,) = torch.autograd.grad(value.sum(), by, retain_graph=True)
+    return [float(number) for number in slopes]

@@ -26,13 +26,13 @@ def _states(num_nodes: int, *, width: int = 4) -> list[torch.Tensor]:
 def _both(end: torch.Tensor, size: int, **settings: object) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Output and gradients with the mask of blocks, and with the written-out one."""
     mask = TreeMask.of(end, size=size)
-    found = []
+    results = []
     for one in (mask, mask.write_out()):
         states = _states(len(end))
         output = functional.scaled_dot_product_attention(*states, attn_mask=one, **settings)  # type: ignore[arg-type]
         weigh = torch.randn(output.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-        found.append([output, *torch.autograd.grad((output * weigh).sum(), states)])
-    return found[0], found[1]
+        results.append([output, *torch.autograd.grad((output * weigh).sum(), states)])
+    return results[0], results[1]
 
 
 def test_a_block_sees_the_path_to_its_first_node_and_itself() -> None:
@@ -110,12 +110,12 @@ def test_nothing_is_kept_once_the_gradients_are_there(monkeypatch: pytest.Monkey
     attended: list[weakref.ref[torch.Tensor]] = []
     plain = functional.scaled_dot_product_attention
 
-    def watched(*states: torch.Tensor, **settings: object) -> torch.Tensor:
-        found = plain(*states, **settings)  # type: ignore[arg-type]
-        attended.append(weakref.ref(found))
-        return found
+    def count_calls(*states: torch.Tensor, **settings: object) -> torch.Tensor:
+        output = plain(*states, **settings)  # type: ignore[arg-type]
+        attended.append(weakref.ref(output))
+        return output
 
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", watched)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", count_calls)
     gc.collect()
     gc.disable()  # a cycle would wait for it, gigabytes at a time
     try:

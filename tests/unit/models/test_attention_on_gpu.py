@@ -24,6 +24,6 @@ def test_without_a_pack_attention_is_that_of_sdpa() -> None:
     layer = torch.nn.Identity()
     layer.is_causal = True  # type: ignore[assignment]
     gpu_attention.register()
-    found, _ = gpu_attention.attend_to_pack(layer, query, key, value, None, scaling=0.3)
+    attended, _ = gpu_attention.attend_to_pack(layer, query, key, value, None, scaling=0.3)
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=0.3)
-    torch.testing.assert_close(found, expected.transpose(1, 2))
+    torch.testing.assert_close(attended, expected.transpose(1, 2))

@@ -13,17 +13,19 @@ from groupwise.models.attention import block_masks
 from groupwise.models.attention.block_masks import BLOCK, TreeKeys, fill_last_block, find_tree_keys
 from groupwise.models.attention.masks import make_dense_mask
 from groupwise.models.attention.on_gpu import make_inputs
-from tests.equivalence.rollouts import stepwise
+from tests.equivalence.rollouts import make_stepwise_samples
 
 
 def _one_pack(window: int | None, attempts: int, steps: int = 6) -> Pack:
-    (found,) = pack(stepwise(attempts=attempts, steps=steps, window=window), token_budget=10_000, gate=0.0)
-    return found
+    (packed,) = pack(
+        make_stepwise_samples(attempts=attempts, steps=steps, window=window), token_budget=10_000, gate=0.0
+    )
+    return packed
 
 
 def _tables(mask: object) -> tuple[torch.Tensor, torch.Tensor]:
     """Blocks that are computed with the mask, and those that are computed without."""
-    found = []
+    tables = []
     for num, listed in (
         (mask.kv_num_blocks, mask.kv_indices),  # type: ignore[attr-defined]
         (mask.full_kv_num_blocks, mask.full_kv_indices),  # type: ignore[attr-defined]
@@ -31,11 +33,11 @@ def _tables(mask: object) -> tuple[torch.Tensor, torch.Tensor]:
         table = torch.zeros(listed.shape[-2:], dtype=torch.bool)
         for row, count in enumerate(num[0, 0].tolist()):
             table[row, listed[0, 0, row, :count].long()] = True
-        found.append(table)
-    return found[0], found[1]
+        tables.append(table)
+    return tables[0], tables[1]
 
 
-def _seen(placed: Pack) -> torch.Tensor:
+def _see_by_mask(placed: Pack) -> torch.Tensor:
     """Which node sees which, padding included."""
     length = -(-len(placed) // BLOCK) * BLOCK
     seen = torch.eye(length, dtype=torch.bool)
@@ -60,7 +62,7 @@ def _entries(keys: TreeKeys, length: int) -> torch.Tensor:
 @given(window=st.sampled_from([None, 2]), attempts=st.integers(1, 8), steps=st.integers(1, 20))
 def test_blocks_are_those_that_the_dense_mask_has(window: int | None, attempts: int, steps: int) -> None:
     placed = _one_pack(window, attempts, steps)
-    seen = _seen(placed)
+    seen = _see_by_mask(placed)
     mask = find_tree_keys(fill_last_block(placed.end), stretch=len(seen)).mask
     partial, full = _tables(mask)
     assert torch.equal(full, _by_block(seen).all(-1))
@@ -80,29 +82,29 @@ def test_stretches_see_through_copies_what_nodes_see(
     window: int | None, attempts: int, steps: int, blocks: int
 ) -> None:
     placed = _one_pack(window, attempts, steps)
-    seen = _seen(placed)
+    seen = _see_by_mask(placed)
     keys = find_tree_keys(fill_last_block(placed.end), stretch=blocks * BLOCK)
-    found = _entries(keys, len(seen))
+    entries = _entries(keys, len(seen))
     if keys.source is None:
         assert len(seen) <= blocks * BLOCK
         keys_of = torch.arange(len(seen))
     else:
         keys_of = keys.source
     by_node = torch.zeros(len(seen), len(seen), dtype=torch.int64)
-    by_node.index_add_(1, keys_of, found.long())
+    by_node.index_add_(1, keys_of, entries.long())
     assert torch.equal(by_node, seen.long())  # each node it sees, once
-    waiting = found.view(len(seen) // BLOCK, BLOCK, -1).any(1).view(len(seen) // BLOCK, -1, BLOCK).any(-1).sum(0)
+    waiting = entries.view(len(seen) // BLOCK, BLOCK, -1).any(1).view(len(seen) // BLOCK, -1, BLOCK).any(-1).sum(0)
     assert int(waiting.max()) <= blocks or keys.source is None
 
 
 def test_the_blocks_of_the_backward_pass_are_those_of_torch() -> None:
     placed = _one_pack(None, 3, steps=20)
     length = len(placed) // BLOCK * BLOCK
-    found = find_tree_keys(placed.end[:length], stretch=length).mask
-    expected = create_block_mask(found.mask_mod, B=1, H=1, Q_LEN=length, KV_LEN=length, device="cpu")
+    mask = find_tree_keys(placed.end[:length], stretch=length).mask
+    expected = create_block_mask(mask.mask_mod, B=1, H=1, Q_LEN=length, KV_LEN=length, device="cpu")
     for name in ("kv_num_blocks", "full_kv_num_blocks", "q_num_blocks", "full_q_num_blocks"):
-        assert torch.equal(getattr(found, name), getattr(expected, name)), name
-    assert found.full_kv_num_blocks.sum() > 0
+        assert torch.equal(getattr(mask, name), getattr(expected, name)), name
+    assert mask.full_kv_num_blocks.sum() > 0
 
 
 def test_the_worked_example_of_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,12 +121,12 @@ def test_the_worked_example_of_stretches(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_padding_sees_itself_alone_and_is_nobodys() -> None:
     placed = _one_pack(2, 3)
-    found = make_inputs(placed, torch.float32, 8)
+    asked = make_inputs(placed, torch.float32, 8)
     missing = -len(placed) % BLOCK
     assert missing
-    assert found["input_ids"].shape == found["position_ids"].shape == (1, len(placed) + missing)
+    assert asked["input_ids"].shape == asked["position_ids"].shape == (1, len(placed) + missing)
     node = torch.arange(len(placed), len(placed) + missing)
-    sees = found["attention_mask"].mask_mod(0, 0, node[:, None], torch.arange(len(placed) + missing)[None, :])
+    sees = asked["attention_mask"].mask_mod(0, 0, node[:, None], torch.arange(len(placed) + missing)[None, :])
     assert torch.equal(sees.nonzero()[:, 1], node)
 
 

@@ -15,7 +15,7 @@ from groupwise.models.attention import on_gpu as gpu_attention
 from groupwise.models.attention.masks import make_dense_mask
 from groupwise.models.attention.on_gpu import make_inputs
 from tests.equivalence.flash_anywhere import rows, rows_backward
-from tests.equivalence.rollouts import stepwise, tangled
+from tests.equivalence.rollouts import make_stepwise_samples, make_tangled_samples
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def _any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _packs() -> list[Pack]:
-    several = [stepwise(attempts=3, steps=6, window=window) for window in (None, 2)]
-    laid = [pack(samples, token_budget=10_000, gate=0.0) for samples in (*several, tangled())]
+    several = [make_stepwise_samples(attempts=3, steps=6, window=window) for window in (None, 2)]
+    laid = [pack(samples, token_budget=10_000, gate=0.0) for samples in (*several, make_tangled_samples())]
     plain = pack(several[0], token_budget=10_000, share=False)
     return [_with_runs(each) for packs in (*laid, plain) for each in packs]
 
@@ -45,26 +45,26 @@ def test_attention_and_its_gradients_are_those_of_the_mask(placed: Pack) -> None
     key, value = (torch.randn(1, 2, len(placed), 8, requires_grad=True) for _ in range(2))
     asked = {name: each for name, each in make_inputs(placed, torch.bfloat16, 8).items() if not name.endswith("_ids")}
     assert ("key_copies" in asked) == (placed.raw_tokens > len(placed))
-    found, _ = gpu_attention.attend_to_pack(torch.nn.Identity(), query, key, value, scaling=0.3, **asked)
+    actual, _ = gpu_attention.attend_to_pack(torch.nn.Identity(), query, key, value, scaling=0.3, **asked)
     expected = sdpa(query, key, value, attn_mask=make_dense_mask(placed), scale=0.3, enable_gqa=True).transpose(1, 2)
-    torch.testing.assert_close(found, expected)
-    weight = torch.randn_like(found)
-    ours, theirs = (torch.autograd.grad((each * weight).sum(), (query, key, value)) for each in (found, expected))
+    torch.testing.assert_close(actual, expected)
+    weight = torch.randn_like(actual)
+    ours, theirs = (torch.autograd.grad((each * weight).sum(), (query, key, value)) for each in (actual, expected))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.usefixtures("_any_machine")
 def test_rows_side_by_side_are_given_by_where_they_begin() -> None:
-    samples = stepwise(attempts=2, window=2)
+    samples = make_stepwise_samples(attempts=2, window=2)
     (placed,) = (_with_runs(each) for each in pack(samples, token_budget=10_000, share=False))
-    found = make_inputs(placed, torch.bfloat16, 8)
-    assert found["attention_mask"].shape == (1, 1, 1, 1)  # a stand-in: nothing is masked
+    actual = make_inputs(placed, torch.bfloat16, 8)
+    assert actual["attention_mask"].shape == (1, 1, 1, 1)  # a stand-in: nothing is masked
     ends = torch.tensor([len(sample.token_ids) - 1 for sample in samples]).cumsum(0)
-    assert found["cu_seq_lens_q"].tolist() == [0, *ends.tolist()]
-    assert found["max_length_q"] == max(len(sample.token_ids) - 1 for sample in samples)
-    assert found["cu_seq_lens_k"].tolist() == found["cu_seq_lens_q"].tolist()
-    assert "key_copies" not in found
+    assert actual["cu_seq_lens_q"].tolist() == [0, *ends.tolist()]
+    assert actual["max_length_q"] == max(len(sample.token_ids) - 1 for sample in samples)
+    assert actual["cu_seq_lens_k"].tolist() == actual["cu_seq_lens_q"].tolist()
+    assert "key_copies" not in actual
     assert "cu_seq_lens_q" not in make_inputs(placed, torch.float32, 8)  # flash attention has no float32
 
 
@@ -91,7 +91,7 @@ def test_compilers_are_told_the_truth_about_it(placed: Pack) -> None:
         return gpu_attention.attend_to_pack(torch.nn.Identity(), *rows, scaling=0.3, **settings)[0]
 
     compiled = torch.compile(attention, backend="aot_eager", fullgraph=True, dynamic=True)
-    expected, found = attention(*states), compiled(*states)
-    torch.testing.assert_close(found, expected)
-    ours, theirs = (torch.autograd.grad(each.square().sum(), states) for each in (found, expected))
+    expected, actual = attention(*states), compiled(*states)
+    torch.testing.assert_close(actual, expected)
+    ours, theirs = (torch.autograd.grad(each.square().sum(), states) for each in (actual, expected))
     torch.testing.assert_close(ours, theirs)

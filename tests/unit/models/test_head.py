@@ -40,15 +40,15 @@ def test_the_online_softmax_after_each_tile() -> None:
 
 def test_a_later_tile_may_hold_the_highest_logit() -> None:
     z = torch.tensor([[-1.0, 0.0, 1.0, 2.0]], dtype=torch.float64)
-    found = OnlineSoftmax.start(z).add(z[:, :1].clone(), entropy=True).add(z[:, 1:].clone(), entropy=True)
-    assert found.log_normaliser.item() == pytest.approx(2.440190, abs=5e-7)
-    assert found.entropy.item() == pytest.approx(0.947537, abs=5e-7)
+    softmax = OnlineSoftmax.start(z).add(z[:, :1].clone(), entropy=True).add(z[:, 1:].clone(), entropy=True)
+    assert softmax.log_normaliser.item() == pytest.approx(2.440190, abs=5e-7)
+    assert softmax.entropy.item() == pytest.approx(0.947537, abs=5e-7)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 100])
 def test_log_prob_entropy_and_their_gradients_of_the_worked_vector(columns: int) -> None:
     tiling = Tiling(rows=1, columns=columns, entropy=True)
-    found = []
+    gradients = []
     for output in (0, 1):
         hidden = torch.tensor([LOGITS], dtype=torch.float64, requires_grad=True)
         both = compute_head_logps(_identity_head(), hidden, _predictions([0], [1]), tiling)
@@ -57,9 +57,9 @@ def test_log_prob_entropy_and_their_gradients_of_the_worked_vector(columns: int)
         assert both[1].item() == pytest.approx(0.947537, abs=5e-7)
         both[output].sum().backward()  # type: ignore[union-attr]
         assert hidden.grad is not None
-        found.append(hidden.grad[0].tolist())
-    assert found[0] == pytest.approx([-0.236883, 0.356086, -0.087144, -0.032059], abs=5e-7)
-    assert found[1] == pytest.approx([0.116701, -0.326688, 0.130076, 0.079911], abs=5e-7)
+        gradients.append(hidden.grad[0].tolist())
+    assert gradients[0] == pytest.approx([-0.236883, 0.356086, -0.087144, -0.032059], abs=5e-7)
+    assert gradients[1] == pytest.approx([0.116701, -0.326688, 0.130076, 0.079911], abs=5e-7)
 
 
 @pytest.mark.parametrize("function", [head._HeadLogps, FusedHeadLogps])
@@ -88,14 +88,16 @@ def test_any_tiling_equals_the_plain_formula(
     expected_logp, expected_entropy = log_p[row, target], -(log_p.exp() * log_p).sum(-1) if entropy else None
     layer = Head(weight=weight, bias=bias, scale=1.5, softcap=softcap)
     tiling = Tiling(rows=rows, columns=columns, temperature=0.7, entropy=entropy)
-    logp, found_entropy = compute_head_logps(layer, hidden, _predictions(row, target), tiling)
+    logp, actual_entropy = compute_head_logps(layer, hidden, _predictions(row, target), tiling)
 
     torch.testing.assert_close(logp, expected_logp)
-    assert (found_entropy is None) == (not entropy)
-    if found_entropy is not None:
-        torch.testing.assert_close(found_entropy, expected_entropy)
-    for found, expected in zip(gradients(logp, found_entropy), gradients(expected_logp, expected_entropy), strict=True):
-        torch.testing.assert_close(found, expected)
+    assert (actual_entropy is None) == (not entropy)
+    if actual_entropy is not None:
+        torch.testing.assert_close(actual_entropy, expected_entropy)
+    for actual, expected in zip(
+        gradients(logp, actual_entropy), gradients(expected_logp, expected_entropy), strict=True
+    ):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_a_frozen_head_gets_no_gradient() -> None:
@@ -117,20 +119,29 @@ def test_huge_logits_stay_finite_and_keep_their_digits() -> None:
 
 
 def test_nothing_to_predict_gives_nothing() -> None:
-    logp, entropy = compute_head_logps(
-        _identity_head(), torch.zeros(0, 4), _predictions([], []), Tiling(rows=4, entropy=True)
-    )
-    assert logp.shape == (0,)
+    hidden = torch.zeros(0, 4, dtype=torch.float64, requires_grad=True)
+    head = _identity_head()
+    head.weight.requires_grad_()
+    logp, entropy = compute_head_logps(head, hidden, _predictions([], []), Tiling(rows=4, entropy=True))
     assert entropy is not None
-    assert entropy.shape == (0,)
+    assert (logp.tolist(), entropy.tolist()) == ([], [])
+    (logp.sum() + entropy.sum()).backward()
+    assert head.weight.grad is not None
+    assert head.weight.grad.tolist() == torch.zeros(4, 4).tolist(), "and moves nothing"
 
 
 def test_half_precision_states_give_float32_log_probs() -> None:
-    hidden = torch.randn(2, 4).bfloat16().requires_grad_()
-    weight = torch.randn(11, 4).bfloat16().requires_grad_()
+    draws = torch.Generator().manual_seed(0)
+    hidden = torch.randn(2, 4, generator=draws).bfloat16().requires_grad_()
+    weight = torch.randn(11, 4, generator=draws).bfloat16().requires_grad_()
     logp, _ = compute_head_logps(Head(weight=weight), hidden, _predictions([0, 1], [3, 4]), Tiling(rows=8))
     logp.sum().backward()
+    wide = [value.detach().float().requires_grad_() for value in (hidden, weight)]
+    expected = (wide[0] @ wide[1].T).log_softmax(-1)[[0, 1], [3, 4]]
+    expected.sum().backward()
     assert logp.dtype == torch.float32
-    assert hidden.grad is not None
-    assert weight.grad is not None
-    assert (hidden.grad.dtype, weight.grad.dtype) == (torch.bfloat16, torch.bfloat16)
+    torch.testing.assert_close(logp, expected, rtol=1e-2, atol=1e-2)
+    for narrow, exact in zip((hidden, weight), wide, strict=True):
+        assert narrow.grad is not None
+        assert narrow.grad.dtype == torch.bfloat16
+        torch.testing.assert_close(narrow.grad.float(), exact.grad, rtol=2e-2, atol=2e-2)

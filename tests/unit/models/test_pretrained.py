@@ -21,17 +21,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def opened(folder: Path, **settings: Any) -> Any:
+def open_model(folder: Path, **settings: Any) -> Any:
     return PretrainedModel(path=str(folder), **settings).open(words=(), seed=0)[0]
 
 
 def test_without_an_adapter_every_weight_trains(folder: Path) -> None:
-    assert {value.dtype for value in opened(folder).parameters() if value.requires_grad} == {torch.float32}
-    assert all(value.requires_grad for value in opened(folder).parameters())
+    assert {value.dtype for value in open_model(folder).parameters() if value.requires_grad} == {torch.float32}
+    assert all(value.requires_grad for value in open_model(folder).parameters())
 
 
 def test_with_an_adapter_it_alone_trains_in_float32_and_starts_as_nothing(folder: Path) -> None:
-    model = opened(folder, lora_rank=2, dtype="bfloat16")
+    model = open_model(folder, lora_rank=2, dtype="bfloat16")
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     assert all("lora_" in name for name in trained)
     assert {value.dtype for value in trained.values()} == {torch.float32}
@@ -44,7 +44,7 @@ def test_with_an_adapter_it_alone_trains_in_float32_and_starts_as_nothing(folder
 
 
 def test_the_adapter_is_scaled_as_told_and_the_same_for_a_seed(folder: Path) -> None:
-    first, second = (opened(folder, lora_rank=2, lora_scale=3.0) for _ in range(2))
+    first, second = (open_model(folder, lora_rank=2, lora_scale=3.0) for _ in range(2))
     layer = first.model.model.layers[0].mlp.up_proj
     assert layer.scaling["default"] == 3.0
     other = second.model.model.layers[0].mlp.up_proj
@@ -74,4 +74,4 @@ def test_settings_that_cannot_be_meant_are_refused_before_anything_loads(
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match=r"model\.path: there is no folder '.*nowhere'; give a local"):
-        opened(tmp_path / "nowhere")
+        open_model(tmp_path / "nowhere")

@@ -30,7 +30,7 @@ def rows_of_before(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(journal_module, "trajectory_rows", rows_of_before)
+    monkeypatch.setattr(journal_module, "make_rows", rows_of_before)
     return write_run(tmp_path / "run", algorithm=WITHOUT, updates=1)
 
 

@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 metrics={"guidance/groups": 3.0, "guidance/success": 0.5},
                 trajectories=own,
                 credit=credit_of(algorithm, own, 0),
-                asked_for=asked,
+                request_words=asked,
                 set_aside=aside,
             )
         )

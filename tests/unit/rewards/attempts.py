@@ -13,12 +13,12 @@ TASK = Task(id="t")
 
 def attempt(*steps: dict[str, Any], solved: bool | None = None, **changes: Any) -> Trajectory:
     """An attempt from its steps' fields; `tokens` is how many were sampled."""
-    told = {"success": float(solved)} if solved is not None else {}
-    made = tuple(
+    scores = {"success": float(solved)} if solved is not None else {}
+    recorded_steps = tuple(
         Step(index=index, response_ids=(7,) * fields.pop("tokens", 0), **fields)
         for index, fields in enumerate(dict(step) for step in steps)
     )
-    return Trajectory(**{"id": "t/3", "task": TASK, "attempt": 3, "steps": made, "scores": told, **changes})
+    return Trajectory(**{"id": "t/3", "task": TASK, "attempt": 3, "steps": recorded_steps, "scores": scores, **changes})
 
 
 AMOUNTS = st.floats(-100, 100)

@@ -136,12 +136,12 @@ def test_no_part_can_be_set_to_pay_what_is_not_finite(amount: str) -> None:
 def as_rows(played: Trajectory) -> list[dict[str, Any]]:
     return [
         {
-            "reward": one.reward,
-            "well_formed": one.well_formed,
-            "accepted": one.accepted,
-            "length": len(one.response_ids),
+            "reward": step.reward,
+            "well_formed": step.well_formed,
+            "accepted": step.accepted,
+            "length": len(step.response_ids),
         }
-        for one in played.steps
+        for step in played.steps
     ]
 
 

@@ -54,11 +54,11 @@ def test_a_reward_that_is_no_part_scores_under_the_name_of_its_class() -> None:
 
 def test_step_rewards_are_the_sum_and_scores_tell_the_parts() -> None:
     played = attempt({"reward": 1.0, "well_formed": False}, {"reward": 2.0}, solved=True)
-    found = score_trajectory(
+    scored = score_trajectory(
         played, [EnvironmentReward(weight=0.5), OutcomeReward(), MalformedResponseReward(penalty=0.25)]
     )
-    assert [step.reward for step in found.steps] == [0.25, 11.0]
-    assert found.scores == {
+    assert [step.reward for step in scored.steps] == [0.25, 11.0]
+    assert scored.scores == {
         "success": 1.0,
         "environment": 1.5,
         "outcome": 10.0,
@@ -66,19 +66,19 @@ def test_step_rewards_are_the_sum_and_scores_tell_the_parts() -> None:
         "accuracy": 11.5,
         "return": 11.25,
     }
-    assert StepTable.from_trajectories([found]).episode_return.tolist() == [11.25, 11.25]
+    assert StepTable.from_trajectories([scored]).episode_return.tolist() == [11.25, 11.25]
 
 
 def test_two_parts_of_one_kind_share_a_score() -> None:
-    found = score_trajectory(attempt({}, {}), [StepReward(each=1.0), StepReward(each=0.5)])
-    assert found.scores == {"step": 3.0, "return": 3.0}
+    scored = score_trajectory(attempt({}, {}), [StepReward(each=1.0), StepReward(each=0.5)])
+    assert scored.scores == {"step": 3.0, "return": 3.0}
 
 
 def test_the_environment_alone_changes_nothing_but_tells_its_score() -> None:
     played = attempt({"reward": 0.1, "tokens": 2}, {"reward": 0.2}, solved=False)
-    found = score_trajectory(played, [EnvironmentReward()])
-    assert found.steps == played.steps
-    assert found.scores == {"success": 0.0, "environment": pytest.approx(0.3), "return": pytest.approx(0.3)}
+    scored = score_trajectory(played, [EnvironmentReward()])
+    assert scored.steps == played.steps
+    assert scored.scores == {"success": 0.0, "environment": pytest.approx(0.3), "return": pytest.approx(0.3)}
 
 
 def test_an_attempt_without_steps_is_paid_nothing() -> None:
@@ -174,22 +174,22 @@ def test_the_order_of_the_parts_changes_no_bit(played: Trajectory, rewards: list
 
 @given(attempts(), REWARDS)
 def test_the_return_is_what_the_steps_and_what_the_parts_earn(played: Trajectory, rewards: list[Any]) -> None:
-    found = score_trajectory(played, rewards)
+    scored = score_trajectory(played, rewards)
     kinds = {part.config()["kind"] for part in rewards}
-    assert found.scores["return"] == pytest.approx(sum(step.reward for step in found.steps), abs=1e-9)
-    assert found.scores["return"] == pytest.approx(sum(found.scores[kind] for kind in kinds), abs=1e-9)
+    assert scored.scores["return"] == pytest.approx(sum(step.reward for step in scored.steps), abs=1e-9)
+    assert scored.scores["return"] == pytest.approx(sum(scored.scores[kind] for kind in kinds), abs=1e-9)
 
 
 @given(attempts(), REWARDS)
 def test_only_rewards_and_scores_change(played: Trajectory, rewards: list[Any]) -> None:
-    found = score_trajectory(played, rewards)
+    scored = score_trajectory(played, rewards)
     back = replace(
-        found,
-        steps=tuple(replace(new, reward=old.reward) for new, old in zip(found.steps, played.steps, strict=True)),
+        scored,
+        steps=tuple(replace(new, reward=old.reward) for new, old in zip(scored.steps, played.steps, strict=True)),
         scores=played.scores,
     )
     assert back == played
-    assert found.scores["success"] == played.scores["success"]
+    assert scored.scores["success"] == played.scores["success"]
 
 
 @given(attempts(), REWARDS)

@@ -13,19 +13,19 @@ from groupwise.rewards import EntropyRanking, ReferenceKl, Unlikeliness, shape_g
 from tests.unit.pasts import attempt
 
 
-def failed(number: int, *entropies: Sequence[float], cut: bool = True, solved: bool = False) -> Trajectory:
+def make_failed(number: int, *entropies: Sequence[float], cut: bool = True, solved: bool = False) -> Trajectory:
     """An attempt whose steps have these entropies."""
     stop = StopReason.TRUNCATED if cut else StopReason.TERMINATED
-    made = attempt(number, states=range(len(entropies)), solved=solved, stop=stop)
+    trajectory = attempt(number, states=range(len(entropies)), solved=solved, stop=stop)
     steps = [
         replace(step, response_ids=(5,) * len(values), logp_behaviour=(-1.0,) * len(values), entropy=tuple(values))
-        for step, values in zip(made.steps, entropies, strict=True)
+        for step, values in zip(trajectory.steps, entropies, strict=True)
     ]
-    return replace(made, steps=tuple(steps))
+    return replace(trajectory, steps=tuple(steps))
 
 
-def added(group: Sequence[Trajectory], **fields: object) -> list[list[float]]:
-    return [[step.shaped for step in one.steps] for one in shape_group(group, [EntropyRanking(**fields)])]
+def shape_by_entropy(group: Sequence[Trajectory], **fields: object) -> list[list[float]]:
+    return [[step.shaped for step in shaped.steps] for shaped in shape_group(group, [EntropyRanking(**fields)])]
 
 
 SHARP, FLAT = (0.0, 0.0, 0.0, 0.0, 2.0), (1.0,) * 5
@@ -33,83 +33,85 @@ SHARP, FLAT = (0.0, 0.0, 0.0, 0.0, 2.0), (1.0,) * 5
 
 
 def test_the_better_pattern_is_paid_on_the_last_step() -> None:
-    assert added([failed(0, FLAT, FLAT), failed(1, SHARP, SHARP)]) == [[0.0, 0.0], [0.0, 0.5]]
-    assert added([failed(0, FLAT), failed(1, SHARP)], best=0.25) == [[0.0], [0.25]]
+    assert shape_by_entropy([make_failed(0, FLAT, FLAT), make_failed(1, SHARP, SHARP)]) == [[0.0, 0.0], [0.0, 0.5]]
+    assert shape_by_entropy([make_failed(0, FLAT), make_failed(1, SHARP)], best=0.25) == [[0.0], [0.25]]
 
 
 def test_one_ranked_attempt_alone_is_paid_nothing() -> None:
-    assert added([failed(0, SHARP), failed(1, FLAT, cut=False)]) == [[0.0], [0.0]]
+    assert shape_by_entropy([make_failed(0, SHARP), make_failed(1, FLAT, cut=False)]) == [[0.0], [0.0]]
 
 
 def test_a_group_with_a_success_is_left_as_it_is() -> None:
-    group = [failed(0, FLAT), failed(1, SHARP), failed(2, SHARP, cut=False, solved=True)]
+    group = [make_failed(0, FLAT), make_failed(1, SHARP), make_failed(2, SHARP, cut=False, solved=True)]
     assert shape_group(group, [EntropyRanking(who="failed")]) == group
 
 
 def test_only_what_was_cut_off_is_ranked_unless_all_that_failed_is_asked_for() -> None:
-    group = [failed(0, FLAT), failed(1, SHARP, cut=False), failed(2, SHARP)]
-    assert added(group, finished="zero") == [[0.0], [0.0], [0.5]]
-    assert added(group) == [[0.0], [0.25], [0.5]], "being cut off is worth nothing by itself"
-    assert added(group, who="failed") == [[0.0], [0.375], [0.375]]
+    group = [make_failed(0, FLAT), make_failed(1, SHARP, cut=False), make_failed(2, SHARP)]
+    assert shape_by_entropy(group, finished="zero") == [[0.0], [0.0], [0.5]]
+    assert shape_by_entropy(group) == [[0.0], [0.25], [0.5]], "being cut off is worth nothing by itself"
+    assert shape_by_entropy(group, who="failed") == [[0.0], [0.375], [0.375]]
 
 
 def test_a_response_cut_off_at_its_most_tokens_counts_as_cut_off() -> None:
-    own = failed(0, SHARP, cut=False)
+    own = make_failed(0, SHARP, cut=False)
     cut = replace(own, steps=(replace(own.steps[0], cut=True),))
-    assert added([cut, failed(1, FLAT)]) == [[0.5], [0.0]]
+    assert shape_by_entropy([cut, make_failed(1, FLAT)]) == [[0.5], [0.0]]
 
 
 def test_steps_can_count_by_their_means() -> None:
     # Tokens: peaks 4 and 3, means 0.5 and 1.2: the first wins. Step means: peaks 0.5 and 3, means 0.5 and 1.5: nobody.
-    one, two = failed(0, (4.0,) + (0.0,) * 7), failed(1, (0.0,) * 3, (3.0, 3.0))
-    assert added([one, two], p=0.1) == [[0.5], [0.0, 0.0]]
-    assert added([one, two], p=0.1, per="step") == [[0.0], [0.0, 0.0]]
+    one, two = make_failed(0, (4.0,) + (0.0,) * 7), make_failed(1, (0.0,) * 3, (3.0, 3.0))
+    assert shape_by_entropy([one, two], p=0.1) == [[0.5], [0.0, 0.0]]
+    assert shape_by_entropy([one, two], p=0.1, per="step") == [[0.0], [0.0, 0.0]]
 
 
 def test_a_step_counts_with_the_mean_over_its_tokens() -> None:
     # Step means: peak 2 and mean (2 + 0) / 2 = 1 against peak 1.5 and mean 1.5. Sums would be 2 and 4.5 at the peak.
-    short, long = failed(0, (2.0,), (0.0,)), failed(1, (1.5,) * 3, (1.5,) * 3)
-    assert added([short, long], per="step") == [[0.0, 0.5], [0.0, 0.0]]
+    short, long = make_failed(0, (2.0,), (0.0,)), make_failed(1, (1.5,) * 3, (1.5,) * 3)
+    assert shape_by_entropy([short, long], per="step") == [[0.0, 0.5], [0.0, 0.0]]
 
 
 def test_the_peak_is_the_mean_of_the_highest_share() -> None:
     # A fifth of ten tokens is two. Peaks (1.5 + 1.5) / 2 and (2 + 0.25) / 2, means 0.3 and 0.425: the first beats.
-    even, single = failed(0, (1.5, 1.5) + (0.0,) * 8), failed(1, (2.0,) + (0.25,) * 9)
-    assert added([even, single], p=0.2) == [[0.5], [0.0]]
+    even, single = make_failed(0, (1.5, 1.5) + (0.0,) * 8), make_failed(1, (2.0,) + (0.25,) * 9)
+    assert shape_by_entropy([even, single], p=0.2) == [[0.5], [0.0]]
 
 
 def test_an_attempt_that_said_nothing_has_no_peak_and_no_entropy() -> None:
-    silent, unsure, sharp = failed(0, ()), failed(1, (0.5,) * 5), failed(2, SHARP)
+    silent, unsure, sharp = make_failed(0, ()), make_failed(1, (0.5,) * 5), make_failed(2, SHARP)
     # Peak 0 beats nobody's, and an overall entropy of 0 is beaten by nobody's.
-    assert added([silent, unsure], finished="zero") == [[0.25], [0.25]]
-    assert added([silent, sharp], finished="zero") == [[0.25], [0.25]]
+    assert shape_by_entropy([silent, unsure], finished="zero") == [[0.25], [0.25]]
+    assert shape_by_entropy([silent, sharp], finished="zero") == [[0.25], [0.25]]
 
 
 def test_an_attempt_without_steps_is_neither_ranked_nor_paid() -> None:
-    unplayed = failed(2)
+    unplayed = make_failed(2)
     for who in ("truncated", "failed"):
-        assert added([failed(0, FLAT), failed(1, SHARP), unplayed], who=who) == [[0.0], [0.5], []]
-    assert added([failed(1, SHARP), unplayed], finished="zero") == [[0.0], []], "one ranked attempt is alone"
+        assert shape_by_entropy([make_failed(0, FLAT), make_failed(1, SHARP), unplayed], who=who) == [[0.0], [0.5], []]
+    assert shape_by_entropy([make_failed(1, SHARP), unplayed], finished="zero") == [[0.0], []], (
+        "one ranked attempt is alone"
+    )
 
 
 def test_a_score_at_the_threshold_counts_as_a_success() -> None:
     right = replace(attempt(2, rewards=[0.5]), scores={"return": 0.5})
     almost = replace(attempt(2, rewards=[0.25]), scores={"return": 0.25})
-    assert added([failed(0, FLAT), failed(1, SHARP), right]) == [[0.0], [0.0], [0.0]]
-    assert added([failed(0, FLAT), failed(1, SHARP), almost]) == [[0.0], [0.5], [0.25]]
+    assert shape_by_entropy([make_failed(0, FLAT), make_failed(1, SHARP), right]) == [[0.0], [0.0], [0.0]]
+    assert shape_by_entropy([make_failed(0, FLAT), make_failed(1, SHARP), almost]) == [[0.0], [0.5], [0.25]]
 
 
 def test_where_nobody_beats_anybody_nothing_is_paid_unless_being_cut_off_is() -> None:
-    group = [failed(0, FLAT), failed(1, FLAT), failed(2, SHARP, cut=False)]
-    assert added(group, finished="mean") == [[0.0], [0.0], [0.0]]
-    assert added(group, finished="zero") == [[0.25], [0.25], [0.0]]
+    group = [make_failed(0, FLAT), make_failed(1, FLAT), make_failed(2, SHARP, cut=False)]
+    assert shape_by_entropy(group, finished="mean") == [[0.0], [0.0], [0.0]]
+    assert shape_by_entropy(group, finished="zero") == [[0.25], [0.25], [0.0]]
 
 
 def test_entropies_that_were_not_recorded_are_asked_for() -> None:
-    silent = failed(1, SHARP)
+    silent = make_failed(1, SHARP)
     silent = replace(silent, steps=(replace(silent.steps[0], entropy=()),))
     with pytest.raises(RecordError) as caught:
-        added([failed(0, FLAT), silent])
+        shape_by_entropy([make_failed(0, FLAT), silent])
     assert str(caught.value) == (
         "task 't', attempt 1, step 0: the entropies of its sampled tokens were not recorded, by which failed attempts "
         "are ranked; use an engine that reports them, or leave the shaper out"
@@ -139,8 +141,8 @@ def test_a_likely_wrong_answer_is_punished_as_much_as_an_unlikely_one() -> None:
         for one, logp in zip(group, logps, strict=True)
     ]
     # k = 2, 1, 0: the right one becomes 1 - 0.25 x 2 / 3; -0.5 would have become -0.5 x (1 - 0.25 / 3) = -0.4583.
-    found = [one.steps[0].reward + one.steps[0].shaped for one in shape_group(group, [Unlikeliness()])]
-    assert found == pytest.approx([1 - 0.5 / 3, -0.5, -0.5], rel=1e-15)
+    returns = [one.steps[0].reward + one.steps[0].shaped for one in shape_group(group, [Unlikeliness()])]
+    assert returns == pytest.approx([1 - 0.5 / 3, -0.5, -0.5], rel=1e-15)
 
 
 def test_by_sum_the_longer_is_the_less_likely() -> None:
@@ -165,8 +167,8 @@ def test_equally_likely_attempts_keep_their_order() -> None:
     """Of 64, every second is unlikely: these come first, each after the one before it, then the others. One failed."""
     group = [attempt(i, solved=i != 63) for i in range(64)]
     group[::2] = [
-        replace(made, steps=tuple(replace(step, logp_behaviour=(-9.0, -9.0)) for step in made.steps))
-        for made in group[::2]
+        replace(trajectory, steps=tuple(replace(step, logp_behaviour=(-9.0, -9.0)) for step in trajectory.steps))
+        for trajectory in group[::2]
     ]
     less_likely = [i // 2 if i % 2 == 0 else 32 + i // 2 for i in range(63)]
     assert Unlikeliness(weight=1.0)(group) == [(-num / 64,) for num in less_likely] + [(0.0,)]
@@ -183,23 +185,25 @@ def test_log_probs_that_were_not_recorded_are_asked_for() -> None:
     )
 
 
-def scored(*references: float, **fields: Any) -> Trajectory:
+def make_scored(*references: float, **fields: Any) -> Trajectory:
     """An attempt whose responses have these log-probs under the reference, and -1.5 under the policy."""
-    made = attempt(0, states=range(len(references)), **fields)
-    steps = [replace(step, facts={"reference_logp": logp}) for step, logp in zip(made.steps, references, strict=True)]
-    return replace(made, steps=tuple(steps))
+    trajectory = attempt(0, states=range(len(references)), **fields)
+    steps = [
+        replace(step, facts={"reference_logp": logp}) for step, logp in zip(trajectory.steps, references, strict=True)
+    ]
+    return replace(trajectory, steps=tuple(steps))
 
 
 def test_what_became_likelier_than_under_the_reference_is_taken_off_its_step() -> None:
     # Log-probs -1 - 0.5 against -3.5, -1.5 and 0.5: 2 nats likelier, equal, 2 nats less likely, at 1/4 a nat.
-    group = [scored(-3.5, -1.5, 0.5), scored(-1.0)]
+    group = [make_scored(-3.5, -1.5, 0.5), make_scored(-1.0)]
     assert ReferenceKl(weight=0.25)(group) == [(-0.5, 0.0, 0.5), (0.125,)]
     assert not ReferenceKl(weight=0.25).needs_entropy
 
 
 def test_attempts_of_another_policy_keep_their_rewards() -> None:
-    guided = scored(-3.5, -3.5, off_policy=True)
-    assert ReferenceKl(weight=0.25)([guided, scored(-3.5)]) == [(0.0, 0.0), (-0.5,)]
+    guided = make_scored(-3.5, -3.5, off_policy=True)
+    assert ReferenceKl(weight=0.25)([guided, make_scored(-3.5)]) == [(0.0, 0.0), (-0.5,)]
 
 
 def test_a_reference_that_was_not_measured_is_asked_for() -> None:
@@ -212,8 +216,8 @@ def test_a_reference_that_was_not_measured_is_asked_for() -> None:
 
 
 def test_log_probs_under_the_policy_are_asked_for_by_their_step() -> None:
-    made = scored(-1.0, -1.0)
-    silent = replace(made, steps=(made.steps[0], replace(made.steps[1], logp_behaviour=())))
+    trajectory = make_scored(-1.0, -1.0)
+    silent = replace(trajectory, steps=(trajectory.steps[0], replace(trajectory.steps[1], logp_behaviour=())))
     with pytest.raises(RecordError) as caught:
         ReferenceKl(weight=0.25)([silent])
     assert str(caught.value) == (
@@ -260,5 +264,5 @@ def test_no_attempt_is_lost_where_a_shaper_forgets_it() -> None:
 
 
 def test_shapers_add_up_one_after_the_other() -> None:
-    (found,) = shape_group([attempt(0, rewards=[1.0])], [Wrong(amounts=(0.5,)), Wrong(amounts=(0.25,))])
-    assert (found.steps[0].reward, found.steps[0].shaped) == (1.0, 0.75)
+    (shaped,) = shape_group([attempt(0, rewards=[1.0])], [Wrong(amounts=(0.5,)), Wrong(amounts=(0.25,))])
+    assert (shaped.steps[0].reward, shaped.steps[0].shaped) == (1.0, 0.75)

@@ -16,7 +16,7 @@ from groupwise.envs.environment import Outcome
 from groupwise.reports.run.derived_credit import make_step_table
 from groupwise.rollout.hosts.host import Fault, InProcess
 from groupwise.rollout.hosts.worker_pool import Workers
-from tests.unit.rollout import test_play_attempts
+from tests.unit.rollout import scripted_episodes
 from tests.unit.rollout.knowing import Knowing
 
 ENV = Knowing()
@@ -25,10 +25,11 @@ FAR = {"distance": 3, "path": ["here", {"to": "far"}]}
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def play() -> Callable[..., Any]:
     """Plays one attempt that says these words."""
-    monkeypatch.setattr(test_play_attempts, "ENV", ENV)  # whose words the tokenizer knows
-    return lambda *words: test_play_attempts.play(ENV, ENV.panel("train"), {"0": list(words)})
+    return lambda *words: scripted_episodes.play(
+        ENV, ENV.panel("train"), {"0": list(words)}, vocabulary=ENV.vocabulary()
+    )
 
 
 def test_workers_hand_facts_over_as_this_process_does() -> None:

@@ -27,7 +27,7 @@ from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
 from tests.unit.rollout.answering import Answering, Gambling, by_lot
 from tests.unit.rollout.dawdling import Dawdling
-from tests.unit.rollout.test_play_attempts import Breaking
+from tests.unit.rollout.scripted_episodes import Breaking
 
 ENV = Identity(num_words=4, length=3)
 TASKS = ENV.panel("train")[:4]

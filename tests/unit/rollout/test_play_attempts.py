@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,58 +11,14 @@ pytest.importorskip("torch")
 
 from groupwise import StopReason, Task
 from groupwise.core.errors import EngineFault, EnvironmentFault
-from groupwise.engines.engine import Request
-from groupwise.engines.scripted import ScriptedEngine
 from groupwise.envs import Identity
-from groupwise.envs.environment import Observation, Outcome
-from groupwise.models.tiny import make_word_tokenizer
-from groupwise.rollout import Full, WholeResponse
-from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
-from groupwise.rollout.hosts.host import InProcess
-from groupwise.rollout.hosts.waiting import Waiting
-from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
-
-ENV = Identity(num_words=4, length=2)
+from groupwise.envs.environment import Observation
+from tests.unit.rollout.scripted_episodes import ENV, Breaking, play
 
 
-def play(
-    env: Any, tasks: Sequence[Task], answers: dict[str, list[str]] | None = None, waiting: Waiting | None = None
-) -> list[Any]:
-    """Play one attempt a task; `answers` maps a session to what it says, step by step; else it repeats the word."""
-    tokenizer = make_word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", "."))
-    prompter = Prompter(tokenizer, template=PromptTemplate(), memory=Full(), instruction="")
-    said: dict[str, int] = {}
-
-    def answer(request: Request) -> list[int]:
-        session = request.session or ""
-        step = said[session] = said.get(session, -1) + 1
-        words = (answers or {}).get(session)
-        shown = str(tokenizer.decode(request.prompt_ids)).split()[-3]
-        return [*prompter.encode(words[step] if words else shown), prompter.frame.end_id]
-
-    attempts = [Attempt(task=task, number=i, seed=i) for i, task in enumerate(tasks)]
-    return play_attempts(
-        attempts,
-        host=InProcess(env),
-        engine=ScriptedEngine(answer, version=3),
-        prompter=prompter,
-        rule=WholeResponse(),
-        sampling=Sampling(max_tokens=4),
-        waiting=waiting,
-    )
-
-
-class Short(ScriptedEngine):
-    """An engine with so many positions."""
-
-    context = 30  # type: ignore[assignment]
-
-
-def test_an_attempt_that_outgrows_the_model_is_cut_off_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_that_outgrows_the_model_is_cut_off_and_says_so() -> None:
     env = Identity(num_words=4, length=4)
-    monkeypatch.setattr(Short, "context", 18)
-    monkeypatch.setattr("tests.unit.rollout.test_play_attempts.ScriptedEngine", Short)
-    trajectories = play(env, env.panel("train")[:2])
+    trajectories = play(env, env.panel("train")[:2], context=18)
     for trajectory in trajectories:
         longest = len(trajectory.steps[-1].prompt_ids)
         assert 0 < len(trajectory.steps) < 4
@@ -73,14 +28,12 @@ def test_an_attempt_that_outgrows_the_model_is_cut_off_and_says_so(monkeypatch: 
         assert "4 to sample do not fit into the model's 18; shorten rollout.memory" in (trajectory.error or "")
 
 
-def test_a_first_prompt_that_does_not_fit_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Short, "context", 6)
-    monkeypatch.setattr("tests.unit.rollout.test_play_attempts.ScriptedEngine", Short)
+def test_a_first_prompt_that_does_not_fit_stops_the_run() -> None:
     task = ENV.panel("train")[0]
     with pytest.raises(
         EngineFault, match=rf"task '{re.escape(task.id)}': a prompt of .* do not fit into the model's 6"
     ):
-        play(ENV, [task])
+        play(ENV, [task], context=6)
 
 
 def test_an_attempt_is_recorded_step_by_step() -> None:
@@ -102,29 +55,6 @@ def test_a_refused_action_is_a_step_too() -> None:
     [trajectory] = play(ENV, [task], {"0": ["say", task.payload["words"][1]]})
     assert [step.accepted for step in trajectory.steps] == [False, True]
     assert trajectory.scores["success"] == 0.0
-
-
-class Breaking:
-    """Raises at the second step of its second attempt."""
-
-    opened = 0
-
-    def open(self, task: Task) -> Any:
-        Breaking.opened += 1
-        return self.Instance(ENV.open(task), Breaking.opened == 2)
-
-    class Instance:
-        def __init__(self, inner: Any, breaks: bool) -> None:
-            self.inner, self.breaks, self.steps = inner, breaks, 0
-
-        def observe(self) -> Observation:
-            return self.inner.observe()
-
-        def act(self, action: str) -> Outcome:
-            self.steps += 1
-            if self.breaks and self.steps == 2:
-                raise RuntimeError("the roof fell in\nand more")
-            return self.inner.act(action)
 
 
 def test_an_environment_that_raises_costs_its_own_attempt_only() -> None:

@@ -41,7 +41,7 @@ def test_what_raises_counts_too(clock: list[float]) -> None:
 
 def test_the_episode_loop_counts_what_its_environments_took() -> None:
     pytest.importorskip("torch")
-    from tests.unit.rollout.test_play_attempts import ENV, play
+    from tests.unit.rollout.scripted_episodes import ENV, play
 
     class Slow:
         """Takes a while to open and to act."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from groupwise.envs import Observation
 from groupwise.rollout.hosts.host import Fault
 from groupwise.rollout.hosts.worker_pool import Workers
 from tests.unit.rollout.troublesome import Forgetful, Homesick, Troublesome, task
+from tests.unit.rollout.worker_processes import has_ended, is_gone, kill
 
 TIMEOUT = 0.5
 ROOT = Path(__file__).parents[3]
@@ -45,30 +45,6 @@ def two() -> Iterator[Workers]:
 
 def texts(answers: dict[int, Any]) -> dict[int, str]:
     return {number: answer.observation.text for number, answer in answers.items()}
-
-
-def has_ended(pid: int, within: float = 5.0) -> bool:
-    """Whether a process is gone; an orphan that nobody has buried yet counts as gone."""
-    last = time.monotonic() + within
-    while time.monotonic() < last:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def is_gone(pid: int) -> bool:
-    """Whether nothing is left of a child, not even a zombie."""
-    return not Path(f"/proc/{pid}").exists()
-
-
-def kill(pid: int) -> None:
-    """Kill a worker from outside and wait until it is dead."""
-    os.kill(pid, signal.SIGKILL)
-    assert has_ended(pid)
 
 
 FAULTS = [

@@ -12,8 +12,8 @@ import pytest
 from groupwise import StopReason
 from groupwise.rollout.hosts.host import ConcurrentHost, Fault, InProcess
 from groupwise.rollout.hosts.worker_pool import Workers
-from tests.unit.rollout.test_workers import kill
 from tests.unit.rollout.troublesome import Troublesome, task
+from tests.unit.rollout.worker_processes import kill
 
 TIMEOUT = 1.0
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from groupwise.envs import Gridworld, Household
 from groupwise.rollout.hosts.host import Host, InProcess
 from groupwise.rollout.hosts.worker_pool import Workers
-from tests.unit.rollout.test_workers import kill
+from tests.unit.rollout.worker_processes import kill
 
 ENVS = (Household(), Gridworld(slip=0.2))
 

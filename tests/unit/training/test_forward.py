@@ -9,12 +9,12 @@ from groupwise.core.errors import ConfigError
 from groupwise.models.forward import Forward
 from groupwise.training.learner.config import LearnerConfig
 from tests.equivalence.models import build
-from tests.equivalence.rollouts import stepwise
+from tests.equivalence.rollouts import make_stepwise_samples
 
 
 def gradient(model: torch.nn.Module, **settings: object) -> torch.Tensor:
     forward = Forward(model, LearnerConfig(**settings))
-    samples = stepwise(attempts=2, steps=3)
+    samples = make_stepwise_samples(attempts=2, steps=3)
     model.zero_grad()
     for layout in forward.lay_out(samples, token_budget=200, unit="sample"):
         forward(layout)[0].sum().backward()
@@ -37,7 +37,9 @@ def test_checkpointed_layers_are_run_again_and_give_the_same_gradient() -> None:
     recomputed = gradient(again, checkpoint_layers=True)
     assert apart(recomputed, expected) < 1e-6
     layouts = len(
-        Forward(plain, LearnerConfig()).lay_out(stepwise(attempts=2, steps=3), token_budget=200, unit="sample")
+        Forward(plain, LearnerConfig()).lay_out(
+            make_stepwise_samples(attempts=2, steps=3), token_budget=200, unit="sample"
+        )
     )
     checks = 2 + 4  # both ways of packing, and four probes by the model itself, on first meeting it
     assert len(runs) == 2 * layouts + checks

@@ -103,7 +103,7 @@ def test_forced_tokens_stay_known_in_the_journal_and_in_past_attempts(tmp_path: 
     assert "forced" not in next(row for row in run.journal.trajectories(1) if row["origin"] == "fresh")["steps"][0]
     past = run.journal.past_attempts.find(rows[0]["task"], number=1, attempt=rows[0]["attempt"])
     assert run.journal.past_attempts.read(past).steps[0].forced == 1
-    words = run.journal.asked_for(1)
+    words = run.journal.request_words(1)
     assert words == {(row["task"], row["attempt"]): "a better start; 1 forced token; joins unguided" for row in rows}
 
 
@@ -201,7 +201,7 @@ def test_replaced_attempts_are_kept_in_the_journal_and_go_back_with_it(tmp_path:
     assert (first["attempt"], second["attempt"]) == (0, 1)
     assert first["set_aside_by"] == "the plan: the guided attempts from 2 on took its place"
     assert first["steps"][0]["response_ids"]
-    assert run.journal.check_chain().fault is None
+    assert run.journal.check_digest_chain().fault is None
     run.journal.forget_after(1)
     assert run.journal.set_aside(2) == []
     assert len(run.journal.set_aside(1)) == 2
@@ -212,7 +212,7 @@ def test_a_changed_row_of_a_set_aside_attempt_breaks_the_chain(tmp_path: Path) -
     train(run)
     with run.journal._database as database:
         database.execute("UPDATE set_aside SET outcome = 7.0 WHERE number = 2")
-    assert run.journal.check_chain().fault == "update 2 is not as it was written"
+    assert run.journal.check_digest_chain().fault == "update 2 is not as it was written"
 
 
 def test_an_update_without_any_of_it_has_the_digest_that_it_always_had(tmp_path: Path) -> None:
@@ -223,10 +223,10 @@ def test_an_update_without_any_of_it_has_the_digest_that_it_always_had(tmp_path:
     with run.journal._database as database:
         database.execute("DROP TABLE set_aside")
         database.execute("DROP TABLE asked_for")
-    assert run.journal.check_chain().fault is None
+    assert run.journal.check_digest_chain().fault is None
     assert run.journal.digest() == digest
     assert run.journal.set_aside(1) == []
-    assert run.journal.asked_for(1) == {}
+    assert run.journal.request_words(1) == {}
 
 
 FOREIGN = Task(id="elsewhere")
@@ -352,5 +352,5 @@ def test_the_journal_writes_no_row_that_was_not_asked_for(tmp_path: Path) -> Non
     attempts = collect_update(run, 1)
     credit = [[0.0] * len(each.steps) for each in attempts.chosen]
     run.journal.write(Update(number=1, version=1, metrics={}, trajectories=attempts.chosen, credit=credit))
-    assert attempts.asked_for == {}
-    assert run.journal.asked_for(1) == {}
+    assert attempts.request_words == {}
+    assert run.journal.request_words(1) == {}

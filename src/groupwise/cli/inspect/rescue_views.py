@@ -49,7 +49,7 @@ def describe_rescue(group: PlayedGroup) -> list[str]:
     lines = []
     if rescue.has_guidance and (shown := rescue.guidance):
         lines.append(f"with guidance in the prompt: attempt {shown.attempt} of update {shown.number} at {shown.task}")
-    elif rescue.has_guidance and not rescue.asked_for:  # what was asked for is told by itself
+    elif rescue.has_guidance and not rescue.request_words:  # what was asked for is told by itself
         lines.append("with guidance: not recorded which")
     if rescue.num_shaped:
         lines.append(f"rewards shaped: {describe_shaping(rescue)}")

@@ -29,12 +29,12 @@ _SYSTEM_FOLDERS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zonei
 
 def find_boundaries() -> frozenset[Boundary]:
     """The boundaries that `confine` can set up on this system; nothing is changed by asking."""
-    found: set[Boundary] = {"limits"}
+    boundaries: set[Boundary] = {"limits"}
     if landlock_version() > 0:
-        found.add("files")
+        boundaries.add("files")
     if can_filter_calls():
-        found.add("system calls")
-    return frozenset(found)
+        boundaries.add("system calls")
+    return frozenset(boundaries)
 
 
 def confine(*, max_memory: int, filters_calls: bool = True) -> frozenset[Boundary]:
@@ -43,18 +43,18 @@ def confine(*, max_memory: int, filters_calls: bool = True) -> frozenset[Boundar
     Without `filters_calls` the process may still start others, which then filter their calls themselves.
     """
     sys.dont_write_bytecode = True
-    found: set[Boundary] = set()
+    boundaries: set[Boundary] = set()
     if _limit_resources(max_memory):
-        found.add("limits")
+        boundaries.add("limits")
     if sys.platform.startswith("linux"):
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # nor may others of the same user look into it
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if lock_files(_list_readable_places()):
-            found.add("files")
+            boundaries.add("files")
     if filters_calls and filter_calls():
-        found.add("system calls")
-    return frozenset(found)
+        boundaries.add("system calls")
+    return frozenset(boundaries)
 
 
 def _limit_resources(max_memory: int) -> bool:
@@ -64,15 +64,15 @@ def _limit_resources(max_memory: int) -> bool:
         resource.RLIMIT_FSIZE: 0,
         resource.RLIMIT_NOFILE: MAX_DESCRIPTORS,
     }
-    held = True
+    all_held = True
     for name, limit in wanted.items():
         _, hard = resource.getrlimit(name)
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         try:
             resource.setrlimit(name, (limit, limit))
         except (OSError, ValueError):  # macOS refuses a limit of the address space
-            held = False
-    return held
+            all_held = False
+    return all_held
 
 
 def _list_readable_places() -> set[Path]:

@@ -121,8 +121,8 @@ def build_filter(column: int, architecture: int, *, own_process: int) -> list[by
         _step(_AT_LEAST, _X32, no=1),
         _step(_RETURN, _KILL),
     ]
-    for each in ALLOWED.values():
-        program += _on(each[column], [_step(_RETURN, _ALLOW)])
+    for numbers in ALLOWED.values():
+        program += _on(numbers[column], [_step(_RETURN, _ALLOW)])
     for flags_at, call in ((1, OPEN), (2, OPENAT)):
         may_open = [_argument(flags_at), _step(_ANY_BIT, WRITING_FLAGS, no=1), _step(_RETURN, _KILL)]
         program += _on(call[column], [*may_open, _step(_RETURN, _ALLOW)])
@@ -134,8 +134,8 @@ def build_filter(column: int, architecture: int, *, own_process: int) -> list[by
     program += _on(CLONE3[column], [_step(_RETURN, _ERRNO | errno.ENOSYS)])
     is_thread = [_argument(0), _step(_ANY_BIT, CLONE_THREAD, yes=1), _step(_RETURN, _KILL)]
     program += _on(CLONE[column], [*is_thread, _step(_RETURN, _ERRNO | errno.EPERM)])
-    for each in KILLED.values():
-        program += _on(each[column], [_step(_RETURN, _KILL)])
+    for numbers in KILLED.values():
+        program += _on(numbers[column], [_step(_RETURN, _KILL)])
     return [*program, _step(_RETURN, _ERRNO | errno.EPERM)]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.core.errors import FileError
-from groupwise.core.journal.blobs import pack, unpack
+from groupwise.core.journal.blobs import pack_blob, unpack_blob
 from groupwise.core.journal.file import JournalDatabase, report_damage
 from groupwise.core.past_attempts import PastAttempt, RecalledAttempt, digest_states
 from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory, score_of
@@ -55,19 +55,19 @@ class PastAttempts:
 
     def mean_score(self, task: str, *, max_attempts: int) -> float | None:
         """Mean score of the newest attempts at a task that had no help; None where there are none."""
-        found = self._database.execute(
+        mean = self._database.execute(
             "SELECT AVG(score) FROM (SELECT score FROM history WHERE task = ? AND origin = ? ORDER BY number DESC, "
             "attempt LIMIT ?)",
             (task, Origin.FRESH.value, max_attempts),
         ).fetchone()[0]
-        return None if found is None else float(found)
+        return None if mean is None else float(mean)
 
     def read(self, past: PastAttempt) -> Trajectory:
         """An attempt as it was sampled, whole: tokens, log-probs, entropies, and the rewards it had by itself."""
         columns = "stop, success, outcome, origin, steps"
         stop, success, outcome, origin, blob = self._one("trajectories", columns, past.task, past.number, past.attempt)
         with report_damage(self._database.path):
-            rows = unpack(blob)
+            rows = unpack_blob(blob)
             scores = {"return": float(outcome)} | ({} if success is None else {"success": float(success)})
             if rows and "accuracy" in rows[0]:
                 scores["accuracy"] = float(rows[0]["accuracy"])
@@ -86,7 +86,7 @@ class PastAttempts:
         """The credit that an attempt's steps had in their own update."""
         blob = self._one("trajectories", "credit", past.task, past.number, past.attempt)[0]
         with report_damage(self._database.path):
-            return tuple(unpack(blob))
+            return tuple(unpack_blob(blob))
 
     def list_recalled(self, number: int) -> list[dict[str, Any]]:
         """What an update recalled: into which task's group, from which attempt of which update, why, and its credit."""
@@ -94,9 +94,11 @@ class PastAttempts:
             return []
         cursor = self._database.execute("SELECT * FROM recalled WHERE number = ? ORDER BY task, attempt", (number,))
         names = [column[0] for column in cursor.description]
-        found = [dict(zip(names, row, strict=True)) for row in cursor]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor]
         with report_damage(self._database.path):
-            return [row | {"credit": unpack(row["credit"]), "keeps_credit": bool(row["keeps_credit"])} for row in found]
+            return [
+                row | {"credit": unpack_blob(row["credit"]), "keeps_credit": bool(row["keeps_credit"])} for row in rows
+            ]
 
     def check(self, tasks: Collection[str], *, last: int | None = None) -> None:
         """Refuse an index that does not hold exactly the attempts of the journal, or holds tasks that are no more.
@@ -104,15 +106,15 @@ class PastAttempts:
         With `last`, only what the updates up to it have left is looked at.
         """
         until = {"last": last}
-        held = "SELECT number, task, attempt FROM {} WHERE number <= coalesce(:last, number)"
-        sides = held.format("trajectories"), held.format("history")
+        query = "SELECT number, task, attempt FROM {} WHERE number <= coalesce(:last, number)"
+        sides = query.format("trajectories"), query.format("history")
         apart, beyond = (
-            self._database.execute(f"{one} EXCEPT {other} LIMIT 1", until).fetchone()
-            for one, other in (sides, sides[::-1])
+            self._database.execute(f"{side} EXCEPT {other} LIMIT 1", until).fetchone()
+            for side, other in (sides, sides[::-1])
         )
-        for found in (apart, beyond):
-            if found:
-                raise FileError(self._disagrees(f"attempt {found[2]} at {found[1]!r} in update {found[0]}"))
+        for attempt in (apart, beyond):
+            if attempt:
+                raise FileError(self._disagrees(f"attempt {attempt[2]} at {attempt[1]!r} in update {attempt[0]}"))
         fresh = self._database.execute(
             "SELECT DISTINCT task FROM history WHERE number <= coalesce(:last, number) AND origin = :fresh",
             until | {"fresh": Origin.FRESH.value},
@@ -131,12 +133,12 @@ class PastAttempts:
     def _one(self, table: str, columns: str, task: str, number: int, attempt: int) -> tuple[Any, ...]:
         """Columns of one attempt's row; an error where the table does not hold it."""
         where = "task = ? AND number = ? AND attempt = ?"
-        found: tuple[Any, ...] | None = self._database.execute(
+        row: tuple[Any, ...] | None = self._database.execute(
             f"SELECT {columns} FROM {table} WHERE {where}", (task, number, attempt)
         ).fetchone()
-        if found is None:
+        if row is None:
             raise FileError(self._disagrees(f"attempt {attempt} at {task!r} in update {number}"))
-        return found
+        return row
 
     def _disagrees(self, what: str) -> str:
         return (
@@ -160,7 +162,7 @@ def write_past_attempts(
                 min(trajectory.versions, default=number - 1),
                 trajectory.origin.value,
                 score_of(trajectory),
-                max((abs(each) for each in values), default=0.0),
+                max((abs(value) for value in values), default=0.0),
                 digest_states(trajectory).tobytes(),
                 np.array([step.reward for step in trajectory.steps], dtype=np.float64).tobytes(),
             )
@@ -172,11 +174,11 @@ def write_past_attempts(
 def write_recalled(database: sqlite3.Connection, number: int, recalled: Sequence[RecalledAttempt]) -> None:
     """Write what an update recalled, within the caller's transaction."""
     rows = []
-    for one in recalled:
-        assert one.trajectory is not None, "only what was read can have taken part"
-        origin = (one.past.task, one.past.number, one.past.attempt)
-        how = (one.why, one.log_ratio, one.keeps_credit, pack(list(one.credit)))
-        rows.append((number, one.task, one.trajectory.attempt, *origin, *how))
+    for attempt in recalled:
+        assert attempt.trajectory is not None, "only what was read can have taken part"
+        origin = (attempt.past.task, attempt.past.number, attempt.past.attempt)
+        how = (attempt.why, attempt.log_ratio, attempt.keeps_credit, pack_blob(list(attempt.credit)))
+        rows.append((number, attempt.task, attempt.trajectory.attempt, *origin, *how))
     database.executemany("INSERT INTO recalled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
 

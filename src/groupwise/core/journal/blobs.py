@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError, to_json
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
-def pack(value: object) -> bytes:
+def pack_blob(value: object) -> bytes:
     """A JSON value as a blob; TypeError for what is none, such as a set, which has no order to come back in."""
     _check(value)
     try:
@@ -21,7 +21,7 @@ def pack(value: object) -> bytes:
     return zlib.compress(written, 1)
 
 
-def unpack(blob: bytes) -> Any:
+def unpack_blob(blob: bytes) -> Any:
     """The value of a blob; tuples come back as lists. ValueError for what no value was packed into."""
     try:
         return json.loads(zlib.decompress(blob))
@@ -32,8 +32,8 @@ def unpack(blob: bytes) -> Any:
 def _check(value: object) -> None:
     if isinstance(value, list | tuple):
         if not _LEAVES.issuperset(map(type, value)):  # long lists are of numbers alone
-            for each in value:
-                _check(each)
+            for entry in value:
+                _check(entry)
     elif isinstance(value, dict):
         _check([*value.values()])
         strange = [key for key in value if not isinstance(key, str)]

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from groupwise.core.errors import FileError, GroupwiseError
 from groupwise.core.records import SCHEMA
-from groupwise.core.run_folder import DAMAGED_JOURNAL
+from groupwise.core.run_paths import DAMAGED_JOURNAL
 from groupwise.core.text.safe_text import quote_line
 
 TABLES = """
@@ -188,7 +188,7 @@ def connect(path: Path) -> JournalDatabase:
         database.executescript(TABLES)
         database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
         for table, column, kind in ADDED:
-            if not any(found[1] == column for found in database.execute(f"PRAGMA table_info({table})")):
+            if not any(cells[1] == column for cells in database.execute(f"PRAGMA table_info({table})")):
                 database.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     except Exception:
         database.close()
@@ -200,10 +200,10 @@ def check_schema(database: JournalDatabase, path: Path) -> None:
     """Refuse a journal that another version wrote in another way; one that was never begun says nothing yet."""
     if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
         return
-    found = database.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()
-    if found is not None and found[0] != str(SCHEMA):
+    row = database.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()
+    if row is not None and row[0] != str(SCHEMA):
         raise FileError(
-            f"{path}: the journal has schema {quote_line(str(found[0]), limit=20)}, this version reads {SCHEMA}; use "
+            f"{path}: the journal has schema {quote_line(str(row[0]), limit=20)}, this version reads {SCHEMA}; use "
             "the version that wrote it"
         )
 
@@ -244,10 +244,10 @@ def _open(address: str, path: Path, *, uri: bool) -> JournalDatabase:
 def find_damage(database: JournalDatabase) -> str | None:
     """What SQLite finds wrong with the pages of a file; None where it finds nothing."""
     try:
-        found = database.execute("PRAGMA quick_check(1)").fetchone()
+        row = database.execute("PRAGMA quick_check(1)").fetchone()
     except FileError as error:
         return str(error)
-    return None if found is None or found[0] == "ok" else str(found[0])
+    return None if row is None or row[0] == "ok" else str(row[0])
 
 
 def write_anew(database: JournalDatabase, number: int) -> JournalDatabase:
@@ -266,8 +266,8 @@ def write_anew(database: JournalDatabase, number: int) -> JournalDatabase:
         _copy(copy, "about", database.execute("SELECT * FROM about").fetchall())
         for table in BY_UPDATE:
             if table != "evaluations":
-                for each in range(1, number + 1):  # one by one, as they were found to be sound
-                    rows = database.execute(f"SELECT * FROM {table} WHERE number = ?", (each,)).fetchall()
+                for update in range(1, number + 1):  # one by one, as they were found to be sound
+                    rows = database.execute(f"SELECT * FROM {table} WHERE number = ?", (update,)).fetchall()
                     _copy(copy, table, rows)
         with suppress(FileError):
             rows = database.execute("SELECT * FROM evaluations WHERE number <= ?", (number,)).fetchall()

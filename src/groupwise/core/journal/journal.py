@@ -16,8 +16,8 @@ from typing import Any
 
 from groupwise.core.errors import FileError
 from groupwise.core.journal.attempt_index import PastAttempts, write_past_attempts, write_recalled
-from groupwise.core.journal.blobs import pack, unpack
-from groupwise.core.journal.chain import START, Chain, check_chain, digest_update
+from groupwise.core.journal.blobs import pack_blob, unpack_blob
+from groupwise.core.journal.digest_chain import START, DigestChain, check_digest_chain, digest_update
 from groupwise.core.journal.file import (
     BY_UPDATE,
     check_schema,
@@ -87,7 +87,7 @@ class Update:
     """Past attempts that took part, with their credit."""
     set_aside: Sequence[SetAside] = ()
     """Attempts that ended without a fault and took part in nothing."""
-    asked_for: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    request_words: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """What the plan asked for an attempt with, in words, by task and attempt; nothing where its origin says it all."""
     states: Sequence[StateBefore] = ()
     """What stateful parts remembered when it began."""
@@ -171,11 +171,11 @@ class Journal:
             write_recalled(self._database, update.number, update.recalled)
             self._database.executemany(
                 "INSERT INTO set_aside VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [_set_aside_values(update.number, each) for each in update.set_aside],
+                [_set_aside_values(update.number, attempt) for attempt in update.set_aside],
             )
             self._database.executemany(
                 "INSERT INTO asked_for VALUES (?, ?, ?, ?)",
-                [(update.number, *attempt, words) for attempt, words in sorted(update.asked_for.items())],
+                [(update.number, *attempt, words) for attempt, words in sorted(update.request_words.items())],
             )
             write_states(self._database, update.number, update.states)
             digest = digest_update(self._database, update.number, before)
@@ -183,18 +183,18 @@ class Journal:
 
     def _digest_before(self, number: int) -> str:
         """The end of the chain before an update."""
-        found = self._database.execute(
+        row = self._database.execute(
             "SELECT digest FROM updates WHERE number < ? ORDER BY number DESC LIMIT 1", (number,)
         ).fetchone()
-        return START if found is None else str(found[0])
+        return START if row is None else str(row[0])
 
     def digest(self) -> str:
         """The end of the chain of digests: what a checkpoint holds of the updates before it."""
         return self._digest_before(self.last_number() + 1)
 
-    def check_chain(self, last: int | None = None) -> Chain:
+    def check_digest_chain(self, last: int | None = None) -> DigestChain:
         """How far the updates up to one, or all of them, are as they were written."""
-        return check_chain(self._database, last)
+        return check_digest_chain(self._database, last)
 
     @contextmanager
     def _report_write_failure(self, what: str) -> Iterator[None]:
@@ -225,9 +225,9 @@ class Journal:
         names = [column[0] for column in cursor.description]
         with report_damage(self._path):
             rows = [name_cells(names, row) for row in cursor]
-            return [row | {"steps": unpack(row["steps"])} for row in rows]
+            return [row | {"steps": unpack_blob(row["steps"])} for row in rows]
 
-    def asked_for(self, number: int) -> dict[tuple[str, int], str]:
+    def request_words(self, number: int) -> dict[tuple[str, int], str]:
         """What the plan asked for the attempts at an update with, by task and attempt."""
         if not self._has("asked_for"):
             return {}
@@ -239,7 +239,7 @@ class Journal:
 
     def write_evaluation(self, attempts: Sequence[EvaluatedAttempt]) -> None:
         """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
-        names = [each.name for each in fields(EvaluatedAttempt)]
+        names = [field.name for field in fields(EvaluatedAttempt)]
         marks = ", ".join("?" * len(names))
         with self._report_write_failure("the evaluation"), self._database:
             self._database.execute("BEGIN IMMEDIATE")
@@ -288,8 +288,8 @@ class Journal:
 
     def last_number(self) -> int:
         """Number of the last update; -1 where there is none."""
-        found = self._database.execute("SELECT MAX(number) FROM updates").fetchone()[0]
-        return -1 if found is None else int(found)
+        number = self._database.execute("SELECT MAX(number) FROM updates").fetchone()[0]
+        return -1 if number is None else int(number)
 
     def update_numbers(self) -> list[int]:
         """Numbers of all updates, in order."""
@@ -318,9 +318,9 @@ class Journal:
         names = [column[0] for column in cursor.description]
         for row in cursor:
             with report_damage(self._path):
-                found = name_cells(names, row)
-                found["steps"], found["credit"] = unpack(found["steps"]), unpack(found["credit"])
-            yield found
+                cells = name_cells(names, row)
+                cells["steps"], cells["credit"] = unpack_blob(cells["steps"]), unpack_blob(cells["credit"])
+            yield cells
 
 
 def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[float]) -> tuple[Any, ...]:
@@ -334,12 +334,12 @@ def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[flo
         trajectory.scores.get("success"),
         trajectory.origin.value,
         trajectory.error,
-        pack(list(make_rows(trajectory))),
-        pack(list(credit)),
+        pack_blob(list(make_rows(trajectory))),
+        pack_blob(list(credit)),
         trajectory.parent,
     )
 
 
-def _set_aside_values(number: int, each: SetAside) -> tuple[Any, ...]:
-    *about, origin, _, steps, _, _ = _trajectory_values(number, each.trajectory, ())
-    return (*about, origin, each.by, steps)
+def _set_aside_values(number: int, attempt: SetAside) -> tuple[Any, ...]:
+    *about, origin, _, steps, _, _ = _trajectory_values(number, attempt.trajectory, ())
+    return (*about, origin, attempt.by, steps)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from groupwise.core.journal.blobs import pack, unpack
+from groupwise.core.journal.blobs import pack_blob, unpack_blob
 from groupwise.core.journal.file import JournalDatabase
 
 
@@ -37,7 +37,7 @@ def write_states(database: JournalDatabase, number: int, states: Sequence[StateB
     """Write what parts remembered when an update began, within the update's transaction."""
     database.executemany(
         "INSERT INTO part_states VALUES (?, ?, ?, ?, ?)",
-        [(number, state.path, state.kind, pack(state.state), pack(state.columns)) for state in states],
+        [(number, state.path, state.kind, pack_blob(state.state), pack_blob(state.columns)) for state in states],
     )
 
 
@@ -55,18 +55,18 @@ def read_states(database: JournalDatabase, number: int) -> list[StateBefore]:
 
 
 def _read_columns(blob: Any) -> dict[str, dict[str, float]]:
-    found = _object(blob)
-    for name, by_task in found.items():
+    columns = _object(blob)
+    for name, by_task in columns.items():
         if not isinstance(by_task, dict) or not all(type(value) in (int, float) for value in by_task.values()):
             raise TypeError(f"the column {name!r} of a part's state holds something else than numbers")
-    return found
+    return columns
 
 
 def _object(blob: Any) -> dict[str, Any]:
-    found = unpack(blob)
-    if not isinstance(found, dict):
-        raise TypeError(f"a part's state is a {type(found).__name__}")
-    return found
+    value = unpack_blob(blob)
+    if not isinstance(value, dict):
+        raise TypeError(f"a part's state is a {type(value).__name__}")
+    return value
 
 
 def _text(value: Any) -> str:

@@ -16,15 +16,15 @@ from groupwise.core.parts.result_checks import (
     Arguments,
     RequiredResult,
     has_members,
-    is_count,
     is_list_of,
+    is_nonnegative_integer,
     is_number,
 )
 from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
 from groupwise.core.text.value_words import describe_value
 
 
-def check_tasks(curriculum: object, tasks: object, num: int) -> None:
+def check_drawn_tasks(curriculum: object, tasks: object, num: int) -> None:
     """Refuse what a curriculum at work gave for tasks, if it is something else."""
     if not is_list_of(tasks, "Task") or len(tasks) != num:  # type: ignore[arg-type]
         raise ConfigError(
@@ -93,14 +93,14 @@ ATTEMPT_RESULTS: Mapping[str, Mapping[str, RequiredResult]] = {
     "memory": {
         "first_shown": RequiredResult(
             "a whole number between 0 and the number of past steps",
-            lambda result, arguments: is_count(result) and result <= arguments[0],
+            lambda result, arguments: is_nonnegative_integer(result) and result <= arguments[0],
         ),
     },
     "action_rule": {
         "read": RequiredResult("an Action of a text and a boolean", _is_action),
         "say": TEXT,
     },
-    "template": {"opening": TEXT, "observation": TEXT, "step": TEXT, "words": WORDS},
+    "template": {"write_opening": TEXT, "write_observation": TEXT, "write_step": TEXT, "words": WORDS},
     "plan": {
         "next": RequiredResult(
             "a list of AttemptRequest", lambda result, arguments: is_list_of(result, "AttemptRequest")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from groupwise.core.pairs import Pair
-from groupwise.core.parts.result_checks import NAMES, Arguments, RequiredResult, is_count, is_number
+from groupwise.core.parts.result_checks import NAMES, Arguments, RequiredResult, is_nonnegative_integer, is_number
 from groupwise.core.text.value_words import describe_value
 
 
@@ -46,7 +46,11 @@ def _are_pairs(result: Any, arguments: Arguments) -> bool:
 
 
 def _is_pair(pair: Any, table: Any) -> bool:
-    if not isinstance(pair, Pair) or not all(is_count(number) for number in pair[:2]) or pair.winner == pair.loser:
+    if (
+        not isinstance(pair, Pair)
+        or not all(is_nonnegative_integer(number) for number in pair[:2])
+        or pair.winner == pair.loser
+    ):
         return False
     first = table.attempts.first
     is_known = max(pair[:2]) < len(first)

@@ -51,9 +51,9 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         "is_one_message": "bool = False",
         "asks_for_tags": "bool = False",
         "words": "()",
-        "opening": "(instruction, goal, guidance_text)",
-        "observation": "(seen)",
-        "step": "(past, seen, *, num_past)",
+        "write_opening": "(instruction, goal, guidance_text)",
+        "write_observation": "(seen)",
+        "write_step": "(past, seen, *, num_past)",
     },
     "plan": {
         "attempts": "int = 8",
@@ -109,12 +109,12 @@ OPENED: Mapping[str, Mapping[str, str]] = {
 
 def check_members(part: Any, slot: str) -> None:
     """Refuse a part that lacks what its slot needs, unless its class is one of groupwise's own."""
-    made = type(part)
-    if made.__module__.partition(".")[0] == __name__.partition(".")[0]:
+    kind = type(part)
+    if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
         return
-    where = f"the {slot} {made.__module__}:{made.__qualname__}"
+    where = f"the {slot} {kind.__module__}:{kind.__qualname__}"
     for name in DECLARED.get(slot, ()):
-        if name in made.model_fields:
+        if name in kind.model_fields:
             raise ConfigError(f"{where} has {name!r} as a field; write `{name}: {NAMES.partition(' =')[0]} = ...`")
     _check(part, where, _members_of(part, slot))
 
@@ -142,7 +142,7 @@ def _check(thing: Any, where: str, members: Mapping[str, str]) -> None:
         wanted = f"def {name}({taken})" if is_method else f"{name}: {written}"
         # Asked of the class first: a property may be dear to compute, or need what is not there yet.
         # Every class can be called, so that `hasattr` would find `__call__` on each.
-        is_there = any(name in vars(made) for made in type(thing).__mro__) or hasattr(thing, name)
+        is_there = any(name in vars(kind) for kind in type(thing).__mro__) or hasattr(thing, name)
         if not is_there:
             raise ConfigError(f"{where} has no {name!r}; write `{wanted}`")
         if is_method and not _takes(getattr(thing, name), written):

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails, core_schema
 
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.parts.members import check_members
-from groupwise.core.parts.results import guard_methods
+from groupwise.core.parts.required_results import guard_methods
 from groupwise.core.parts.trust import WITHOUT_TRUST, load_outside, may_run
 
 CATALOGUES = {
@@ -51,7 +51,7 @@ CATALOGUES = {
     "schedule": "groupwise.training:SCHEDULES",
     "plan": "groupwise.rollout:PLANS",
     "template": "groupwise.rollout:TEMPLATES",
-    "curriculum": "groupwise.tasks:CURRICULA",
+    "curriculum": "groupwise.curricula:CURRICULA",
     "tracker": "groupwise.training.trackers:TRACKERS",
     "learner": "groupwise.training.learner:LEARNERS",
     "weight_transfer": "groupwise.training.weight_transfer:WEIGHT_TRANSFERS",
@@ -154,14 +154,14 @@ class Slot:
         if "kind" not in value:
             raise ConfigError(f"the {self.name} has no `kind`. {nearest('', load_catalogue(self.name))}")
         part = find_part_class(self.name, str(value["kind"]))
-        return part(**{name: given for name, given in value.items() if name != "kind"})
+        return part(**{name: setting for name, setting in value.items() if name != "kind"})
 
 
 def load_catalogue(slot: str) -> Mapping[str, type[Part]]:
     """The parts that come with groupwise for a slot, by kind."""
     module, name = CATALOGUES[slot].split(":")
-    found: Mapping[str, type[Part]] = getattr(import_module(module), name)
-    return found
+    kinds: Mapping[str, type[Part]] = getattr(import_module(module), name)
+    return kinds
 
 
 def find_part_class(slot: str, kind: str) -> type[Part]:
@@ -173,10 +173,10 @@ def find_part_class(slot: str, kind: str) -> type[Part]:
         module, dot, name = kind.rpartition(".")
         hint = f". A part of your own is named module:Class, with a colon: {f'{module}:{name}'!r}" if dot else ""
         raise ConfigError(f"there is no {slot} {kind!r}; {nearest(kind, known)}{hint}")
-    found = load_outside(slot, kind)
-    if not (isinstance(found, type) and issubclass(found, Part)):
+    loaded = load_outside(slot, kind)
+    if not (isinstance(loaded, type) and issubclass(loaded, Part)):
         raise ConfigError(f"{kind!r} is not a Part; derive the class from groupwise.Part with slot={slot!r}")
-    return found
+    return loaded
 
 
 def check_may_open(part: object) -> None:
@@ -232,8 +232,10 @@ def _describe_problems(error: ValidationError, part: type[Part]) -> str:
     problems = error.errors()
     inner = {problem["loc"][:-1] for problem in problems}
     # A sequence is also too short where its entries are wrong: they say enough.
-    told = [problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inner]
-    return "; ".join(_describe_problem(problem, part.model_fields) for problem in told)
+    problems_to_tell = [
+        problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inner
+    ]
+    return "; ".join(_describe_problem(problem, part.model_fields) for problem in problems_to_tell)
 
 
 def _describe_problem(problem: ErrorDetails, fields: Iterable[str]) -> str:

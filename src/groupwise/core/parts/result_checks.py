@@ -41,7 +41,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def is_count(value: Any) -> bool:
+def is_nonnegative_integer(value: Any) -> bool:
     """Whether a value is a whole number from 0 upwards."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
 

@@ -82,17 +82,17 @@ def find_stateful(root: Part, path: str = "") -> dict[str, Stateful]:
 
     Parts that compare equal are one part, as they are to a step table: they share one state, under the first path.
     """
-    found: dict[str, Stateful] = {}
+    by_path: dict[str, Stateful] = {}
     for where, part in _walk(root, path):
         if is_stateful(part):
-            if not any(part == known for known in found.values()):
-                found[where] = part
+            if not any(part == known for known in by_path.values()):
+                by_path[where] = part
         elif callable(getattr(part, "start", None)) and part.slot not in LIVE_SLOTS:
             raise ConfigError(
                 f"{where}: {kind_of(type(part))} has a method `start` that cannot be called as start(seed=...); write "
                 "`def start(self, *, seed: int)` for a stateful part, or give the method another name"
             )
-    return found
+    return by_path
 
 
 def is_stateful(part: Part) -> TypeGuard[Stateful]:
@@ -125,17 +125,17 @@ def _walk_value(value: object, path: str) -> Iterator[tuple[str, Part]]:
             yield from _walk_value(entry, f"{path}.{number}")
 
 
-def read_state(where: str, state: PartState) -> dict[str, Any]:
+def read_part_state(where: str, state: PartState) -> dict[str, Any]:
     """What a part remembers, as JSON that shares nothing with it; an error that names the part where it is none."""
-    found = state.state_dict()
-    if not isinstance(found, dict):
-        raise ConfigError(f"{where}: state_dict gave {describe_value(found)}, but a dict of JSON values is needed")
+    state_dict = state.state_dict()
+    if not isinstance(state_dict, dict):
+        raise ConfigError(f"{where}: state_dict gave {describe_value(state_dict)}, but a dict of JSON values is needed")
     try:
-        copy = parse_json(json.dumps(found, allow_nan=False))  # in its own order, which the part may go by
+        copy = parse_json(json.dumps(state_dict, allow_nan=False))  # in its own order, which the part may go by
     except (TypeError, ValueError, RecursionError):
         copy = None
-    if copy != found:
-        what = describe_strangeness(found) or "would come back from JSON as something else"
+    if copy != state_dict:
+        what = describe_strangeness(state_dict) or "would come back from JSON as something else"
         raise ConfigError(
             f"{where}: what state_dict gave {what}; give numbers, text, booleans, None, lists, and dicts with text for "
             "keys (an array as array.tolist())"
@@ -146,12 +146,12 @@ def read_state(where: str, state: PartState) -> dict[str, Any]:
 
 def read_columns(where: str, state: PartState, tasks: Sequence[Task]) -> dict[str, dict[str, float]]:
     """What a part knows of tasks, a number by column and task id; an error that names the part where it is not that."""
-    given = state.columns(tasks)
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) and name for name in given):
+    columns = state.columns(tasks)
+    if not isinstance(columns, Mapping) or not all(isinstance(name, str) and name for name in columns):
         raise ConfigError(
-            f"{where}: columns gave {describe_value(given)}, but arrays by the names of columns are needed"
+            f"{where}: columns gave {describe_value(columns)}, but arrays by the names of columns are needed"
         )
-    for name, values in given.items():
+    for name, values in columns.items():
         is_array = isinstance(values, np.ndarray) and values.dtype.kind == "f" and values.shape == (len(tasks),)
         if not is_array or not np.isfinite(values).all():
             raise ConfigError(
@@ -160,7 +160,7 @@ def read_columns(where: str, state: PartState, tasks: Sequence[Task]) -> dict[st
             )
     return {
         name: {task.id: float(value) for task, value in zip(tasks, values, strict=True)}
-        for name, values in given.items()
+        for name, values in columns.items()
     }
 
 

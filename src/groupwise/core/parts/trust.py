@@ -66,11 +66,11 @@ def load_outside(slot: str, kind: str) -> object:
 
 def _reason(error: BaseException, module: str) -> str:
     try:
-        said = quote_line(redact(str(error)))
+        message = quote_line(redact(str(error)))
     except Exception:
-        said = "its message cannot be shown"
+        message = "its message cannot be shown"
     if isinstance(error, ImportError | AttributeError):
-        return f"{said}; check that the package is installed"
+        return f"{message}; check that the package is installed"
     if isinstance(error, SystemExit):
-        return f"importing the module {module!r} ends the process (SystemExit: {said}); mend the module"
-    return f"importing the module {module!r} failed ({type(error).__name__}: {said}); mend the module"
+        return f"importing the module {module!r} ends the process (SystemExit: {message}); mend the module"
+    return f"importing the module {module!r} failed ({type(error).__name__}: {message}); mend the module"

@@ -139,7 +139,7 @@ def is_object(value: Any) -> bool:
 
 def make_hashable(value: Any) -> Any:
     """A state as it was: what JSON writes as a list was a tuple."""
-    return tuple(make_hashable(each) for each in value) if isinstance(value, list) else value
+    return tuple(make_hashable(entry) for entry in value) if isinstance(value, list) else value
 
 
 _INTEGERS = frozenset({int})

@@ -106,11 +106,11 @@ def describe_strangeness(value: Any) -> str | None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    by_key = dict(pairs)
+    if len(by_key) != len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {quote_line(repr(twice), limit=_MAX_SHOWN_KEY)} stands twice in one object")
-    return found
+    return by_key
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object)

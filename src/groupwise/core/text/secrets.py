@@ -89,9 +89,9 @@ def check_no_secret(content: Mapping[str, Any]) -> None:
     """Refuse settings that hold a secret: a run keeps its settings, and shows them to whoever reads it."""
     hide = _redactor(tuple(sorted(_secret_values(MIN_REFUSED_CHARACTERS))))
     for path, name, text in _texts(content, ""):
-        given = _REFERENCE.sub("", _NAMED_USER.sub("://", text))  # what is only named is no secret
-        is_field = _SECRET_FIELD if len(given) < MIN_REFUSED_CHARACTERS else _LONG_SECRET_FIELD
-        if given and (hide(given) != given or is_field.search(name)):
+        value = _REFERENCE.sub("", _NAMED_USER.sub("://", text))  # what is only named is no secret
+        is_field = _SECRET_FIELD if len(value) < MIN_REFUSED_CHARACTERS else _LONG_SECRET_FIELD
+        if value and (hide(value) != value or is_field.search(name)):
             raise ConfigError(
                 f"{path} holds a secret, which would be kept in the run's folder; put it into an environment variable, "
                 "and write ${NAME} where it stood (docs/security.md says which settings take that)"
@@ -114,10 +114,10 @@ def _in_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _look_up(reference: re.Match[str]) -> str:
-    found = os.environ.get(reference[1])
-    if found is None:
+    value = os.environ.get(reference[1])
+    if value is None:
         raise ConfigError(f"the environment variable {reference[1]} is not set; a setting names it as {reference[0]}")
-    return found
+    return value
 
 
 def _secret_values(min_characters: int = MIN_VALUE_CHARACTERS) -> Iterator[str]:
@@ -139,10 +139,10 @@ def _redactor(values: tuple[str, ...]) -> Callable[[str], str]:
     )
 
     def hide(text: str) -> str:
-        found = known.sub(HIDDEN, text) if known else text
+        redacted = known.sub(HIDDEN, text) if known else text
         for pattern, shown in _PATTERNS:
-            found = pattern.sub(shown, found)
-        return found
+            redacted = pattern.sub(shown, redacted)
+        return redacted
 
     return hide
 

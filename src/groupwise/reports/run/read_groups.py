@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.core.errors import RecordError
-from groupwise.core.run_folder import TOKENIZER, RunPaths
+from groupwise.core.run_paths import TOKENIZER, RunPaths
 from groupwise.reports.run.attempt_origins import ParentAttempt, find_joined, find_parent, read_recalled_attempts
 from groupwise.reports.run.derived_credit import (
     Company,
@@ -49,10 +49,11 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
         steps = tuple(_make_step(row, 0.0, False, (), decode) for row in record["steps"])
         attempt = _make_attempt(record | {"error": None}, steps, None)
         aside.setdefault(record["task"], []).append(replace(attempt, set_aside_by=record["set_aside_by"]))
-    asked_for = folder.journal.asked_for(number)
+    request_words = folder.journal.request_words(number)
     for attempts in (*groups.values(), *aside.values()):
         attempts[:] = [
-            replace(attempt, asked_for=asked_for.get((attempt.task, attempt.attempt), "")) for attempt in attempts
+            replace(attempt, request_words=request_words.get((attempt.task, attempt.attempt), ""))
+            for attempt in attempts
         ]
     joined = find_joined([*records, *recalled])
     tasks = dict.fromkeys([*groups, *aside])

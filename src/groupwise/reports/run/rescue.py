@@ -44,7 +44,7 @@ class Rescue:
     """Attempts that were sampled for it."""
     has_guidance: bool
     """Whether its own attempts were guided: by their prompt, forced tokens or another temperature."""
-    asked_for: tuple[str, ...]
+    request_words: tuple[str, ...]
     """What the plan asked for guided attempts with, each once."""
     guidance: ParentAttempt | None
     """The attempt that their prompt showed; None = none, or it was not recorded."""
@@ -89,8 +89,10 @@ def rescue_of(group: PlayedGroup) -> Rescue | None:
         > 1,
         num_attempts=len(group.attempts),
         has_guidance=has_guidance,
-        asked_for=tuple(
-            dict.fromkeys(member.asked_for for member in group.members if _is_guided(member) and member.asked_for)
+        request_words=tuple(
+            dict.fromkeys(
+                member.request_words for member in group.members if _is_guided(member) and member.request_words
+            )
         ),
         guidance=next(iter(_list_parents(group.attempts, Origin.REFLECTED)), None),
         size=group.credit_size,
@@ -143,7 +145,7 @@ def describe_guidance(rescue: Rescue) -> str:
     words = []
     if rescue.has_guidance:
         shown = rescue.guidance
-        asked = ", ".join(rescue.asked_for) or "with guidance"
+        asked = ", ".join(rescue.request_words) or "with guidance"
         words.append(f"shown attempt {shown.attempt} of update {shown.number}" if shown else asked)
     if rescue.num_joined_guided:
         words.append(_describe_joined(rescue.num_joined_guided, rescue.num_joined_solved))
@@ -182,7 +184,7 @@ def describe_origin(attempt: PlayedAttempt) -> str:
     """Where an attempt comes from, in words; empty for one that is new."""
     source = attempt.source
     if source is None:
-        words = f"{attempt.origin}: {attempt.asked_for}" if attempt.asked_for else attempt.origin
+        words = f"{attempt.origin}: {attempt.request_words}" if attempt.request_words else attempt.origin
         return "" if attempt.origin == Origin.FRESH.value else words
     if attempt.origin == Origin.REPLAYED.value:
         far = "" if source.log_ratio is None else f", log-ratio {format_compact(source.log_ratio)}"

@@ -69,7 +69,7 @@ class PlayedAttempt:
     """The attempt it goes back to: the one that was recalled, or is shown in its prompt; None = it is new."""
     set_aside_by: str = ""
     """Who kept it out of all comparisons, and why; empty = nobody."""
-    asked_for: str = ""
+    request_words: str = ""
     """What the plan asked for it with, beside the task; empty = nothing that its origin does not say."""
 
     @property
@@ -195,8 +195,8 @@ def describe_requests(group: PlayedGroup) -> list[str]:
     """What the plan asked for attempts of a group with, a line for all that were asked for alike."""
     numbers_by: dict[str, list[str]] = {}
     for attempt in (*group.members, *group.set_aside):
-        if attempt.asked_for:
-            numbers_by.setdefault(attempt.asked_for, []).append(str(attempt.attempt))
+        if attempt.request_words:
+            numbers_by.setdefault(attempt.request_words, []).append(str(attempt.attempt))
     return [
         f"attempt{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {'were' if len(numbers) > 1 else 'was'} "
         f"asked for: {words}"

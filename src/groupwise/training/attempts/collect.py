@@ -45,7 +45,7 @@ class UpdateAttempts:
     """Past attempts that were wanted, but that the policy has moved too far away from."""
     set_aside: Sequence[SetAside] = ()
     """Attempts that an admission left out, or whose place a guided one took."""
-    asked_for: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    request_words: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """What the plan asked for guided attempts with, in words, by task and attempt."""
     share_not_admitted: float | None = None
     """Share of the attempts before admissions that these left out; None = there are no admissions."""
@@ -73,7 +73,7 @@ class _Rounds:
     rounds: list[PlayedRound] = field(default_factory=list)
     joining: list[Joining] = field(default_factory=list)
     tried: Counter[str] = field(default_factory=Counter)
-    asked_for: dict[tuple[str, int], str] = field(default_factory=dict)
+    request_words: dict[tuple[str, int], str] = field(default_factory=dict)
     waiting: Waiting = field(default_factory=Waiting)
 
 
@@ -101,7 +101,7 @@ def collect_update(run: Run, number: int) -> UpdateAttempts:
         recalled=recalled,
         left_out=left_out,
         set_aside=set_aside,
-        asked_for=rounds.asked_for,
+        request_words=rounds.request_words,
         share_not_admitted=len(not_admitted) / max(sum(map(len, groups)), 1) if admissions else None,
         waiting=rounds.waiting,
         measures_cost=cost,
@@ -169,7 +169,7 @@ def _play_round(run: Run, number: int, requests: Sequence[AttemptRequest], round
     rounds.joining += joining
     for request, group in survivors:
         if words := request.describe():
-            rounds.asked_for |= {(trajectory.task.id, trajectory.attempt): words for trajectory in group}
+            rounds.request_words |= {(trajectory.task.id, trajectory.attempt): words for trajectory in group}
     rounds.rounds.append(
         PlayedRound(
             requests=tuple(requests),

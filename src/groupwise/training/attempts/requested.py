@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts.attempt_results import check_tasks
+from groupwise.core.parts.attempt_results import check_drawn_tasks
 from groupwise.core.records import Origin, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.rollout.episodes import Attempt
@@ -34,7 +34,7 @@ class RunPrior:
         if type(num) is not int or num < 0:
             raise ConfigError(f"the plan asked prior.fresh for {num!r} tasks; ask for a whole number, 0 or more")
         tasks = self.run.curriculum.next(num)
-        check_tasks(self.run.curriculum, tasks, num)
+        check_drawn_tasks(self.run.curriculum, tasks, num)
         self.handed_out |= {task.id for task in tasks}
         return tasks
 

@@ -31,8 +31,8 @@ class Repeated(Part, slot="measure"):
             for answer in range(self.answers)
         ]
         said = [generation.response_ids[:1] for generation in tools.generate(requests)]
-        generations = iter(
+        counts = iter(
             sum(first == step.response_ids[:1] for first in said[n * self.answers : (n + 1) * self.answers])
             for n, (_, _, step) in enumerate(steps)
         )
-        return [[[{"repeated": next(generations) / self.answers} for _ in t.steps] for t in group] for group in groups]
+        return [[[{"repeated": next(counts) / self.answers} for _ in t.steps] for t in group] for group in groups]

@@ -1,0 +1,39 @@
+"""The built-in environments as they are checked, and a digest of attempts at them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from groupwise.envs import Boxes, Countdown, Gridworld, Household, Identity, Lookup
+from groupwise.envs.conformance.subject import Subject
+
+BUILT_IN = {
+    "household": Household(),
+    "household, large": Household(
+        num_receptacles=12, num_objects=12, max_steps=30, goal_in_text=True, show_carried=False
+    ),
+    "household, one family": Household(families=("examine",), num_receptacles=3, num_objects=2),
+    "gridworld": Gridworld(),
+    "gridworld, slippery": Gridworld(slip=0.2),
+    "gridworld, goal in text": Gridworld(goal_in_text=True),
+    "boxes": Boxes(),
+    "boxes, two and walls": Boxes(num_boxes=2, num_walls=2, goal_in_text=True),
+    "countdown": Countdown(),
+    "countdown, four numbers": Countdown(num_numbers=4),
+    "lookup": Lookup(),
+    "lookup, goal in text": Lookup(goal_in_text=True),
+    "lookup, single-turn": Lookup(hops=0, max_steps=1),
+    "identity": Identity(),
+    "identity, one word": Identity(length=1),
+}
+
+
+def hash_transcripts(names: Sequence[str]) -> str:
+    """A digest of random attempts at some of the environments; also run in another process."""
+    digest = hashlib.sha256()
+    for name in names:
+        subject = Subject(part=BUILT_IN[name], tasks=BUILT_IN[name].panel("test")[:5], seed=0)
+        for attempt in subject.attempts:
+            digest.update(repr((name, attempt.actions, attempt.transcript, attempt.keys)).encode())
+    return digest.hexdigest()
