@@ -19,7 +19,7 @@ from groupwise.config.run_file import decode_run
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.parts.part import Part
 from groupwise.core.records import StopReason, Task, Trajectory
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_paths import RunPaths
 from groupwise.core.text.secrets import check_no_secret, redact, redact_all, resolve_references
 from groupwise.envs import Openenv
 from groupwise.reports.run.page import render_page

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.policy_questions import PromptAndResponse  # noqa: E402
+from groupwise.core.score_requests import PromptAndResponse  # noqa: E402
 from groupwise.engines.open_engine import open_engine  # noqa: E402
 from groupwise.training.weight_transfer.canary import TOLERANCES, Canary, choose_tolerance  # noqa: E402
 from tests.unit.engines.small_models import family  # noqa: E402

@@ -103,11 +103,11 @@ def test_the_screen_says_it_at_the_update_and_at_the_end() -> None:
     assert [line for line in said if "penalties alone" in line] == [said[1], said[4], said[5]]
     assert said[1] == "  credit comes from penalties alone: nobody earned anything"
     assert said[5].startswith("In 2 of 3 updates (1, 3) credit comes from penalties alone: nobody earned anything")
-    panel = live.LivePanel("run", updates=3)
+    panel = live.LiveDisplay("run", updates=3)
     for number in (1, 2, 3):
         panel.on_update(update(number, 1.0))
     assert panel.summary()[-1].startswith("In every update credit comes from penalties alone")
-    panel = live.LivePanel("run", updates=1)
+    panel = live.LiveDisplay("run", updates=1)
     panel.on_update(update(1, 0.0))
     assert not any("penalties" in line for line in panel.summary())
 

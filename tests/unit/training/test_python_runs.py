@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from groupwise import ConfigError, RunConfig, load_run, open_run, train  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.run_folder import RunPaths  # noqa: E402
+from groupwise.core.run_paths import RunPaths  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.trackers import Csv  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402

@@ -201,7 +201,7 @@ def test_replaced_attempts_are_kept_in_the_journal_and_go_back_with_it(tmp_path:
     assert (first["attempt"], second["attempt"]) == (0, 1)
     assert first["set_aside_by"] == "the plan: the guided attempts from 2 on took its place"
     assert first["steps"][0]["response_ids"]
-    assert run.journal.check_chain().fault is None
+    assert run.journal.check_digest_chain().fault is None
     run.journal.forget_after(1)
     assert run.journal.set_aside(2) == []
     assert len(run.journal.set_aside(1)) == 2
@@ -212,7 +212,7 @@ def test_a_changed_row_of_a_set_aside_attempt_breaks_the_chain(tmp_path: Path) -
     train(run)
     with run.journal._database as database:
         database.execute("UPDATE set_aside SET outcome = 7.0 WHERE number = 2")
-    assert run.journal.check_chain().fault == "update 2 is not as it was written"
+    assert run.journal.check_digest_chain().fault == "update 2 is not as it was written"
 
 
 def test_an_update_without_any_of_it_has_the_digest_that_it_always_had(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_an_update_without_any_of_it_has_the_digest_that_it_always_had(tmp_path:
     with run.journal._database as database:
         database.execute("DROP TABLE set_aside")
         database.execute("DROP TABLE asked_for")
-    assert run.journal.check_chain().fault is None
+    assert run.journal.check_digest_chain().fault is None
     assert run.journal.digest() == digest
     assert run.journal.set_aside(1) == []
     assert run.journal.request_words(1) == {}

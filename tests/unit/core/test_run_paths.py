@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core import run_folder
+from groupwise.core import run_paths as run_folder
 from groupwise.core.errors import FileError
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_paths import RunPaths
 
 NAMES = {value for name, value in vars(run_folder).items() if name.isupper() and isinstance(value, str)}
 SOURCES = Path(run_folder.__file__).parents[1]
