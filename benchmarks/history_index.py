@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.core.journal.journal import Journal
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_paths import RunPaths
 
 RESULT = Path(__file__).parent / "results" / "history_index.json"
 NUM_STATES = 8

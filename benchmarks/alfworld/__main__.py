@@ -39,7 +39,7 @@ from benchmarks.alfworld.settings import FULL, METHODS, SMALL, Arm, Key, change_
 from benchmarks.alfworld.start import make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
 from groupwise.core.errors import ConfigError
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_paths import RunPaths
 
 
 def report(options: argparse.Namespace, summary: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from benchmarks.alfworld.evaluating import Rows, describe_briefly, play_panels
 from benchmarks.alfworld.records import read_record, start_record, write_record
 from benchmarks.alfworld.settings import TEMPERATURES, Arm, Sizes, run_settings
 from benchmarks.alfworld.teacher import teach
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_paths import RunPaths
 
 START = "start"
 """The folder of the run, below the measurement's own."""

@@ -15,7 +15,7 @@ from benchmarks.faults.endings import Ending
 from benchmarks.faults.section import Section
 from benchmarks.faults.troubled import BREAKS, CAME, ENDS, NUISANCES, SHOWN, VALUES
 from groupwise.core.journal.journal import Journal
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_paths import RunPaths
 from tests.end_to_end.killing import import_all
 
 PLACES = ("open", "observe", "act", "expert", "panel")

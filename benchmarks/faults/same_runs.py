@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from groupwise.core.journal.journal import Journal
-from groupwise.core.run_folder import LATEST, RunPaths
+from groupwise.core.run_paths import LATEST, RunPaths
 
 CLOCKS = ("seconds/", "speed/")
 """Names of metrics that tell the time."""

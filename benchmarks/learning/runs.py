@@ -71,7 +71,7 @@ def go_on(job: Mapping[str, Any]) -> dict[str, Any]:
 def _open_job(job: Mapping[str, Any]) -> Any:
     """The run of a job: the run file's, but for the algorithm, the plan, and where the model comes from."""
     from groupwise.config.run_file import decode_run
-    from groupwise.core.run_folder import RunPaths
+    from groupwise.core.run_paths import RunPaths
     from groupwise.training.open_run import open_run
 
     content = _settings(job)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from groupwise.core.parts.slots import Draw, Loss
     from groupwise.core.parts.stateful import ObservedUpdate, PartState
     from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
-    from groupwise.core.policy_questions import PromptAndResponse, Whose
     from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
     from groupwise.core.sample import Sample
+    from groupwise.core.score_requests import PromptAndResponse, Whose
     from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
     from groupwise.core.step_table import StepTable
     from groupwise.core.token_credit import TokenCredit, TokenTrace
@@ -87,7 +87,7 @@ PLACES = {
         "Part",
         "Slot",
     ),
-    "groupwise.core.policy_questions": (
+    "groupwise.core.score_requests": (
         "PromptAndResponse",
         "Whose",
     ),

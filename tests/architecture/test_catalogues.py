@@ -19,7 +19,7 @@ RECORD_PACKAGES = (
     "advantages",
     "losses",
     "rewards",
-    "tasks",
+    "curricula",
     "batching",
     "evaluation",
     "recipes",

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 from groupwise.envs import Boxes, Countdown, Gridworld, Household, Identity, Lookup
-from groupwise.envs.checker.subject import Subject
+from groupwise.envs.conformance.subject import Subject
 
 BUILT_IN = {
     "household": Household(),

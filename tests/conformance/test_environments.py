@@ -23,9 +23,9 @@ from groupwise.envs import (
     check_environment,
     panel_hash,
 )
-from groupwise.envs.checker import rules as checker_rules
-from groupwise.envs.checker import suite as checker
-from groupwise.envs.checker.subject import Subject
+from groupwise.envs.conformance import rules as checker_rules
+from groupwise.envs.conformance import suite as checker
+from groupwise.envs.conformance.subject import Subject
 from groupwise.envs.household.tasks import FAMILIES
 from groupwise.envs.kit.keyed_draws import Draws
 from tests.conformance.built_in import BUILT_IN, hash_transcripts

@@ -144,6 +144,9 @@ def test_the_settings_of_a_run_folder(tmp_path: Path, content: str) -> None:
 def test_settings_of_an_environment_that_is_checked() -> None:
     result = CliRunner().invoke(app, ["check", "env", "identity", "--set", "length=" + "9" * 5000])
     assert isinstance(result.exception, ConfigError)
+    assert str(result.exception) == (
+        f"Identity: length: unable to parse input string as an integer, exceeded maximum size, found '{'9' * 5000}'"
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import FileError, TrainingError  # noqa: E402
 from groupwise.core.journal.journal import EvaluatedAttempt, Journal  # noqa: E402
-from groupwise.core.run_folder import RunPaths  # noqa: E402
+from groupwise.core.run_paths import RunPaths  # noqa: E402
 from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
@@ -87,7 +87,7 @@ def test_an_update_and_what_is_forgotten_are_a_sentence_too(tmp_path: Path) -> N
     with no_space(1), pytest.raises(FileError, match=r"what came after update 1 could not be written \("):
         run.journal.forget_after(1)
     assert run.journal.update_numbers() == [1, 2]
-    assert run.journal.check_chain().fault is None
+    assert run.journal.check_digest_chain().fault is None
 
 
 def test_settings_that_cannot_be_written_leave_those_that_were_there(tmp_path: Path) -> None:

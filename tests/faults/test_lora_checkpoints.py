@@ -117,9 +117,17 @@ def change(folder: Path, **changes: Any) -> None:
 
 
 def test_a_relative_path_is_looked_for_beside_the_adapter_too(own: Path, place: Path) -> None:
-    shutil.copytree(place / "base", own.parent / "moved")
+    from safetensors.torch import load_file
+
+    moved = write_model(own.parent / "moved", seed=1)
     change(own, base_model_name_or_path="../moved")
-    assert open_model(own) is not None
+    model = open_model(own)
+    under, name = model.get_base_model(), "model.embed_tokens.weight"
+    beside, before = (load_file(folder / "model.safetensors")[name] for folder in (moved, place / "base"))
+    assert torch.equal(under.get_parameter(name), beside)
+    assert not torch.equal(beside, before)
+    adapter = {name.replace(".default", ""): value for name, value in model.named_parameters() if value.requires_grad}
+    assert hash_weights(adapter) == hash_weights(load_file(own / "adapter_model.safetensors"))
 
 
 def test_a_model_that_is_gone_is_a_sentence(own: Path, tmp_path: Path) -> None:

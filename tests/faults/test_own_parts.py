@@ -14,7 +14,7 @@ from groupwise.advantages import EpisodeReturn, Relative
 from groupwise.core.pairs import Pair
 from groupwise.core.parts.attempt_results import check_drawn_tasks
 from groupwise.core.parts.part import CATALOGUES, Slot
-from groupwise.core.parts.results import REQUIRED_RESULTS
+from groupwise.core.parts.required_results import REQUIRED_RESULTS
 from groupwise.core.segments import Segments
 from groupwise.core.text.value_words import describe_value
 from groupwise.core.token_table import TokenTable

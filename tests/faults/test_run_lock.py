@@ -20,8 +20,8 @@ torch = pytest.importorskip("torch")
 from groupwise.core import run_lock  # noqa: E402
 from groupwise.core.errors import FileError, TrainingError  # noqa: E402
 from groupwise.core.journal.journal import Journal  # noqa: E402
-from groupwise.core.run_folder import LOCK  # noqa: E402
 from groupwise.core.run_lock import RunLock  # noqa: E402
+from groupwise.core.run_paths import LOCK  # noqa: E402
 from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
@@ -138,7 +138,7 @@ def test_of_two_that_resume_with_other_seeds_one_goes_on(groupwise: Run, tmp_pat
     assert second.status == 2
     assert f"run is being written by process {first.pid} on " in second.err.splitlines()[-1]
     with Journal(tmp_path / "run" / "journal.sqlite", read_only=True) as journal:
-        assert journal.check_chain().fault is None, "the updates are of one run"
+        assert journal.check_digest_chain().fault is None, "the updates are of one run"
 
 
 def test_two_that_begin_in_one_folder_do_not_take_it_from_each_other(tmp_path: Path) -> None:

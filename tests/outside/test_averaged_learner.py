@@ -13,7 +13,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 from groupwise import load_run, open_run, train  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.run_folder import RunPaths  # noqa: E402
+from groupwise.core.run_paths import RunPaths  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.run import Run  # noqa: E402
 from tests.outside.running import PACKAGES, SMALL_RUN, groupwise  # noqa: E402

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from groupwise import load_run, open_run, train  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.core.journal.journal import Journal  # noqa: E402
-from groupwise.core.run_folder import RunPaths  # noqa: E402
+from groupwise.core.run_paths import RunPaths  # noqa: E402
 from groupwise.training.checkpoints.run_checkpoints import open_run_at  # noqa: E402
 from tests.outside.running import SMALL_RUN, groupwise  # noqa: E402
 

@@ -27,7 +27,7 @@ from groupwise.batching import (  # noqa: E402
 from groupwise.config.run_file import load_run  # noqa: E402
 from groupwise.core.journal.journal import Journal  # noqa: E402
 from groupwise.core.parts.part import find_part_class  # noqa: E402
-from groupwise.core.run_folder import JOURNAL  # noqa: E402
+from groupwise.core.run_paths import JOURNAL  # noqa: E402
 from groupwise.core.sample import Sample  # noqa: E402
 from groupwise.core.totals import Totals  # noqa: E402
 from groupwise.losses import TokenColumns  # noqa: E402

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from groupwise.core.errors import ConfigError, EnvironmentFault
 from groupwise.core.records import Task
 from groupwise.envs import Bfcl, Countdown, Gem, Openenv, SearchQa, Storefront, Textarena
-from groupwise.envs.bfcl.calls import MAX_CALLS, read_calls
+from groupwise.envs.bfcl.calls import MAX_CALLS, Call, read_calls
 from groupwise.envs.kit.answers import Form, last_boxed, read_answer
-from groupwise.envs.kit.evaluation_scan import find_evaluation, refuse_evaluation
+from groupwise.envs.kit.eval_scan import find_eval_calls, refuse_eval
 from groupwise.envs.kit.tags import find_tagged_parts
 from groupwise.envs.search_qa.score import exact_match, f1
 
@@ -142,8 +142,9 @@ class TestCalls:
         assert read_calls(said) is None
 
     def test_calls_within_the_bounds_are_read(self) -> None:
-        assert len(read_calls("[" + "ls()," * MAX_CALLS + "]") or ()) == MAX_CALLS
-        assert read_calls('{"name": "echo", "arguments": {"content": [[["a"]]]}}') is not None
+        assert read_calls("[" + "ls()," * MAX_CALLS + "]") == (Call(name="ls"),) * MAX_CALLS
+        nested = read_calls('{"name": "echo", "arguments": {"content": [[["a"]]]}}')
+        assert nested == (Call(name="echo", named={"content": [[["a"]]]}),)
 
 
 class TestServices:
@@ -190,7 +191,7 @@ class TestScan:
     def test_a_game_that_evaluates_is_refused_by_name(self, tmp_path: Path) -> None:
         (tmp_path / "env.py").write_text("import re\nX = re.compile('x')\ndef step(action):\n    return eval(action)\n")
         with pytest.raises(ConfigError) as raised:
-            refuse_evaluation("textarena", "Sums-v0", tmp_path)
+            refuse_eval("textarena", "Sums-v0", tmp_path)
         assert str(raised.value) == (
             "textarena 'Sums-v0': its code may run what a model says (env.py:4: eval); name another one, or report it "
             "to the package"
@@ -198,7 +199,7 @@ class TestScan:
 
     def test_one_that_compiles_patterns_is_not(self, tmp_path: Path) -> None:
         (tmp_path / "env.py").write_text("import re, subprocess\nX = re.compile('x')\n")
-        assert find_evaluation(tmp_path) == ()
+        assert find_eval_calls(tmp_path) == ()
 
     @pytest.mark.parametrize(
         "code",
@@ -215,7 +216,7 @@ class TestScan:
     def test_no_other_way_of_saying_it_is_let_through(self, tmp_path: Path, code: str) -> None:
         (tmp_path / "below").mkdir()
         (tmp_path / "below" / "rules.py").write_text(code)
-        assert find_evaluation(tmp_path)
+        assert find_eval_calls(tmp_path)
 
 
 OLD_TAGS = re.compile(r"<\s*(search|answer)\s*>(.*?)<\s*/\s*\1\s*>", re.DOTALL | re.IGNORECASE)

@@ -13,8 +13,8 @@ from groupwise.cli.terminal.streams import SafeLogRecord
 from groupwise.core.errors import FileError, GroupwiseError
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.records import StopReason
-from groupwise.core.run_folder import LOCK
 from groupwise.core.run_lock import RunLock
+from groupwise.core.run_paths import LOCK
 from groupwise.core.text.exceptions import quote_error
 from groupwise.reports.run.read_groups import make_response_decoder
 from groupwise.reports.run.run_folder import RunFolder

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +15,11 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError
-from groupwise.config.run_file import decode_run, load_run
+from groupwise.config.run_file import decode_run
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.parts.part import Part
 from groupwise.core.records import StopReason, Task, Trajectory
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_paths import RunPaths
 from groupwise.core.text.secrets import check_no_secret, redact, redact_all, resolve_references
 from groupwise.envs import Openenv
 from groupwise.reports.run.page import render_page
@@ -131,8 +132,13 @@ def test_a_run_file_may_name_one(settings: dict[str, Any]) -> None:
 
 
 def test_every_example_is_without_a_secret() -> None:
-    for path in sorted((Path(__file__).parents[2] / "examples").glob("*.toml")):
-        load_run(path)
+    paths = sorted((Path(__file__).parents[2] / "examples").rglob("*.toml"))
+    assert len(paths) > 20
+    for path in paths:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        check_no_secret(content)
+        with pytest.raises(ConfigError):  # and one would be seen there
+            check_no_secret(content | {"env": {"api_key": "sk-0123456789abcdef0123456789"}})
 
 
 def test_an_override_with_a_secret_is_refused_and_not_repeated(groupwise: Run, tmp_path: Path) -> None:

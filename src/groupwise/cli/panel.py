@@ -17,7 +17,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Part, Slot, check_may_open, find_part_class, name_of
 from groupwise.core.records import Task
-from groupwise.core.run_folder import CONFIG, JOURNAL
+from groupwise.core.run_paths import CONFIG, JOURNAL
 from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.envs.kit.panel import SPLITS, choose_split, panel_hash
 from groupwise.envs.kit.panel_file import PanelFile, check_evaluated, panels_of

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal.screen import output
-from groupwise.core.run_folder import REPORT, RunPaths
+from groupwise.core.run_paths import REPORT, RunPaths
 from groupwise.reports.run.method_name import find_method_name
 from groupwise.reports.run.run_folder import RunFolder
 

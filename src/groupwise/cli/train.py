@@ -15,7 +15,7 @@ from groupwise.cli.terminal.screen import errors, output
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.trust import WITHOUT_TRUST, only_reading
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_paths import RunPaths
 
 if TYPE_CHECKING:
     from groupwise.training.run import Run

@@ -39,7 +39,7 @@ from groupwise import recipes
 from groupwise.config.overrides import override_setting
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_paths import RunPaths
 from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.secrets import check_no_secret

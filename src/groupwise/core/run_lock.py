@@ -22,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 
 from groupwise.core.errors import FileError, TrainingError
-from groupwise.core.run_folder import LOCK
+from groupwise.core.run_paths import LOCK
 from groupwise.core.text.safe_text import quote_line
 
 MAX_LOCK_BYTES = 4096

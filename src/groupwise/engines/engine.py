@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from groupwise.core.errors import EngineFault
-from groupwise.core.policy_questions import PromptAndResponse
+from groupwise.core.score_requests import PromptAndResponse
 
 if TYPE_CHECKING:
     import torch

@@ -22,14 +22,14 @@ def draw_tokens(
     """
     scaled_BV = (logits_BV / temperature_B1).float()
     probability_BV = scaled_BV.softmax(-1)
-    token_B1 = find_tokens(probability_BV, draws_B)
+    token_B1 = invert_distribution(probability_BV, draws_B)
     if is_greedy_B is not None:
         token_B1 = torch.where(is_greedy_B[:, None], scaled_BV.argmax(-1, keepdim=True), token_B1)
     logp_B = probability_BV.gather(1, token_B1)[:, 0].log()
     return token_B1, logp_B, torch.special.entr(probability_BV).sum(-1)
 
 
-def find_tokens(probability_BV: torch.Tensor, draws_B: torch.Tensor) -> torch.Tensor:
+def invert_distribution(probability_BV: torch.Tensor, draws_B: torch.Tensor) -> torch.Tensor:
     """The tokens at which the distribution function passes some numbers in [0, 1) (B, 1); none of probability 0.
 
     Sums are in double precision, so that one number decides, whatever the batch looks like. First the block is found

@@ -1,5 +1,4 @@
-"""Who is compared with whom (groupers), who is compared at all (admissions), who may train (filters), and which past
-attempts join in (replay).
+"""Groupers (who is compared with whom), admissions (who at all), filters (who may train), replay (which past attempts).
 
 Every group lies within one task, but for those of `ByPlayer`.
 """

@@ -11,7 +11,7 @@ from typing import Any
 
 from groupwise.core.digests import find_change
 from groupwise.core.errors import ConfigError, nearest
-from groupwise.core.run_folder import STATE
+from groupwise.core.run_paths import STATE
 from groupwise.core.text.safe_text import quote_line
 
 ADAPTER_CONFIG = "adapter_config.json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groupwise.recordings.header import FORMAT, VERSION
-from groupwise.recordings.rollouts import Rollouts
+from groupwise.recordings.rollouts_chunk import Rollouts
 from groupwise.recordings.rollouts_file import RolloutsFile, Source
 from groupwise.recordings.row import KEYS, Row
 from groupwise.recordings.write import write_rollouts

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.core.errors import ConfigError, FileError, nearest
-from groupwise.core.run_folder import JOURNAL
+from groupwise.core.run_paths import JOURNAL
 from groupwise.recordings import RolloutsFile, Source
 from groupwise.recordings.foreign.verifiers_traces import VerifiersSource
 from groupwise.recordings.foreign.verl_agent import VerlAgentSource

@@ -10,7 +10,7 @@ from groupwise.core.step_fields.field import KEPT
 from groupwise.core.step_fields.kinds import STATE
 from groupwise.core.step_fields.table import FIRST_OBSERVATION, STEP_FIELDS
 from groupwise.core.text.json_text import is_shallow, to_canonical_json
-from groupwise.recordings.rollouts import Rollouts
+from groupwise.recordings.rollouts_chunk import Rollouts
 from groupwise.recordings.row import KEYS, Id, Row, describe_value_fault
 
 _BULK = tuple(field.name for field in STEP_FIELDS if field.bulk)

@@ -14,7 +14,7 @@ from groupwise.recordings.jsonl import JsonlSource
 from groupwise.recordings.lines import PARQUET_MAGIC, JsonLines, Progress, read_first_bytes
 from groupwise.recordings.parquet import ParquetSource
 from groupwise.recordings.reduced_rows import ColumnNames, ReducedRow, RolloutsBuilder, reduce_row
-from groupwise.recordings.rollouts import Rollouts
+from groupwise.recordings.rollouts_chunk import Rollouts
 from groupwise.recordings.row import Row, find_row_fault
 from groupwise.recordings.spill import split_into_whole_groups
 from groupwise.recordings.uniformity import Uniformity

@@ -21,7 +21,7 @@ from groupwise.core.parts.stateful import (
     read_part_state,
 )
 from groupwise.core.records import Task, Trajectory
-from groupwise.core.run_folder import CONFIG
+from groupwise.core.run_paths import CONFIG
 from groupwise.core.seeds import seed_of
 from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.value_words import describe_value

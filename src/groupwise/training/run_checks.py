@@ -10,7 +10,7 @@ from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Part, name_of
 from groupwise.core.parts.slots import Loss
 from groupwise.core.records import Task
-from groupwise.core.run_folder import JOURNAL, RunPaths
+from groupwise.core.run_paths import JOURNAL, RunPaths
 from groupwise.envs.kit.panel import panel_hash
 from groupwise.envs.kit.panel_file import PanelFile
 from groupwise.envs.part_queries import ask_max_steps, ask_panel

@@ -214,14 +214,14 @@ def evaluation(number: int) -> Evaluation:
     return Evaluation.from_rows([row])
 
 
-def draw(panel: live.LivePanel, width: int = 100) -> str:
+def draw(panel: live.LiveDisplay, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     console.print(panel)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def test_the_panel_shows_progress_stage_curves_and_the_last_lines() -> None:
-    panel = live.LivePanel("runs/[x]", updates=40)
+    panel = live.LiveDisplay("runs/[x]", updates=40)
     panel.on_stage("warm start", 0)
     panel.on_warm_start_epoch([3.0], 2)
     assert "warm start, epoch 1 of 2 done, loss 3.000" in draw(panel)
@@ -255,7 +255,7 @@ def test_plain_lines_tell_epochs_that_take_long(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_panel_of_a_run_that_has_not_begun_is_drawn_and_fits_a_narrow_terminal() -> None:
-    panel = live.LivePanel("runs/x", updates=0)
+    panel = live.LiveDisplay("runs/x", updates=0)
     assert "update 0 of 0" in draw(panel)
     for number in range(1, 300):
         panel.on_update(update(number, 0.5))

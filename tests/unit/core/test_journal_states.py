@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from groupwise import FileError
-from groupwise.core.journal.chain import LINKED, START
+from groupwise.core.journal.digest_chain import LINKED, START
 from groupwise.core.journal.journal import Journal
 from groupwise.core.journal.states import StateBefore
 from groupwise.recordings import RolloutsFile
@@ -62,7 +62,7 @@ def test_a_journal_that_is_written_anew_keeps_them(path: Path) -> None:
     with Journal(path) as journal:
         journal.write_anew(1)
         assert journal.states_before(1) == [state(1 / 3), state(0.1, "b")]
-        assert journal.check_chain().fault is None
+        assert journal.check_digest_chain().fault is None
 
 
 def test_a_run_without_such_parts_has_the_digests_it_had(tmp_path: Path) -> None:
@@ -83,11 +83,11 @@ def test_a_run_without_such_parts_has_the_digests_it_had(tmp_path: Path) -> None
 )
 def test_a_memory_that_was_changed_breaks_the_chain(path: Path, change: str) -> None:
     with Journal(path, read_only=True) as journal:
-        assert journal.check_chain().fault is None
+        assert journal.check_digest_chain().fault is None
     with sqlite3.connect(path) as database:
         database.execute(change)
     with Journal(path, read_only=True) as journal:
-        assert journal.check_chain().fault == "update 1 is not as it was written"
+        assert journal.check_digest_chain().fault == "update 1 is not as it was written"
 
 
 def test_a_journal_from_before_parts_had_a_memory_is_read_and_gone_on_with(tmp_path: Path) -> None:
@@ -98,11 +98,11 @@ def test_a_journal_from_before_parts_had_a_memory_is_read_and_gone_on_with(tmp_p
         database.execute("DROP TABLE part_states")
     with Journal(path, read_only=True) as journal:
         assert journal.states_before(1) == []
-        assert journal.check_chain().fault is None
+        assert journal.check_digest_chain().fault is None
     with Journal(path) as journal:
         journal.write(replace(update(2), states=[state(0.5)]))
         assert journal.states_before(2) == [state(0.5)]
-        assert journal.check_chain().fault is None
+        assert journal.check_digest_chain().fault is None
 
 
 @pytest.mark.parametrize("column", ["state", "columns", "path"])

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from groupwise.engines.sampling import BLOCK, draw_tokens, find_tokens  # noqa: E402
+from groupwise.engines.sampling import BLOCK, draw_tokens, invert_distribution  # noqa: E402
 
 
 @settings(max_examples=60, deadline=None)
@@ -25,7 +25,7 @@ def test_blocks_give_the_token_that_one_sum_over_the_vocabulary_gives(vocabulary
     draws_B = torch.rand(32, generator=random, dtype=torch.float64)
     whole_BV = probability_BV.cumsum(-1, dtype=torch.float64)
     wanted_B1 = torch.searchsorted(whole_BV, draws_B[:, None] * whole_BV[:, -1:], right=True)
-    assert find_tokens(probability_BV, draws_B).tolist() == wanted_B1.tolist()
+    assert invert_distribution(probability_BV, draws_B).tolist() == wanted_B1.tolist()
 
 
 @settings(max_examples=60, deadline=None)
@@ -36,7 +36,7 @@ def test_blocks_give_the_token_that_one_sum_over_the_vocabulary_gives(vocabulary
 def test_a_token_of_probability_0_is_never_drawn(alive: set[int], number: float) -> None:
     probability_BV = torch.zeros(1, 3 * BLOCK)
     probability_BV[0, sorted(alive)] = 1 / len(alive)
-    [[token]] = find_tokens(probability_BV, torch.tensor([number], dtype=torch.float64)).tolist()
+    [[token]] = invert_distribution(probability_BV, torch.tensor([number], dtype=torch.float64)).tolist()
     assert token in alive
     if abs(number * len(alive) - round(number * len(alive))) > 1e-6:  # not where two tokens meet
         assert token == sorted(alive)[int(number * len(alive))]

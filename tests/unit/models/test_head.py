@@ -119,20 +119,29 @@ def test_huge_logits_stay_finite_and_keep_their_digits() -> None:
 
 
 def test_nothing_to_predict_gives_nothing() -> None:
-    logp, entropy = compute_head_logps(
-        _identity_head(), torch.zeros(0, 4), _predictions([], []), Tiling(rows=4, entropy=True)
-    )
-    assert logp.shape == (0,)
+    hidden = torch.zeros(0, 4, dtype=torch.float64, requires_grad=True)
+    head = _identity_head()
+    head.weight.requires_grad_()
+    logp, entropy = compute_head_logps(head, hidden, _predictions([], []), Tiling(rows=4, entropy=True))
     assert entropy is not None
-    assert entropy.shape == (0,)
+    assert (logp.tolist(), entropy.tolist()) == ([], [])
+    (logp.sum() + entropy.sum()).backward()
+    assert head.weight.grad is not None
+    assert head.weight.grad.tolist() == torch.zeros(4, 4).tolist(), "and moves nothing"
 
 
 def test_half_precision_states_give_float32_log_probs() -> None:
-    hidden = torch.randn(2, 4).bfloat16().requires_grad_()
-    weight = torch.randn(11, 4).bfloat16().requires_grad_()
+    draws = torch.Generator().manual_seed(0)
+    hidden = torch.randn(2, 4, generator=draws).bfloat16().requires_grad_()
+    weight = torch.randn(11, 4, generator=draws).bfloat16().requires_grad_()
     logp, _ = compute_head_logps(Head(weight=weight), hidden, _predictions([0, 1], [3, 4]), Tiling(rows=8))
     logp.sum().backward()
+    wide = [value.detach().float().requires_grad_() for value in (hidden, weight)]
+    expected = (wide[0] @ wide[1].T).log_softmax(-1)[[0, 1], [3, 4]]
+    expected.sum().backward()
     assert logp.dtype == torch.float32
-    assert hidden.grad is not None
-    assert weight.grad is not None
-    assert (hidden.grad.dtype, weight.grad.dtype) == (torch.bfloat16, torch.bfloat16)
+    torch.testing.assert_close(logp, expected, rtol=1e-2, atol=1e-2)
+    for narrow, exact in zip((hidden, weight), wide, strict=True):
+        assert narrow.grad is not None
+        assert narrow.grad.dtype == torch.bfloat16
+        torch.testing.assert_close(narrow.grad.float(), exact.grad, rtol=2e-2, atol=2e-2)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 
 import pytest
 import torch
 
 from groupwise.batching import Pack, PaddedRows
+from groupwise.core.sample import Sample
 from groupwise.models import logps
 from groupwise.models.layout_choice import find_packing_fault, lay_out
 from groupwise.models.logps import compute_token_logps
@@ -25,11 +27,18 @@ def test_a_sound_model_gets_packs() -> None:
 
 def test_a_window_that_is_too_short_gets_rows_and_a_warning() -> None:
     model = build("gemma3", sliding_window=8)
-    with pytest.warns(UserWarning, match=r"attention window of 8 tokens.*goes on with padded rows") as told:
+    with pytest.warns(UserWarning, match=r"attention window of 8 tokens.*goes on with padded rows") as warned:
         layouts = lay_out(model, make_tangled_samples(), token_budget=60)
-    assert len(told) == 1
-    assert all(isinstance(layout, PaddedRows) for layout in layouts)
+    assert len(warned) == 1
+    assert_padded(layouts, make_tangled_samples())
     assert all(len(layout) <= 60 for layout in layouts)
+
+
+def assert_padded(layouts: Sequence[Pack | PaddedRows], samples: Sequence[Sample]) -> None:
+    """Every sample that trains has its place in some padded rows, once."""
+    assert all(isinstance(layout, PaddedRows) for layout in layouts)
+    members = sorted(int(number) for layout in layouts for number in layout.members)
+    assert members == [number for number, sample in enumerate(samples) if sample.num_trained]
 
 
 def test_a_model_that_ignores_positions_is_found_out() -> None:
@@ -52,7 +61,7 @@ def test_a_kernel_that_fails_costs_the_packs_not_the_run(monkeypatch: pytest.Mon
     monkeypatch.setattr(logps, "make_pack_inputs", break_down)
     with pytest.warns(UserWarning, match=r"does not run packed \(no kernel image is available\).*padded rows"):
         layouts = lay_out(build("llama"), make_tangled_samples(), token_budget=60)
-    assert all(isinstance(layout, PaddedRows) for layout in layouts)
+    assert_padded(layouts, make_tangled_samples())
 
 
 def test_memory_that_runs_out_is_not_taken_for_a_model_that_cannot(monkeypatch: pytest.MonkeyPatch) -> None:

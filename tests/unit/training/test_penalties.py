@@ -103,11 +103,11 @@ def test_the_screen_says_it_at_the_update_and_at_the_end() -> None:
     assert [line for line in said if "penalties alone" in line] == [said[1], said[4], said[5]]
     assert said[1] == "  credit comes from penalties alone: nobody earned anything"
     assert said[5].startswith("In 2 of 3 updates (1, 3) credit comes from penalties alone: nobody earned anything")
-    panel = live.LivePanel("run", updates=3)
+    panel = live.LiveDisplay("run", updates=3)
     for number in (1, 2, 3):
         panel.on_update(update(number, 1.0))
     assert panel.summary()[-1].startswith("In every update credit comes from penalties alone")
-    panel = live.LivePanel("run", updates=1)
+    panel = live.LiveDisplay("run", updates=1)
     panel.on_update(update(1, 0.0))
     assert not any("penalties" in line for line in panel.summary())
 
@@ -138,7 +138,7 @@ tasks = 0
 """Sums that a model which knows nothing never solves, and a charge for long answers."""
 
 
-def invoked(*arguments: Any) -> str:
+def invoke(*arguments: Any) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return " ".join(re.sub(r"<[^>]*>", " ", result.stdout).split())
@@ -149,7 +149,7 @@ def test_a_run_whose_credit_is_penalties_alone_says_so_on_the_screen_in_the_repo
 ) -> None:
     file, folder = tmp_path / "run.toml", tmp_path / "run"
     file.write_text(RUN)
-    printed = invoked("train", file, "--out", folder, "--plain")
+    printed = invoke("train", file, "--out", folder, "--plain")
     with Journal(folder / "journal.sqlite", read_only=True) as journal:
         assert [value for _, value in journal.curve("credit/penalties_alone")] == [1.0, 1.0]
         assert all(value > 0 for _, value in journal.curve("credit/size"))
@@ -157,6 +157,6 @@ def test_a_run_whose_credit_is_penalties_alone_says_so_on_the_screen_in_the_repo
     sentence = "In every update credit comes from penalties alone: nobody earned anything"
     assert printed.count("credit comes from penalties alone") == 3
     assert sentence in printed
-    assert sentence in invoked("inspect", folder)
-    invoked("report", folder)
+    assert sentence in invoke("inspect", folder)
+    invoke("report", folder)
     assert sentence in (folder / "report.html").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_paths import RunPaths
 
 if TYPE_CHECKING:
     from groupwise.training.run_config import RunConfig

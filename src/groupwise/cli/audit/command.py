@@ -17,7 +17,7 @@ from groupwise.cli.terminal.screen import errors, file_progress, format_share, o
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import kind_of
-from groupwise.core.run_folder import CONFIG
+from groupwise.core.run_paths import CONFIG
 from groupwise.recordings.formats import is_run, open_rollouts
 from groupwise.reports.audit import Audit, audit_tables
 from groupwise.reports.audit.census import Census

@@ -1,1 +1,1 @@
-"""What commands print with: consoles that escape, streams that are safe, a panel of a run while it trains."""
+"""What commands print with: consoles that escape, streams that are safe, a display of a run while it trains."""

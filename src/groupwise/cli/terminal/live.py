@@ -1,4 +1,4 @@
-"""What a run looks like while it runs: a panel where the terminal is one, plain lines otherwise."""
+"""What a run looks like while it runs: a display that redraws itself on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def show_live(title: str, updates: int, *, plain: bool) -> Iterator[RunObserver]
         finally:
             lines.close()
         return
-    panel = LivePanel(title, updates)
+    display = LiveDisplay(title, updates)
     try:
         # Transient: what follows, an error perhaps, begins on a clean line. What is to stay is printed at the end.
-        with Live(panel, console=console, refresh_per_second=4, transient=True):
-            yield panel
+        with Live(display, console=console, refresh_per_second=4, transient=True):
+            yield display
     finally:
-        for line in panel.summary():
+        for line in display.summary():
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -113,7 +113,7 @@ class PlainLines(RunObserver):
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-class LivePanel(RunObserver):
+class LiveDisplay(RunObserver):
     """Progress, sparklines, stage times and the last lines; drawn anew a few times a second."""
 
     def __init__(self, title: str, updates: int) -> None:

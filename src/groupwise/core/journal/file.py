@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from groupwise.core.errors import FileError, GroupwiseError
 from groupwise.core.records import SCHEMA
-from groupwise.core.run_folder import DAMAGED_JOURNAL
+from groupwise.core.run_paths import DAMAGED_JOURNAL
 from groupwise.core.text.safe_text import quote_line
 
 TABLES = """

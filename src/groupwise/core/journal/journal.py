@@ -17,7 +17,7 @@ from typing import Any
 from groupwise.core.errors import FileError
 from groupwise.core.journal.attempt_index import PastAttempts, write_past_attempts, write_recalled
 from groupwise.core.journal.blobs import pack_blob, unpack_blob
-from groupwise.core.journal.chain import START, Chain, check_chain, digest_update
+from groupwise.core.journal.digest_chain import START, DigestChain, check_digest_chain, digest_update
 from groupwise.core.journal.file import (
     BY_UPDATE,
     check_schema,
@@ -192,9 +192,9 @@ class Journal:
         """The end of the chain of digests: what a checkpoint holds of the updates before it."""
         return self._digest_before(self.last_number() + 1)
 
-    def check_chain(self, last: int | None = None) -> Chain:
+    def check_digest_chain(self, last: int | None = None) -> DigestChain:
         """How far the updates up to one, or all of them, are as they were written."""
-        return check_chain(self._database, last)
+        return check_digest_chain(self._database, last)
 
     @contextmanager
     def _report_write_failure(self, what: str) -> Iterator[None]:

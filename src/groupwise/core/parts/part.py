@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails, core_schema
 
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.parts.members import check_members
-from groupwise.core.parts.results import guard_methods
+from groupwise.core.parts.required_results import guard_methods
 from groupwise.core.parts.trust import WITHOUT_TRUST, load_outside, may_run
 
 CATALOGUES = {
@@ -51,7 +51,7 @@ CATALOGUES = {
     "schedule": "groupwise.training:SCHEDULES",
     "plan": "groupwise.rollout:PLANS",
     "template": "groupwise.rollout:TEMPLATES",
-    "curriculum": "groupwise.tasks:CURRICULA",
+    "curriculum": "groupwise.curricula:CURRICULA",
     "tracker": "groupwise.training.trackers:TRACKERS",
     "learner": "groupwise.training.learner:LEARNERS",
     "weight_transfer": "groupwise.training.weight_transfer:WEIGHT_TRANSFERS",

@@ -1,4 +1,4 @@
-"""The rules of the engine checker. Each one's docstring says why it matters, to whoever breaks it."""
+"""The rules of the conformance suite for engines. Each one's docstring says why it matters, to whoever breaks it."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ from groupwise.engines.static_cache.lane_state import LaneState
 from groupwise.engines.static_cache.lanes import LaneTable, Row
 from groupwise.engines.static_cache.prefill import LIGHT_OPERATIONS, MAX_LIGHT_TOKENS, Prefill
 from groupwise.engines.static_cache.step import DecodingStep
-from groupwise.engines.token_draws import draw_uniforms
 from groupwise.engines.transformers.engine import TransformersEngine, positions_of
+from groupwise.engines.uniform_draws import draw_uniforms
 
 LOOK_EVERY = 8
 """Steps between two looks of the host: each look waits for the device."""

@@ -19,9 +19,9 @@ from groupwise.core.errors import EngineFault
 from groupwise.core.parts.engine_slot import GIFTS
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.sampling import draw_tokens
-from groupwise.engines.token_draws import draw_uniforms
 from groupwise.engines.transformers.kv_cache import share_prompts
 from groupwise.engines.transformers.kv_sessions import KvSessions
+from groupwise.engines.uniform_draws import draw_uniforms
 
 MAX_FINISHED = 0.5
 """Share of a batch's rows that may have finished before they leave it: leaving copies the keys and values of all."""

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from groupwise.core.errors import EnvironmentFault, RecordError
 from groupwise.envs.bfcl.calls import Call, read_calls
 from groupwise.envs.bfcl.files import ENV, MODULES, SIMULATORS, Category, Conversation, read_conversations
-from groupwise.envs.kit.evaluation_scan import refuse_evaluation
+from groupwise.envs.kit.eval_scan import refuse_eval
 
 STATELESS = ("MathAPI",)
 """Services that begin with nothing."""
@@ -144,7 +144,7 @@ def _start_service(name: str, conversation: Conversation) -> Any:
 @cache
 def _load_class(name: str) -> Any:
     module = import_module(f"{SIMULATORS}.{MODULES[name]}")
-    refuse_evaluation(ENV, name, Path(str(module.__file__)))
+    refuse_eval(ENV, name, Path(str(module.__file__)))
     return getattr(module, name)
 
 

@@ -14,7 +14,7 @@ from pydantic import field_validator
 
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.records import Task
-from groupwise.envs.kit.evaluation_scan import refuse_evaluation
+from groupwise.envs.kit.eval_scan import refuse_eval
 from groupwise.envs.kit.packages import package_version, report_missing_package
 from groupwise.envs.kit.panel import Panels, PanelSizes, check_env, choose_split, panel_sizes_of
 from groupwise.envs.kit.words import vocabulary_of
@@ -153,5 +153,5 @@ def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
         game = gem.make(id, **kwargs)
     except Exception as error:  # an option that it does not have, words that it would download
         raise ConfigError(f"gem {id!r}: it cannot be made ({summarise_error(error)}); look at env.kwargs") from None
-    refuse_evaluation(ENV, id, Path(str(import_module(type(game).__module__).__file__)))
+    refuse_eval(ENV, id, Path(str(import_module(type(game).__module__).__file__)))
     return game

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.records import Task
-from groupwise.envs.kit.evaluation_scan import refuse_evaluation
+from groupwise.envs.kit.eval_scan import refuse_eval
 from groupwise.envs.kit.packages import package_version, report_missing_package
 from groupwise.envs.kit.panel import Panels, PanelSizes, check_env, choose_split, panel_sizes_of
 from groupwise.envs.kit.words import vocabulary_of
@@ -162,7 +162,7 @@ def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
         ) from None
     while isinstance(game, textarena.Wrapper):
         game = game.env
-    refuse_evaluation(ENV, id, _find_folder(type(game).__module__))
+    refuse_eval(ENV, id, _find_folder(type(game).__module__))
     return game
 
 

@@ -14,10 +14,10 @@ from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.kit.panel import Panels, check_disjoint, check_env, choose_split
 from groupwise.envs.kit.words import vocabulary_of
-from groupwise.envs.webshop.attempt import ShopEnvironment
 from groupwise.envs.webshop.catalogue import MAX_RESULTS, Catalogue, Goal
 from groupwise.envs.webshop.files import LIMIT_TEXT, read_goals, read_products
 from groupwise.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SEPARATOR, SUB_PAGES, THANKS
+from groupwise.envs.webshop.shop_environment import ShopEnvironment
 
 ENV = "webshop"
 NUM_TEST, NUM_VALIDATION = 500, 1000

@@ -14,10 +14,10 @@ from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
-from groupwise.envs.webshop.attempt import ShopEnvironment
 from groupwise.envs.webshop.catalogue import Catalogue, Goal, Product
 from groupwise.envs.webshop.environment import INSTRUCTION, collect_shop_vocabulary
 from groupwise.envs.webshop.files import LIMITS, draw_price_limit, with_limit
+from groupwise.envs.webshop.shop_environment import ShopEnvironment
 
 ENV = "storefront"
 SIZES = {"train": 2000, "validation": 200, "test": 400}

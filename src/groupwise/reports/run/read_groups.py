@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.core.errors import RecordError
-from groupwise.core.run_folder import TOKENIZER, RunPaths
+from groupwise.core.run_paths import TOKENIZER, RunPaths
 from groupwise.reports.run.attempt_origins import ParentAttempt, find_joined, find_parent, read_recalled_attempts
 from groupwise.reports.run.derived_credit import (
     Company,

@@ -13,7 +13,7 @@ from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Slot, check_may_open
 from groupwise.core.parts.trust import WITHOUT_TRUST
-from groupwise.core.run_folder import CONFIG, JOURNAL
+from groupwise.core.run_paths import CONFIG, JOURNAL
 from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.envs.environment import EnvironmentPart
 

@@ -12,8 +12,8 @@ from typing import Protocol, runtime_checkable
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.parts.part import name_of
-from groupwise.core.policy_questions import PromptAndResponse, Whose
 from groupwise.core.records import Task
+from groupwise.core.score_requests import PromptAndResponse, Whose
 from groupwise.core.segments import FloatArray
 from groupwise.engines.engine import Generation, Request
 

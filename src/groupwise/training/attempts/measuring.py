@@ -9,8 +9,8 @@ from typing import Any
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.parts.part import name_of
 from groupwise.core.parts.slots import Draw, Measure
-from groupwise.core.policy_questions import PromptAndResponse, Whose
 from groupwise.core.records import Step, Trajectory
+from groupwise.core.score_requests import PromptAndResponse, Whose
 from groupwise.core.segments import FloatArray
 from groupwise.core.step_fields.table import RESERVED_NAMES
 from groupwise.core.text.json_text import is_plain

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.run_folder import name_checkpoint
+from groupwise.core.run_paths import name_checkpoint
 from groupwise.training.checkpoints.state_file import read_state, set_latest, write_state
 from groupwise.training.learner.protocol import Learner
 

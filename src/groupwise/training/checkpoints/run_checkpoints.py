@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.core.run_folder import STATE, RunPaths
+from groupwise.core.run_paths import STATE, RunPaths
 from groupwise.core.text.safe_text import quote_line
 from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from groupwise.training.checkpoints.state_file import advise_resuming, damage_error, find_latest_checkpoint
@@ -64,7 +64,7 @@ def _hold_reference(run: Run) -> None:
 def _rewind_journal(run: Run, number: int, digest: str) -> None:
     """Take the journal back to a checkpoint's update, or stop where it does not lead there."""
     journal = run.journal
-    chain = journal.check_chain(number)
+    chain = journal.check_digest_chain(number)
     if not chain.leads_to(number, digest):
         what = chain.fault or f"its update {number} is of another run"
         raise TrainingError(

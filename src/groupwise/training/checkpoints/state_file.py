@@ -11,9 +11,9 @@ from typing import Any
 
 from groupwise.core.digests import digest_files, digest_value, find_change
 from groupwise.core.errors import FileError, TrainingError
-from groupwise.core.journal.chain import Chain
+from groupwise.core.journal.digest_chain import DigestChain
 from groupwise.core.journal.journal import Journal
-from groupwise.core.run_folder import JOURNAL, LATEST, STATE
+from groupwise.core.run_paths import JOURNAL, LATEST, STATE
 from groupwise.core.text.safe_text import quote_line
 
 NEEDED = ("files", "update", "learner_steps")
@@ -94,13 +94,13 @@ def damage_error(path: Path, what: str) -> TrainingError:
     return TrainingError(f"checkpoint {path} is damaged ({quote_line(what)}); {advise_resuming(path.parent)}")
 
 
-def advise_resuming(folder: Path, chain: Chain | None = None) -> str:
+def advise_resuming(folder: Path, chain: DigestChain | None = None) -> str:
     """Say how to go on: from the newest checkpoint that is whole and that the journal leads to."""
     journal = folder.parent / JOURNAL
     try:
         if chain is None and journal.is_file():
             with Journal(journal, read_only=True) as opened:
-                chain = opened.check_chain()
+                chain = opened.check_digest_chain()
     except FileError:
         return f"no checkpoint fits its journal, which cannot be read: move {JOURNAL} away and start the run again"
     fitting = (path for path in _list_newest_first(folder) if _is_whole_and_fits(path, chain))
@@ -127,7 +127,7 @@ def _list_newest_first(folder: Path) -> list[Path]:
     return sorted(checkpoints, key=lambda path: int(path.name), reverse=True)
 
 
-def _is_whole_and_fits(path: Path, chain: Chain | None) -> bool:
+def _is_whole_and_fits(path: Path, chain: DigestChain | None) -> bool:
     try:
         state = _read_state_file(path / STATE)
         return find_change(path, state["files"]) is None and (

@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 from groupwise.batching import count_totals
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.parts.slots import Loss
-from groupwise.core.policy_questions import PromptAndResponse, Whose
 from groupwise.core.sample import Sample
+from groupwise.core.score_requests import PromptAndResponse, Whose
 from groupwise.core.segments import FloatArray
 from groupwise.core.totals import Totals
 from groupwise.losses.policy_loss import Tally

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.run_folder import CONFIG
+from groupwise.core.run_paths import CONFIG
 from groupwise.core.text.safe_text import quote_line
 from groupwise.training.checkpoints.state_file import check_files, damage_error
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from groupwise.core.parts.part import Slot
 from groupwise.core.parts.slots import Loss
-from groupwise.core.policy_questions import PromptAndResponse, Whose
 from groupwise.core.sample import Sample
+from groupwise.core.score_requests import PromptAndResponse, Whose
 from groupwise.core.totals import Totals
 
 if TYPE_CHECKING:

@@ -1,5 +1,4 @@
-"""The metrics of the loss, a part of the table in `groupwise.training.metrics.table`: what the losses say of each, and
-what to do when it looks bad."""
+"""The rows of the table of metrics (`groupwise.training.metrics.table`) that are about the loss."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part, kind_of
-from groupwise.core.run_folder import RunPaths
+from groupwise.core.run_paths import RunPaths
 from groupwise.core.text.secrets import redact_all
 from groupwise.training.observer import RunObserver
 from groupwise.training.trackers.tracker import LiveTracker, Tracker

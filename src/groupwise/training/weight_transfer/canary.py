@@ -15,7 +15,7 @@ from typing import Protocol
 from transformers import PreTrainedModel
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.policy_questions import PromptAndResponse
+from groupwise.core.score_requests import PromptAndResponse
 from groupwise.engines.engine import Engine
 from groupwise.training.learner.answers import read_scores
 

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from groupwise.core.errors import FileError
-from groupwise.core.run_folder import JOURNAL
+from groupwise.core.run_paths import JOURNAL
 from groupwise.reports.run.page import sections
 from groupwise.reports.run.page.headline_and_verdict import (
     name_kind,

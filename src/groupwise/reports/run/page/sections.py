@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from groupwise.core.run_folder import CONFIG
+from groupwise.core.run_paths import CONFIG
 from groupwise.evaluation.verdict import Verdict
 from groupwise.reports.run.goals import GoalLookup
 from groupwise.reports.run.number_format import (

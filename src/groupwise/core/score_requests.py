@@ -1,4 +1,4 @@
-"""What a policy can be asked about text that is there already: which text, and under which weights."""
+"""What a request to score text names: the prompt with the response to it, and whose weights score it."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from groupwise.core.parts.part import Part
-from groupwise.tasks.curriculum import CurriculumSlot
-from groupwise.tasks.shuffled import Shuffled
+from groupwise.curricula.curriculum import CurriculumSlot
+from groupwise.curricula.shuffled import Shuffled
 
 CURRICULA: dict[str, type[Part]] = {"shuffled": Shuffled}
 

@@ -1,4 +1,4 @@
-"""Random numbers to draw tokens with: the same seed and position give the same number, whatever else is drawn."""
+"""Uniform random numbers to draw tokens with: one seed and position give one number, whatever else is drawn."""
 
 from __future__ import annotations
 

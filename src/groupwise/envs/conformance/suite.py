@@ -12,14 +12,14 @@ from functools import cache
 from groupwise.core.errors import ConfigError
 from groupwise.core.records import Task
 from groupwise.core.rules import BrokenRuleError, RuleResult, describe_result, try_rule
-from groupwise.envs.checker import key_rules, rules
-from groupwise.envs.checker.subject import Subject
+from groupwise.envs.conformance import key_rules, rules
+from groupwise.envs.conformance.subject import Subject
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.part_queries import ask_panel
 
 Rule = Callable[[Subject], str]
-"""A named promise of an environment; see `checker/rules.py` and `checker/key_rules.py`."""
+"""A named promise of an environment; see `conformance/rules.py` and `conformance/key_rules.py`."""
 NUM_TASKS = 12
 """How many training tasks are played unless it is said."""
 

@@ -1,4 +1,4 @@
-"""Whether the code of a package's game or service could run what a model says: found by reading it, before it is used.
+"""Find `eval` and its like in the code of other packages, which could run what a model says, before that code is used.
 
 Such packages are played in the environment's own process. One that evaluates text, or starts programs, is refused.
 """
@@ -27,9 +27,9 @@ PATTERN_MODULES = ("re", "regex")
 """Modules whose `compile` makes a pattern."""
 
 
-def refuse_evaluation(env: str, name: str, place: Path) -> None:
+def refuse_eval(env: str, name: str, place: Path) -> None:
     """Raise where a file, or a file of a folder, mentions something that evaluates."""
-    mentions = find_evaluation(place)
+    mentions = find_eval_calls(place)
     if mentions:
         raise ConfigError(
             f"{env} {name!r}: its code may run what a model says ({mentions[0]}); name another one, or report it to "
@@ -38,13 +38,13 @@ def refuse_evaluation(env: str, name: str, place: Path) -> None:
 
 
 @cache
-def find_evaluation(place: Path) -> tuple[str, ...]:
+def find_eval_calls(place: Path) -> tuple[str, ...]:
     """What may evaluate in a Python file, or in those of a folder and the folders below, as "file:line: name"."""
     files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-    return tuple(mention for file in files for mention in _find_in(file))
+    return tuple(mention for file in files for mention in _find_eval_calls_in_file(file))
 
 
-def _find_in(file: Path) -> Iterator[str]:
+def _find_eval_calls_in_file(file: Path) -> Iterator[str]:
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, RecursionError):

@@ -40,7 +40,7 @@ LINKED_WHERE_ANY = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chain:
+class DigestChain:
     """How far a journal is as it was written."""
 
     digests: tuple[str, ...]
@@ -78,7 +78,7 @@ def _add_row(digest: hashlib._Hash, row: Sequence[Any]) -> None:
             digest.update(value)
 
 
-def check_chain(database: JournalDatabase, last: int | None = None) -> Chain:
+def check_digest_chain(database: JournalDatabase, last: int | None = None) -> DigestChain:
     """Derive the chain again from the rows of the updates 1 to `last`, or of all, as far as they are sound."""
     digests, fault = [START], None
     try:
@@ -90,7 +90,7 @@ def check_chain(database: JournalDatabase, last: int | None = None) -> Chain:
             digests += [] if fault or stored is None else [stored]
     except FileError:
         fault = f"update {len(digests)} cannot be read"
-    return Chain(digests=tuple(digests), fault=fault)
+    return DigestChain(digests=tuple(digests), fault=fault)
 
 
 def _find_fault(database: JournalDatabase, number: int, previous: str, stored: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""One attempt in a shop: search, look, choose, buy."""
+"""A shop as an environment: search, look, choose, buy. WebShop and the storefront are both played in it."""
 
 from __future__ import annotations
 

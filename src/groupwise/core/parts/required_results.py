@@ -1,4 +1,4 @@
-"""What each slot's parts must return, checked where a part of a user's own returns it.
+"""Required results: what the parts of each slot must return; the methods of a user's own part are wrapped to check it.
 
 A part that gives a list where an array is needed would fail far away, in somebody else's arithmetic. So the methods of
 each class from outside groupwise are wrapped: what comes out wrong is one sentence that names the part, what came and

@@ -1,4 +1,4 @@
-"""The rules of the environment checker. Each one's docstring says why it matters, to whoever breaks it.
+"""The rules of the conformance suite for environments. Each one's docstring says why it matters, to whoever breaks it.
 
 A rule returns what it found; it raises `BrokenRuleError` with what is wrong, or `NotTestedError` where it could not be
 tried, or there is nothing to try it on.
@@ -16,7 +16,7 @@ import numpy as np
 from groupwise.core.errors import EnvironmentFault, GroupwiseError
 from groupwise.core.records import Task
 from groupwise.core.rules import BrokenRuleError, NotTestedError
-from groupwise.envs.checker.subject import (
+from groupwise.envs.conformance.subject import (
     NONSENSE,
     Attempt,
     Comparable,
