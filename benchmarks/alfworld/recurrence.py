@@ -45,7 +45,7 @@ def audit_rollouts(file: Path) -> dict[str, Any]:
     from groupwise.reports.audit import audit_tables
 
     algorithms = {name: recipes.build(name, **CREDIT.get(name, {})) for name in METHODS}
-    return audit_tables((part.table() for part in open_rollouts(file).parts()), algorithms, depth=DEPTH).as_json()
+    return audit_tables((chunk.table() for chunk in open_rollouts(file).chunks()), algorithms, depth=DEPTH).as_json()
 
 
 SEE = """\
@@ -85,5 +85,5 @@ def _line(level: Mapping[str, Any], steps: int) -> str:
     return f"| {level['depth']} | {shares} | {level['mean_size']:.1f} | {moves} | {turns} |"
 
 
-def _share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else "-"
+def _share(chunk: float, whole: float) -> str:
+    return f"{100 * chunk / whole:.1f} %" if whole else "-"

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         share_of_step,
     )
     from groupwise.rollout import AttemptRequest, Group, Played, PlayedRound, Prior
-    from groupwise.rollout.measures import Question, Tools
+    from groupwise.rollout.measures import JudgeQuestion, Tools
     from groupwise.training.engine.config import LocalEngine
     from groupwise.training.learner import Learned, Learner, LearnerConfig, LearnerSlot
     from groupwise.training.run_config import WarmStartConfig
@@ -155,7 +155,7 @@ PLACES = {
         "Prior",
     ),
     "groupwise.rollout.measures": (
-        "Question",
+        "JudgeQuestion",
         "Tools",
     ),
     "groupwise.training.engine.config": ("LocalEngine",),
@@ -199,6 +199,7 @@ __all__ = [
     "Group",
     "GroupwiseError",
     "IntArray",
+    "JudgeQuestion",
     "Learned",
     "Learner",
     "LearnerConfig",
@@ -223,7 +224,6 @@ __all__ = [
     "Prior",
     "Progress",
     "PromptAndResponse",
-    "Question",
     "RecalledAttempt",
     "RecordError",
     "Request",

@@ -42,7 +42,7 @@ def columns_of(table: StepTable) -> dict[str, Any]:
 
 
 def test_the_table_holds_every_field_of_a_step_and_every_key_of_a_row_in_order() -> None:
-    made_elsewhere = {"shaped", "versions"}  # a part of the reward; which weights sampled what, told by the attempt
+    made_elsewhere = {"shaped", "versions"}  # a chunk of the reward; which weights sampled what, told by the attempt
     assert {field.name for field in fields(Step)} == HELD.keys() | made_elsewhere
     hints = get_type_hints(Row, include_extras=True)
     assert [name for name in hints] == list(KEYS)  # noqa: C416
@@ -80,8 +80,8 @@ def test_a_file_gives_back_its_rows_and_the_columns_of_its_attempts(name: str, t
         assert [without_nulls(row) for row in RolloutsFile.open(path).rows()] == [
             without_nulls(row) for row in expected
         ]
-        (part,) = RolloutsFile.open(path).parts()
-        columns = columns_of(part.table())
+        (chunk,) = RolloutsFile.open(path).chunks()
+        columns = columns_of(chunk.table())
     not_in_rows = {field.name for field in STEP_FIELDS if not field.in_rows}
     made = columns_of(StepTable.from_trajectories(trajectories))
     for column in made.keys() - not_in_rows:
