@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.training import loop  # noqa: E402
+from groupwise.training.checkpoints import run_checkpoints  # noqa: E402
 from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
 from groupwise.training.checkpoints.state_file import find_latest_checkpoint  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
@@ -126,7 +126,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_the_run_goes_on_later(
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     folder = tmp_path / "full"
-    monkeypatch.setattr(loop, "save_checkpoint", on_a_full_disk)
+    monkeypatch.setattr(run_checkpoints, "save_checkpoint", on_a_full_disk)
     with pytest.raises(TrainingError) as caught:
         run_to_end(folder, config(3))
     assert str(caught.value).startswith(f"checkpoint {folder / 'checkpoints' / '0002'} could not be written (")

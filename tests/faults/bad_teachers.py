@@ -167,7 +167,7 @@ class ForkingEnvironment:
         if word == "shout":
             say_out_of_turn(b"x" * int(rest))
         if word == "close":
-            os.closerange(3, 100)
+            os.closerange(3, 4096)
         return Outcome(observation=self.observe(), reward=1.0)
 
 
