@@ -256,7 +256,7 @@ def test_what_the_table_finds_is_told_by_line(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('""\n', "\n"))
     assert message(path) == (
         f"{path}: lines 2 and 5 have one identity (task 't', attempt 0, index 0); drop the copy, "
-        "or number the chunks of a step with `segment`"
+        "or number the parts of a step with `segment`"
     )
 
 
