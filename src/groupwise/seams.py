@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         TrajectorySums,
         share_of_step,
     )
-    from groupwise.rollout import AttemptRequest, Group, Played, PlayedRound, Prior
+    from groupwise.rollout import AttemptRequest, Group, PlanTools, Played, PlayedRound
     from groupwise.rollout.measures import JudgeQuestion, Tools
     from groupwise.training.engine.config import LocalEngine
     from groupwise.training.learner import Learned, Learner, LearnerConfig, LearnerSlot
@@ -152,7 +152,7 @@ PLACES = {
         "Group",
         "Played",
         "PlayedRound",
-        "Prior",
+        "PlanTools",
     ),
     "groupwise.rollout.measures": (
         "JudgeQuestion",
@@ -218,10 +218,10 @@ __all__ = [
     "PartState",
     "PastAttempt",
     "PastAttempts",
+    "PlanTools",
     "Played",
     "PlayedRound",
     "PolicyLoss",
-    "Prior",
     "Progress",
     "PromptAndResponse",
     "RecalledAttempt",
