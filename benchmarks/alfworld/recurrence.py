@@ -85,5 +85,5 @@ def _line(level: Mapping[str, Any], steps: int) -> str:
     return f"| {level['depth']} | {shares} | {level['mean_size']:.1f} | {moves} | {turns} |"
 
 
-def _share(chunk: float, whole: float) -> str:
-    return f"{100 * chunk / whole:.1f} %" if whole else "-"
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"

@@ -42,7 +42,7 @@ def columns_of(table: StepTable) -> dict[str, Any]:
 
 
 def test_the_table_holds_every_field_of_a_step_and_every_key_of_a_row_in_order() -> None:
-    made_elsewhere = {"shaped", "versions"}  # a chunk of the reward; which weights sampled what, told by the attempt
+    made_elsewhere = {"shaped", "versions"}  # a part of the reward; which weights sampled what, told by the attempt
     assert {field.name for field in fields(Step)} == HELD.keys() | made_elsewhere
     hints = get_type_hints(Row, include_extras=True)
     assert [name for name in hints] == list(KEYS)  # noqa: C416

@@ -60,7 +60,7 @@ def once(*requests: Callable[[Played, PlanTools], AttemptRequest]) -> Asked:
     return ask
 
 
-def guided(**fields: Any) -> Callable[[Played, PlanTools], AttemptRequest]:
+def ask_guided(**fields: Any) -> Callable[[Played, PlanTools], AttemptRequest]:
     """Two attempts at the first task, asked for with these fields."""
 
     def make(played: Played, tools: PlanTools) -> AttemptRequest:
