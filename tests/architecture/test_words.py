@@ -16,7 +16,7 @@ from tests.architecture.sources import ROOT, name_of, python_files, tree_of
 FOLDERS = ("src", "benchmarks", "conformance", "docs", "examples", "tests")
 
 # How many there still are; a change may lower a number, never raise one. What is 0 stays 0.
-PARTICIPLES_LEFT = {"src": 0, "benchmarks": 0, "conformance": 0, "docs": 0, "examples": 0, "tests": 46}
+PARTICIPLES_LEFT = {"src": 0, "benchmarks": 0, "conformance": 0, "docs": 0, "examples": 0, "tests": 0}
 BANNED = {
     "max and min": re.compile(r"(?<!at_)(?<![a-z])(?:most|least)(?![a-z])"),
     "what it holds": re.compile(r"(?<![a-z])(?:found|told)(?![a-z])"),
@@ -31,7 +31,7 @@ BANNED_LEFT = {
     "conformance": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
     "docs": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
     "examples": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
-    "tests": {"max and min": 2, "what it holds": 56, "guidance": 1, "observer": 0},
+    "tests": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
 }
 
 PARTICIPLES_THAT_STAY: dict[str, str] = {
@@ -39,6 +39,8 @@ PARTICIPLES_THAT_STAY: dict[str, str] = {
     "src/groupwise/rollout/measures/tools.py:hidden_states": "a noun of the field",
     "src/groupwise/training/attempts/measuring.py:hidden": "as of the protocol in rollout/measures/tools.py",
     "src/groupwise/training/learner/local.py:hidden_states": "a noun of the field",
+    "tests/oracles/rewards.py:malformed_response": "an oracle has the name of the reward that it is the oracle of",
+    "tests/oracles/rewards.py:refused_action": "an oracle has the name of the reward that it is the oracle of",
 }
 """Functions that a participle names well ("path:name"), each with the reason."""
 

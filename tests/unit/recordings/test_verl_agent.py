@@ -158,8 +158,8 @@ def test_generations_of_one_prompt_at_two_updates_are_two_groups(tmp_path: Path)
 
 def test_a_uid_of_three_parts_names_task_attempt_and_step() -> None:
     rows = list(open_rollouts(DATA / "verl_generations_with_uid.jsonl").rows())
-    found = [(row["group"], row["attempt"], row["index"], row["reward"], row["outcome"]) for row in rows]
-    assert found == [
+    cells = [(row["group"], row["attempt"], row["index"], row["reward"], row["outcome"]) for row in rows]
+    assert cells == [
         ("q1@7", 0, 0, 0.0, 1.0),
         ("q1@7", 0, 1, 1.0, 1.0),
         ("q1@7", 1, 0, 0.0, 0.0),

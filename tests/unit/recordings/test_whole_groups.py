@@ -22,7 +22,7 @@ PART_BYTES = 4 << 10
 NAMES = ("rollouts.jsonl", "rollouts.jsonl.gz", "rollouts.parquet")
 
 
-def shuffled_rows(seed: int = 0, *, num_tasks: int = 40) -> list[dict[str, Any]]:
+def make_shuffled_rows(seed: int = 0, *, num_tasks: int = 40) -> list[dict[str, Any]]:
     """Rows of many groups, shuffled: texts and lists as states, tokens, an extra column that few rows have."""
     rng = random.Random(seed)
     rows = []
@@ -51,9 +51,9 @@ def shuffled_rows(seed: int = 0, *, num_tasks: int = 40) -> list[dict[str, Any]]
 
 @pytest.fixture(params=NAMES)
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    found = tmp_path / str(request.param)
-    write_rollouts(found, shuffled_rows())
-    return found
+    path = tmp_path / str(request.param)
+    write_rollouts(path, make_shuffled_rows())
+    return path
 
 
 def by_line(parts: list[Rollouts]) -> dict[int, dict[str, Any]]:
@@ -82,9 +82,9 @@ def test_spilled_parts_hold_what_the_one_part_holds(path: Path) -> None:
 
 def test_every_group_is_whole(path: Path) -> None:
     parts = list(RolloutsFile.open(path).parts(part_bytes=PART_BYTES))
-    found_in = Counter(scope for part in parts for scope in set(part.columns["task"]))
-    assert len(found_in) == 80
-    assert set(found_in.values()) == {1}
+    parts_of = Counter(scope for part in parts for scope in set(part.columns["task"]))
+    assert len(parts_of) == 80
+    assert set(parts_of.values()) == {1}
 
 
 def test_credit_by_parts_is_the_credit_of_the_whole(path: Path) -> None:
@@ -92,11 +92,11 @@ def test_credit_by_parts_is_the_credit_of_the_whole(path: Path) -> None:
     algorithm = recipes.gigpo()
     (whole,) = file.parts()
     expected = dict(zip(whole.lines, algorithm.advantage(whole.table()).values.tolist(), strict=True))
-    found = {}
+    credit = {}
     for part in file.parts(part_bytes=PART_BYTES):
-        found |= dict(zip(part.lines, algorithm.advantage(part.table()).values.tolist(), strict=True))
-    assert found == expected
-    assert np.any(np.array(list(found.values())) != 0)
+        credit |= dict(zip(part.lines, algorithm.advantage(part.table()).values.tolist(), strict=True))
+    assert credit == expected
+    assert np.any(np.array(list(credit.values())) != 0)
 
 
 def test_the_columns_of_a_part(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_group_larger_than_a_part_is_still_one_part(tmp_path: Path) -> None:
 
 def test_buckets_that_come_out_too_large_are_split_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("groupwise.recordings.spill.MAX_BUCKETS", 2)
-    write_rollouts(tmp_path / "rollouts.jsonl", shuffled_rows())
+    write_rollouts(tmp_path / "rollouts.jsonl", make_shuffled_rows())
     file = RolloutsFile.open(tmp_path / "rollouts.jsonl")
     (whole,) = file.parts()
     parts = list(file.parts(part_bytes=PART_BYTES))
@@ -176,7 +176,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_temporary_files_are_removed_at_the_end(tmp_path: Path, temporary: Path) -> None:
-    write_rollouts(tmp_path / "rollouts.jsonl", shuffled_rows())
+    write_rollouts(tmp_path / "rollouts.jsonl", make_shuffled_rows())
     parts = RolloutsFile.open(tmp_path / "rollouts.jsonl").parts(part_bytes=PART_BYTES)
     next(parts)
     assert len(list(temporary.rglob("*"))) > 2
@@ -186,7 +186,7 @@ def test_temporary_files_are_removed_at_the_end(tmp_path: Path, temporary: Path)
 
 
 def test_temporary_files_are_removed_when_the_caller_stops(tmp_path: Path, temporary: Path) -> None:
-    write_rollouts(tmp_path / "rollouts.jsonl", shuffled_rows())
+    write_rollouts(tmp_path / "rollouts.jsonl", make_shuffled_rows())
     parts = RolloutsFile.open(tmp_path / "rollouts.jsonl").parts(part_bytes=PART_BYTES)
     next(parts)
     parts.close()  # type: ignore[attr-defined]
@@ -194,14 +194,14 @@ def test_temporary_files_are_removed_when_the_caller_stops(tmp_path: Path, tempo
 
 
 def test_temporary_files_are_removed_on_an_error(tmp_path: Path, temporary: Path) -> None:
-    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, *shuffled_rows(), {"task": 1}])
+    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, *make_shuffled_rows(), {"task": 1}])
     with pytest.raises(FileError, match="no key 'attempt'"):
         list(RolloutsFile.open(path).parts(part_bytes=PART_BYTES))
     assert list(temporary.iterdir()) == []
 
 
 def test_a_temporary_folder_without_room(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, *shuffled_rows()])
+    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, *make_shuffled_rows()])
     opened = Path.open
 
     def full(self: Path, *arguments: Any, **options: Any) -> Any:

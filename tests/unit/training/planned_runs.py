@@ -60,7 +60,7 @@ def once(*requests: Callable[[Played, Prior], AttemptRequest]) -> Asked:
     return ask
 
 
-def guided(**fields: Any) -> Callable[[Played, Prior], AttemptRequest]:
+def ask_guided(**fields: Any) -> Callable[[Played, Prior], AttemptRequest]:
     """Two attempts at the first task, asked for with these fields."""
 
     def make(played: Played, prior: Prior) -> AttemptRequest:
