@@ -146,7 +146,7 @@ def test_a_success_with_help_that_joined_does_not_count_as_the_tasks(groups: dic
     assert [attempt.attempt for attempt in group.attempts] == [0, 1]
     assert group.outcomes == [0.0, 0.0]
     summary = rescue(group)
-    assert summary.told == (
+    assert summary.guided_successes == (
         ParentAttempt(number=2, task="w~cafe", attempt=1, why="solved with guidance, told without it"),
     )
     assert summary.is_rescued
