@@ -16,7 +16,7 @@ from tests.architecture.sources import ROOT, name_of, python_files, tree_of
 FOLDERS = ("src", "benchmarks", "conformance", "docs", "examples", "tests")
 
 # How many there still are; a change may lower a number, never raise one. What is 0 stays 0.
-PARTICIPLES_LEFT = {"src": 45, "benchmarks": 0, "conformance": 0, "docs": 0, "examples": 0, "tests": 0}
+PARTICIPLES_LEFT = {"src": 0, "benchmarks": 0, "conformance": 0, "docs": 0, "examples": 0, "tests": 0}
 BANNED = {
     "max and min": re.compile(r"(?<!at_)(?<![a-z])(?:most|least)(?![a-z])"),
     "what it holds": re.compile(r"(?<![a-z])(?:found|told)(?![a-z])"),
@@ -26,7 +26,7 @@ BANNED = {
 """What to say instead, and the words that are not said: in names of functions, classes, arguments, locals, fields."""
 
 BANNED_LEFT = {
-    "src": {"max and min": 4, "what it holds": 62, "guidance": 0, "observer": 0},
+    "src": {"max and min": 0, "what it holds": 4, "guidance": 0, "observer": 0},
     "benchmarks": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
     "conformance": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
     "docs": {"max and min": 0, "what it holds": 0, "guidance": 0, "observer": 0},
