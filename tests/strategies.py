@@ -57,7 +57,7 @@ def random_rows(
             break
         for attempt, (path, outcome) in enumerate(attempts):
             indices = _indices(rng, len(path))
-            columns_told = _attempt_columns(rng, columns, outcome)
+            of_attempt = _attempt_columns(rng, columns, outcome)
             for index, reward in zip(indices, path, strict=True):
                 row: Row = {
                     "task": f"task {task}" if as_text else task,
@@ -66,7 +66,7 @@ def random_rows(
                     "state": make_state(rng),
                     "reward": reward,
                 }
-                rows.append(row | columns_told | _step_columns(rng, columns, regime))
+                rows.append(row | of_attempt | _step_columns(rng, columns, regime))
     rng.shuffle(rows)
     return rows or random_rows(rng, regimes=regimes, states=states, max_rows=max_rows)
 
@@ -106,12 +106,12 @@ def _indices(rng: random.Random, length: int) -> list[int]:
 
 
 def _attempt_columns(rng: random.Random, columns: set[str], outcome: float) -> Row:
-    columns_told: Row = {}
+    of_attempt: Row = {}
     if "outcome" in columns:
-        columns_told["outcome"] = outcome
+        of_attempt["outcome"] = outcome
     if "accuracy" in columns:
-        columns_told["accuracy"] = rng.randint(0, 4) / 4
-    return columns_told
+        of_attempt["accuracy"] = rng.randint(0, 4) / 4
+    return of_attempt
 
 
 def _step_columns(rng: random.Random, columns: set[str], regime: str) -> Row:

@@ -75,6 +75,17 @@ def test_the_sections_of_a_run_file_need_no_torch() -> None:
     assert fresh(code).startswith("{'kind': 'local', 'precision': 'float32', 'decoding': 'auto', 'rows': 8,")
 
 
+def test_the_schema_of_run_files_and_every_example_need_no_torch() -> None:
+    blocked = without("torch", "transformers", "tokenizers", "peft")
+    assert "TinyModel" in fresh(blocked + HELP.format(arguments=["schema"]))
+    code = blocked + (
+        "from pathlib import Path\n"
+        "from groupwise import load_run\n"
+        f"for path in sorted(Path({str(ROOT / 'examples')!r}).glob('*.toml')): load_run(path); print(path.name)\n"
+    )
+    assert "alfworld.toml" in fresh(code)
+
+
 def test_importing_takes_under_half_a_second() -> None:
     code = "import time\nstart = time.process_time()\nimport groupwise\nprint(time.process_time() - start)"
     assert best_seconds(code) < SLACK * IMPORT_SECONDS

@@ -19,7 +19,7 @@ from groupwise.rewards import EntropyRanking
 from tests.oracles import rescue as oracle
 from tests.oracles.variants import Variant
 from tests.strategies import MODERATE, columns_of, random_rows
-from tests.unit.pasts import attempt, drawing, journal, update
+from tests.unit.pasts import attempt, journal, make_draw, update
 
 NUM_TABLES = 300
 MIXED = [
@@ -121,9 +121,9 @@ def test_a_group_recalls_what_the_loop_recalls(
         made = journal(Path(folder), *updates)
         own = [play(one, number) for number, one in enumerate(group)]
         across = CrossContextReplay(k=99, ring=ring, max_age=age)
-        by_task = across([own], made.past_attempts, version=version, draw=drawing())
+        by_task = across([own], made.past_attempts, version=version, draw=make_draw())
         by_history = HistoryKeyedReplay(depth=2, max_attempts=2, gamma=0.5)(
-            [own], made.past_attempts, version=version, draw=drawing()
+            [own], made.past_attempts, version=version, draw=make_draw()
         )
         made.close()
     wanted = oracle.recallable([one["score"] for one in group], every, ring=ring, since=version - age)

@@ -70,7 +70,7 @@ def journal(folder: Path, *updates: Update) -> Journal:
     return made
 
 
-def drawing(seed: int = 0, names: list[tuple[str | int, ...]] | None = None) -> Draw:
+def make_draw(seed: int = 0, names: list[tuple[str | int, ...]] | None = None) -> Draw:
     """Random generators by name, as a run has them; `names` gathers the names that were drawn by."""
 
     def draw(*path: str | int) -> np.random.Generator:

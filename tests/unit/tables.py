@@ -38,7 +38,7 @@ def walks(*paths: Sequence[Any], rewards: Sequence[Sequence[float]] | None = Non
     )
 
 
-def grouped(grouper: Callable[[StepTable], Any], rows: StepTable) -> list[int]:
+def number_groups(grouper: Callable[[StepTable], Any], rows: StepTable) -> list[int]:
     """The group of each step, numbered by first appearance; -1 where it has none.
 
     Which number a group has is the grouper's own business; who shares one is not.

@@ -44,9 +44,9 @@ def _games(part: Alfworld) -> list[Game]:
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_the_teacher_wins_every_game_though_it_searches_and_strays(part: Alfworld, noise: float) -> None:
-    found = _games(part)
-    habits, walked, longer = habits_of(found), 0, 0
-    for task, game in zip(part.panel("train"), found, strict=False):
+    all_games = _games(part)
+    habits, walked, longer = habits_of(all_games), 0, 0
+    for task, game in zip(part.panel("train"), all_games, strict=False):
         said = search(game, habits, Random(task.id), noise=noise, max_steps=50)
         environment = part.open(task)
         outcomes = [environment.act(one.command) for one in said]
@@ -110,8 +110,8 @@ def test_games_that_are_not_there_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_sizes_are_changed_by_name() -> None:
-    found = change_sizes(FULL, ["learning_rate=1e-5", "warm_games=300"])
-    assert (found.learning_rate, found.warm_games, found.tasks) == (1e-5, 300, FULL.tasks)
+    sizes = change_sizes(FULL, ["learning_rate=1e-5", "warm_games=300"])
+    assert (sizes.learning_rate, sizes.warm_games, sizes.tasks) == (1e-5, 300, FULL.tasks)
     with pytest.raises(ConfigError, match="there is no size 'warm_game'"):
         change_sizes(FULL, ["warm_game=1"])
 
@@ -154,18 +154,18 @@ def _rows(successes: Mapping[str, list[int]], split: str = "valid_seen") -> list
 def test_differences_are_taken_task_by_task() -> None:
     first = _rows({"a": [0, 0], "b": [1, 1], "c": [0, 1], "d": [0]})
     second = _rows({"a": [1, 1], "b": [1, 1], "c": [1, 1], "only here": [0]})
-    found = compare_pairs(first, second)["valid_seen"]
+    comparison = compare_pairs(first, second)["valid_seen"]
     # 1, 0 and 0.5: deviation 0.5 over three tasks, Student's quantile with two degrees of freedom as core has it.
-    assert found["difference"] == 0.5
-    low, high = found["interval"]
+    assert comparison["difference"] == 0.5
+    low, high = comparison["interval"]
     assert low + high == pytest.approx(1.0)
     assert high - low == pytest.approx(2 * 4.0 * 0.5 / 3**0.5, rel=0.1)
 
 
 def test_success_counts_every_task_the_same_however_often_it_was_played() -> None:
-    found = summarise_rows(_rows({"a": [1, 1, 1], "b": [0]}))["valid_seen"]
-    assert (found["success"], found["tasks"], found["seeds"], found["steps"]) == (0.5, 2, 3, 10.0)
-    assert found["by_type"]["look"]["success"] == 0.5
+    summary = summarise_rows(_rows({"a": [1, 1, 1], "b": [0]}))["valid_seen"]
+    assert (summary["success"], summary["tasks"], summary["seeds"], summary["steps"]) == (0.5, 2, 3, 10.0)
+    assert summary["by_type"]["look"]["success"] == 0.5
 
 
 def test_a_temperature_is_summed_up_by_itself() -> None:
@@ -176,7 +176,7 @@ def test_a_temperature_is_summed_up_by_itself() -> None:
     assert describe_briefly(rows) == "temperature 0.4: valid_seen 50.0 %; temperature 1.0: valid_seen 100.0 %"
 
 
-def _found() -> dict[str, Any]:
+def _make_result() -> dict[str, Any]:
     success = {
         name: summarise_rows(_rows({"a": [won], "b": [0]}) + _rows({"c": [won]}, "valid_unseen"))
         for name, won in (("base", 0), ("warm_start", 0), ("hgpo", 1))
@@ -190,19 +190,19 @@ def _found() -> dict[str, Any]:
 
 
 def test_the_sentences_say_how_far_the_papers_are() -> None:
-    told = sentences(_found()).splitlines()
-    assert told[-1] == (
+    lines = sentences(_make_result()).splitlines()
+    assert lines[-1] == (
         "hgpo against the paper's Qwen2.5-1.5B (160 updates, other prompts, no imitation): "
         "valid_seen 50.0 % against 92.8 %, 42.8 points below; valid_unseen 100.0 % against 90.2 %, 9.8 points above"
     )
-    assert told[-2] == "all stages together: 0.10 hours, the methods beside each other on one device"
-    assert told[-3] == (
+    assert lines[-2] == "all stages together: 0.10 hours, the methods beside each other on one device"
+    assert lines[-3] == (
         "hgpo: measured after update 6, 600 environment steps; it made 7 updates, 700 steps, in 1.5 minutes"
     )
 
 
 def test_the_picture_shows_a_curve_a_method_and_a_dot_a_measurement() -> None:
-    drawn = ElementTree.fromstring(picture(_found()))
+    drawn = ElementTree.fromstring(picture(_make_result()))
     tags = [element.tag.rpartition("}")[2] for element in drawn.iter()]
     assert tags.count("polyline") == 1
     assert tags.count("circle") == 6
@@ -218,11 +218,11 @@ def test_the_table_of_an_audit_says_who_is_alone_at_each_depth() -> None:
         "census": {"tasks": 2, "attempts": 16, "steps": 100},
         "levels": [{"depth": depth, **level, **more} for depth in range(3)],
     }
-    told = table(audit, "some attempts").splitlines()
-    assert told[0].startswith(
+    lines = table(audit, "some attempts").splitlines()
+    assert lines[0].startswith(
         "Measured on some attempts: 2 tasks, 16 attempts, 100 steps (`groupwise audit`). At depth 2,"
     )
-    assert told[-1] == "| 2 | 60.0 % | 30.0 % | 10.0 % | 3.0 | 0.50 (0.25 deviations) | 10.0 % |"
+    assert lines[-1] == "| 2 | 60.0 % | 30.0 % | 10.0 % | 3.0 | 0.50 (0.25 deviations) | 10.0 % |"
 
 
 def test_methods_beside_each_other_take_as_long_as_the_longest() -> None:

@@ -36,8 +36,8 @@ def test_the_middle_half_counts() -> None:
 
 def test_others_are_timed_to_the_baselines_last_level() -> None:
     record = {"environment": "e", "seed": 0, "before": 0.0, "after": 0.5}
-    found = summary(
+    summaries = summary(
         [{**record, "method": "base", "curve": LONG}, {**record, "method": "other", "curve": LONG[::-1]}], "base"
     )
-    assert [one["level"] for one in found] == [0.625, 0.625]
-    assert found[0]["steps_to_level"] == [400]
+    assert [one["level"] for one in summaries] == [0.625, 0.625]
+    assert summaries[0]["steps_to_level"] == [400]

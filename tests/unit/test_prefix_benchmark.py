@@ -66,54 +66,54 @@ def test_shared_prompts_share_whole_prompts_and_nothing_else() -> None:
 
 
 def test_a_recording_comes_back_from_its_file(tmp_path: Path) -> None:
-    found = make_up("alfworld", "anchored", num_tasks=2, attempts=3)
-    saved = Recording(source="alfworld", memory="anchored", samples=found.samples)
+    recording = make_up("alfworld", "anchored", num_tasks=2, attempts=3)
+    saved = Recording(source="alfworld", memory="anchored", samples=recording.samples)
     saved.save(tmp_path)
     assert open_recording(tmp_path, "alfworld", "anchored") == saved
     assert open_recording(tmp_path, "alfworld", "full").made_up
 
 
 def test_groups_are_the_first_attempts_at_as_many_tasks_as_fit() -> None:
-    found = make_up("small", "full", num_tasks=3, attempts=4)
-    some = found.groups(attempts=2)
+    recording = make_up("small", "full", num_tasks=3, attempts=4)
+    some = recording.groups(attempts=2)
     assert sorted({one.trajectory for one in some}) == [0, 1, 4, 5, 8, 9]
     two_tasks = sum(len(one.token_ids) for one in some if one.group < 2)
-    assert {one.group for one in found.groups(attempts=2, raw_tokens=two_tasks)} == {0, 1}
-    assert {one.group for one in found.groups(attempts=2, raw_tokens=1)} == {0}
+    assert {one.group for one in recording.groups(attempts=2, raw_tokens=two_tasks)} == {0, 1}
+    assert {one.group for one in recording.groups(attempts=2, raw_tokens=1)} == {0}
 
 
 @pytest.mark.parametrize("source", ["household", "alfworld", "dialogue", "published"])
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_the_recorded_files_are_there_and_share_prefixes(source: str, memory: str) -> None:
-    found = Recording.load(DATA, source, memory)
-    attempts = Counter(one.trajectory for one in found.samples)
+    recording = Recording.load(DATA, source, memory)
+    attempts = Counter(one.trajectory for one in recording.samples)
     assert sorted(attempts) == list(range(16 * (32 if source == "household" else 4)))
     assert max(attempts.values()) <= 30
-    assert merge_samples(found.samples).token_ratio > 1.5
+    assert merge_samples(recording.samples).token_ratio > 1.5
 
 
 def test_groups_are_cut_by_tasks_attempts_and_tokens() -> None:
-    found = make_up("small", "window 2", num_tasks=3, attempts=4)
-    two = found.groups(attempts=2, tasks=2)
+    recording = make_up("small", "window 2", num_tasks=3, attempts=4)
+    two = recording.groups(attempts=2, tasks=2)
     assert {(one.group, one.trajectory) for one in two} == {(0, 0), (0, 1), (1, 4), (1, 5)}
     first = sum(len(one.token_ids) for one in two if one.group == 0)
-    assert {one.group for one in found.groups(attempts=2, raw_tokens=first)} == {0}
+    assert {one.group for one in recording.groups(attempts=2, raw_tokens=first)} == {0}
 
 
 def test_where_sharing_begins_to_pay_is_measured_without_the_gate(tmp_path: Path) -> None:
     net = llama(hidden=16, layers=1, heads=2, kv_heads=2, vocabulary=40_000)
-    found = little_shared(net, tmp_path, budget=8_000, device="cpu", repeats=1, tasks=1)  # made up: no file is there
-    assert list(found) == ["attempts: 1", "attempts: 2"]
-    assert all(1 < case["fewer_tokens"] < 2 and case["times_as_fast_as_packed"] > 0 for case in found.values())
-    lines = tables({"little shared": found}).splitlines()
-    assert f"- {found['attempts: 2']['fewer_tokens']:.2f}x fewer tokens, no gate: " in lines[-1]
+    cases = little_shared(net, tmp_path, budget=8_000, device="cpu", repeats=1, tasks=1)  # made up: no file is there
+    assert list(cases) == ["attempts: 1", "attempts: 2"]
+    assert all(1 < case["fewer_tokens"] < 2 and case["times_as_fast_as_packed"] > 0 for case in cases.values())
+    lines = tables({"little shared": cases}).splitlines()
+    assert f"- {cases['attempts: 2']['fewer_tokens']:.2f}x fewer tokens, no gate: " in lines[-1]
 
 
 def test_distinct_samples_share_their_first_token_alone(samples: tuple[Sample, ...]) -> None:
-    found = distinct(samples, vocabulary=2_000)
-    assert [len(one.prompt_ids) for one in found] == [len(one.prompt_ids) for one in samples]
-    assert len(merge_samples(found)) == sum(len(one.token_ids) for one in samples) - (len(samples) - 1)
-    (tree,), (rows,) = pack_forced(found, 10_000), LAYOUTS["shared"](found, 10_000)
+    apart = distinct(samples, vocabulary=2_000)
+    assert [len(one.prompt_ids) for one in apart] == [len(one.prompt_ids) for one in samples]
+    assert len(merge_samples(apart)) == sum(len(one.token_ids) for one in samples) - (len(samples) - 1)
+    (tree,), (rows,) = pack_forced(apart, 10_000), LAYOUTS["shared"](apart, 10_000)
     assert len(tree) == len(rows) - (len(samples) - 1)  # the gate leaves rows side by side
 
 
@@ -124,9 +124,9 @@ def test_operations_are_counted_on_the_tokens_computed() -> None:
     weights = 3 * (8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 24)
     body = 2 * weights * 3 + 4 * 8 * 3 * 6
     head = 2 * 11 * 8 * 2
-    found = work(config, [layout], checkpointed=True)
-    assert found.useful == 3 * body + 3 * head
-    assert found.done == 4 * body + 4 * head
+    effort = work(config, [layout], checkpointed=True)
+    assert effort.useful == 3 * body + 3 * head
+    assert effort.done == 4 * body + 4 * head
     assert work(config, [layout], checkpointed=False).done == 3 * body + 4 * head
 
 
@@ -188,6 +188,6 @@ def test_a_result_becomes_a_table() -> None:
 
 
 def test_a_result_becomes_a_drawing() -> None:
-    found = points(RESULT)
-    assert [(one.fewer_tokens, one.faster, one.is_ours) for one in found] == [(4.0, 3.6, True), (4.0, 1.5, False)]
-    assert "1.5B, alfworld, full, 8: 3.60x with 4.00x fewer tokens" in draw(found)
+    dots = points(RESULT)
+    assert [(one.fewer_tokens, one.faster, one.is_ours) for one in dots] == [(4.0, 3.6, True), (4.0, 1.5, False)]
+    assert "1.5B, alfworld, full, 8: 3.60x with 4.00x fewer tokens" in draw(dots)

@@ -14,15 +14,15 @@ WRITTEN = json.loads((ROLLOUTS.parent / "refused_penalty.json").read_text())
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_written_numbers_are_those_of_the_recorded_attempts(name: str) -> None:
-    found, written = measure_credit(*attempts(), *RECIPES[name]), WRITTEN["credit"][name]
-    assert found.pop("by_verb") == pytest.approx(written.pop("by_verb"))
-    assert found == pytest.approx(written)
+    measured, written = measure_credit(*attempts(), *RECIPES[name]), WRITTEN["credit"][name]
+    assert measured.pop("by_verb") == pytest.approx(written.pop("by_verb"))
+    assert measured == pytest.approx(written)
 
 
 def test_the_decision_quotes_them() -> None:
-    told = " ".join((Path(__file__).parents[2] / "docs" / "adr" / "0006-invalid-penalty.md").read_text().split())
-    assert f"({WRITTEN['refused']:,} of {WRITTEN['steps']:,} steps; {WRITTEN['malformed']} responses" in told
+    page = " ".join((Path(__file__).parents[2] / "docs" / "adr" / "0006-invalid-penalty.md").read_text().split())
+    assert f"({WRITTEN['refused']:,} of {WRITTEN['steps']:,} steps; {WRITTEN['malformed']} responses" in page
     for which, digits in (("refused", 0), ("released", 1)):
         shares = [WRITTEN["credit"][f"{name}, {which}"]["in_groups_without_success"] for name in ("gigpo", "hgpo")]
         gigpo, hgpo = (f"{100 * share:.{digits}f} %" for share in shares)
-        assert f"{gigpo} (GiGPO) and {hgpo} (HGPO)" in told
+        assert f"{gigpo} (GiGPO) and {hgpo} (HGPO)" in page

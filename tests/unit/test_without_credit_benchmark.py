@@ -6,8 +6,8 @@ from benchmarks.without_credit import measure
 
 
 def test_every_other_update_computes_all_samples() -> None:
-    found = measure(2, "warm_start.tasks=8", "warm_start.epochs=1", "training.tasks=2", "model.hidden=16")
-    every, heard = found["updates"]
+    result = measure(2, "warm_start.tasks=8", "warm_start.epochs=1", "training.tasks=2", "model.hidden=16")
+    every, heard = result["updates"]
     assert every["computed"] == 1.0
     assert heard["computed"] < 1.0  # who has seen eight attempts solves next to nothing
-    assert found["times_faster"] == every["seconds"] / heard["seconds"]
+    assert result["times_faster"] == every["seconds"] / heard["seconds"]

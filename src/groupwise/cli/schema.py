@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.terminal.screen import output, write_text
 from groupwise.core.errors import ConfigError
 
@@ -17,8 +16,7 @@ def schema(
     out: Annotated[Path | None, typer.Option(help="File to write; printed otherwise.")] = None,
 ) -> None:
     """Write the JSON schema of run files, so that editors complete them and mark what is wrong."""
-    need_trainer()  # the models that a run file may name are among its packages
-    from groupwise.config.schema import make_run_schema
+    from groupwise.config.schema import make_run_schema  # every part of every slot; `--help` waits for none of them
 
     text = json.dumps(make_run_schema(), indent=2, ensure_ascii=False) + "\n"
     if out is None:

@@ -29,7 +29,7 @@ class Plain(Part, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    """Its loss is the credit times something: without credit there is none."""
+    """Its loss is the credit times something: a token without credit has none."""
 
     def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
         return TokenLoss(loss=-columns.advantage * ratio_T)
@@ -46,7 +46,7 @@ class Clip(Part, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    """It does: see `Plain`."""
+    """Its loss is the credit times something: a token without credit has none."""
 
     low: Width = 0.2
     """How far below 1 a ratio may go."""
@@ -79,7 +79,7 @@ class Cispo(Part, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    """It does: see `Plain`."""
+    """Its loss is the credit times something: a token without credit has none."""
 
     cap: Annotated[float, Field(gt=0)] = 5.0
     """Largest importance weight."""
@@ -101,7 +101,7 @@ class Sapo(Part, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    """It does: see `Plain`."""
+    """Its loss is the credit times something: a token without credit has none."""
 
     tau_positive: Temperature = 1.0
     """How fast the pull of praised tokens fades."""

@@ -1,26 +1,18 @@
 """A causal language model as the learner sees it: where it comes from, and how it reads packs and padded rows.
 
-Everything here needs torch and is loaded when it is asked for, so that run files decode without it.
+What a run file may name as its model is declared without torch, which is loaded when a model is opened.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from groupwise.core.parts.part import Part
+from groupwise.models.pretrained import PretrainedModel
+from groupwise.models.tiny import TinyModel
 
-from groupwise.core.lazy_names import import_when_asked
-
-if TYPE_CHECKING:
-    from groupwise.models.catalogue import MODELS
-    from groupwise.models.pretrained import PretrainedModel
-    from groupwise.models.tiny import TinyModel
-
-__getattr__ = import_when_asked(
-    __name__,
-    {
-        "MODELS": "groupwise.models.catalogue:MODELS",
-        "PretrainedModel": "groupwise.models.pretrained:PretrainedModel",
-        "TinyModel": "groupwise.models.tiny:TinyModel",
-    },
-)
+MODELS: dict[str, type[Part]] = {
+    "tiny": TinyModel,
+    "pretrained": PretrainedModel,
+}
+"""Where models come from, by kind."""
 
 __all__ = ["MODELS", "PretrainedModel", "TinyModel"]

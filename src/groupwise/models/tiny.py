@@ -7,14 +7,14 @@ with `save_pretrained`, load it with `AutoModelForCausalLM`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 from pydantic import Field, model_validator
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from groupwise.core.parts.part import Part
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 PAD, UNKNOWN, START, END = "<pad>", "<unk>", "<s>", "</s>"
 EXTRA_WORDS = ("goal", ":", ">", "possible", ",", ".", "<", "/", "think", "action")
@@ -53,6 +53,9 @@ class TinyModel(Part, slot="model"):
 
     def build(self, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> LlamaForCausalLM:
         """A model with fresh weights: the same seed gives the same weights, and the global generator is left alone."""
+        import torch
+        from transformers import LlamaConfig, LlamaForCausalLM
+
         config = LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=self.hidden,
@@ -78,6 +81,9 @@ def make_word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
 
     Decoding puts one space between words, so text that is already lower-case words comes back as it was.
     """
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
     known = [PAD, UNKNOWN, START, END, *sorted(set(words) - {PAD, UNKNOWN, START, END})]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Lowercase()

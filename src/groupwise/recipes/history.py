@@ -13,7 +13,7 @@ from groupwise.core.parts.slots import ScalePart, SignalPart
 from groupwise.groups import ByHistory
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.recipes.recipe import Finite, Share, recipe
-from groupwise.recipes.state import ScaleName, episode_term, step_return
+from groupwise.recipes.state import ScaleName, make_episode_term, make_step_return
 
 
 @recipe
@@ -42,18 +42,18 @@ def hgpo(
     dual clip 3, mean over tokens, KL 0.01 as k3), without an entropy bonus.
     """
     spread = Deviation(ddof=0) if scale == "std" else NoScale()
-    returns = step_return(gamma=gamma, invalid_penalty=invalid_penalty, refused_penalty=refused_penalty)
+    returns = make_step_return(gamma=gamma, invalid_penalty=invalid_penalty, refused_penalty=refused_penalty)
     first = 2 if episode or reference else 1
-    terms = levels([float(first + k) ** alpha for k in range(depth + 1)], returns, spread)
+    terms = make_history_terms([float(first + k) ** alpha for k in range(depth + 1)], returns, spread)
     if episode:
-        base = episode_term(scale=scale, invalid_penalty=invalid_penalty, reference=reference)
+        base = make_episode_term(scale=scale, invalid_penalty=invalid_penalty, reference=reference)
         terms = (Term(weight=1.0, of=base), *terms)
     blend = Blend(terms=terms, absent="zero_valued", eps=1e-6) if reference else Blend(terms=terms)
     loss = PolicyLoss(surrogate=Clip(dual=3.0), aggregate=TokenMean(), penalties=(Kl(estimator="k3", weight=0.01),))
     return Algorithm(advantage=blend, loss=loss)
 
 
-def levels(
+def make_history_terms(
     weights: Sequence[float], of: SignalPart, scale: ScalePart, mixed_scale: ScalePart | None = None
 ) -> tuple[Term, ...]:
     """A term for each level: steps of equal state and k states before it, weighed by the k-th weight."""

@@ -10,7 +10,7 @@ from groupwise.advantages import Blend, Deviation, EpisodeReturn, Penalised, Rel
 from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByTask, CrossContextReplay, HistoryKeyedReplay
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
-from groupwise.recipes.history import hgpo, levels
+from groupwise.recipes.history import hgpo, make_history_terms
 from groupwise.recipes.recipe import Share, recipe
 from groupwise.rewards import EntropyRanking
 from groupwise.rollout import Reflection
@@ -94,7 +94,7 @@ def r3_hgpo(
     """
     mixed = Deviation(ddof=0, factor=alpha) if with_replay else None
     weights = [float(d + 1) for d in range(depth + 1)]
-    terms = levels(weights, Penalised(of=ReturnToGo(gamma=gamma), penalty=0.0), Deviation(ddof=0), mixed)
+    terms = make_history_terms(weights, Penalised(of=ReturnToGo(gamma=gamma), penalty=0.0), Deviation(ddof=0), mixed)
     return Algorithm(
         advantage=Blend(terms=terms),
         shapers=(EntropyRanking(best=best, who="failed", per="step"),) if with_ranking else (),

@@ -51,11 +51,11 @@ def gigpo(
     spread = Deviation(ddof=1) if scale == "std" else NoScale()
     state = Relative(
         by=ByState(similarity=similarity, same_numbers=not reference),
-        of=step_return(gamma=gamma, invalid_penalty=invalid_penalty, refused_penalty=refused_penalty),
+        of=make_step_return(gamma=gamma, invalid_penalty=invalid_penalty, refused_penalty=refused_penalty),
         scale=spread,
         average="step",
     )
-    episode = episode_term(scale=scale, invalid_penalty=invalid_penalty, reference=reference)
+    episode = make_episode_term(scale=scale, invalid_penalty=invalid_penalty, reference=reference)
     return Algorithm(
         advantage=Sum(terms=(Term(weight=1.0, of=episode), Term(weight=step_weight, of=state))),
         loss=PolicyLoss(
@@ -83,13 +83,13 @@ def step_grpo(*, eps: Finite = 1e-6) -> Algorithm:
     )
 
 
-def step_return(*, gamma: float, invalid_penalty: float, refused_penalty: float) -> Penalised | PenalisedRefusals:
+def make_step_return(*, gamma: float, invalid_penalty: float, refused_penalty: float) -> Penalised | PenalisedRefusals:
     """The discounted return of a step, less the penalties that stay on it."""
     returns = Penalised(of=ReturnToGo(gamma=gamma), penalty=invalid_penalty)
     return PenalisedRefusals(of=returns, penalty=refused_penalty) if refused_penalty else returns
 
 
-def episode_term(*, scale: ScaleName, invalid_penalty: float, reference: bool) -> Relative:
+def make_episode_term(*, scale: ScaleName, invalid_penalty: float, reference: bool) -> Relative:
     """The episode credit that GiGPO adds and HGPO may blend in."""
     spread = Deviation(ddof=1) if scale == "std" else NoScale()
     if reference:

@@ -10,9 +10,9 @@ from groupwise.core.sample import Sample
 
 
 def sample(prompt: Sequence[int], response: Sequence[int], advantage: float = 1.0, **changes: object) -> Sample:
-    """A sample of trajectory 0, step 0, group 0, unless settings otherwise."""
-    settings = {"trajectory": 0, "step": 0, "group": 0} | changes
-    return Sample(prompt_ids=tuple(prompt), response_ids=tuple(response), advantage=advantage, **settings)  # type: ignore[arg-type]
+    """A sample of trajectory 0, step 0, group 0, unless told otherwise."""
+    fields = {"trajectory": 0, "step": 0, "group": 0} | changes
+    return Sample(prompt_ids=tuple(prompt), response_ids=tuple(response), advantage=advantage, **fields)  # type: ignore[arg-type]
 
 
 TOKEN = st.integers(0, 3)

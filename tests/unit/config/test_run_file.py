@@ -16,19 +16,19 @@ RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
 FIELDS = f"Valid: {', '.join(sorted(Algorithm.model_fields))}"
 
 
-def written(folder: Path, text: str) -> Path:
+def write(folder: Path, text: str) -> Path:
     path = folder / "run.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_a_recipe_by_name_with_its_options(tmp_path: Path) -> None:
-    path = written(tmp_path, '[algorithm]\nrecipe = "hgpo"\ndepth = 4\nscale = "none"\n')
+    path = write(tmp_path, '[algorithm]\nrecipe = "hgpo"\ndepth = 4\nscale = "none"\n')
     assert load_algorithm(path) == recipes.hgpo(depth=4, scale="none")
 
 
 def test_the_parts_themselves(tmp_path: Path) -> None:
-    path = written(
+    path = write(
         tmp_path,
         """
         [algorithm.advantage]
@@ -42,7 +42,7 @@ def test_the_parts_themselves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", recipes.names())
 def test_every_recipe_survives_being_written_out_as_a_run_file(name: str, tmp_path: Path) -> None:
-    path = written(tmp_path, tomli_w.dumps({"algorithm": recipes.build(name).config()}))
+    path = write(tmp_path, tomli_w.dumps({"algorithm": recipes.build(name).config()}))
     assert load_algorithm(path) == recipes.build(name)
 
 
@@ -85,18 +85,18 @@ def test_every_recipe_survives_being_written_out_as_a_run_file(name: str, tmp_pa
     ],
 )
 def test_a_wrong_run_file_is_an_error_that_names_the_file(text: str, message: str, tmp_path: Path) -> None:
-    path = written(tmp_path, text)
+    path = write(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         load_algorithm(path)
     assert str(caught.value) == f"{path}: {message}"
 
 
 def test_an_unknown_section_is_named_with_the_nearest_one(tmp_path: Path) -> None:
-    path = written(tmp_path, "[algoritm]\n")
+    path = write(tmp_path, "[algoritm]\n")
     with pytest.raises(ConfigError) as caught:
         load_algorithm(path)
-    told, _, valid = str(caught.value).partition(" Valid: ")
-    assert told == f"{path}: unknown section 'algoritm'; did you mean 'algorithm'?"
+    message, _, valid = str(caught.value).partition(" Valid: ")
+    assert message == f"{path}: unknown section 'algoritm'; did you mean 'algorithm'?"
     assert "algorithm" in valid.split(", ")
 
 

@@ -33,11 +33,11 @@ def test_a_channel_is_credit_of_its_own_and_knows_the_filters() -> None:
     """Whitening counts what trains: the solved task is dropped, so that its steps are not counted."""
     algorithm = Algorithm(advantage=GRPO, filters=(DropSolved(),), channels={"plain": GRPO, "white": WHITE})
     rows = single_steps([1, 1], [0, 1])
-    found = algorithm.channel_credit(rows)
-    assert list(found) == ["plain", "white"]
-    assert found["plain"].values.tolist() == GRPO(rows).values.tolist()
-    assert found["white"].values[2:].tolist() == pytest.approx(WHITE(single_steps([0, 1])).values.tolist())
-    assert WHITE(rows).values[2:].tolist() != found["white"].values[2:].tolist()
+    by_channel = algorithm.channel_credit(rows)
+    assert list(by_channel) == ["plain", "white"]
+    assert by_channel["plain"].values.tolist() == GRPO(rows).values.tolist()
+    assert by_channel["white"].values[2:].tolist() == pytest.approx(WHITE(single_steps([0, 1])).values.tolist())
+    assert WHITE(rows).values[2:].tolist() != by_channel["white"].values[2:].tolist()
     assert Algorithm(advantage=GRPO).channel_credit(rows) == {}
 
 

@@ -22,9 +22,9 @@ def test_a_value_comes_back(value: object) -> None:
 
 
 def test_what_is_no_number_comes_back_too() -> None:
-    lost, most = unpack_blob(pack_blob([math.nan, -math.inf]))
+    lost, low = unpack_blob(pack_blob([math.nan, -math.inf]))
     assert math.isnan(lost)
-    assert most == -math.inf
+    assert low == -math.inf
 
 
 def test_a_name_among_several_is_written_as_its_text() -> None:

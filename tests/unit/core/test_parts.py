@@ -33,14 +33,14 @@ class NotAPart:
 HERE = f"{__name__}:ByParity"
 
 
-def refused(**fields: object) -> str:
+def refusal(**fields: object) -> str:
     with pytest.raises(ConfigError) as caught:
         Algorithm(**fields)
     return str(caught.value)
 
 
 def with_by(by: object) -> str:
-    message = refused(advantage=SMALLEST | {"by": by})
+    message = refusal(advantage=SMALLEST | {"by": by})
     assert message.startswith("Algorithm: advantage: Relative: by: ")
     return message.removeprefix("Algorithm: advantage: Relative: by: ")
 
@@ -54,7 +54,7 @@ def test_a_bare_kind_is_enough_for_a_part_without_fields() -> None:
 
 
 def test_an_unknown_field_is_named_with_the_nearest_valid_one() -> None:
-    assert refused(advantage=SMALLEST | {"baselin": "mean"}) == (
+    assert refusal(advantage=SMALLEST | {"baselin": "mean"}) == (
         f"Algorithm: advantage: Relative: unknown field 'baselin'; did you mean 'baseline'? {RELATIVE_FIELDS}"
     )
 

@@ -16,7 +16,7 @@ from groupwise.core.records import score_of
 from tests.unit.pasts import attempt, journal, update
 
 
-def found(past: object) -> list[tuple[int, int]]:
+def keys_of(past: object) -> list[tuple[int, int]]:
     return [(one.number, one.attempt) for one in past]  # type: ignore[attr-defined]
 
 
@@ -26,12 +26,12 @@ def test_the_newest_update_comes_first_and_other_tasks_stay_out(tmp_path: Path) 
         update(1, attempt(0), attempt(1), attempt(0, task="other")),
         update(2, attempt(0, version=1), attempt(1, version=1)),
     )
-    assert found(made.past_attempts.recent("t", max_attempts=9)) == [(2, 0), (2, 1), (1, 0), (1, 1)]
-    assert found(made.past_attempts.recent("t", max_attempts=3)) == [(2, 0), (2, 1), (1, 0)]
-    assert found(made.past_attempts.recent("t", max_attempts=9, since=1)) == [(2, 0), (2, 1)]
-    assert found(made.past_attempts.recent("nowhere", max_attempts=9)) == []
+    assert keys_of(made.past_attempts.recent("t", max_attempts=9)) == [(2, 0), (2, 1), (1, 0), (1, 1)]
+    assert keys_of(made.past_attempts.recent("t", max_attempts=3)) == [(2, 0), (2, 1), (1, 0)]
+    assert keys_of(made.past_attempts.recent("t", max_attempts=9, since=1)) == [(2, 0), (2, 1)]
+    assert keys_of(made.past_attempts.recent("nowhere", max_attempts=9)) == []
     assert [one.task for one in made.past_attempts.newest(max_attempts=9, after=0)] == ["t", "t", "other", "t", "t"]
-    assert found(made.past_attempts.newest(max_attempts=9, after=1)) == [(2, 0), (2, 1)]
+    assert keys_of(made.past_attempts.newest(max_attempts=9, after=1)) == [(2, 0), (2, 1)]
 
 
 def test_only_what_had_no_help_counts_for_the_record_of_a_task(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_only_what_had_no_help_counts_for_the_record_of_a_task(tmp_path: Path) -
     assert made.past_attempts.mean_score("t", max_attempts=2) == 0.0, "of the newest two"
     assert made.past_attempts.mean_score("t~help", max_attempts=64) is None
     assert made.past_attempts.mean_score("new", max_attempts=64) is None
-    assert found(made.past_attempts.recent("t", max_attempts=9)) == [(2, 0), (2, 1), (1, 0), (1, 1)], (
+    assert keys_of(made.past_attempts.recent("t", max_attempts=9)) == [(2, 0), (2, 1), (1, 0), (1, 1)], (
         "what was told without help"
     )
 
@@ -121,7 +121,7 @@ def test_what_was_recalled_is_told_with_its_source_and_is_not_written_again(tmp_
         }
     ]
     assert made.past_attempts.list_recalled(1) == []
-    assert found(made.past_attempts.recent("t", max_attempts=9)) == [(2, 0), (2, 1), (1, 0)]
+    assert keys_of(made.past_attempts.recent("t", max_attempts=9)) == [(2, 0), (2, 1), (1, 0)]
     made.past_attempts.check({"t"})
 
 
@@ -129,7 +129,7 @@ def test_forgotten_updates_leave_the_index_and_what_they_recalled(tmp_path: Path
     made = journal(tmp_path, update(1, attempt(0, solved=True)))
     made.write(replace(update(2, attempt(0)), recalled=[recall(made, 1)]))
     made.forget_after(1)
-    assert found(made.past_attempts.recent("t", max_attempts=9)) == [(1, 0)]
+    assert keys_of(made.past_attempts.recent("t", max_attempts=9)) == [(1, 0)]
     assert made.past_attempts.list_recalled(2) == []
     made.past_attempts.check({"t"})
 
@@ -140,17 +140,17 @@ def test_an_update_that_breaks_off_leaves_neither_index_nor_recalled_rows(
     made = journal(tmp_path, update(1, attempt(0, solved=True)))
     write = journals.write_recalled
 
-    def interrupted(*arguments: object) -> None:
+    def interrupt(*arguments: object) -> None:
         write(*arguments)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(journals, "write_recalled", interrupted)
+    monkeypatch.setattr(journals, "write_recalled", interrupt)
     with pytest.raises(KeyboardInterrupt):
         made.write(replace(update(2, attempt(0)), recalled=[recall(made, 1)]))
     made.close()
     with Journal(tmp_path / "journal.sqlite") as again:
         assert (again.last_number(), again.past_attempts.list_recalled(2), list(again.trajectories(2))) == (1, [], [])
-        assert found(again.past_attempts.recent("t", max_attempts=9)) == [(1, 0)]
+        assert keys_of(again.past_attempts.recent("t", max_attempts=9)) == [(1, 0)]
 
 
 @pytest.mark.parametrize("table", ["history", "trajectories"])
@@ -188,8 +188,8 @@ def test_a_journal_from_before_there_was_an_index_is_refused_for_replay_and_read
 
 
 def test_a_past_of_tasks_that_are_no_more_is_refused(tmp_path: Path) -> None:
-    helped = attempt(0, task="t~help", origin=Origin.REFLECTED)
-    made = journal(tmp_path, update(1, attempt(0), helped))
+    guided = attempt(0, task="t~help", origin=Origin.REFLECTED)
+    made = journal(tmp_path, update(1, attempt(0), guided))
     made.past_attempts.check({"t", "more"})
     with pytest.raises(FileError) as caught:
         made.past_attempts.check({"more"})

@@ -141,17 +141,19 @@ def test_what_was_cut_off_and_why_attempts_ended_are_columns() -> None:
     assert table.column("stop").tolist() == [None, "truncated", "terminated"]
 
 
-def sampled_by(number: int, *versions: int) -> Trajectory:
+def trajectory_by(number: int, *versions: int) -> Trajectory:
     return Trajectory(id=f"r{number}", task=TASK, attempt=number, steps=(Step(index=0),), versions=versions)
 
 
 def test_the_age_of_an_attempt_counts_from_the_oldest_weights_that_sampled_it() -> None:
-    table = StepTable.from_trajectories([sampled_by(0, 7), sampled_by(1, 5, 6), sampled_by(2, 4, 7)], version=7)
+    table = StepTable.from_trajectories(
+        [trajectory_by(0, 7), trajectory_by(1, 5, 6), trajectory_by(2, 4, 7)], version=7
+    )
     assert table.column("age").tolist() == [0, 2, 3]
 
 
 def test_without_a_version_there_is_no_age_and_the_error_says_how_to_get_one() -> None:
-    table = StepTable.from_trajectories([sampled_by(0, 7)])
+    table = StepTable.from_trajectories([trajectory_by(0, 7)])
     with pytest.raises(RecordError) as caught:
         table.column("age")
     assert str(caught.value) == (
@@ -162,14 +164,14 @@ def test_without_a_version_there_is_no_age_and_the_error_says_how_to_get_one() -
 
 
 def test_where_some_attempt_has_no_versions_there_is_no_age() -> None:
-    table = StepTable.from_trajectories([sampled_by(0, 7), sampled_by(1)], version=7)
+    table = StepTable.from_trajectories([trajectory_by(0, 7), trajectory_by(1)], version=7)
     with pytest.raises(RecordError, match=r"makes it of `Trajectory\.versions`"):
         table.column("age")
 
 
 def test_weights_that_are_newer_than_the_learner_are_refused() -> None:
     with pytest.raises(RecordError) as caught:
-        StepTable.from_trajectories([sampled_by(0, 9)], version=7)
+        StepTable.from_trajectories([trajectory_by(0, 9)], version=7)
     assert str(caught.value) == (
         "trajectory 'r0' was sampled by version 9, but the weights that are about to learn are version 7; hand in "
         "the version of the learner"

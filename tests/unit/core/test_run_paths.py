@@ -64,11 +64,11 @@ def test_no_other_file_of_the_package_spells_these_names_as_paths() -> None:
     assert {"config.toml", "journal.sqlite", "checkpoints", "latest", "run.lock"} <= NAMES
     listed = "|".join(map(re.escape, sorted(NAMES)))
     spelled = re.compile(rf"/ \"({listed})\"|^[A-Z_]+ = \"({listed})\"")
-    found = [
+    places = [
         f"{path.relative_to(SOURCES)}: {line.strip()}"
         for path in sorted(SOURCES.rglob("*.py"))
         if path != Path(run_folder.__file__)
         for line in path.read_text(encoding="utf-8").splitlines()
         if spelled.search(line)
     ]
-    assert found == []
+    assert places == []

@@ -46,8 +46,8 @@ def test_parts_with_memory_are_found_by_their_path() -> None:
             )
         ),
     )
-    found = find_stateful(algorithm, "algorithm")
-    assert {path: type(part).__name__ for path, part in found.items()} == {
+    parts = find_stateful(algorithm, "algorithm")
+    assert {path: type(part).__name__ for path, part in parts.items()} == {
         "algorithm.advantage.terms.0.of.of": "Count",
         "algorithm.advantage.terms.1.of.of": "AbovePrior",
         "algorithm.advantage.terms.1.of.of.of": "Count",
@@ -115,10 +115,10 @@ class Remembers(CountState):
 
 def test_a_state_is_read_as_json_that_shares_nothing_and_keeps_its_order() -> None:
     inner = [1, 2.5, None]
-    found = read_part_state("here", Remembers({"b": inner, "a": {"x": "é", "yes": True}}))
+    state = read_part_state("here", Remembers({"b": inner, "a": {"x": "é", "yes": True}}))
     inner.append(4)
-    assert found == {"b": [1, 2.5, None], "a": {"x": "é", "yes": True}}
-    assert list(found) == ["b", "a"]
+    assert state == {"b": [1, 2.5, None], "a": {"x": "é", "yes": True}}
+    assert list(state) == ["b", "a"]
 
 
 ADVICE = "; give numbers, text, booleans, None, lists, and dicts with text for keys (an array as array.tolist())"

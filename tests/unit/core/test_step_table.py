@@ -13,13 +13,13 @@ from tests.unit.tables import columns, table, walks
 BASIC = {"task": ["t", "t"], "attempt": [0, 1], "index": [0, 0], "reward": [1.0, 0.0]}
 
 
-def refused(**changes: object) -> str:
+def refusal(**changes: object) -> str:
     with pytest.raises(RecordError) as caught:
         StepTable.from_columns(**(BASIC | changes))
     return str(caught.value)
 
 
-def shuffled() -> StepTable:
+def make_shuffled_table() -> StepTable:
     return table(
         "task attempt index state reward",
         ("b", "y", 0, "s1", 5.0),
@@ -31,7 +31,7 @@ def shuffled() -> StepTable:
 
 
 def test_steps_are_sorted_by_task_attempt_and_index_whatever_the_row_order() -> None:
-    rows = shuffled()
+    rows = make_shuffled_table()
     assert rows.task.tolist() == [0, 0, 0, 0, 1]
     assert rows.attempt.tolist() == [0, 0, 1, 1, 2]
     assert rows.index.tolist() == [0, 2, 0, 1, 0]
@@ -40,17 +40,17 @@ def test_steps_are_sorted_by_task_attempt_and_index_whatever_the_row_order() -> 
 
 
 def test_each_row_knows_its_step() -> None:
-    assert shuffled().step_of_row.tolist() == [4, 3, 0, 2, 1]
+    assert make_shuffled_table().step_of_row.tolist() == [4, 3, 0, 2, 1]
 
 
 def test_ids_are_kept_for_tasks_and_for_each_attempt_within_its_task() -> None:
-    rows = shuffled()
+    rows = make_shuffled_table()
     assert rows.task_ids == ["a", "b"]
     assert rows.attempt_ids == ["x", "y", "y"]
 
 
 def test_states_are_coded_by_first_appearance_in_the_table_not_in_the_rows() -> None:
-    rows = shuffled()
+    rows = make_shuffled_table()
     assert rows.state_keys == ["s1", "s2"]
     assert rows.state.tolist() == [0, 0, -1, 1, 0]
 
@@ -121,7 +121,7 @@ def test_a_table_of_nothing_says_so() -> None:
 
 
 def test_ragged_columns_are_named_with_both_lengths() -> None:
-    assert refused(state=["s"]) == (
+    assert refusal(state=["s"]) == (
         "column 'state' has 1 rows, but column 'task' has 2; every column needs one entry per row"
     )
 
@@ -143,7 +143,7 @@ def test_two_rows_with_one_identity_are_named() -> None:
 
 
 def test_two_segments_with_one_number_are_named_with_it() -> None:
-    message = refused(attempt=[0, 0], segment=[2, 2])
+    message = refusal(attempt=[0, 0], segment=[2, 2])
     assert message == (
         "rows 0 and 1 have one identity (task 't', attempt 0, index 0, segment 2); drop the copy, "
         "or number the parts of a step with `segment`"
@@ -163,13 +163,13 @@ def test_rows_that_differ_only_by_segment_are_not_copies() -> None:
     ],
 )
 def test_scores_beyond_any_reward_are_taken_for_sentinels(changes: dict[str, object], message: str) -> None:
-    assert refused(**changes) == f"{message}this looks like a sentinel, not a reward: replace or rescale it"
+    assert refusal(**changes) == f"{message}this looks like a sentinel, not a reward: replace or rescale it"
 
 
 def test_extra_columns_are_checked_by_their_kind() -> None:
-    assert refused(tokens=[3, -1]) == "column 'tokens', row 1: found -1; count from 0 upwards"
-    assert refused(segment=[0, -2]) == "column 'segment', row 1: found -2; count from 0 upwards"
-    assert refused(valid=[True, "no"]) == "column 'valid', row 1: 'no' is neither true nor false"
+    assert refusal(tokens=[3, -1]) == "column 'tokens', row 1: found -1; count from 0 upwards"
+    assert refusal(segment=[0, -2]) == "column 'segment', row 1: found -2; count from 0 upwards"
+    assert refusal(valid=[True, "no"]) == "column 'valid', row 1: 'no' is neither true nor false"
 
 
 def test_an_attempt_with_two_outcomes_is_named_by_its_first_step() -> None:
@@ -202,14 +202,16 @@ def test_steps_count_one_token_each_without_the_column() -> None:
 
 def test_a_step_before_is_there_only_within_the_attempt_and_without_a_gap() -> None:
     # Attempt 0 has the indices 0, 1, 2; attempt 1 has 0, 2, 3.
-    rows = table("task attempt index reward", *(("t", a, i, 0.0) for a, i in [(0, 0), (0, 1), (0, 2)]), *_gapped())
+    rows = table(
+        "task attempt index reward", *(("t", a, i, 0.0) for a, i in [(0, 0), (0, 1), (0, 2)]), *_rows_with_a_gap()
+    )
     assert rows.has_step_before(0).tolist() == [True] * 6
     assert rows.has_step_before(1).tolist() == [False, True, True, False, False, True]
     assert rows.has_step_before(2).tolist() == [False, False, True, False, False, False]
     assert rows.has_step_before(6).tolist() == [False] * 6
 
 
-def _gapped() -> list[tuple[object, ...]]:
+def _rows_with_a_gap() -> list[tuple[object, ...]]:
     return [("t", 1, 0, 0.0), ("t", 1, 2, 0.0), ("t", 1, 3, 0.0)]
 
 
@@ -252,11 +254,11 @@ def test_a_column_as_codes_is_equal_where_entries_are_equal() -> None:
 
 
 def test_a_step_is_named_in_words_by_its_ids() -> None:
-    assert shuffled().describe_step(3) == "task 'a', attempt 'y', index 1"
+    assert make_shuffled_table().describe_step(3) == "task 'a', attempt 'y', index 1"
 
 
 def test_tasks_and_attempts_are_segments_of_the_steps() -> None:
-    rows = shuffled()
+    rows = make_shuffled_table()
     assert rows.tasks.size.tolist() == [4, 1]
     assert rows.attempts.size.tolist() == [2, 2, 1]
     assert rows.attempts.first.tolist() == [0, 2, 4]
@@ -321,8 +323,8 @@ def test_columns_are_read_by_position_never_by_label() -> None:
     states = ["a", "b", "a", "c"]
     expected = recipes.hgpo().advantage(StepTable.from_columns(**plain, state=states)).values.tolist()
     labelled = {name: Labelled(*column) for name, column in plain.items()}
-    found = StepTable.from_columns(**labelled, state=Labelled(*states))  # type: ignore[arg-type]
-    assert recipes.hgpo().advantage(found).values.tolist() == expected
+    labelled_table = StepTable.from_columns(**labelled, state=Labelled(*states))  # type: ignore[arg-type]
+    assert recipes.hgpo().advantage(labelled_table).values.tolist() == expected
 
 
 def test_nan_in_place_of_a_state_is_not_comparable() -> None:

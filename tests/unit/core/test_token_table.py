@@ -20,19 +20,19 @@ TOKENS = [
 
 
 def test_tokens_lie_as_the_sorted_steps_do() -> None:
-    found = TokenTable.from_rows(ROWS, TOKENS)
+    tokens = TokenTable.from_rows(ROWS, TOKENS)
     # Sorted: attempt 0 step 0 (5, 9), attempt 0 step 1 (none), attempt 1 step 0 (7).
-    assert found.token.tolist() == [5, 9, 7]
-    assert found.step.tolist() == [0, 0, 2]
-    assert found.position.tolist() == [0, 1, 0]
-    assert found.step_length.tolist() == [2, 2, 1]
-    assert found.logp.tolist() == [-0.5, -0.9, -0.7]
-    assert [math.isnan(value) for value in found.entropy] == [True, True, False]
+    assert tokens.token.tolist() == [5, 9, 7]
+    assert tokens.step.tolist() == [0, 0, 2]
+    assert tokens.position.tolist() == [0, 1, 0]
+    assert tokens.step_length.tolist() == [2, 2, 1]
+    assert tokens.logp.tolist() == [-0.5, -0.9, -0.7]
+    assert [math.isnan(value) for value in tokens.entropy] == [True, True, False]
 
 
 def test_the_tokens_of_a_row_are_found_again() -> None:
-    found = TokenTable.from_rows(ROWS, TOKENS)
-    assert [found.token[found.row(number)].tolist() for number in range(3)] == [[7], [], [5, 9]]
+    tokens = TokenTable.from_rows(ROWS, TOKENS)
+    assert [tokens.token[tokens.row(number)].tolist() for number in range(3)] == [[7], [], [5, 9]]
 
 
 def test_trajectories_give_what_their_rows_give() -> None:
@@ -41,34 +41,34 @@ def test_trajectories_give_what_their_rows_give() -> None:
     )
     trajectories = [Trajectory(id=str(attempt), task=Task(id="q"), attempt=attempt, steps=steps) for attempt in (1, 0)]
     made = StepTable.from_trajectories(trajectories)
-    found = TokenTable.from_trajectories(made, trajectories)
+    tokens = TokenTable.from_trajectories(made, trajectories)
     rows = [{"response_ids": s.response_ids, "logp_behaviour": s.logp_behaviour} for t in trajectories for s in t.steps]
     same = TokenTable.from_rows(made, rows)
     for name in ("step", "position", "token", "logp", "first_of_row", "num_of_row"):
-        assert np.array_equal(getattr(found, name), getattr(same, name)), name
-    assert found.token.tolist() == [4, 5, 6, 4, 5, 6]
+        assert np.array_equal(getattr(tokens, name), getattr(same, name)), name
+    assert tokens.token.tolist() == [4, 5, 6, 4, 5, 6]
 
 
 def test_segments_of_a_step_follow_each_other_in_their_order() -> None:
     cut = table("task attempt index reward segment", ("q", 0, 0, 0.0, 1), ("q", 0, 0, 0.0, 0))
-    found = TokenTable.from_rows(cut, [{"response_ids": [3], "segment": 1}, {"response_ids": [1, 2], "segment": 0}])
-    assert found.token.tolist() == [1, 2, 3]
-    assert found.step.tolist() == [0, 0, 0]
-    assert found.position.tolist() == [0, 1, 2]
-    assert found.token[found.row(0)].tolist() == [3]
+    tokens = TokenTable.from_rows(cut, [{"response_ids": [3], "segment": 1}, {"response_ids": [1, 2], "segment": 0}])
+    assert tokens.token.tolist() == [1, 2, 3]
+    assert tokens.step.tolist() == [0, 0, 0]
+    assert tokens.position.tolist() == [0, 1, 2]
+    assert tokens.token[tokens.row(0)].tolist() == [3]
 
 
 def test_a_table_without_tokens_has_none() -> None:
-    found = TokenTable.from_rows(ROWS, [{}, {}, {}])
-    assert len(found) == 0
-    assert found.step_length.tolist() == []
+    tokens = TokenTable.from_rows(ROWS, [{}, {}, {}])
+    assert len(tokens) == 0
+    assert tokens.step_length.tolist() == []
 
 
 def test_what_was_not_recorded_is_told_by_its_step() -> None:
-    found = TokenTable.from_rows(ROWS, TOKENS)
-    assert found.column("logp", ROWS).tolist() == [-0.5, -0.9, -0.7]
+    tokens = TokenTable.from_rows(ROWS, TOKENS)
+    assert tokens.column("logp", ROWS).tolist() == [-0.5, -0.9, -0.7]
     with pytest.raises(RecordError) as raised:
-        found.column("entropy", ROWS)
+        tokens.column("entropy", ROWS)
     assert str(raised.value) == (
         "task 'q', attempt 0, index 0: the entropies of its sampled tokens were not recorded, which this method reads; "
         "use an engine that reports them"
@@ -82,13 +82,13 @@ def test_rows_of_another_table_are_refused() -> None:
 
 
 def test_a_token_is_found_by_step_and_position() -> None:
-    found = TokenTable.from_rows(ROWS, TOKENS)
-    assert found.find(2, 0, ROWS) == 2
+    tokens = TokenTable.from_rows(ROWS, TOKENS)
+    assert tokens.find(2, 0, ROWS) == 2
     with pytest.raises(RecordError) as raised:
-        found.find(0, 2, ROWS)
+        tokens.find(0, 2, ROWS)
     assert str(raised.value) == "task 'q', attempt 0, index 0 has no token 2; its tokens run from 0 to 1"
     with pytest.raises(RecordError) as raised:
-        found.find(1, 0, ROWS)
+        tokens.find(1, 0, ROWS)
     assert str(raised.value) == "task 'q', attempt 0, index 1 has no token 0; no sampled token of it was recorded"
 
 
@@ -103,13 +103,13 @@ def test_forced_tokens_are_none_of_the_sampled_ones() -> None:
     rows = [
         {"response_ids": list(s.response_ids), "logp_behaviour": s.logp_behaviour, "forced": s.forced} for s in steps
     ]
-    for found in (TokenTable.from_trajectories(made, [trajectory]), TokenTable.from_rows(made, rows)):
-        assert found.token.tolist() == [6, 7, 8]
-        assert found.position.tolist() == [0, 0, 1]
-        assert found.step_length.tolist() == [1, 2, 2]
-        assert found.logp.tolist()[:1] == [-6.0]
-        assert found.num_of_row.tolist() == [1, 2, 0]
-        assert [found.num_forced(step) for step in range(3)] == [2, 0, 1]
-        assert found.find(0, 2, made) == 0
+    for tokens in (TokenTable.from_trajectories(made, [trajectory]), TokenTable.from_rows(made, rows)):
+        assert tokens.token.tolist() == [6, 7, 8]
+        assert tokens.position.tolist() == [0, 0, 1]
+        assert tokens.step_length.tolist() == [1, 2, 2]
+        assert tokens.logp.tolist()[:1] == [-6.0]
+        assert tokens.num_of_row.tolist() == [1, 2, 0]
+        assert [tokens.num_forced(step) for step in range(3)] == [2, 0, 1]
+        assert tokens.find(0, 2, made) == 0
         with pytest.raises(RecordError, match="has no token 3; its tokens run from 2 to 2"):
-            found.find(0, 3, made)
+            tokens.find(0, 3, made)

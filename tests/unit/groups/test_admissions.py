@@ -6,33 +6,33 @@ import pytest
 
 from groupwise import ConfigError, StopReason
 from groupwise.groups import AtMost, WithoutTruncated
-from tests.unit.pasts import attempt, drawing
+from tests.unit.pasts import attempt, make_draw
 
 CUT = StopReason.TRUNCATED
 
 
 def test_attempts_that_a_limit_cut_off_are_left_out() -> None:
     group = [attempt(0), attempt(1, stop=CUT), attempt(2, solved=True), attempt(3, stop=StopReason.INVALID)]
-    admitted = WithoutTruncated()(group, draw=drawing())
+    admitted = WithoutTruncated()(group, draw=make_draw())
     assert [each.attempt for each in admitted] == [0, 2, 3]
-    assert WithoutTruncated()([attempt(0, stop=CUT)], draw=drawing()) == []
+    assert WithoutTruncated()([attempt(0, stop=CUT)], draw=make_draw()) == []
 
 
 def test_at_most_so_many_are_drawn_evenly_in_their_order_and_by_the_seed() -> None:
     group = [attempt(number) for number in range(5)]
-    drawn = [tuple(each.attempt for each in AtMost(attempts=2)(group, draw=drawing(seed))) for seed in range(400)]
+    drawn = [tuple(each.attempt for each in AtMost(attempts=2)(group, draw=make_draw(seed))) for seed in range(400)]
     assert len(set(drawn)) == 10, "every pair"
     assert all(first < second for first, second in drawn)
     assert min(drawn.count(pair) for pair in set(drawn)) > 15
-    assert drawn == [tuple(e.attempt for e in AtMost(attempts=2)(group, draw=drawing(seed))) for seed in range(400)]
-    assert AtMost(attempts=5)(group, draw=drawing()) == group
+    assert drawn == [tuple(e.attempt for e in AtMost(attempts=2)(group, draw=make_draw(seed))) for seed in range(400)]
+    assert AtMost(attempts=5)(group, draw=make_draw()) == group
 
 
 def test_another_task_is_drawn_for_apart() -> None:
     first, second = ([attempt(number, task=task) for number in range(6)] for task in ("a", "b"))
     pairs = [
         tuple(
-            tuple(each.attempt for each in AtMost(attempts=3)(group, draw=drawing(seed))) for group in (first, second)
+            tuple(each.attempt for each in AtMost(attempts=3)(group, draw=make_draw(seed))) for group in (first, second)
         )
         for seed in range(40)
     ]
@@ -43,7 +43,7 @@ def test_another_task_is_drawn_for_apart() -> None:
 def test_the_draw_is_named_for_the_part_and_the_task() -> None:
     """A run that is played again draws by the same names, so that the same attempts are admitted."""
     names: list[tuple[str | int, ...]] = []
-    AtMost(attempts=2)([attempt(number, task="a") for number in range(3)], draw=drawing(names=names))
+    AtMost(attempts=2)([attempt(number, task="a") for number in range(3)], draw=make_draw(names=names))
     assert names == [("at_most", "a")]
 
 

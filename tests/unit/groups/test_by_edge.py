@@ -8,7 +8,7 @@ import pytest
 
 from groupwise import ConfigError, RecordError, StepTable
 from groupwise.groups import ByEdge
-from tests.unit.tables import columns, grouped, table, walks
+from tests.unit.tables import columns, number_groups, table, walks
 
 
 def moves(*attempts: list[tuple[Any, Any]], **extra: list[Any]) -> StepTable:
@@ -22,7 +22,7 @@ def moves(*attempts: list[tuple[Any, Any]], **extra: list[Any]) -> StepTable:
 
 
 def labels(rows: StepTable, **fields: Any) -> list[int]:
-    return grouped(ByEdge(**fields), rows)
+    return number_groups(ByEdge(**fields), rows)
 
 
 def test_equal_state_action_and_next_state_are_one_edge() -> None:

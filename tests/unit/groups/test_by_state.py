@@ -8,7 +8,7 @@ import pytest
 
 from groupwise import ConfigError, RecordError
 from groupwise.groups import ByState
-from tests.unit.tables import grouped, table, walks
+from tests.unit.tables import number_groups, table, walks
 
 MUG_1 = "You are in the kitchen. You see a mug 1."
 MUG_2 = "You are in the kitchen. You see a mug 2."
@@ -25,46 +25,46 @@ def test_equal_states_of_a_task_are_one_group_and_none_has_no_group() -> None:
         ("a", 1, 1, "S", 0.0),
         ("b", 0, 0, "s", 0.0),
     )
-    assert grouped(ByState(), rows) == [0, -1, 0, 1, 2]
+    assert number_groups(ByState(), rows) == [0, -1, 0, 1, 2]
 
 
 def test_a_table_without_states_has_no_groups() -> None:
     rows = table("task attempt index reward", ("a", 0, 0, 0.0), ("a", 1, 0, 0.0))
-    assert grouped(ByState(), rows) == [-1, -1]
-    assert grouped(ByState(similarity=0.5), rows) == [-1, -1]
+    assert number_groups(ByState(), rows) == [-1, -1]
+    assert number_groups(ByState(similarity=0.5), rows) == [-1, -1]
 
 
 def test_two_mugs_are_nearly_the_same_text_and_two_states() -> None:
     # The two texts have 40 characters, 39 in common: ratio 2 x 39 / 80 = 0.975.
     assert SequenceMatcher(None, MUG_1, MUG_2).ratio() == 0.975
     rows = walks([MUG_1], [MUG_2], [MUG_1])
-    assert grouped(ByState(similarity=0.9), rows) == [0, 1, 0]
+    assert number_groups(ByState(similarity=0.9), rows) == [0, 1, 0]
 
 
 def test_without_the_rule_on_numbers_two_mugs_become_one_state_as_released() -> None:
     rows = walks([MUG_1], [MUG_2], [MUG_1])
-    assert grouped(ByState(similarity=0.9, same_numbers=False), rows) == [0, 0, 0]
+    assert number_groups(ByState(similarity=0.9, same_numbers=False), rows) == [0, 0, 0]
 
 
 def test_a_ratio_equal_to_the_threshold_joins_and_one_below_it_does_not() -> None:
     rows = walks([MUG_1], [MUG_2])
-    assert grouped(ByState(similarity=0.975, same_numbers=False), rows) == [0, 0]
-    assert grouped(ByState(similarity=0.9750001, same_numbers=False), rows) == [0, 1]
+    assert number_groups(ByState(similarity=0.975, same_numbers=False), rows) == [0, 0]
+    assert number_groups(ByState(similarity=0.9750001, same_numbers=False), rows) == [0, 1]
 
 
 def test_the_cheap_bounds_let_pass_what_just_reaches_the_threshold() -> None:
     # aaa lies within aaaa: every bound is 2 x 3 / 7, as is the ratio itself.
-    assert grouped(ByState(similarity=6 / 7), walks(["aaaa"], ["aaa"])) == [0, 0]
+    assert number_groups(ByState(similarity=6 / 7), walks(["aaaa"], ["aaa"])) == [0, 0]
 
 
 def test_a_desk_and_a_shelf_are_less_alike_and_kept_apart_by_ratio_and_by_number() -> None:
     # 21 and 23 characters, 18 in common: ratio 2 x 18 / 44 = 0.8182.
     assert SequenceMatcher(None, SHELF, DESK).ratio() == 36 / 44
     rows = walks([DESK], [SHELF])
-    assert grouped(ByState(similarity=0.9, same_numbers=False), rows) == [0, 1]
-    assert grouped(ByState(similarity=0.82, same_numbers=False), rows) == [0, 1]
-    assert grouped(ByState(similarity=0.81, same_numbers=False), rows) == [0, 0]
-    assert grouped(ByState(similarity=0.81), rows) == [0, 1]
+    assert number_groups(ByState(similarity=0.9, same_numbers=False), rows) == [0, 1]
+    assert number_groups(ByState(similarity=0.82, same_numbers=False), rows) == [0, 1]
+    assert number_groups(ByState(similarity=0.81, same_numbers=False), rows) == [0, 0]
+    assert number_groups(ByState(similarity=0.81), rows) == [0, 1]
 
 
 def test_numbers_must_be_equal_in_the_same_order_and_digit_runs_count_whole() -> None:
@@ -75,7 +75,7 @@ def test_numbers_must_be_equal_in_the_same_order_and_digit_runs_count_whole() ->
         "from desk 01 to shelf 12 with a very long tail of text",
         "From desk 1 to shelf 12 with a very long tail of text",
     ]
-    assert grouped(ByState(similarity=0.8), walks(*([text] for text in near))) == [0, 1, 2, 3, 0]
+    assert number_groups(ByState(similarity=0.8), walks(*([text] for text in near))) == [0, 1, 2, 3, 0]
 
 
 def test_a_state_is_compared_with_representatives_only_and_joins_the_first() -> None:
@@ -84,13 +84,13 @@ def test_a_state_is_compared_with_representatives_only_and_joins_the_first() -> 
     rows = walks(["aaaaaaaa"], ["aaaaaabb"], ["aaaaaaab"])
     assert SequenceMatcher(None, "aaaaaabb", "aaaaaaaa").ratio() == 0.75
     assert SequenceMatcher(None, "aaaaaaab", "aaaaaabb").ratio() == 0.875
-    assert grouped(ByState(similarity=0.8), rows) == [0, 1, 0]
+    assert number_groups(ByState(similarity=0.8), rows) == [0, 1, 0]
 
 
 def test_clusters_do_not_chain_through_a_member_that_is_no_representative() -> None:
     # aaaaaaab joins aaaaaaaa; aaaaaabb is near the member aaaaaaab, but only 0.75 from the representative.
     rows = walks(["aaaaaaaa"], ["aaaaaaab"], ["aaaaaabb"])
-    assert grouped(ByState(similarity=0.8), rows) == [0, 0, 1]
+    assert number_groups(ByState(similarity=0.8), rows) == [0, 0, 1]
 
 
 def test_the_walk_is_in_the_order_of_the_table_not_of_the_rows() -> None:
@@ -101,13 +101,13 @@ def test_the_walk_is_in_the_order_of_the_table_not_of_the_rows() -> None:
         ("q", 0, 0, "aaaaaaaa", 0.0),
     )
     # Steps come out in the order aaaaaaaa, aaaaaaab, aaaaaabb.
-    assert grouped(ByState(similarity=0.8), rows) == [0, 0, 1]
+    assert number_groups(ByState(similarity=0.8), rows) == [0, 0, 1]
 
 
 def test_a_state_met_again_later_opens_no_second_cluster() -> None:
     # The states are numbered zz, aaaaaaab, aaaaaaaa; the task's walk meets aaaaaaab before aaaaaaaa again.
     rows = walks(["zz", "aaaaaaab", "aaaaaaaa", "zz", "aaaaaaaa"])
-    assert grouped(ByState(similarity=0.8), rows) == [0, 1, 1, 0, 1]
+    assert number_groups(ByState(similarity=0.8), rows) == [0, 1, 1, 0, 1]
 
 
 def test_clusters_of_two_tasks_never_mix() -> None:
@@ -117,7 +117,7 @@ def test_clusters_of_two_tasks_never_mix() -> None:
         ("b", 0, 0, "aaaaaaab", 0.0),
         ("b", 1, 0, "aaaaaaaa", 0.0),
     )
-    assert grouped(ByState(similarity=0.8), rows) == [0, 1, 1]
+    assert number_groups(ByState(similarity=0.8), rows) == [0, 1, 1]
 
 
 def test_a_cluster_keeps_its_own_representative_in_each_task() -> None:
@@ -130,19 +130,19 @@ def test_a_cluster_keeps_its_own_representative_in_each_task() -> None:
         ("b", 0, 1, "aaaaaaab", 0.0),
         ("b", 0, 2, "aaaaaaaa", 0.0),
     )
-    assert grouped(ByState(similarity=0.8), rows) == [0, 0, 1, 1, 2]
+    assert number_groups(ByState(similarity=0.8), rows) == [0, 0, 1, 1, 2]
 
 
 def test_states_of_none_stay_out_of_every_cluster() -> None:
-    assert grouped(ByState(similarity=0.5), walks(["aa", None, "aa"])) == [0, -1, 0]
+    assert number_groups(ByState(similarity=0.5), walks(["aa", None, "aa"])) == [0, -1, 0]
 
 
 def test_the_ratio_is_taken_from_the_new_state_to_the_representative() -> None:
     # difflib's ratio is not symmetric: tide to diet 0.25, diet to tide 0.5.
     assert SequenceMatcher(None, "tide", "diet").ratio() == 0.25
     assert SequenceMatcher(None, "diet", "tide").ratio() == 0.5
-    assert grouped(ByState(similarity=0.4), walks(["diet"], ["tide"])) == [0, 1]
-    assert grouped(ByState(similarity=0.4), walks(["tide"], ["diet"])) == [0, 0]
+    assert number_groups(ByState(similarity=0.4), walks(["diet"], ["tide"])) == [0, 1]
+    assert number_groups(ByState(similarity=0.4), walks(["tide"], ["diet"])) == [0, 0]
 
 
 def test_similarity_needs_text() -> None:
@@ -163,7 +163,7 @@ def test_similarity_lies_strictly_between_0_and_1(similarity: float, message: st
 
 def test_a_ratio_that_just_reaches_the_threshold_is_similar() -> None:
     # "aaaa" and "aa" have 2 x 2 / 6 = 2/3, and so has every cheap upper bound of it.
-    assert grouped(ByState(similarity=2 / 3), walks(["aaaa"], ["aa"])) == [0, 0]
+    assert number_groups(ByState(similarity=2 / 3), walks(["aaaa"], ["aa"])) == [0, 0]
 
 
 def test_a_state_that_is_not_text_is_named_whichever_of_the_two_it_is() -> None:

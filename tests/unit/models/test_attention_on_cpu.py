@@ -53,15 +53,15 @@ def test_written_out_the_mask_is_the_interval_rule() -> None:
 @given(SEQUENCES, st.integers(1, 9))
 def test_output_and_gradients_equal_those_of_the_written_out_mask(sequences: list[list[int]], size: int) -> None:
     end = torch.from_numpy(merge_sequences([[0], *sequences]).end)
-    actual, expected = _both(end, size)
-    for one, other in zip(actual, expected, strict=True):
+    ours, expected = _both(end, size)
+    for one, other in zip(ours, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
 def test_a_scale_is_honoured() -> None:
-    actual, expected = _both(FORK, 2, scale=0.3)
-    torch.testing.assert_close(actual[0], expected[0])
-    assert not torch.allclose(actual[0], _both(FORK, 2)[0][0])
+    ours, expected = _both(FORK, 2, scale=0.3)
+    torch.testing.assert_close(ours[0], expected[0])
+    assert not torch.allclose(ours[0], _both(FORK, 2)[0][0])
 
 
 @pytest.mark.parametrize("size", [2, 100])

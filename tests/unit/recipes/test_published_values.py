@@ -37,31 +37,31 @@ def returns(gamma: float) -> dict[str, Any]:
     return {"kind": "return_to_go", "gamma": gamma, "of": STEP_REWARD, "within": "attempt"}
 
 
-def penalised(of: dict[str, Any], penalty: float) -> dict[str, Any]:
+def penalty_on(of: dict[str, Any], penalty: float) -> dict[str, Any]:
     return {"kind": "penalised", "of": of, "penalty": penalty}
 
 
-def bounded(best: float) -> dict[str, Any]:
+def bound(best: float) -> dict[str, Any]:
     return {"kind": "bounded", "of": EPISODE, "best": best}
 
 
 def level(depth: int, **fields: Any) -> dict[str, Any]:
-    fields = {"scale": deviation(ddof=0), "of": penalised(returns(0.95), 0.1), "average": "step"} | fields
+    fields = {"scale": deviation(ddof=0), "of": penalty_on(returns(0.95), 0.1), "average": "step"} | fields
     return relative(by={"kind": "by_history", "depth": depth}, **fields)
 
 
-def mixed_level(depth: int, gamma: float = 0.95, factor: float = 1.0) -> dict[str, Any]:
-    return level(depth, of=penalised(returns(gamma), 0.0), mixed_scale=deviation(0, factor=factor))
+def level_with_replay(depth: int, gamma: float = 0.95, factor: float = 1.0) -> dict[str, Any]:
+    return level(depth, of=penalty_on(returns(gamma), 0.0), mixed_scale=deviation(0, factor=factor))
 
 
-def whitened(of: dict[str, Any], eps: float = 1e-8) -> dict[str, Any]:
+def whiten(of: dict[str, Any], eps: float = 1e-8) -> dict[str, Any]:
     return {"kind": "whitened", "of": of, "eps": eps}
 
 
 RAW_RETURNS = relative(of=returns(1.0), baseline={"kind": "no_baseline"}, scale=NO_SCALE, average="step", alone="raw")
 STATE = {"kind": "by_state", "same_numbers": True}
-STATE_TERM = relative(by=STATE, of=penalised(returns(0.95), 0.1), average="step")
-RELEASED_EPISODE = relative(of=penalised(EPISODE, 0.1), average="step", alone="raw")
+STATE_TERM = relative(by=STATE, of=penalty_on(returns(0.95), 0.1), average="step")
+RELEASED_EPISODE = relative(of=penalty_on(EPISODE, 0.1), average="step", alone="raw")
 
 
 def gigpo(episode: dict[str, Any], state: dict[str, Any], weight: float = 1.0) -> dict[str, Any]:
@@ -115,10 +115,10 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"average": "step", "alone": "raw"},
         relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE, average="step", alone="raw"),
     ),
-    ("reinforce_pp", {}, whitened(RAW_RETURNS)),
-    ("reinforce_pp", {"gamma": 0.5, "eps": 0.1}, whitened(RAW_RETURNS | {"of": returns(0.5)}, 0.1)),
-    ("reinforce_pp_baseline", {}, whitened(relative(scale=NO_SCALE))),
-    ("reinforce_pp_baseline", {"eps": 0.1}, whitened(relative(scale=NO_SCALE), 0.1)),
+    ("reinforce_pp", {}, whiten(RAW_RETURNS)),
+    ("reinforce_pp", {"gamma": 0.5, "eps": 0.1}, whiten(RAW_RETURNS | {"of": returns(0.5)}, 0.1)),
+    ("reinforce_pp_baseline", {}, whiten(relative(scale=NO_SCALE))),
+    ("reinforce_pp_baseline", {"eps": 0.1}, whiten(relative(scale=NO_SCALE), 0.1)),
     ("flow_grpo", {}, relative()),
     ("flow_grpo", {"reference": True}, relative(average="step")),
     ("step_grpo", {}, relative(by=STATE, of=STEP_REWARD, average="step")),
@@ -129,7 +129,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"scale": "none", "step_weight": 0.5, "gamma": 0.9, "invalid_penalty": 0.2, "similarity": 0.8},
         gigpo(
             relative(scale=NO_SCALE),
-            relative(by=STATE | {"similarity": 0.8}, of=penalised(returns(0.9), 0.2), scale=NO_SCALE, average="step"),
+            relative(by=STATE | {"similarity": 0.8}, of=penalty_on(returns(0.9), 0.2), scale=NO_SCALE, average="step"),
             weight=0.5,
         ),
     ),
@@ -142,11 +142,11 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         "gigpo",
         {"reference": True, "scale": "none", "invalid_penalty": 0.3},
         gigpo(
-            RELEASED_EPISODE | {"of": penalised(EPISODE, 0.3), "scale": NO_SCALE},
+            RELEASED_EPISODE | {"of": penalty_on(EPISODE, 0.3), "scale": NO_SCALE},
             STATE_TERM
             | {
                 "by": {"kind": "by_state", "same_numbers": False},
-                "of": penalised(returns(0.95), 0.3),
+                "of": penalty_on(returns(0.95), 0.3),
                 "scale": NO_SCALE,
             },
         ),
@@ -158,7 +158,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"depth": 1, "alpha": 2.0, "gamma": 0.5, "scale": "none", "invalid_penalty": 0.2},
         hgpo(
             *(
-                (weight, level(k, scale=NO_SCALE, of=penalised(returns(0.5), 0.2)))
+                (weight, level(k, scale=NO_SCALE, of=penalty_on(returns(0.5), 0.2)))
                 for k, weight in enumerate((1.0, 4.0))
             )
         ),
@@ -188,8 +188,8 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("r3", {"with_replay": False}, relative(scale=deviation(0))),
     ("r3_grpo_ablation", {}, relative(scale=deviation(0))),
     ("r3_grpo_ablation", {"with_replay": True}, relative(scale=deviation(0), mixed_scale=deviation(0))),
-    ("r3_hgpo", {}, hgpo(*((k + 1.0, mixed_level(k)) for k in range(3)))),
-    ("r3_hgpo", {"depth": 0, "gamma": 0.5, "alpha": 4.0}, hgpo((1.0, mixed_level(0, gamma=0.5, factor=4.0)))),
+    ("r3_hgpo", {}, hgpo(*((k + 1.0, level_with_replay(k)) for k in range(3)))),
+    ("r3_hgpo", {"depth": 0, "gamma": 0.5, "alpha": 4.0}, hgpo((1.0, level_with_replay(0, gamma=0.5, factor=4.0)))),
     ("salt", {}, salt(relative())),
     (
         "salt",
@@ -203,12 +203,12 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             baseline={"kind": "median"}, scale={"kind": "median_absolute_deviation", "eps": 0.5, "fallback": 1e-3}
         ),
     ),
-    ("ngrpo", {}, relative(of=bounded(1.0), virtual=[1.0])),
+    ("ngrpo", {}, relative(of=bound(1.0), virtual=[1.0])),
     ("ngrpo", {"virtual": 0}, relative()),
     (
         "ngrpo",
         {"best": 5.0, "virtual": 3, "eps": 0.5, "reference": True},
-        relative(of=bounded(5.0), virtual=[5.0] * 3, scale=deviation(eps=0.5), alone="raw", virtual_is_company=False),
+        relative(of=bound(5.0), virtual=[5.0] * 3, scale=deviation(eps=0.5), alone="raw", virtual_is_company=False),
     ),
     ("dgpo", {}, dgpo(eps=1e-9)),
     ("dgpo", {"reference": True, "temperature": 1.0}, dgpo(eps=1e-4, temperature=1.0)),
@@ -218,7 +218,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (
         "mars",
         {"gamma": 0.9, "scale": "std", "whiten": True},
-        whitened(mars({"kind": "distinct_deviation", "decimals": 6, "eps": 1e-6}, gamma=0.9)),
+        whiten(mars({"kind": "distinct_deviation", "decimals": 6, "eps": 1e-6}, gamma=0.9)),
     ),
 ]
 
@@ -238,7 +238,7 @@ def test_every_recipe_with_credit_of_its_own_is_looked_at() -> None:
 
 def test_two_of_them_drop_rows_and_the_others_keep_all() -> None:
     filters = {name: recipes.build(name).config()["filters"] for name, _, _ in EXPECTED}
-    assert {name: found for name, found in filters.items() if found} == {
+    assert {name: names for name, names in filters.items() if names} == {
         "mc_grpo": [{"kind": "drop_pivot"}],
         "ngrpo": [{"kind": "drop_solved", "best": 1.0}],
     }

@@ -109,10 +109,10 @@ STATES = st.one_of(st.none(), st.sampled_from(("kitchen", "hall", "cellar", ("ha
 def trajectories(draw: st.DrawFn) -> list[Trajectory]:
     """Trajectories of a few attempts at a few tasks; outcomes on all or on none."""
     has_outcome, has_accuracy = draw(st.booleans()), draw(st.booleans())
-    found = []
+    drawn = []
     for task in range(draw(st.integers(1, 3))):
         for attempt in range(draw(st.integers(1, 3))):
-            found.append(
+            drawn.append(
                 Trajectory(
                     id=f"{task}-{attempt}",
                     task=Task(id=f"task {task}"),
@@ -125,7 +125,7 @@ def trajectories(draw: st.DrawFn) -> list[Trajectory]:
                     origin=draw(st.sampled_from(Origin)),
                 )
             )
-    return found
+    return drawn
 
 
 CONDUCT = st.fixed_dictionaries({"well_formed": st.booleans(), "accepted": st.booleans()})

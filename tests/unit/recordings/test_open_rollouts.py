@@ -57,7 +57,7 @@ def test_an_unknown_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "found"),
+    ("first", "content"),
     [
         ({"prompt": "x", "answer": "y"}, "an object with prompt, answer"),
         ({f"k{i}": i for i in range(9)}, "an object with k0, k1, k2, k3, k4, k5, k6, k7, …"),
@@ -65,13 +65,13 @@ def test_an_unknown_format(tmp_path: Path) -> None:
         ([1, 2], "[1, 2]"),
     ],
 )
-def test_a_file_of_no_known_format(tmp_path: Path, first: Any, found: str) -> None:
+def test_a_file_of_no_known_format(tmp_path: Path, first: Any, content: str) -> None:
     path = tmp_path / "rollouts.jsonl"
     path.write_text(json.dumps(first) + "\n")
     with pytest.raises(FileError) as caught:
         open_rollouts(path)
     assert str(caught.value) == (
-        f"{path}, line 1: found {found}, which is of no format that groupwise reads by itself; "
+        f"{path}, line 1: found {content}, which is of no format that groupwise reads by itself; "
         "name the format (groupwise, verl_agent, verifiers), or write the file with "
         "groupwise.recordings.write_rollouts"
     )
@@ -111,5 +111,5 @@ def test_a_runs_folder_is_read_from_its_journal(tmp_path: Path) -> None:
         ("t", "t@2", 0, 1, 0.0),
     ]
     assert file.left_out == {"attempts without a step": 2}
-    (part,) = file.parts()
-    assert part.columns["tokens"] == [1, 2, 1, 2]
+    (chunk,) = file.chunks()
+    assert chunk.columns["tokens"] == [1, 2, 1, 2]

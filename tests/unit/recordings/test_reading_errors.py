@@ -27,7 +27,7 @@ SCORE = " (a missing score is not a zero: score the attempt or leave it out)"
 def message(path: Path) -> str:
     """What reading the whole file says."""
     with pytest.raises(FileError) as caught:
-        [part.table() for part in RolloutsFile.open(path).parts()]
+        [chunk.table() for chunk in RolloutsFile.open(path).chunks()]
     return str(caught.value)
 
 
@@ -342,10 +342,10 @@ def test_parquet_that_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.parquet"
     write_rollouts(path, [ROW])
     path.write_bytes(path.read_bytes()[:-20])
-    found = message(path)
-    assert found.startswith(f"{path}: the Parquet file is cut off or corrupt (")
-    assert found.endswith("); copy it again, or write it again")
-    assert "\n" not in found
+    text = message(path)
+    assert text.startswith(f"{path}: the Parquet file is cut off or corrupt (")
+    assert text.endswith("); copy it again, or write it again")
+    assert "\n" not in text
 
 
 def test_parquet_with_corrupt_pages(tmp_path: Path) -> None:
@@ -354,20 +354,20 @@ def test_parquet_with_corrupt_pages(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[4:2000] = bytes(1996)
     path.write_bytes(content)
-    found = message(path)
-    assert found.startswith(f"{path}: the Parquet file is cut off or corrupt (")
-    assert found.endswith("); copy it again, or write it again")
+    text = message(path)
+    assert text.startswith(f"{path}: the Parquet file is cut off or corrupt (")
+    assert text.endswith("); copy it again, or write it again")
 
 
 def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rollouts.parquet"
     write_rollouts(path, [ROW])
-    found = builtins.__import__
+    real = builtins.__import__
 
     def without_pyarrow(name: str, *rest: Any, **options: Any) -> Any:
         if name.split(".")[0] == "pyarrow":
             raise ImportError(name)
-        return found(name, *rest, **options)
+        return real(name, *rest, **options)
 
     for name in [name for name in sys.modules if name.split(".")[0] == "pyarrow"]:
         monkeypatch.delitem(sys.modules, name)

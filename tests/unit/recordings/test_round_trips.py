@@ -18,7 +18,7 @@ from groupwise.recordings import RolloutsFile, write_rollouts
 from tests.unit.recordings.rows import ROW, file_rows, in_order, trajectories, without_nulls
 
 
-def written_and_read(name: str, rows: Any, **options: Any) -> list[dict[str, Any]]:
+def write_and_read(name: str, rows: Any, **options: Any) -> list[dict[str, Any]]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
         assert write_rollouts(path, rows, **options) == len(rows)
@@ -27,25 +27,25 @@ def written_and_read(name: str, rows: Any, **options: Any) -> list[dict[str, Any
 
 @given(rows=file_rows())
 def test_rows_survive_json_lines(rows: list[dict[str, Any]]) -> None:
-    read = written_and_read("rollouts.jsonl", rows)
+    read = write_and_read("rollouts.jsonl", rows)
     assert read == rows
     assert [list(row) for row in read] == [in_order(row) for row in rows]
 
 
 @given(rows=file_rows())
 def test_rows_survive_gzip(rows: list[dict[str, Any]]) -> None:
-    assert written_and_read("rollouts.jsonl.gz", rows) == rows
+    assert write_and_read("rollouts.jsonl.gz", rows) == rows
 
 
 @given(rows=file_rows())
 def test_rows_survive_parquet_but_for_nulls(rows: list[dict[str, Any]]) -> None:
-    assert without_nulls(written_and_read("rollouts.parquet", rows)) == without_nulls(rows)
+    assert without_nulls(write_and_read("rollouts.parquet", rows)) == without_nulls(rows)
 
 
 @pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.jsonl.gz", "rollouts.parquet"])
 def test_types_survive(name: str) -> None:
     states = [True, 1, 1.5, "1", ["1"], {"b": [1], "a": None}, None]
-    read = written_and_read(name, [ROW | {"index": i, "state": state} for i, state in enumerate(states)])
+    read = write_and_read(name, [ROW | {"index": i, "state": state} for i, state in enumerate(states)])
     assert [(type(row["state"]), row["state"]) for row in read] == [(type(state), state) for state in states]
 
 
@@ -58,7 +58,7 @@ def test_meta_survives(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.jsonl.gz", "rollouts.parquet"])
 def test_half_a_surrogate_pair_comes_back_as_the_text_of_its_escape(name: str) -> None:
-    row = written_and_read(name, [ROW | {"action": "go \ud800", "state": ["\udfff", "\ud83d\ude00"]}])[0]
+    row = write_and_read(name, [ROW | {"action": "go \ud800", "state": ["\udfff", "\ud83d\ude00"]}])[0]
     assert (row["action"], row["state"]) == ("go \\ud800", ["\\udfff", "😀"])
 
 
@@ -75,7 +75,7 @@ def test_values_of_numpy_enums_and_tuples_are_written_as_what_they_stand_for() -
         "logp_behaviour": [np.float32(-0.5), -1.0],
         "origin": Origin.GUIDED,
     }
-    assert written_and_read("rollouts.jsonl", [row]) == [
+    assert write_and_read("rollouts.jsonl", [row]) == [
         {
             "task": 7,
             "attempt": 0,
@@ -108,8 +108,8 @@ def test_blank_lines_a_byte_order_mark_and_a_last_line_without_its_end_are_read(
     write_rollouts(path, [ROW, ROW | {"index": 1}])
     lines = path.read_text().splitlines()
     path.write_bytes(b"\xef\xbb\xbf" + f"{lines[0]}\n\n{lines[1]}\n \n{lines[2]}".encode())
-    (part,) = RolloutsFile.open(path).parts()
-    assert (part.columns["index"], part.lines) == ([0, 1], [3, 5])
+    (chunk,) = RolloutsFile.open(path).chunks()
+    assert (chunk.columns["index"], chunk.lines) == ([0, 1], [3, 5])
 
 
 def test_a_large_parquet_file_has_several_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,14 +122,14 @@ def test_a_large_parquet_file_has_several_row_groups(tmp_path: Path, monkeypatch
     assert list(RolloutsFile.open(path).rows()) == rows
 
 
-def assert_same(found: StepTable, expected: StepTable) -> None:
+def assert_same(table_read: StepTable, expected: StepTable) -> None:
     for name in ("task", "attempt", "index", "state", "reward", "step_of_row"):
-        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
-    assert (found.task_ids, found.attempt_ids) == (expected.task_ids, expected.attempt_ids)
+        assert np.array_equal(getattr(table_read, name), getattr(expected, name)), name
+    assert (table_read.task_ids, table_read.attempt_ids) == (expected.task_ids, expected.attempt_ids)
     for name, column in expected.extra.items():
         # A column of nothing but None says nothing, and a file does not hold it.
         if any(value is not None for value in column.tolist()):
-            assert found.extra[name].tolist() == column.tolist(), name
+            assert table_read.extra[name].tolist() == column.tolist(), name
 
 
 @pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.parquet"])
@@ -138,10 +138,10 @@ def test_trajectories_through_a_file_give_the_table_of_the_trajectories(name: st
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
         write_rollouts(path, attempts)
-        (part,) = RolloutsFile.open(path).parts()
-    assert_same(part.table(), StepTable.from_trajectories(attempts))
+        (chunk,) = RolloutsFile.open(path).chunks()
+    assert_same(chunk.table(), StepTable.from_trajectories(attempts))
     last = [step is trajectory.steps[-1] for trajectory in attempts for step in trajectory.steps]
-    assert [stop is not None for stop in part.columns["stop"]] == last
+    assert [stop is not None for stop in chunk.columns["stop"]] == last
 
 
 def test_a_file_written_here_is_the_documented_text(tmp_path: Path) -> None:

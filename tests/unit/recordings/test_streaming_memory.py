@@ -11,7 +11,7 @@ import pytest
 from benchmarks.audit_memory import write_file
 
 FILE_BYTES = 300_000_000
-MOST_GROWTH = 250_000_000
+MAX_GROWTH = 250_000_000
 
 READ = """
 import resource, sys
@@ -26,7 +26,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 before = peak()
-rows = sum(len(part.table()) for part in RolloutsFile.open(sys.argv[1]).parts())
+rows = sum(len(chunk.table()) for chunk in RolloutsFile.open(sys.argv[1]).chunks())
 print(rows, peak() - before)
 """
 
@@ -37,8 +37,8 @@ def test_300_megabytes_are_read_within_250(tmp_path: Path, tokens: int) -> None:
     path = tmp_path / "rollouts.jsonl"
     rows = write_file(path, FILE_BYTES, tokens=tokens)
     assert path.stat().st_size >= FILE_BYTES
-    found = subprocess.run(
+    words = subprocess.run(
         [sys.executable, "-c", READ, str(path)], check=True, capture_output=True, text=True, timeout=600
     ).stdout.split()
-    assert int(found[0]) == rows
-    assert int(found[1]) < MOST_GROWTH, found
+    assert int(words[0]) == rows
+    assert int(words[1]) < MAX_GROWTH, words

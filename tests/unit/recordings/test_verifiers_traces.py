@@ -30,7 +30,7 @@ def write(path: Path, episodes: list[Any]) -> Path:
     return path
 
 
-def changed(**fields: Any) -> dict[str, Any]:
+def make_episode(**fields: Any) -> dict[str, Any]:
     """The first episode with some fields of its first trace changed, and no other trace."""
     episode: dict[str, Any] = copy.deepcopy(EPISODES[0])
     episode["traces"] = [episode["traces"][0] | fields]
@@ -88,12 +88,12 @@ def test_an_evaluation_has_no_group_and_no_ids_but_counts() -> None:
 
 
 def test_traces_give_credit_and_keep_the_credit_they_came_with() -> None:
-    (part,) = open_rollouts(FIXTURE).parts()
-    table = part.table()
+    (chunk,) = open_rollouts(FIXTURE).chunks()
+    table = chunk.table()
     values = recipes.dr_grpo().advantage(table).values
     assert values.tolist() == pytest.approx([0.45, 0.45, -0.45, -0.45, 0.0, 0.0])
-    assert part.columns["advantage"] == [0.5, 0.5, -0.5, -0.5, None, None]
-    assert part.lines == [1, 1, 2, 2, 4, 4]
+    assert chunk.columns["advantage"] == [0.5, 0.5, -0.5, -0.5, None, None]
+    assert chunk.lines == [1, 1, 2, 2, 4, 4]
 
 
 def test_a_bare_trace_is_read_too(tmp_path: Path) -> None:
@@ -103,12 +103,12 @@ def test_a_bare_trace_is_read_too(tmp_path: Path) -> None:
 
 
 def test_two_agents_are_two_scopes(tmp_path: Path) -> None:
-    episode = changed()
+    episode = make_episode()
     solver = copy.deepcopy(episode["traces"][0])
     solver |= {"id": "trace-s", "agent": solver["agent"] | {"name": "solver"}}
     episode["traces"].append(solver)
-    (part,) = open_rollouts(write(tmp_path / "traces.jsonl", [episode])).parts()
-    assert part.columns["task"] == ["group-0/agent"] * 2 + ["group-0/solver"] * 2
+    (chunk,) = open_rollouts(write(tmp_path / "traces.jsonl", [episode])).chunks()
+    assert chunk.columns["task"] == ["group-0/agent"] * 2 + ["group-0/solver"] * 2
 
 
 @pytest.mark.parametrize(
@@ -121,25 +121,25 @@ def test_two_agents_are_two_scopes(tmp_path: Path) -> None:
     ],
 )
 def test_why_an_attempt_ended(tmp_path: Path, fields: dict[str, Any], stop: str) -> None:
-    rows = list(open_rollouts(write(tmp_path / "traces.jsonl", [changed(**fields)])).rows())
+    rows = list(open_rollouts(write(tmp_path / "traces.jsonl", [make_episode(**fields)])).rows())
     assert rows[-1]["stop"] == stop
 
 
 @pytest.mark.parametrize(("task", "expected"), [({"hash": "h"}, "h"), ({"key": "k", "hash": "h"}, "k")])
 def test_the_name_of_a_task(tmp_path: Path, task: dict[str, Any], expected: str) -> None:
-    rows = list(open_rollouts(write(tmp_path / "traces.jsonl", [changed(task=task)])).rows())
+    rows = list(open_rollouts(write(tmp_path / "traces.jsonl", [make_episode(task=task)])).rows())
     assert rows[0]["task"] == expected
 
 
 def test_a_task_without_a_name_is_named_by_its_content(tmp_path: Path) -> None:
     tasks = ({"data": {"b": 1, "a": 2}}, {"data": {"a": 2, "b": 1}}, {"data": {"a": 2, "b": 3}})
-    path = write(tmp_path / "traces.jsonl", [changed(task=task, id=str(i)) for i, task in enumerate(tasks)])
+    path = write(tmp_path / "traces.jsonl", [make_episode(task=task, id=str(i)) for i, task in enumerate(tasks)])
     names = [row["task"] for row in open_rollouts(path).rows() if row["index"] == 0]
     assert names[0] == names[1] != names[2]
 
 
 def test_a_state_key_of_a_node_class_of_your_own(tmp_path: Path) -> None:
-    episode = changed()
+    episode = make_episode()
     for node in episode["traces"][0]["nodes"]:
         node["state_key"] = "kitchen"
     rows = list(open_rollouts(write(tmp_path / "traces.jsonl", [episode])).rows())
@@ -148,7 +148,7 @@ def test_a_state_key_of_a_node_class_of_your_own(tmp_path: Path) -> None:
 
 def message(path: Path) -> str:
     with pytest.raises(FileError) as caught:
-        list(open_rollouts(path).parts())
+        list(open_rollouts(path).chunks())
     return str(caught.value)
 
 
@@ -178,12 +178,12 @@ def node(**fields: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_bad_traces(tmp_path: Path, fields: dict[str, Any], expected: str) -> None:
-    path = write(tmp_path / "traces.jsonl", [changed(**fields)])
+    path = write(tmp_path / "traces.jsonl", [make_episode(**fields)])
     assert message(path) == f"{path}, line 1: {expected}"
 
 
 def test_a_trace_without_a_task(tmp_path: Path) -> None:
-    episode = changed(task=None)
+    episode = make_episode(task=None)
     del episode["task"]
     path = write(tmp_path / "traces.jsonl", [episode])
     assert message(path) == (
@@ -193,7 +193,7 @@ def test_a_trace_without_a_task(tmp_path: Path) -> None:
 
 def test_a_file_without_a_usable_trace(tmp_path: Path) -> None:
     unsampled = [message | {"sampled": False} for message in EPISODES[0]["traces"][0]["nodes"]]
-    path = write(tmp_path / "traces.jsonl", [changed(nodes=unsampled), changed(rewards={})])
+    path = write(tmp_path / "traces.jsonl", [make_episode(nodes=unsampled), make_episode(rewards={})])
     assert message(path) == (
         f"{path}: the file holds no rows (left out: 1 {NO_STEPS}, 1 {NOT_SCORED}); record at least one step"
     )

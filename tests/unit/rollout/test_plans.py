@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from groupwise import ConfigError, Task, Trajectory
 from groupwise.rollout import Flat, TopUp
 from groupwise.rollout.plans.plan import AttemptPlan, Played, PlayedRound
-from tests.unit.pasts import drawing, journal
+from tests.unit.pasts import journal, make_draw
 
 Groups = list[list[Trajectory]]
 
 
 class Panel:
-    """A prior that hands out tasks by number, and counts them."""
+    """A tools that hands out tasks by number, and counts them."""
 
     def __init__(self) -> None:
         self.num_handed_out = 0
@@ -44,51 +44,53 @@ def group(name: str, *successes: float) -> list[Trajectory]:
     ]
 
 
-def played(*rounds: Groups) -> Played:
+def play(*rounds: Groups) -> Played:
     return Played(update=1, rounds=[PlayedRound(groups=groups) for groups in rounds])
 
 
-def asked(plan: AttemptPlan, so_far: Played, wanted: int, folder: Path) -> list[tuple[str, int]]:
+def list_asked(plan: AttemptPlan, so_far: Played, wanted: int, folder: Path) -> list[tuple[str, int]]:
     """What a plan asks for: tasks and numbers of attempts, all unguided."""
     past_attempts = journal(folder).past_attempts
-    requests = plan.next(so_far, wanted, prior=Panel(), past_attempts=past_attempts, draw=drawing())
+    requests = plan.next(so_far, wanted, tools=Panel(), past_attempts=past_attempts, draw=make_draw())
     assert not any(request.is_guided for request in requests)
     return [(request.task.id, request.attempts) for request in requests]
 
 
 def test_flat_asks_once_and_takes_what_it_gets(tmp_path: Path) -> None:
     plan, got = Flat(attempts=4), [group("a", 1, 1), group("b", 0, 1)]
-    assert asked(plan, played(), 2, tmp_path) == [("t0", 4), ("t1", 4)]
-    assert asked(plan, played(got), 5, tmp_path) == []
-    assert plan.choose(played(got), 5) == got
+    assert list_asked(plan, play(), 2, tmp_path) == [("t0", 4), ("t1", 4)]
+    assert list_asked(plan, play(got), 5, tmp_path) == []
+    assert plan.choose(play(got), 5) == got
 
 
 def test_top_up_asks_for_as_many_as_teach_nothing(tmp_path: Path) -> None:
     plan = TopUp(attempts=2, rounds=3)
     equal, mixed = [group("a", 1, 1), group("b", 0, 0)], [group("c", 0, 1)]
-    assert asked(plan, played(), 3, tmp_path) == [("t0", 2), ("t1", 2), ("t2", 2)]
-    assert asked(plan, played([*equal, *mixed]), 3, tmp_path) == [("t0", 2), ("t1", 2)]
-    assert asked(plan, played([*equal, *mixed], [group("d", 1, 0), group("e", 0, 1)]), 3, tmp_path) == []
-    assert asked(plan, played(equal, equal, equal), 3, tmp_path) == [], "three rounds are enough, whatever they brought"
+    assert list_asked(plan, play(), 3, tmp_path) == [("t0", 2), ("t1", 2), ("t2", 2)]
+    assert list_asked(plan, play([*equal, *mixed]), 3, tmp_path) == [("t0", 2), ("t1", 2)]
+    assert list_asked(plan, play([*equal, *mixed], [group("d", 1, 0), group("e", 0, 1)]), 3, tmp_path) == []
+    assert list_asked(plan, play(equal, equal, equal), 3, tmp_path) == [], (
+        "three rounds are enough, whatever they brought"
+    )
 
 
 def test_returns_that_differ_by_a_length_penalty_alone_do_not_count() -> None:
     equal, mixed = group("a", 1, 1), group("b", 0, 1)
-    assert TopUp().choose(played([equal, mixed]), 2) == [mixed]
-    assert TopUp(of="return").choose(played([equal, mixed]), 2) == [equal, mixed]
-    assert TopUp().choose(played([equal]), 1) == [equal], "where none teaches, the update has them all"
+    assert TopUp().choose(play([equal, mixed]), 2) == [mixed]
+    assert TopUp(of="return").choose(play([equal, mixed]), 2) == [equal, mixed]
+    assert TopUp().choose(play([equal]), 1) == [equal], "where none teaches, the update has them all"
 
 
 def test_without_the_score_the_return_is_compared() -> None:
     task = Task.create(env="identity")
     plain = [Trajectory(id=str(n), task=task, attempt=n, steps=(), scores={"return": float(n)}) for n in range(2)]
-    assert TopUp().choose(played([plain]), 1) == [plain]
+    assert TopUp().choose(play([plain]), 1) == [plain]
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), max_size=12), st.integers(1, 5))
 def test_top_up_chooses_the_first_groups_with_a_spread(pairs: list[tuple[int, int]], wanted: int) -> None:
     groups: Groups = [group(str(number), *pair) for number, pair in enumerate(pairs)]
-    chosen = TopUp().choose(played(groups), wanted)
+    chosen = TopUp().choose(play(groups), wanted)
     mixed = [members for members, pair in zip(groups, pairs, strict=True) if pair[0] != pair[1]]
     assert chosen == (mixed[:wanted] or groups)
 

@@ -198,7 +198,7 @@ def test_answers_of_another_kind_name_the_engine(answers: Any, said: str) -> Non
 
 
 def test_futures_of_another_kind_name_the_engine() -> None:
-    def holding(number: int) -> Future[Any]:
+    def hold(number: int) -> Future[Any]:
         future: Future[Any] = Future()
         if number == 1:
             future.set_exception(KeyError("logprobs"))
@@ -209,8 +209,8 @@ def test_futures_of_another_kind_name_the_engine() -> None:
     for submit, said in (
         (lambda requests: None, ": submit gave nothing for 4 requests, but a list is needed; `groupwise check engine`"),
         (GAMBLING.generate, ": submit gave a Generation among its futures, but a concurrent.futures.Future for each"),
-        (lambda requests: [holding(0) for _ in requests], " answered a request with a dict of 1, but a Generation is"),
-        (lambda requests: [holding(1) for _ in requests], ": a future raised KeyError: 'logprobs' ("),
+        (lambda requests: [hold(0) for _ in requests], " answered a request with a dict of 1, but a Generation is"),
+        (lambda requests: [hold(1) for _ in requests], ": a future raised KeyError: 'logprobs' ("),
     ):
         engine = Failing()
         engine.submit = submit  # type: ignore[assignment,method-assign]

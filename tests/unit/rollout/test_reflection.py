@@ -13,7 +13,7 @@ from groupwise.core.past_attempts import PastAttempt
 from groupwise.models.tiny import EXTRA_WORDS, make_word_tokenizer
 from groupwise.rollout import Reflection
 from groupwise.rollout.plans.reflection import PROMPTS
-from tests.unit.pasts import attempt, drawing, journal, update
+from tests.unit.pasts import attempt, journal, make_draw, update
 
 
 def write_attempts(folder: Path, **solved: Sequence[int]) -> Journal:
@@ -35,7 +35,7 @@ def test_guidance_goes_to_the_tasks_below_tau(tmp_path: Path) -> None:
 
     def choose_guided(**fields: float) -> list[str]:
         tasks = ["often", "seldom", "never", "new", "never"]
-        return [past.task for past in Reflection(**fields).choose(tasks, made.past_attempts, draw=drawing())]
+        return [past.task for past in Reflection(**fields).choose(tasks, made.past_attempts, draw=make_draw())]
 
     assert choose_guided() == ["never"], "a quarter is not below a quarter, and what has no past gets no guidance"
     assert choose_guided(tau=0.26) == ["seldom", "never"], "in the order of the tasks, each once"
@@ -46,22 +46,24 @@ def test_guidance_goes_to_the_tasks_below_tau(tmp_path: Path) -> None:
 
 def test_the_record_is_that_of_the_newest(tmp_path: Path) -> None:
     made = journal(tmp_path, update(1, *(attempt(i, solved=True) for i in range(4))), update(2, attempt(0), attempt(1)))
-    assert Reflection().choose(["t"], made.past_attempts, draw=drawing()) == []
-    assert len(Reflection(ring=2).choose(["t"], made.past_attempts, draw=drawing())) == 1
+    assert Reflection().choose(["t"], made.past_attempts, draw=make_draw()) == []
+    assert len(Reflection(ring=2).choose(["t"], made.past_attempts, draw=make_draw())) == 1
 
 
 def test_a_failure_is_drawn_evenly_and_by_the_seed(tmp_path: Path) -> None:
     made = write_attempts(tmp_path, t=[0, 0, 1, 0, 0, 0])
-    drawn = [sources(Reflection().choose(["t"], made.past_attempts, draw=drawing(seed)))[0][1] for seed in range(300)]
+    drawn = [sources(Reflection().choose(["t"], made.past_attempts, draw=make_draw(seed)))[0][1] for seed in range(300)]
     assert set(drawn) == {0, 1, 3, 4, 5}, "never the success"
     assert min(drawn.count(number) for number in set(drawn)) > 35
-    assert drawn == [sources(Reflection().choose(["t"], made.past_attempts, draw=drawing(s)))[0][1] for s in range(300)]
+    assert drawn == [
+        sources(Reflection().choose(["t"], made.past_attempts, draw=make_draw(s)))[0][1] for s in range(300)
+    ]
 
 
 def test_attempts_that_had_guidance_themselves_are_not_shown(tmp_path: Path) -> None:
     guided = [attempt(i, origin=Origin.REFLECTED) for i in range(1, 4)]
     made = journal(tmp_path, update(1, attempt(0), *guided))
-    drawn = {sources(Reflection().choose(["t"], made.past_attempts, draw=drawing(s)))[0][1] for s in range(20)}
+    drawn = {sources(Reflection().choose(["t"], made.past_attempts, draw=make_draw(s)))[0][1] for s in range(20)}
     assert drawn == {0}
 
 

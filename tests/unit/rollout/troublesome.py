@@ -77,14 +77,14 @@ class TroublesomeEnvironment:
             return Outcome(observation=self.observe(), terminated=True, success=True)
         if action == "return a dict":
             return {}  # type: ignore[return-value]
-        return Outcome(observation=Observation(text=told(action), state_key=keys().get(action)))
+        return Outcome(observation=Observation(text=answer_to(action), state_key=keys().get(action)))
 
 
 def keys() -> dict[str, Any]:
     return {"give a lambda": lambda: None, "give a homebody": Homebody()}
 
 
-def told(action: str) -> str:
+def answer_to(action: str) -> str:
     """What a harmless request is answered with; others make trouble."""
     word, _, rest = action.partition(" ")
     if word == "give":
@@ -128,8 +128,8 @@ class Homesick(Troublesome):
 
     @field_validator("away")
     @classmethod
-    def _at_home(cls, away: str, found: Any) -> str:
-        if os.getpid() != found.data["home"]:
+    def _at_home(cls, away: str, info: Any) -> str:
+        if os.getpid() != info.data["home"]:
             make_trouble(away)
         return away
 

@@ -25,7 +25,7 @@ from groupwise.training.attempts.admission import admit_attempts  # noqa: E402
 from groupwise.training.attempts.collect import collect_update  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
-from tests.unit.pasts import attempt, drawing  # noqa: E402
+from tests.unit.pasts import attempt, make_draw  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
 
@@ -43,7 +43,7 @@ class Replacing(Part, slot="admission"):
         return [attempt(0)]
 
 
-def admitting(*admissions: Part, updates: int = 2) -> Any:
+def config_with(*admissions: Part, updates: int = 2) -> Any:
     config = small_config(updates=updates)
     return config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"admissions": admissions})})
 
@@ -51,14 +51,14 @@ def admitting(*admissions: Part, updates: int = 2) -> Any:
 def test_each_admission_sees_what_the_one_before_left() -> None:
     ends = [StopReason.TRUNCATED] * 3 + [StopReason.TERMINATED] * 3
     group = [attempt(number, stop=stop) for number, stop in enumerate(ends)]
-    left, set_aside = admit_attempts([group], [WithoutTruncated(), AtMost(attempts=2)], draw=drawing())
+    left, set_aside = admit_attempts([group], [WithoutTruncated(), AtMost(attempts=2)], draw=make_draw())
     assert len(left[0]) == 2
     assert {each.trajectory.attempt for each in set_aside if "without_truncated" in each.by} == {0, 1, 2}
     assert [each.by for each in set_aside[3:]] == ["the admission at_most"]
 
 
 def test_the_statistics_are_those_of_the_admitted(tmp_path: Path) -> None:
-    attempts = collect_update(open_run(admitting(AtMost(attempts=5)), tmp_path), 1)
+    attempts = collect_update(open_run(config_with(AtMost(attempts=5)), tmp_path), 1)
     assert (len(attempts.survivors), len(attempts.chosen), len(attempts.set_aside)) == (16, 10, 6)
     assert attempts.share_not_admitted == pytest.approx(6 / 16)
     credit = recipes.dr_grpo().advantage(StepTable.from_trajectories(attempts.chosen)).values
@@ -69,7 +69,7 @@ def test_the_statistics_are_those_of_the_admitted(tmp_path: Path) -> None:
 
 
 def test_the_journal_the_metrics_and_inspect_say_who_was_left_out(tmp_path: Path) -> None:
-    config = admitting(AtMost(attempts=5))
+    config = config_with(AtMost(attempts=5))
     train(open_run(config, tmp_path))
     (tmp_path / "config.toml").write_text(tomli_w.dumps(config.config()), encoding="utf-8")
     with RunFolder(tmp_path) as folder:
@@ -81,21 +81,21 @@ def test_the_journal_the_metrics_and_inspect_say_who_was_left_out(tmp_path: Path
     numbers = [each.attempt for each in groups[0].set_aside]
     sentence = f"attempts {', '.join(map(str, numbers))} set aside by the admission at_most"
     call = ["inspect", str(tmp_path), "--update", "2"]
-    assert f"{groups[0].task}: {sentence}" in said(call)
-    shown = said([*call, "--task", groups[0].task, "--attempt", str(numbers[0])])
+    assert f"{groups[0].task}: {sentence}" in call_command(call)
+    shown = call_command([*call, "--task", groups[0].task, "--attempt", str(numbers[0])])
     assert sentence in shown
-    data = json.loads(said([*call, "--json"]))
+    data = json.loads(call_command([*call, "--json"]))
     assert [each["by"] for each in data["groups"][0]["set_aside"]] == ["the admission at_most"] * 3
 
 
-def said(call: Sequence[str]) -> str:
+def call_command(call: Sequence[str]) -> str:
     answer = CliRunner().invoke(app, call, env={"COLUMNS": "240"}, catch_exceptions=False)
     assert answer.exit_code == 0, answer.output
     return answer.output
 
 
 def test_an_update_in_which_nobody_is_admitted_learns_nothing_and_goes_on(tmp_path: Path) -> None:
-    run = open_run(admitting(Nobody()), tmp_path)
+    run = open_run(config_with(Nobody()), tmp_path)
     train(run)
     assert run.journal.update_numbers() == [1, 2]
     assert [value for _, value in run.journal.curve("rollout/not_admitted")] == [1.0, 1.0]
@@ -103,12 +103,12 @@ def test_an_update_in_which_nobody_is_admitted_learns_nothing_and_goes_on(tmp_pa
     assert len(run.journal.set_aside(1)) == 16
     with RunFolder(tmp_path) as folder:
         assert [len(group.set_aside) for group in read_groups(folder, 1)] == [8, 8]
-    assert "set aside by the admission" in said(["inspect", str(tmp_path), "--update", "1"])
+    assert "set aside by the admission" in call_command(["inspect", str(tmp_path), "--update", "1"])
 
 
 def test_an_admission_that_gives_back_others_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
-        collect_update(open_run(admitting(Replacing()), tmp_path), 1)
+        collect_update(open_run(config_with(Replacing()), tmp_path), 1)
     assert str(raised.value).startswith(f"the admission {__name__}:Replacing: of the 8 attempts at ")
     assert str(raised.value).endswith("give back some of the attempts that came, as they are")
 

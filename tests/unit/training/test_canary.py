@@ -37,7 +37,7 @@ def scores(model: Any, prompt: Sequence[int], response: Sequence[int]) -> list[f
     return logps
 
 
-def moved_by(model: torch.nn.Module, size: float) -> dict[str, torch.Tensor]:
+def move_weights(model: torch.nn.Module, size: float) -> dict[str, torch.Tensor]:
     """Move a model in place; its weights."""
     with torch.no_grad():
         for value in model.parameters():
@@ -60,9 +60,9 @@ def test_an_engine_that_stays_behind_is_found_in_either_precision(precision: str
     engine = open_engine(copy.deepcopy(model), precision=precision)
     canary = Canary(PROMPT, RESPONSE, tolerance=TOLERANCES[precision])
     canary.check(engine, Asked(model), version=0)
-    engine.load(moved_by(model, 0.02), version=1)
+    engine.load(move_weights(model, 0.02), version=1)
     canary.check(engine, Asked(model), version=1)
-    moved_by(model, 0.1)
+    move_weights(model, 0.1)
     engine.load({}, version=2)
     with pytest.raises(TrainingError, match="after the hand-over of version 2 the engine and the learner disagree"):
         canary.check(engine, Asked(model), version=2)
@@ -85,7 +85,7 @@ def test_an_engine_that_says_the_same_to_the_last_bit_has_stayed_behind_however_
     engine = Still([each + 0.28 for each in scores(model, PROMPT, RESPONSE)])
     assert canary.check(engine, Asked(model), version=0) == pytest.approx(0.28, abs=1e-5)  # type: ignore[arg-type]
     canary.check(engine, Asked(model), version=0)  # type: ignore[arg-type]  # the learner has not moved either
-    moved_by(model, 0.03)
+    move_weights(model, 0.03)
     with pytest.raises(TrainingError, match="the engine did not take the weights over"):
         canary.check(engine, Asked(model), version=0)  # type: ignore[arg-type]
 

@@ -42,13 +42,13 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_no_draft(
     assert latest.name == "0001"
 
 
-def adapted() -> Any:
+def make_adapted_model() -> Any:
     peft = pytest.importorskip("peft")
     torch.manual_seed(1)
     return peft.get_peft_model(tiny()[0], peft.LoraConfig(r=2, target_modules="all-linear"))
 
 
-@pytest.mark.parametrize("make", [lambda: tiny()[0], adapted], ids=["all weights", "lora"])
+@pytest.mark.parametrize("make", [lambda: tiny()[0], make_adapted_model], ids=["all weights", "lora"])
 def test_a_checkpoint_brings_back_weights_moments_and_schedule_to_the_bit(tmp_path: Path, make: Any) -> None:
     loss = PolicyLoss(penalties=(Kl(weight=0.1),))
     schedule = {"kind": "cosine", "steps": 5, "warmup_steps": 2}
@@ -68,7 +68,7 @@ def test_a_checkpoint_brings_back_weights_moments_and_schedule_to_the_bit(tmp_pa
 
 
 def test_of_an_adapter_only_the_adapter_is_written(tmp_path: Path) -> None:
-    model = adapted()
+    model = make_adapted_model()
     path = checkpoint.save_checkpoint(tmp_path, 1, learner(model), tiny()[1], {})
     assert not (path / "model.safetensors").exists()
     stored = local_files.read_weights(path)

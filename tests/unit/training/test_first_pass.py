@@ -59,7 +59,7 @@ class Counting(Part, slot="loss"):
         return LossResult(loss=(weight_T * columns.logp.exp() / columns.logp.detach().exp()).sum(), metrics={})
 
 
-def grouped(num_groups: int) -> list[Sample]:
+def samples_in_groups(num_groups: int) -> list[Sample]:
     return [dataclasses.replace(sample, group=sample.trajectory % num_groups) for sample in attempts(num=6)]
 
 
@@ -81,7 +81,7 @@ def test_the_whole_step_is_summarised_without_gradient_before_anything_is_learnt
 
 
 def test_every_optimiser_step_has_a_first_pass_of_its_own() -> None:
-    samples = grouped(2)
+    samples = samples_in_groups(2)
     learner(loss=Centred(), passes=2, minibatches=2, learning_rate=0.05).learn(samples, totals(samples))
     assert [kind for kind, _, _ in SEEN] == ["first", "then"] * 4
     first, second, third, fourth = (summary for kind, _, summary in SEEN if kind == "then")
@@ -91,7 +91,7 @@ def test_every_optimiser_step_has_a_first_pass_of_its_own() -> None:
 
 
 def test_groups_stay_whole_even_if_that_makes_fewer_mini_batches() -> None:
-    samples = grouped(2)
+    samples = samples_in_groups(2)
     made = learner(loss=Centred(), minibatches=3)
     made.learn(samples, totals(samples))
     assert made.steps == 2
@@ -112,7 +112,7 @@ def test_the_gradient_does_not_depend_on_the_split() -> None:
 
 def test_pairs_are_counted_again_for_each_mini_batch() -> None:
     """Two groups, two mini-batches: each holds the pair of its own group, and both losses are those of one pair."""
-    samples = grouped(2)
+    samples = samples_in_groups(2)
     whole = count_totals(samples, max_tokens=4, pairs=[Pair(0, 2), Pair(1, 5)])
     metrics = learner(loss=Simpo(), minibatches=2, learning_rate=1e-9).learn(samples, whole).metrics
     model = learner().model

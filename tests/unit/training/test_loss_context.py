@@ -64,7 +64,7 @@ class NotTheBest(Part, slot="filter"):
         return credit.values < credit.values.max()
 
 
-def played(*rewards: tuple[float, ...], task: str = "t") -> list[Trajectory]:
+def trajectories_of(*rewards: tuple[float, ...], task: str = "t") -> list[Trajectory]:
     """An attempt for each tuple, a step for each reward; a step's response is as long as its index plus one."""
     return [
         Trajectory(
@@ -91,7 +91,7 @@ def played(*rewards: tuple[float, ...], task: str = "t") -> list[Trajectory]:
 
 def test_declared_columns_are_those_of_the_table_in_the_order_of_the_steps() -> None:
     loss = Reading(reads=("tokens", "valid", "episode_return", "reward", "index"))
-    backwards = played((0.0, 1.0), (3.0,))[::-1]  # the table has an order of its own
+    backwards = trajectories_of((0.0, 1.0), (3.0,))[::-1]  # the table has an order of its own
     samples = make_samples(credit_batch(Algorithm(advantage=GRPO, loss=loss), backwards, version=0))
     assert [sample.columns for sample in samples] == [
         {"episode_return": 3.0, "index": 0.0, "reward": 3.0, "tokens": 1.0, "valid": 1.0},
@@ -102,7 +102,7 @@ def test_declared_columns_are_those_of_the_table_in_the_order_of_the_steps() -> 
 
 def test_a_loss_that_declares_nothing_is_handed_nothing() -> None:
     samples = make_samples(
-        credit_batch(Algorithm(advantage=GRPO, loss=PolicyLoss()), played((0.0,), (3.0,)), version=0)
+        credit_batch(Algorithm(advantage=GRPO, loss=PolicyLoss()), trajectories_of((0.0,), (3.0,)), version=0)
     )
     assert [(sample.columns, sample.channels) for sample in samples] == [({}, {})] * 2
 
@@ -110,7 +110,7 @@ def test_a_loss_that_declares_nothing_is_handed_nothing() -> None:
 def test_a_declared_column_that_nothing_provides_is_refused_by_name() -> None:
     algorithm = Algorithm(advantage=GRPO, loss=Reading(reads=("pass_rate",)))
     with pytest.raises(RecordError) as raised:
-        credit_batch(algorithm, played((0.0,), (1.0,)), version=0)
+        credit_batch(algorithm, trajectories_of((0.0,), (1.0,)), version=0)
     assert str(raised.value).startswith(
         "algorithm.loss: Reading(reads=('pass_rate',)) declares the column 'pass_rate': the table has no column "
         "'pass_rate', which this method reads; "
@@ -120,15 +120,15 @@ def test_a_declared_column_that_nothing_provides_is_refused_by_name() -> None:
 def test_a_declared_column_of_text_is_refused_by_name() -> None:
     algorithm = Algorithm(advantage=GRPO, loss=Reading(reads=("action",)))
     with pytest.raises(RecordError, match=r"declares the column 'action': column 'action', row 0: .* is not a number"):
-        credit_batch(algorithm, played((0.0,), (1.0,)), version=0)
+        credit_batch(algorithm, trajectories_of((0.0,), (1.0,)), version=0)
 
 
 def test_a_channel_is_handed_over_by_name_beside_the_credit() -> None:
     tempo = Relative(by=ByTask(), of=StepRewardSignal(), scale={"kind": "no_scale"})
     algorithm = Algorithm(advantage=GRPO, channels={"tempo": tempo}, loss=Reading(hears=("tempo",)))
-    batch = credit_batch(algorithm, played((0.0, 1.0), (3.0,)), version=0)
+    batch = credit_batch(algorithm, trajectories_of((0.0, 1.0), (3.0,)), version=0)
     values = [sample.channels["tempo"] for sample in make_samples(batch)]
-    table = StepTable.from_trajectories(played((0.0, 1.0), (3.0,)), version=0)
+    table = StepTable.from_trajectories(trajectories_of((0.0, 1.0), (3.0,)), version=0)
     assert values == pytest.approx(tempo(table).values.tolist())
     assert batch.context.metrics() == {"extra/channel/tempo": pytest.approx(sum(map(abs, values)) / 3)}
     assert [sample.advantage for sample in make_samples(batch)] != values
@@ -137,7 +137,7 @@ def test_a_channel_is_handed_over_by_name_beside_the_credit() -> None:
 def test_pairs_are_numbered_by_trajectory_whatever_order_they_came_in() -> None:
     """Attempts of task a come last but are first in the table."""
     algorithm = Algorithm(advantage=GRPO, pairing="best_against_worst", loss=Simpo())
-    trajectories = [*played((0.0,), (0.0, 1.0), task="b"), *played((2.0,), (1.0,), (0.0,), task="a")]
+    trajectories = [*trajectories_of((0.0,), (0.0, 1.0), task="b"), *trajectories_of((2.0,), (1.0,), (0.0,), task="a")]
     batch = credit_batch(algorithm, trajectories[::-1], version=0)
     assert set(batch.context.pairs) == {Pair(2, 0), Pair(3, 4)}
 
@@ -145,18 +145,20 @@ def test_pairs_are_numbered_by_trajectory_whatever_order_they_came_in() -> None:
 def test_pairs_know_the_filters() -> None:
     """The pivot of returns 2, 1, 0 does not train, so that one pair is left, and counts for the whole task."""
     algorithm = Algorithm(advantage=GRPO, filters=(DropPivot(),), pairing="all_pairs", loss=Simpo())
-    assert credit_batch(algorithm, played((2.0,), (1.0,), (0.0,)), version=0).context.pairs == (Pair(0, 2, 1.0),)
+    assert credit_batch(algorithm, trajectories_of((2.0,), (1.0,), (0.0,)), version=0).context.pairs == (
+        Pair(0, 2, 1.0),
+    )
 
 
 def test_pairs_are_chosen_among_what_filters_that_read_credit_leave() -> None:
     """Returns 4, 3, 0, 1: the mean is 2, and the filter drops the best, so that the second best is paired."""
     algorithm = Algorithm(advantage=GRPO, filters=(NotTheBest(),), pairing="best_against_worst", loss=Simpo())
-    trajectories = played((4.0,), (3.0,), (0.0,), (1.0,))[::-1]
+    trajectories = trajectories_of((4.0,), (3.0,), (0.0,), (1.0,))[::-1]
     assert credit_batch(algorithm, trajectories, version=0).context.pairs == (Pair(2, 1),)
 
 
 def test_an_attempt_in_two_trajectories_is_in_no_pair() -> None:
-    first, second = played((1.0, 0.0), (0.0,))
+    first, second = trajectories_of((1.0, 0.0), (0.0,))
     begin = dataclasses.replace(first, steps=first.steps[:1])
     rest = dataclasses.replace(first, id="t/0b", steps=first.steps[1:])
     algorithm = Algorithm(advantage=GRPO, pairing="all_pairs", loss=Simpo())
@@ -218,7 +220,7 @@ def test_the_pieces_of_a_policy_loss_read_what_they_declared() -> None:
 
 
 def test_recalled_attempts_that_keep_their_credit_have_no_columns() -> None:
-    chosen, past = played((0.0,), (1.0,)), played((1.0,), task="u")[0]
+    chosen, past = trajectories_of((0.0,), (1.0,)), trajectories_of((1.0,), task="u")[0]
     nothing = np.zeros(0)
     source = PastAttempt(
         task="u",

@@ -28,7 +28,7 @@ def never(**_: object) -> None:
     raise AssertionError("a model was loaded")
 
 
-def refused(config: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def refusal(config: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """What a run is refused with, before a model loads and a folder is made."""
     monkeypatch.setattr(type(config.model), "open", never)
     with pytest.raises((RecordError, FileError)) as raised:
@@ -60,7 +60,7 @@ def test_tasks_other_than_those_of_the_file_are_refused(tmp_path: Path, monkeypa
     path, other = tmp_path / "panel.json", Identity(num_words=5, length=1)
     PanelFile.of(other).write(path)
     before, after = ({task.id for task in part.panel("train")} for part in (other, ENV))
-    assert refused(config(path), tmp_path / "run", monkeypatch) == (
+    assert refusal(config(path), tmp_path / "run", monkeypatch) == (
         f"{path}: the train panel changed: {len(before - after)} of its {len(before)} tasks are gone and "
         f"{len(after - before)} are new ({panel_hash(other.panel('train'))[:12]} is now "
         f"{panel_hash(ENV.panel('train'))[:12]}); results on the two cannot be compared: go back to the fields and "
@@ -70,7 +70,7 @@ def test_tasks_other_than_those_of_the_file_are_refused(tmp_path: Path, monkeypa
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "panel.json"
-    assert refused(config(path), tmp_path / "run", monkeypatch) == (
+    assert refusal(config(path), tmp_path / "run", monkeypatch) == (
         f"{path}: there is no such file; make it with `groupwise panel ENV --out {path}`"
     )
 
@@ -79,7 +79,7 @@ def test_a_file_that_was_changed_by_hand_is_refused(tmp_path: Path, monkeypatch:
     path = tmp_path / "panel.json"
     PanelFile.of(ENV).write(path)
     path.write_text(path.read_text().replace("identity-test-", "identity-best-", 1))
-    assert refused(config(path), tmp_path / "run", monkeypatch) == (
+    assert refusal(config(path), tmp_path / "run", monkeypatch) == (
         f"{path}: its content is not what its seal says, so it was changed; make it again"
     )
 
@@ -87,7 +87,7 @@ def test_a_file_that_was_changed_by_hand_is_refused(tmp_path: Path, monkeypatch:
 def test_a_file_of_another_environment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "panel.json"
     PanelFile.of(Boxes()).write(path)
-    assert refused(config(path), tmp_path / "run", monkeypatch) == (
+    assert refusal(config(path), tmp_path / "run", monkeypatch) == (
         f"{path}: it holds the panels of the environment 'boxes', and this is 'identity'; give the panel file of this "
         "environment, or make one with `groupwise panel ENV --out FILE`"
     )

@@ -60,21 +60,21 @@ def config(signal: Part, *filters: Part, updates: int = 2, **changes: Any) -> Ru
     return small.model_copy(update={"algorithm": algorithm, **changes})
 
 
-def started(signal: Part, *filters: Part) -> PartStates:
+def start(signal: Part, *filters: Part) -> PartStates:
     return PartStates.start(config(signal, *filters), seed=7, tasks=TASKS)
 
 
-def heard_by(states: PartStates) -> list[CountState]:
+def count_states(states: PartStates) -> list[CountState]:
     return [part.state for part in states._parts]  # type: ignore[misc]
 
 
 def test_each_part_is_started_with_the_seed_of_its_path() -> None:
-    states = started(Count(), CountFilter())
-    assert [state.seed for state in heard_by(states)] == [
+    states = start(Count(), CountFilter())
+    assert [state.seed for state in count_states(states)] == [
         seed_of(7, "part", "algorithm.advantage.of"),
         seed_of(7, "part", "algorithm.filters.0"),
     ]
-    assert len(started(AbovePrior())) == 1
+    assert len(start(AbovePrior())) == 1
     assert not PartStates.start(small_config(), seed=7, tasks=TASKS)
 
 
@@ -86,7 +86,7 @@ def test_what_start_gives_must_be_a_state() -> None:
             return {"seed": seed}
 
     with pytest.raises(ConfigError) as error:
-        started(Hasty())
+        start(Hasty())
     assert str(error.value) == (
         f"{PATH} ({__name__}:{Hasty.__qualname__}): start gave a dict of 1, which has no columns; something with "
         "columns, observe, state_dict and load_state_dict is needed"
@@ -138,7 +138,7 @@ class Trained:
     def __init__(self, folder: Path, settings: RunConfig) -> None:
         self.run: Run = open_run(settings, folder)
         train(self.run)
-        self.signal, *_ = heard_by(self.run.part_states)
+        self.signal, *_ = count_states(self.run.part_states)
 
 
 def test_parts_hear_of_an_update_once_with_its_attempts_and_their_credit(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ class Probe(Part, slot="measure"):
         return [[[{"probe": 2.0} for _ in each.steps] for each in group] for group in groups]
 
 
-def measured(settings: RunConfig) -> RunConfig:
+def with_measure(settings: RunConfig) -> RunConfig:
     return settings.model_copy(
         update={"algorithm": settings.algorithm.model_copy(update={"measures": (Probe(),), "shapers": (Bonus(),)})}
     )
@@ -190,7 +190,7 @@ class Bonus(Part, slot="shaper"):
 
 
 def test_parts_hear_what_measures_found_and_not_what_shaping_added(tmp_path: Path) -> None:
-    [update] = Trained(tmp_path, measured(config(Count(), updates=1))).signal.heard
+    [update] = Trained(tmp_path, with_measure(config(Count(), updates=1))).signal.heard
     steps = [step for trajectory in update.trajectories for step in trajectory.steps]
     assert [step.facts for step in steps] == [{"probe": 2.0}] * 16
     assert not any(step.shaped for step in steps)
@@ -199,7 +199,9 @@ def test_parts_hear_what_measures_found_and_not_what_shaping_added(tmp_path: Pat
 @pytest.mark.parametrize("plan", [Flat(attempts=4), TopUp(attempts=2, rounds=3)], ids=["all take part", "some do not"])
 def test_a_prior_follows_what_a_measure_found(tmp_path: Path, plan: Part) -> None:
     rollout = RolloutConfig(max_tokens=1, plan=plan)
-    settings = measured(config(AbovePrior(of=ColumnSignal(name="probe"), first_weight=0.0), updates=2, rollout=rollout))
+    settings = with_measure(
+        config(AbovePrior(of=ColumnSignal(name="probe"), first_weight=0.0), updates=2, rollout=rollout)
+    )
     run = open_run(settings, tmp_path)
     train(run)
     [before] = run.journal.states_before(2)
@@ -309,12 +311,12 @@ HERE = f"checkpoint {CHECKPOINT}: "
 )
 def test_a_memory_that_does_not_fit_is_refused_in_a_sentence(part: Part, saved: Any, words: str) -> None:
     with pytest.raises(TrainingError) as error:
-        started(part).load_state_dict(saved, checkpoint=CHECKPOINT)
+        start(part).load_state_dict(saved, checkpoint=CHECKPOINT)
     assert str(error.value) == HERE + words
 
 
 def test_what_fits_is_taken_up() -> None:
-    states = started(Count())
+    states = start(Count())
     states.load_state_dict({PATH: ENTRY}, checkpoint=CHECKPOINT)
     assert states.state_dict() == {PATH: ENTRY}
     assert states.columns(TASKS) == {"count": {"t1": 3.0, "t2": 3.0}}

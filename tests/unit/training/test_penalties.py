@@ -138,7 +138,7 @@ tasks = 0
 """Sums that a model which knows nothing never solves, and a charge for long answers."""
 
 
-def invoked(*arguments: Any) -> str:
+def invoke(*arguments: Any) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return " ".join(re.sub(r"<[^>]*>", " ", result.stdout).split())
@@ -149,7 +149,7 @@ def test_a_run_whose_credit_is_penalties_alone_says_so_on_the_screen_in_the_repo
 ) -> None:
     file, folder = tmp_path / "run.toml", tmp_path / "run"
     file.write_text(RUN)
-    printed = invoked("train", file, "--out", folder, "--plain")
+    printed = invoke("train", file, "--out", folder, "--plain")
     with Journal(folder / "journal.sqlite", read_only=True) as journal:
         assert [value for _, value in journal.curve("credit/penalties_alone")] == [1.0, 1.0]
         assert all(value > 0 for _, value in journal.curve("credit/size"))
@@ -157,6 +157,6 @@ def test_a_run_whose_credit_is_penalties_alone_says_so_on_the_screen_in_the_repo
     sentence = "In every update credit comes from penalties alone: nobody earned anything"
     assert printed.count("credit comes from penalties alone") == 3
     assert sentence in printed
-    assert sentence in invoked("inspect", folder)
-    invoked("report", folder)
+    assert sentence in invoke("inspect", folder)
+    invoke("report", folder)
     assert sentence in (folder / "report.html").read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
 from tests.unit.training.runs import small_config  # noqa: E402
 
 
-def written(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.iterdir())
 
 
@@ -28,7 +28,7 @@ def test_a_run_from_python_is_a_whole_folder(tmp_path: Path) -> None:
     config = small_config(updates=1)
     with open_run(config, str(tmp_path / "run")) as run:
         train(run)
-    assert written(tmp_path / "run") == ["checkpoints", "config.toml", "journal.sqlite"], "no lock, no log"
+    assert list_files(tmp_path / "run") == ["checkpoints", "config.toml", "journal.sqlite"], "no lock, no log"
     assert load_run(str(tmp_path / "run")) == config
     assert load_run(RunPaths(tmp_path / "run").config) == config
     assert set(run.panels) == {"train"}

@@ -18,7 +18,7 @@ from tests.unit.training.learners import attempts, learner, logps, tiny, totals 
 KL = PolicyLoss(penalties=(Kl(weight=0.1),))
 
 
-def adapted(rank: int = 2) -> Any:
+def make_adapted_model(rank: int = 2) -> Any:
     """The tiny model with a LoRA adapter that does nothing yet."""
     peft = pytest.importorskip("peft")
     torch.manual_seed(1)
@@ -30,7 +30,7 @@ def k3(reference: torch.Tensor, current: torch.Tensor) -> float:
     return float((gap.exp() - gap - 1).mean())
 
 
-@pytest.mark.parametrize("make", [lambda: tiny()[0], adapted], ids=["all weights", "lora"])
+@pytest.mark.parametrize("make", [lambda: tiny()[0], make_adapted_model], ids=["all weights", "lora"])
 def test_the_kl_is_that_to_an_explicit_copy(make: Any) -> None:
     model, samples = make(), attempts()
     explicit = copy.deepcopy(model).eval()
@@ -43,7 +43,7 @@ def test_the_kl_is_that_to_an_explicit_copy(make: Any) -> None:
 
 
 def test_of_an_adapter_that_starts_as_nothing_the_reference_is_the_model_with_the_adapter_off() -> None:
-    model, samples = adapted(), attempts()
+    model, samples = make_adapted_model(), attempts()
     made = learner(model, KL, learning_rate=0.05)
     for _ in range(3):
         before = logps(model, samples)
@@ -55,13 +55,13 @@ def test_of_an_adapter_that_starts_as_nothing_the_reference_is_the_model_with_th
 
 
 def test_of_an_adapter_only_the_adapter_is_held() -> None:
-    model = adapted()
+    model = make_adapted_model()
     held = sum(value.numel() for value in Reference(model)._held)
     assert held == sum(value.numel() for name, value in model.named_parameters() if "lora" in name)
     assert held < 0.5 * sum(value.numel() for value in model.parameters())
 
 
-@pytest.mark.parametrize("make", [lambda: tiny()[0], adapted], ids=["all weights", "lora"])
+@pytest.mark.parametrize("make", [lambda: tiny()[0], make_adapted_model], ids=["all weights", "lora"])
 def test_a_policy_that_was_warm_started_can_be_taken_as_the_reference(make: Any) -> None:
     model, samples = make(), attempts()
     made = learner(model, KL)

@@ -14,27 +14,27 @@ torch = pytest.importorskip("torch")
 from groupwise import ConfigError, Origin, Task, Trajectory, recipes  # noqa: E402
 from groupwise.core.journal.journal import Update  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.rollout.plans.plan import Played, Prior  # noqa: E402
+from groupwise.rollout.plans.plan import PlanTools, Played  # noqa: E402
 from groupwise.rollout.plans.requests import AttemptRequest  # noqa: E402
 from groupwise.training.attempts.collect import MAX_ROUNDS, UpdateAttempts, collect_update  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import Run  # noqa: E402
 from groupwise.training.samples import credit_batch, make_samples  # noqa: E402
-from tests.unit.training.planned_runs import guided, once, open_planned_run  # noqa: E402
+from tests.unit.training.planned_runs import ask_guided, once, open_planned_run  # noqa: E402
 
 HINT = "try harder"
 
 
-def word(prior: Prior) -> tuple[int, ...]:
+def word(tools: PlanTools) -> tuple[int, ...]:
     """One token to force."""
-    return prior.encode("try")
+    return tools.encode("try")
 
 
 def special(attempts: UpdateAttempts) -> list[Trajectory]:
     return [trajectory for trajectory in attempts.chosen if trajectory.origin is not Origin.FRESH]
 
 
-def unguided(attempts: UpdateAttempts) -> list[Trajectory]:
+def list_unguided(attempts: UpdateAttempts) -> list[Trajectory]:
     return [trajectory for trajectory in attempts.chosen if trajectory.origin is Origin.FRESH]
 
 
@@ -51,7 +51,7 @@ def score(run: Run, trajectory: Trajectory, temperature: float = 1.0) -> tuple[f
 
 
 def test_forced_tokens_begin_the_response_with_the_policys_log_probs_and_do_not_train(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(guided(forced=word)))
+    run = open_planned_run(tmp_path, once(ask_guided(forced=word)))
     forced, attempts = run.prompter.encode("try"), collect_update(run, 1)
     assert len(forced) == 1
     assert len(special(attempts)) == 2
@@ -73,7 +73,7 @@ def test_forced_tokens_begin_the_response_with_the_policys_log_probs_and_do_not_
 
 
 def test_what_follows_is_sampled_as_after_a_prompt_that_ends_with_the_forced_tokens(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(guided(forced=word)))
+    run = open_planned_run(tmp_path, once(ask_guided(forced=word)))
     asked: list[Request] = []
     generate = run.engine.generate
     run.engine.generate = lambda requests: asked.extend(requests) or generate(requests)  # type: ignore[assignment,func-returns-value]
@@ -86,7 +86,7 @@ def test_what_follows_is_sampled_as_after_a_prompt_that_ends_with_the_forced_tok
 
 
 def test_forced_tokens_train_where_that_is_asked_for(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(guided(forced=word, trains_forced=True)))
+    run = open_planned_run(tmp_path, once(ask_guided(forced=word, trains_forced=True)))
     attempts = collect_update(run, 1)
     for trajectory in special(attempts):
         sample = samples_of(attempts)[trajectory.id]
@@ -96,7 +96,7 @@ def test_forced_tokens_train_where_that_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_forced_tokens_stay_known_in_the_journal_and_in_past_attempts(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(guided(forced=word, joins="unguided", why="a better start")))
+    run = open_planned_run(tmp_path, once(ask_guided(forced=word, joins="unguided", why="a better start")))
     train(run)
     rows = [row for row in run.journal.trajectories(1) if row["origin"] == "guided"]
     assert [row["steps"][0]["forced"] for row in rows] == [1, 1]
@@ -108,44 +108,44 @@ def test_forced_tokens_stay_known_in_the_journal_and_in_past_attempts(tmp_path: 
 
 
 def test_an_attempt_at_another_temperature_is_measured_by_the_distribution_that_sampled_it(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(guided(temperature=2.5, joins="unguided", forced=word)))
+    run = open_planned_run(tmp_path, once(ask_guided(temperature=2.5, joins="unguided", forced=word)))
     attempts = collect_update(run, 1)
     for trajectory in special(attempts):
         step = trajectory.steps[0]
         assert step.logp_behaviour == pytest.approx(score(run, trajectory, 2.5), abs=1e-5)
         assert step.logp_behaviour != pytest.approx(score(run, trajectory, 1.0), abs=1e-3)
         assert samples_of(attempts)[trajectory.id].off_policy, "its ratio is taken against what it was sampled with"
-    for trajectory in unguided(attempts):
+    for trajectory in list_unguided(attempts):
         assert trajectory.steps[0].logp_behaviour == pytest.approx(score(run, trajectory, 1.0), abs=1e-5)
         assert not trajectory.off_policy
 
 
 def test_guidance_stands_in_the_prompt_and_its_attempts_are_compared_with_one_another(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(guided(guidance_text=HINT)))
+    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT)))
     attempts = collect_update(run, 1)
     task = run.tasks[0].id
-    assert {trajectory.task.id for trajectory in unguided(attempts)} == {task}
+    assert {trajectory.task.id for trajectory in list_unguided(attempts)} == {task}
     (own,) = {trajectory.task.id for trajectory in special(attempts)}
     assert own.startswith(f"{task}~")
     assert [trajectory.attempt for trajectory in special(attempts)] == [0, 1]
     for trajectory in special(attempts):
         assert HINT in run.prompter.text(trajectory.steps[0].prompt_ids)
-        assert trajectory.steps[0].unguided_prompt_ids == unguided(attempts)[0].steps[0].prompt_ids
+        assert trajectory.steps[0].unguided_prompt_ids == list_unguided(attempts)[0].steps[0].prompt_ids
     assert [trajectory.origin for trajectory in attempts.survivors] == [Origin.FRESH] * 2
 
 
 @pytest.mark.parametrize("joins", ["own", "unguided"])
 def test_an_unguided_loss_context_trains_without_the_guidance(tmp_path: Path, joins: str) -> None:
-    run = open_planned_run(tmp_path, once(guided(guidance_text=HINT, joins=joins, loss_context="unguided")))
+    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT, joins=joins, loss_context="unguided")))
     attempts = collect_update(run, 1)
     for trajectory in special(attempts):
-        assert trajectory.steps[0].prompt_ids == unguided(attempts)[0].steps[0].prompt_ids
+        assert trajectory.steps[0].prompt_ids == list_unguided(attempts)[0].steps[0].prompt_ids
         assert trajectory.off_policy
         assert trajectory.origin is Origin.GUIDED
 
 
 def test_attempts_that_join_are_numbered_after_the_unguided_and_compared_with_them(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(guided(guidance_text=HINT, joins="unguided")))
+    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT, joins="unguided")))
     attempts = collect_update(run, 1)
     assert [(trajectory.task.id, trajectory.attempt) for trajectory in attempts.chosen] == [
         (run.tasks[0].id, number) for number in range(4)
@@ -167,7 +167,7 @@ def pay(run: Run, monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
 
 
 def test_a_better_attempt_takes_the_place_of_the_lowest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = open_planned_run(tmp_path, once(guided(guidance_text=HINT, joins="replaces_one", attempts=3)))
+    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT, joins="replaces_one", attempts=3)))
     pay(run, monkeypatch, 0.0, 0.0, 1.0, 0.0, 0.5)
     attempts = collect_update(run, 1)
     assert [trajectory.attempt for trajectory in attempts.chosen] == [2, 4]
@@ -179,7 +179,7 @@ def test_a_better_attempt_takes_the_place_of_the_lowest(tmp_path: Path, monkeypa
 
 
 def test_guided_attempts_take_the_place_of_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = open_planned_run(tmp_path, once(guided(guidance_text=HINT, joins="replaces_group")))
+    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT, joins="replaces_group")))
     pay(run, monkeypatch, 0.0, 0.0, 1.0, 0.0)
     attempts = collect_update(run, 1)
     assert [trajectory.attempt for trajectory in attempts.chosen] == [2, 3]
@@ -188,14 +188,14 @@ def test_guided_attempts_take_the_place_of_the_whole_group(tmp_path: Path, monke
 
 
 def test_guided_attempts_that_joined_a_group_before_keep_their_place(tmp_path: Path) -> None:
-    joins = [guided(guidance_text=HINT, joins="unguided"), guided(guidance_text=HINT, joins="replaces_group")]
+    joins = [ask_guided(guidance_text=HINT, joins="unguided"), ask_guided(guidance_text=HINT, joins="replaces_group")]
     attempts = collect_update(open_planned_run(tmp_path, once(*joins)), 1)
     assert [trajectory.attempt for trajectory in attempts.chosen] == [2, 3, 4, 5]
     assert [each.trajectory.attempt for each in attempts.set_aside] == [0, 1]
 
 
 def test_replaced_attempts_are_kept_in_the_journal_and_go_back_with_it(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(guided(guidance_text=HINT, joins="replaces_group")))
+    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT, joins="replaces_group")))
     train(run)
     (first, second) = run.journal.set_aside(2)
     assert (first["attempt"], second["attempt"]) == (0, 1)
@@ -208,7 +208,7 @@ def test_replaced_attempts_are_kept_in_the_journal_and_go_back_with_it(tmp_path:
 
 
 def test_a_changed_row_of_a_set_aside_attempt_breaks_the_chain(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(guided(guidance_text=HINT, joins="replaces_group")))
+    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT, joins="replaces_group")))
     train(run)
     with run.journal._database as database:
         database.execute("UPDATE set_aside SET outcome = 7.0 WHERE number = 2")
@@ -231,7 +231,7 @@ def test_an_update_without_any_of_it_has_the_digest_that_it_always_had(tmp_path:
 
 FOREIGN = Task(id="elsewhere")
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"task": FOREIGN}, "is for a task that the training panel does not have; take tasks from prior.fresh or"),
+    ({"task": FOREIGN}, "is for a task that the training panel does not have; take tasks from tools.fresh or"),
     ({"attempts": 0}, "has attempts=0; ask for at least 1, or leave the request out"),
     ({"attempts": True}, "has attempts=True; ask for at least 1"),
     ({"guidance_text": None}, "has a guidance_text or a why that is not text"),
@@ -239,8 +239,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"joins": "unguided"}, "has joins='unguided', but nothing that guides it; leave joins out"),
     ({"loss_context": "unguided"}, "has loss_context='unguided' and no guidance_text; leave loss_context out"),
     ({"trains_forced": True}, "has trains_forced and nothing forced; leave trains_forced out"),
-    ({"forced": ("try",)}, "has forced=('try',); give token ids, as prior.encode makes them of a text"),
-    ({"forced": [1]}, "has forced=[1]; give a tuple of token ids, as prior.encode makes them of a text"),
+    ({"forced": ("try",)}, "has forced=('try',); give token ids, as tools.encode makes them of a text"),
+    ({"forced": [1]}, "has forced=[1]; give a tuple of token ids, as tools.encode makes them of a text"),
     ({"forced": (10**6,)}, "has the forced token 1000000, but the model knows ids below "),
     ({"temperature": "hot"}, "has temperature='hot'; give a number above 0, or none for rollout.temperature"),
     ({"guidance_text": HINT, "parent": 3}, "has parent=3; give the id of a trajectory, as text, or none"),
@@ -254,7 +254,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_a_request_that_cannot_be_played_is_refused_in_a_sentence(
     tmp_path: Path, fields: dict[str, Any], said: str
 ) -> None:
-    run = open_planned_run(tmp_path, once(guided(**fields)))
+    run = open_planned_run(tmp_path, once(ask_guided(**fields)))
     with pytest.raises(ConfigError) as raised:
         collect_update(run, 1)
     task = fields.get("task", run.tasks[0]).id
@@ -263,13 +263,13 @@ def test_a_request_that_cannot_be_played_is_refused_in_a_sentence(
 
 
 def test_a_task_as_text_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(lambda played, prior: AttemptRequest(task="walk", attempts=2)))  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="its request has task='walk'; give a Task, as prior"):
+    run = open_planned_run(tmp_path, once(lambda played, tools: AttemptRequest(task="walk", attempts=2)))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="its request has task='walk'; give a Task, as tools"):
         collect_update(run, 1)
 
 
 def test_the_token_that_ends_a_response_is_not_forced(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(guided(forced=lambda prior: (END[0],))))
+    run = open_planned_run(tmp_path, once(ask_guided(forced=lambda tools: (END[0],))))
     END[:] = [run.prompter.frame.end_id]
     with pytest.raises(ConfigError, match=r"forces the token \d+, which ends a response"):
         collect_update(run, 1)
@@ -280,26 +280,26 @@ END: list[int] = []
 
 def test_a_group_that_does_not_exist_cannot_be_joined(tmp_path: Path) -> None:
     run = open_planned_run(
-        tmp_path, once(guided(task=lambda prior: prior.tasks[1], guidance_text=HINT, joins="replaces_one"))
+        tmp_path, once(ask_guided(task=lambda tools: tools.tasks[1], guidance_text=HINT, joins="replaces_one"))
     )
     with pytest.raises(ConfigError, match="joins='replaces_one', but the update has no unguided attempts at the task"):
         collect_update(run, 1)
 
 
-def everything(played: Played, prior: Prior) -> list[AttemptRequest]:
-    return [AttemptRequest(task=prior.tasks[0], attempts=1)]
+def everything(played: Played, tools: PlanTools) -> list[AttemptRequest]:
+    return [AttemptRequest(task=tools.tasks[0], attempts=1)]
 
 
-def nothing(played: Played, prior: Prior) -> list[AttemptRequest]:
+def nothing(played: Played, tools: PlanTools) -> list[AttemptRequest]:
     return []
 
 
-def only_guided(played: Played, prior: Prior) -> list[AttemptRequest]:
-    return [] if played.rounds else [AttemptRequest(task=prior.tasks[0], attempts=2, guidance_text=HINT)]
+def only_guided(played: Played, tools: PlanTools) -> list[AttemptRequest]:
+    return [] if played.rounds else [AttemptRequest(task=tools.tasks[0], attempts=2, guidance_text=HINT)]
 
 
-def too_many(played: Played, prior: Prior) -> list[AttemptRequest]:
-    return [AttemptRequest(task=task, attempts=1) for task in prior.fresh(-1)]
+def too_many(played: Played, tools: PlanTools) -> list[AttemptRequest]:
+    return [AttemptRequest(task=task, attempts=1) for task in tools.fresh(-1)]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def too_many(played: Played, prior: Prior) -> list[AttemptRequest]:
         (nothing, "asked for nothing in the first round; ask for at least one attempt"),
         (everything, f"still asked for more after {MAX_ROUNDS} rounds; give an empty list to end them"),
         (only_guided, "asked for guided attempts only, which say nothing of the policy by itself"),
-        (too_many, "the plan asked prior.fresh for -1 tasks; ask for a whole number, 0 or more"),
+        (too_many, "the plan asked tools.fresh for -1 tasks; ask for a whole number, 0 or more"),
     ],
 )
 def test_a_plan_that_does_not_make_an_update_is_named(
@@ -323,8 +323,8 @@ def test_a_plan_that_does_not_make_an_update_is_named(
 def test_a_request_that_stands_twice_gets_further_attempts(tmp_path: Path) -> None:
     request: list[AttemptRequest] = []
 
-    def twice(played: Played, prior: Prior) -> list[AttemptRequest]:
-        request.append(AttemptRequest(task=prior.tasks[0], attempts=2))
+    def twice(played: Played, tools: PlanTools) -> list[AttemptRequest]:
+        request.append(AttemptRequest(task=tools.tasks[0], attempts=2))
         return [] if played.rounds else [request[0], request[0]]
 
     attempts = collect_update(open_planned_run(tmp_path, twice), 1)
@@ -334,13 +334,13 @@ def test_a_request_that_stands_twice_gets_further_attempts(tmp_path: Path) -> No
 def test_a_plan_sees_what_its_rounds_brought(tmp_path: Path) -> None:
     seen: list[list[int]] = []
 
-    def ask(played: Played, prior: Prior) -> list[AttemptRequest]:
+    def ask(played: Played, tools: PlanTools) -> list[AttemptRequest]:
         seen.append([len(group) for turn in played.rounds for group in (*turn.groups, *turn.guided, *turn.joining)])
         if len(played.rounds) == 2:
             return []
         joins: Any = "unguided" if played.rounds else "own"
-        plain = [] if played.rounds else [AttemptRequest(task=prior.tasks[0], attempts=2)]
-        return [*plain, AttemptRequest(task=prior.tasks[0], attempts=3, guidance_text=HINT, joins=joins)]
+        plain = [] if played.rounds else [AttemptRequest(task=tools.tasks[0], attempts=2)]
+        return [*plain, AttemptRequest(task=tools.tasks[0], attempts=3, guidance_text=HINT, joins=joins)]
 
     attempts = collect_update(open_planned_run(tmp_path, ask), 1)
     assert seen == [[], [2, 3], [2, 3, 3]]
@@ -348,7 +348,7 @@ def test_a_plan_sees_what_its_rounds_brought(tmp_path: Path) -> None:
 
 
 def test_the_journal_writes_no_row_that_was_not_asked_for(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(guided(guidance_text=HINT)))
+    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT)))
     attempts = collect_update(run, 1)
     credit = [[0.0] * len(each.steps) for each in attempts.chosen]
     run.journal.write(Update(number=1, version=1, metrics={}, trajectories=attempts.chosen, credit=credit))

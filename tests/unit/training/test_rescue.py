@@ -36,7 +36,7 @@ from tests.unit.training.learners import gradient, learner, logps, single_steps,
 from tests.unit.training.runs import small_config  # noqa: E402
 
 
-def opened(
+def open_small_run(
     folder: Path,
     algorithm: Algorithm,
     *,
@@ -59,8 +59,8 @@ def opened(
     return open_run(config.model_copy(update=changes), folder, model_and_tokenizer=model)
 
 
-def trained(folder: Path, algorithm: Algorithm, **settings: Any) -> Run:
-    run = opened(folder, algorithm, **settings)
+def train_small_run(folder: Path, algorithm: Algorithm, **settings: Any) -> Run:
+    run = open_small_run(folder, algorithm, **settings)
     train(run)
     return run
 
@@ -71,7 +71,7 @@ R3 = recipes.r3(tau=0.9)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run that has recalled and reflected."""
-    return trained(tmp_path_factory.mktemp("rescued"), R3, updates=8)
+    return train_small_run(tmp_path_factory.mktemp("rescued"), R3, updates=8)
 
 
 def test_a_group_is_untouched_or_has_all_its_recalled_members(run: Run) -> None:
@@ -108,15 +108,15 @@ def test_every_update_says_what_became_of_its_groups(run: Run) -> None:
 
 def test_groups_that_nothing_was_done_for_are_not_rescued(tmp_path: Path) -> None:
     """Under HGPO equal scores may have credit by their lengths alone: that is no rescue."""
-    run = trained(tmp_path, recipes.hgpo(), updates=3, first=2)
+    run = train_small_run(tmp_path, recipes.hgpo(), updates=3, first=2)
     assert {value for _, value in run.journal.curve("credit/groups_rescued")} == {0.0}
 
 
 def test_replay_beside_a_plan_that_leaves_even_groups_out_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="top_up leaves out the groups"):
-        opened(tmp_path, recipes.r3(), plan=TopUp())
+        open_small_run(tmp_path, recipes.r3(), plan=TopUp())
     with pytest.raises(ConfigError, match="top_up leaves out the groups"):
-        opened(tmp_path, recipes.r3(with_reflection=False), plan=Guided(plan=TopUp(), guidance=Reflection()))
+        open_small_run(tmp_path, recipes.r3(with_reflection=False), plan=Guided(plan=TopUp(), guidance=Reflection()))
 
 
 def test_attempts_with_guidance_form_their_own_groups_and_hold_it_in_their_prompts(run: Run) -> None:
@@ -151,7 +151,7 @@ class Observer:
 
 
 def test_neither_recalled_nor_guided_attempts_reach_curricula_success_or_the_record(tmp_path: Path) -> None:
-    run = opened(tmp_path, R3, updates=6)
+    run = open_small_run(tmp_path, R3, updates=6)
     observer = Observer(run.tasks)
     train(replace(run, curriculum=observer))
     rows = {number: list(run.journal.trajectories(number)) for number in run.journal.update_numbers()}
@@ -175,11 +175,11 @@ def test_an_evaluation_never_shows_guidance(run: Run, monkeypatch: pytest.Monkey
     shown: list[str] = []
     generate = TransformersEngine.generate
 
-    def listening(self: TransformersEngine, requests: Sequence[Request]) -> list[Any]:
+    def listen(self: TransformersEngine, requests: Sequence[Request]) -> list[Any]:
         shown.extend(run.prompter.text(request.prompt_ids) for request in requests)
         return generate(self, requests)
 
-    monkeypatch.setattr(TransformersEngine, "generate", listening)
+    monkeypatch.setattr(TransformersEngine, "generate", listen)
     evaluate_run(run, write=False)
     assert len(shown) == 6
     assert not any("earlier" in text for text in shown)
@@ -190,12 +190,12 @@ def test_an_evaluation_never_shows_guidance(run: Run, monkeypatch: pytest.Monkey
 def test_with_an_empty_history_the_weights_are_those_of_the_base_to_the_bit(tmp_path: Path) -> None:
     """Each task comes once, so that there is nothing to recall and nothing to reflect on."""
     base, rescued = recipes.r3_grpo_ablation(), recipes.r3(with_ranking=False)
-    settings = opened(tmp_path / "words", rescued).config
+    settings = open_small_run(tmp_path / "words", rescued).config
     model, tokenizer = settings.model.open(words=settings.words(), seed=0)
 
     def weights(name: str, algorithm: Algorithm, updates: int) -> str:
         settings = {"updates": updates, "first": 0, "rate": 1e-2, "model": (deepcopy(model), tokenizer)}
-        run = trained(tmp_path / name, algorithm, **settings)
+        run = train_small_run(tmp_path / name, algorithm, **settings)
         assert run.journal.curve("replay/recalled") == run.journal.curve("guidance/groups") == []
         return hash_weights(run.learner.weights())
 
@@ -256,7 +256,7 @@ def test_an_attempt_that_the_policy_has_left_behind_is_not_recalled(tmp_path: Pa
     near = recipes.r3(with_reflection=False)
     assert near.replay is not None
     far = near.model_copy(update={"replay": near.replay.model_copy(update={"max_log_ratio": 1e-9})})  # type: ignore[attr-defined]
-    run = trained(tmp_path, far, updates=6, rate=1e-2)
+    run = train_small_run(tmp_path, far, updates=6, rate=1e-2)
     left_out = [value for _, value in run.journal.curve("replay/left_out")]
     assert max(left_out) >= 1
     assert [
@@ -265,7 +265,9 @@ def test_an_attempt_that_the_policy_has_left_behind_is_not_recalled(tmp_path: Pa
 
 
 def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> None:
-    run = trained(tmp_path, recipes.r3_grpo_ablation().model_copy(update={"replay": SelectiveBuffer()}), updates=8)
+    run = train_small_run(
+        tmp_path, recipes.r3_grpo_ablation().model_copy(update={"replay": SelectiveBuffer()}), updates=8
+    )
     recalled = [
         one for number in run.journal.update_numbers() for one in run.journal.past_attempts.list_recalled(number)
     ]
@@ -279,16 +281,16 @@ def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> 
         assert one["credit"] == source["credit"]
 
 
-def solved_with_guidance(attempts: UpdateAttempts) -> list[Trajectory]:
+def list_solved_with_guidance(attempts: UpdateAttempts) -> list[Trajectory]:
     return [one for one in attempts.chosen if one.origin is Origin.REFLECTED and one.scores["success"]]
 
 
 def test_successes_with_guidance_may_join_the_unguided_group_as_if_they_had_none(tmp_path: Path) -> None:
     asked = recipes.r3(with_replay=False).model_copy(update={"guidance": Reflection(tau=1.1, to_unguided_prompt=True)})
-    run = trained(tmp_path, asked, updates=5)
+    run = train_small_run(tmp_path, asked, updates=5)
     attempts = collect_update(run, 6)
     guided = [one for one in attempts.chosen if one.origin is Origin.GUIDED]
-    assert len(guided) == len(solved_with_guidance(attempts)) > 0
+    assert len(guided) == len(list_solved_with_guidance(attempts)) > 0
     for one in guided:
         (source,) = [each for each in attempts.chosen if each.id == one.parent]
         own = [each for each in attempts.chosen if each.task.id == one.task.id and each.origin is Origin.FRESH]
@@ -306,7 +308,7 @@ def test_a_task_that_comes_again_in_a_later_round_gets_guidance_with_further_att
     """One task, several rounds: it is one group, and no attempt is made twice."""
     guided = Reflection(tau=1.1, to_unguided_prompt=True)
     asked = recipes.r3(with_replay=False).model_copy(update={"guidance": guided})
-    run = trained(tmp_path, asked, updates=4, first=1, plan=TopUp(attempts=2, rounds=4))
+    run = train_small_run(tmp_path, asked, updates=4, first=1, plan=TopUp(attempts=2, rounds=4))
     largest = 0
     for number in range(5, 13):
         attempts = collect_update(run, number)
@@ -322,8 +324,8 @@ def test_guidance_of_the_algorithm_and_a_guided_plan_are_one_thing(tmp_path: Pat
     """The recipe's field and the plan of that name ask for the same attempts, and write the same journal."""
     without = recipes.r3(tau=0.9, with_reflection=False)
     assert R3.guidance is not None
-    by_plan = trained(tmp_path / "plan", without, plan=Guided(plan=Flat(attempts=3), guidance=R3.guidance))
-    by_algorithm = trained(tmp_path / "algorithm", R3)
+    by_plan = train_small_run(tmp_path / "plan", without, plan=Guided(plan=Flat(attempts=3), guidance=R3.guidance))
+    by_algorithm = train_small_run(tmp_path / "algorithm", R3)
     assert by_plan.journal.digest() == by_algorithm.journal.digest()
     assert hash_weights(by_plan.learner.weights()) == hash_weights(by_algorithm.learner.weights())
     assert by_plan.journal.curve("guidance/groups")
@@ -331,11 +333,11 @@ def test_guidance_of_the_algorithm_and_a_guided_plan_are_one_thing(tmp_path: Pat
 
 def test_a_run_whose_index_disagrees_is_not_resumed(tmp_path: Path) -> None:
     replaying = recipes.r3(with_reflection=False)
-    trained(tmp_path, replaying, updates=2).journal.close()
+    train_small_run(tmp_path, replaying, updates=2).journal.close()
     with sqlite3.connect(tmp_path / "journal.sqlite") as database:
         database.execute("DELETE FROM history WHERE attempt = 1 AND number = 1")
     with pytest.raises(TrainingError, match=r"does not lead to checkpoint 0002 \(update 1 is not as it was written\)"):
-        train(opened(tmp_path, replaying, updates=3), resume=True)
+        train(open_small_run(tmp_path, replaying, updates=3), resume=True)
 
 
 class Restless(Identity):

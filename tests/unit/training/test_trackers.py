@@ -192,9 +192,9 @@ class Fake(ModuleType):
         super().__init__(name)
         self.calls: list[Any] = []
         for key, answer in answers.items():
-            setattr(self, key, self.recorded(key, answer))
+            setattr(self, key, self.record(key, answer))
 
-    def recorded(self, name: str, answer: Any = None) -> Any:
+    def record(self, name: str, answer: Any = None) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             self.calls.append((name, *args, kwargs))
             return answer
@@ -203,14 +203,14 @@ class Fake(ModuleType):
 
 
 def fake_run(fake: Fake, **fields: str) -> SimpleNamespace:
-    return SimpleNamespace(**fields, log=fake.recorded("log"), finish=fake.recorded("finish"))
+    return SimpleNamespace(**fields, log=fake.record("log"), finish=fake.record("finish"))
 
 
 def test_wandb_gets_the_config_the_numbers_and_the_same_id_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = Fake("wandb")
-    fake.init = fake.recorded("init", fake_run(fake, id="abc"))  # type: ignore[attr-defined]
+    fake.init = fake.record("init", fake_run(fake, id="abc"))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", fake)
     for number in (1, 2):
         with track_run((Wandb(project="p", mode="offline"),), CONFIG, tmp_path) as trackers:
@@ -230,7 +230,7 @@ def test_wandb_gets_the_config_the_numbers_and_the_same_id_again(
 
 def test_trackio_goes_on_with_the_run_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake("trackio")
-    fake.init = fake.recorded("init", fake_run(fake, name="mine"))  # type: ignore[attr-defined]
+    fake.init = fake.record("init", fake_run(fake, name="mine"))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "trackio", fake)
     for number in (1, 2):
         with track_run((Trackio(name="mine"),), CONFIG, tmp_path) as trackers:
@@ -245,8 +245,8 @@ def test_trackio_goes_on_with_the_run_of_its_name(tmp_path: Path, monkeypatch: p
 
 def test_mlflow_gets_parameters_once_and_metrics_at_their_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake("mlflow", get_experiment_by_name=None, create_experiment="7", log_param=None, log_metric=None)
-    fake.create_run = fake.recorded("create_run", SimpleNamespace(info=SimpleNamespace(run_id="r1")))  # type: ignore[attr-defined]
-    fake.set_terminated = fake.recorded("set_terminated")  # type: ignore[attr-defined]
+    fake.create_run = fake.record("create_run", SimpleNamespace(info=SimpleNamespace(run_id="r1")))  # type: ignore[attr-defined]
+    fake.set_terminated = fake.record("set_terminated")  # type: ignore[attr-defined]
     fake.MlflowClient = lambda **settings: fake  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     for number in (1, 2):

@@ -36,7 +36,7 @@ def open_small(folder: Path, rollout: RolloutConfig | None = None) -> Run:
     )
 
 
-def said(run: Run, sample: Sample) -> str:
+def response_text(run: Run, sample: Sample) -> str:
     """What a sample's weighted tokens say: those of the teacher."""
     weights = sample.advantage
     assert isinstance(weights, tuple)
@@ -55,7 +55,7 @@ def test_a_teacher_without_noise_is_the_expert(tmp_path: Path) -> None:
         while (action := world.expert()) is not None:
             wanted.append(action)
             world.act(action)
-        assert [said(run, sample) for sample in samples] == wanted
+        assert [response_text(run, sample) for sample in samples] == wanted
 
 
 def test_prompts_are_those_of_a_rollout(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_observation_tokens_are_weighted_beside_the_teachers(tmp_path: Path) -> 
     weighted = make_expert_samples(run, run.tasks[:3], WarmStartConfig(observation_weight=0.25))
     for before, after in zip(plain, weighted, strict=True):
         assert after.token_ids == before.token_ids
-        assert said(run, after) == said(run, before)
+        assert response_text(run, after) == response_text(run, before)
         assert isinstance(after.advantage, tuple)
         assert set(after.advantage) == {0.25, 1.0}
         shown = [t for t, w in zip(after.response_ids, after.advantage, strict=True) if w == 0.25]
@@ -109,7 +109,7 @@ def test_the_teacher_speaks_as_the_action_rule_reads(
 ) -> None:
     run = open_small(tmp_path, RolloutConfig(action_rule=rule, template=template, memory=Window(steps=0)))
     for sample in make_expert_samples(run, run.tasks[:5], WarmStartConfig()):
-        assert re.fullmatch(form, said(run, sample)), said(run, sample)
+        assert re.fullmatch(form, response_text(run, sample)), response_text(run, sample)
 
 
 def test_imitation_lowers_the_loss_and_hands_the_weights_over(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.unit.training.runs import small_config  # noqa: E402
 PAIRS = [((2, 4), (5, 3))]
 
 
-def moved(model: Any) -> dict[str, torch.Tensor]:
+def move_weights(model: Any) -> dict[str, torch.Tensor]:
     """Weights other than a model's, by name."""
     return {name: value.detach() * 1.5 for name, value in model.named_parameters()}
 
@@ -39,7 +39,7 @@ def moved(model: Any) -> dict[str, torch.Tensor]:
 def test_the_engine_says_what_it_would_say_with_the_weights(tmp_path: Path, place: str, as_table: bool) -> None:
     model = tiny()[0]
     engine, wanted = open_engine(copy.deepcopy(model)), open_engine(copy.deepcopy(model))
-    weights = moved(model)
+    weights = move_weights(model)
     wanted.load(weights, version=3)
     part = InMemory() if place == "memory" else ThroughFile(folder=str(tmp_path / "own") if place == "named" else "")
     transfer = part.open(None if place == "nowhere" else tmp_path / "weights")
@@ -53,16 +53,16 @@ def test_an_engine_that_reads_files_is_told_the_path(tmp_path: Path) -> None:
     class Reads:
         """An engine at the other end of a network, as far as hand-over goes."""
 
-        told: dict[str, Any]
+        call: dict[str, Any]
 
         def load_file(self, path: Path, *, version: int) -> None:
-            self.told = {"path": path, "version": version, "weights": load_file(path)}
+            self.call = {"path": path, "version": version, "weights": load_file(path)}
 
-    engine, weights = Reads(), moved(tiny()[0])
+    engine, weights = Reads(), move_weights(tiny()[0])
     ThroughFile().open(tmp_path / "weights").hand_over(weights, engine, version=12)  # type: ignore[arg-type]
-    assert engine.told["path"] == tmp_path / "weights" / "0012.safetensors"
-    assert engine.told["version"] == 12
-    assert hash_weights(engine.told["weights"]) == hash_weights(weights)
+    assert engine.call["path"] == tmp_path / "weights" / "0012.safetensors"
+    assert engine.call["version"] == 12
+    assert hash_weights(engine.call["weights"]) == hash_weights(weights)
 
 
 @pytest.mark.parametrize("is_named", [True, False])
@@ -80,7 +80,7 @@ def test_the_path_says_the_same_in_another_folder(
     monkeypatch.chdir(tmp_path)
     engine = Reads()
     part = ThroughFile(folder="weights" if is_named else "")
-    part.open(Path("weights")).hand_over(moved(tiny()[0]), engine, version=1)  # type: ignore[arg-type]
+    part.open(Path("weights")).hand_over(move_weights(tiny()[0]), engine, version=1)  # type: ignore[arg-type]
     assert engine.path == tmp_path / "weights" / "0001.safetensors"
 
 
@@ -98,14 +98,14 @@ def test_weights_that_share_memory_are_a_sentence(tmp_path: Path) -> None:
 def test_files_of_others_in_the_folder_stay(tmp_path: Path) -> None:
     (tmp_path / "note").touch()
     engine = open_engine(tiny()[0])
-    ThroughFile(folder=str(tmp_path)).open(None).hand_over(moved(tiny()[0]), engine, version=1)
+    ThroughFile(folder=str(tmp_path)).open(None).hand_over(move_weights(tiny()[0]), engine, version=1)
     assert [path.name for path in tmp_path.iterdir()] == ["note"]
 
 
 def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
     engine = open_engine(tiny()[0])
     with no_space(100), pytest.raises(TrainingError) as caught:
-        ThroughFile().open(tmp_path / "weights").hand_over(moved(tiny()[0]), engine, version=1)
+        ThroughFile().open(tmp_path / "weights").hand_over(move_weights(tiny()[0]), engine, version=1)
     path = tmp_path / "weights" / "0001.safetensors"
     assert str(caught.value).startswith(f"the weights could not be written to {path} (")
     assert str(caught.value).endswith(
