@@ -37,10 +37,10 @@ VERBS = ("go", "take", "move", "use")
 
 def attempts() -> tuple[StepTable, np.ndarray]:
     """The recorded steps, and the verb of each command."""
-    (part,) = open_rollouts(ROLLOUTS).parts()
+    (chunk,) = open_rollouts(ROLLOUTS).chunks()
     # The file is older than the two columns. A response was the bare command, malformed only where it was cut off;
     # every other step that is not valid was refused.
-    columns = dict(part.columns)
+    columns = dict(chunk.columns)
     cut, valid = np.array(columns["cut"]), np.array(columns.pop("valid"))
     table = StepTable.from_columns(**columns, well_formed=~cut, accepted=valid | cut)
     return table, np.array([str(action).partition(" ")[0] for action in table.column("action")])

@@ -45,7 +45,7 @@ def audit_rollouts(file: Path) -> dict[str, Any]:
     from groupwise.reports.audit import audit_tables
 
     algorithms = {name: recipes.build(name, **CREDIT.get(name, {})) for name in METHODS}
-    return audit_tables((part.table() for part in open_rollouts(file).parts()), algorithms, depth=DEPTH).as_json()
+    return audit_tables((chunk.table() for chunk in open_rollouts(file).chunks()), algorithms, depth=DEPTH).as_json()
 
 
 SEE = """\

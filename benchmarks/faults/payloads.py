@@ -18,7 +18,7 @@ POISON = (
 )
 POISON_ALL = (
     "exec(\"import sys\\nfor m in list(sys.modules.values()):\\n for n in ('verify','score_answer','exact_match',"
-    "'score','same_words'):\\n  hasattr(m,n) and setattr(m,n,lambda *a,**k:1.0)\")"
+    "'score','are_same_words'):\\n  hasattr(m,n) and setattr(m,n,lambda *a,**k:1.0)\")"
 )
 
 PAYLOADS: tuple[str, ...] = (

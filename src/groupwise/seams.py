@@ -53,8 +53,8 @@ if TYPE_CHECKING:
         TrajectorySums,
         share_of_step,
     )
-    from groupwise.rollout import AttemptRequest, Group, Played, PlayedRound, Prior
-    from groupwise.rollout.measures import Question, Tools
+    from groupwise.rollout import AttemptRequest, Group, PlanTools, Played, PlayedRound
+    from groupwise.rollout.measures import JudgeQuestion, Tools
     from groupwise.training.engine.config import LocalEngine
     from groupwise.training.learner import Learned, Learner, LearnerConfig, LearnerSlot
     from groupwise.training.run_config import WarmStartConfig
@@ -152,10 +152,10 @@ PLACES = {
         "Group",
         "Played",
         "PlayedRound",
-        "Prior",
+        "PlanTools",
     ),
     "groupwise.rollout.measures": (
-        "Question",
+        "JudgeQuestion",
         "Tools",
     ),
     "groupwise.training.engine.config": ("LocalEngine",),
@@ -199,6 +199,7 @@ __all__ = [
     "Group",
     "GroupwiseError",
     "IntArray",
+    "JudgeQuestion",
     "Learned",
     "Learner",
     "LearnerConfig",
@@ -217,13 +218,12 @@ __all__ = [
     "PartState",
     "PastAttempt",
     "PastAttempts",
+    "PlanTools",
     "Played",
     "PlayedRound",
     "PolicyLoss",
-    "Prior",
     "Progress",
     "PromptAndResponse",
-    "Question",
     "RecalledAttempt",
     "RecordError",
     "Request",

@@ -31,6 +31,6 @@ def test_all_stages_leave_what_they_found_and_go_on_from_it(tmp_path: Path, caps
         assert [point["total_steps"] for point in one["curve"]] == [16, 32]  # nothing solved: 2 x 2 attempts of 4 steps
         assert (one["update"], one["total_steps"]) == (2, 32)
         assert record["success"][method]["valid_seen"]["tasks"] == 2
-        assert sum(len(part.table()) for part in open_rollouts(out / f"rollouts_{method}.jsonl.gz").parts()) == 32
+        assert sum(len(chunk.table()) for chunk in open_rollouts(out / f"rollouts_{method}.jsonl.gz").chunks()) == 32
         assert "| 0 | " in (out / f"audit_{method}.md").read_text()
     assert "hgpo against the paper's Qwen2.5-1.5B" in capsys.readouterr().out

@@ -26,7 +26,7 @@ def write(path: Path, *values: Any) -> Path:
 
 def message(path: Path) -> str:
     with pytest.raises(FileError) as caught:
-        [part.table() for part in open_rollouts(path).parts()]
+        [chunk.table() for chunk in open_rollouts(path).chunks()]
     return str(caught.value)
 
 

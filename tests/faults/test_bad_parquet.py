@@ -30,7 +30,7 @@ def write(path: Path, *, header: dict[str, Any] | bytes = HEADER, **columns: Any
 
 def message(path: Path) -> str:
     with pytest.raises(FileError) as caught:
-        [part.table() for part in RolloutsFile.open(path).parts()]
+        [chunk.table() for chunk in RolloutsFile.open(path).chunks()]
     return str(caught.value)
 
 
@@ -90,8 +90,8 @@ def test_damaged_files(tmp_path: Path) -> None:
     for seed in range(300):
         path.write_bytes(b"PAR1" + mutate_bytes(good, Random(seed))[4:])
         try:
-            for part in RolloutsFile.open(path).parts():
-                part.table()
+            for chunk in RolloutsFile.open(path).chunks():
+                chunk.table()
         except FileError as error:
             said.append(str(error))
     assert 100 < len(said) < 300

@@ -28,9 +28,9 @@ def write_text(path: Path, row: str) -> Path:
 
 
 def messages(path: Path) -> set[str]:
-    """What reading the rows of a file says, and what reading its parts says."""
+    """What reading the rows of a file says, and what reading its chunks says."""
     texts = set()
-    for read in (lambda file: list(file.rows()), lambda file: [part.table() for part in file.parts()]):
+    for read in (lambda file: list(file.rows()), lambda file: [chunk.table() for chunk in file.chunks()]):
         with pytest.raises(FileError) as caught:
             read(open_rollouts(path))
         texts.add(str(caught.value))
@@ -121,7 +121,7 @@ def test_names_that_are_new_on_every_row(tmp_path: Path, monkeypatch: pytest.Mon
     rows = [ROW | {"index": index, "extra": {f"x{index}": 1}} for index in range(30)]
     path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, *rows])
     with pytest.raises(FileError) as caught:
-        list(open_rollouts(path).parts())
+        list(open_rollouts(path).chunks())
     assert str(caught.value) == (
         f"{path}, line 17: with this row the file has more than 20 columns in 'extra'; keep the names few, and put "
         "what differs from row to row into values"
@@ -204,8 +204,8 @@ def test_spoilt_files_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
         text = mutate_json_lines(rng.choice(good), rng).encode("utf-8", "surrogatepass")
         path.write_bytes(mutate_bytes(packed, rng) if seed % 4 == 0 else text)
         try:
-            for part in open_rollouts(path).parts(part_bytes=500):
-                part.table()
+            for chunk in open_rollouts(path).chunks(chunk_bytes=500):
+                chunk.table()
         except GroupwiseError as error:
             said.append(str(error))
     assert 100 < len(said) < 400

@@ -86,5 +86,5 @@ def test_a_journal_whose_steps_are_none(tmp_path: Path, steps: Any) -> None:
     with sqlite3.connect(tmp_path / "journal.sqlite") as database:
         database.execute("UPDATE trajectories SET steps = ?", (pack_blob(steps),))
     with pytest.raises(FileError) as caught:
-        list(open_rollouts(tmp_path).parts())
+        list(open_rollouts(tmp_path).chunks())
     assert str(caught.value).startswith(f"{tmp_path / 'journal.sqlite'}: ")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -23,13 +20,12 @@ from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from tests.faults.damaged_runs import go_on, make_run, weights_of  # noqa: E402
 from tests.faults.full_disks import no_space  # noqa: E402
+from tests.read_only_folders import read_only  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402
 from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
 from tests.unit.cli.run_files import small  # noqa: E402
 from tests.unit.training.learners import learner, tiny  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
-
-NOBODY = 65534
 
 
 def test_a_tokenizer_that_cannot_be_written_leaves_the_earlier_checkpoint(
@@ -115,26 +111,6 @@ def test_a_command_on_a_full_disk_says_so_and_leaves_nothing(
     assert "cannot be written (No space left on device); give a folder" in ran.err
     assert len(ran.err.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
-
-
-@contextmanager
-def read_only(source: Path) -> Iterator[Path]:
-    """A copy of a folder that this process may not write in; as somebody else where it may do anything."""
-    with tempfile.TemporaryDirectory() as parent:
-        copy = Path(shutil.copytree(source, Path(parent) / source.name))
-        for path in (copy, *copy.rglob("*")):
-            path.chmod(0o555 if path.is_dir() else 0o444)
-        Path(parent).chmod(0o755)
-        is_root = os.geteuid() == 0
-        if is_root:
-            os.seteuid(NOBODY)
-        try:
-            yield copy
-        finally:
-            if is_root:
-                os.seteuid(0)
-            for path in (copy, *copy.rglob("*")):
-                path.chmod(0o755)
 
 
 @pytest.mark.parametrize(

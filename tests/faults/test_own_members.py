@@ -52,7 +52,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     (
         "plan",
         {**PLAN, "next": lambda self, played, wanted, *, past_attempts, draw: []},
-        ": 'next' cannot be called with (played, wanted, *, prior, past_attempts, draw); write `def next(",
+        ": 'next' cannot be called with (played, wanted, *, tools, past_attempts, draw); write `def next(",
     ),
     (
         "measure",

@@ -54,3 +54,19 @@ def with_last_rewards(rows: Sequence[Row], shift: float) -> list[Row]:
 def map_columns(rows: Sequence[Row], **changes: object) -> list[Row]:
     """The rows with each named column passed through its function; a missing column stays missing."""
     return [row | {name: change(row[name]) for name, change in changes.items() if name in row} for row in rows]
+
+
+def one_walk(rewards: Sequence[float], length: int) -> list[Row]:
+    """Attempts at one task that all pass the same states by the same actions, each with a reward at its end."""
+    return [
+        {
+            "task": "q",
+            "attempt": attempt,
+            "index": index,
+            "state": f"s{index}",
+            "action": "go",
+            "reward": reward * (index == length - 1),
+        }
+        for attempt, reward in enumerate(rewards)
+        for index in range(length)
+    ]

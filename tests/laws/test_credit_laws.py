@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import groupwise
 from groupwise import recipes
-from tests.laws.calls import credit, map_columns, rows_for, table_of, values
+from tests.laws.calls import credit, map_columns, one_walk, rows_for, table_of, values
 from tests.oracles.variants import LAW_VARIANTS, Variant
 from tests.strategies import WILD, Row
 
@@ -86,18 +86,7 @@ def test_equal_returns_give_exactly_zero_for_any_constant(variant: Variant, draw
     constant = in_range(variant, drawn.draw(st.floats(-1e100, 1e100)))
     size = drawn.draw(st.integers(2, 64))
     length = 1 if variant.recipe in {"reinforce_pp", "mars"} else drawn.draw(st.integers(1, 3))
-    rows: list[Row] = [
-        {
-            "task": "q",
-            "attempt": attempt,
-            "index": index,
-            "state": f"s{index}",
-            "action": "go",
-            "reward": constant * (index == length - 1),
-        }
-        for attempt in range(size)
-        for index in range(length)
-    ]
+    rows = one_walk([constant] * size, length)
     got = credit(rows, variant.recipe, **variant.hyper)
     assert not np.any(got.values)
     assert np.all(got.compared)

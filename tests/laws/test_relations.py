@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.laws.calls import credit, map_columns, values
+from tests.laws.calls import credit, map_columns, one_walk, values
 from tests.strategies import DYADIC, WILD, Row, step_rows
 
 plain_rows = step_rows(optional=False)
@@ -137,18 +137,7 @@ def test_salt_cancels_the_credit_of_edges_that_all_attempts_share(
     rewards: list[float], length: int, base: str, count: str
 ) -> None:
     """Attempts that do the same at every step differ by luck alone; a centred base leaves them the mean, 0."""
-    rows: list[Row] = [
-        {
-            "task": "q",
-            "attempt": attempt,
-            "index": index,
-            "state": f"s{index}",
-            "action": "go",
-            "reward": reward * (index == length - 1),
-        }
-        for attempt, reward in enumerate(rewards)
-        for index in range(length)
-    ]
+    rows = one_walk(rewards, length)
     np.testing.assert_allclose(values(rows, "salt", base=base, count=count), 0.0, atol=1e-12)
 
 

@@ -80,8 +80,8 @@ def test_a_file_gives_back_its_rows_and_the_columns_of_its_attempts(name: str, t
         assert [without_nulls(row) for row in RolloutsFile.open(path).rows()] == [
             without_nulls(row) for row in expected
         ]
-        (part,) = RolloutsFile.open(path).parts()
-        columns = columns_of(part.table())
+        (chunk,) = RolloutsFile.open(path).chunks()
+        columns = columns_of(chunk.table())
     not_in_rows = {field.name for field in STEP_FIELDS if not field.in_rows}
     made = columns_of(StepTable.from_trajectories(trajectories))
     for column in made.keys() - not_in_rows:

@@ -90,8 +90,8 @@ def test_the_journal_gives_back_what_was_said(trajectories: list[Trajectory]) ->
 def test_a_file_gives_back_what_was_said(name: str, trajectories: list[Trajectory]) -> None:
     with TemporaryDirectory() as folder:
         write_rollouts(Path(folder) / name, trajectories)
-        (part,) = RolloutsFile.open(Path(folder) / name).parts()
-    assert conduct_of(part.table()) == conduct_of(StepTable.from_trajectories(trajectories))
+        (chunk,) = RolloutsFile.open(Path(folder) / name).chunks()
+    assert conduct_of(chunk.table()) == conduct_of(StepTable.from_trajectories(trajectories))
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=6))

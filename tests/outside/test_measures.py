@@ -99,7 +99,7 @@ def test_a_resumed_run_asks_nothing_twice_and_ends_with_the_same_facts(folder: P
 def test_a_rollouts_file_made_of_the_run_has_the_facts_as_a_column(probed: Path, tmp_path: Path) -> None:
     rows = [row for trajectory in trajectories(probed, 2) for row in trajectory["steps"]]
     write_rollouts(tmp_path / "rows.jsonl", rows)
-    (part,) = RolloutsFile.open(tmp_path / "rows.jsonl").parts()
+    (part,) = RolloutsFile.open(tmp_path / "rows.jsonl").chunks()
     assert part.table().column("repeated").tolist() == [
         row["extra"]["repeated"] for row in sorted(rows, key=lambda row: (row["task"], row["attempt"], row["index"]))
     ]

@@ -19,7 +19,7 @@ from groupwise.core.errors import ConfigError, EnvironmentFault
 from groupwise.core.records import Task
 from groupwise.envs import Bfcl, Countdown, Gem, Openenv, SearchQa, Storefront, Textarena
 from groupwise.envs.bfcl.calls import MAX_CALLS, Call, read_calls
-from groupwise.envs.kit.answers import Form, last_boxed, read_answer
+from groupwise.envs.kit.answers import Form, find_last_boxed, read_answer
 from groupwise.envs.kit.eval_scan import find_eval_calls, refuse_eval
 from groupwise.envs.kit.tags import find_tagged_parts
 from groupwise.envs.search_qa.score import exact_match, f1
@@ -278,5 +278,5 @@ class TestLinear:
         assert time.monotonic() - started < AT_MOST_SECONDS
 
     def test_boxes_are_read_as_before(self) -> None:
-        assert last_boxed(r"a \boxed{1} b \ boxed {2{3}{4}} c") == "2{3}{4}"
-        assert last_boxed(r"\boxed{1} \boxed{2") == ""
+        assert find_last_boxed(r"a \boxed{1} b \ boxed {2{3}{4}} c") == "2{3}{4}"
+        assert find_last_boxed(r"\boxed{1} \boxed{2") == ""

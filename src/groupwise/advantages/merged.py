@@ -1,4 +1,4 @@
-"""Credit shared by the steps of a group."""
+"""Credit averaged over the steps of a group in which several attempts meet (SALT)."""
 
 from __future__ import annotations
 

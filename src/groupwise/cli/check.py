@@ -65,9 +65,9 @@ def rollouts(
     source = open_rollouts(file, format=format)
     tally, rows = FaultTally(), 0
     with file_progress(source.size, f"checking {file.name}") as progress:
-        for part in source.parts(progress=progress):
-            tally.add(part)
-            rows += len(part)
+        for chunk in source.chunks(progress=progress):
+            tally.add(chunk)
+            rows += len(chunk)
     if as_json:
         print_json(_faults_as_json(tally, rows))
     else:

@@ -14,7 +14,7 @@ from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of, with_goal
+from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 
 ENV = "lookup"
 SIZES = {"train": 2000, "validation": 200, "test": 400}
@@ -145,7 +145,7 @@ class LookupEnvironment:
         answers = [f"answer {value}" for value in TRAITS[self._chain[-1]]]
         shows_question = self._part.goal_in_text or self._hops == 0
         return Observation(
-            text=with_goal(self._question, text) if shows_question else text,
+            text=prepend_goal(self._question, text) if shows_question else text,
             state_key=self._tell_known(),
             admissible=(*self._list_searches(), *answers),
             goal=self._question,

@@ -47,7 +47,7 @@ class FamilyScores:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class RunVerdict:
     """The evaluations of one split, in the order of updates."""
 
     split: str
@@ -80,7 +80,7 @@ class Verdict:
         return low.interval[1] < high.interval[0]
 
 
-def make_verdict(rows: Iterable[EvaluatedAttempt], split: str) -> Verdict:
+def make_verdict(rows: Iterable[EvaluatedAttempt], split: str) -> RunVerdict:
     """How a run did on one panel, from the rows of its evaluations."""
     played = [row for row in rows if row.split == split]
     measure: ScoreKind = "success" if any(row.success is not None for row in played) else "outcome"
@@ -96,7 +96,7 @@ def make_verdict(rows: Iterable[EvaluatedAttempt], split: str) -> Verdict:
         )
         for tag, tagged in group_rows(last, tags_of)
     ]
-    return Verdict(
+    return RunVerdict(
         split=split,
         measure=measure,
         scores=tuple(_score(split, evaluation, measure) for evaluation in evaluations),

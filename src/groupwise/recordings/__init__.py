@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from groupwise.recordings.header import FORMAT, VERSION
-from groupwise.recordings.rollouts_chunk import Rollouts
+from groupwise.recordings.rollouts_chunk import RolloutsChunk
 from groupwise.recordings.rollouts_file import RolloutsFile, Source
 from groupwise.recordings.row import KEYS, Row
 from groupwise.recordings.write import write_rollouts
 
-__all__ = ["FORMAT", "KEYS", "VERSION", "Rollouts", "RolloutsFile", "Row", "Source", "write_rollouts"]
+__all__ = ["FORMAT", "KEYS", "VERSION", "RolloutsChunk", "RolloutsFile", "Row", "Source", "write_rollouts"]

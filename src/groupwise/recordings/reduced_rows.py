@@ -10,7 +10,7 @@ from groupwise.core.step_fields.field import KEPT
 from groupwise.core.step_fields.kinds import STATE
 from groupwise.core.step_fields.table import FIRST_OBSERVATION, STEP_FIELDS
 from groupwise.core.text.json_text import is_shallow, to_canonical_json
-from groupwise.recordings.rollouts_chunk import Rollouts
+from groupwise.recordings.rollouts_chunk import RolloutsChunk
 from groupwise.recordings.row import KEYS, Id, Row, describe_value_fault
 
 _BULK = tuple(field.name for field in STEP_FIELDS if field.bulk)
@@ -78,7 +78,7 @@ MAX_COLUMNS = 1000
 class ColumnNames:
     """Every column that some row of the file has, and whether any row has a sampled token.
 
-    All parts of a file have the same columns, also a part none of whose rows has an entry.
+    All chunks of a file have the same columns, also a chunk none of whose rows has an entry.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class ColumnNames:
             self.has_tokens = True
 
     def columns(self) -> list[str]:
-        """The columns of every part; lists of sampled tokens that are all empty were not recorded at all."""
+        """The columns of every chunk; lists of sampled tokens that are all empty were not recorded at all."""
         return [name for name in self.seen if name != "tokens" or self.has_tokens]
 
 
@@ -119,7 +119,7 @@ class RolloutsBuilder:
             column = columns.get(name)
             if column is None:
                 columns[name] = column = [None] * before
-            # Ids, states and actions repeat: one object for all of them keeps a part small.
+            # Ids, states and actions repeat: one object for all of them keeps a chunk small.
             column.append(known.setdefault(value, value) if type(value) is str else value)
         if len(row.columns) < len(columns):
             for column in columns.values():
@@ -128,11 +128,11 @@ class RolloutsBuilder:
         self._tasks.append(known.setdefault(row.task, row.task) if type(row.task) is str else row.task)
         self._numbers.append(row.number)
 
-    def build(self, path: str, unit: str, names: list[str]) -> Rollouts:
-        """The rows so far as one part with the given columns."""
+    def build(self, path: str, unit: str, names: list[str]) -> RolloutsChunk:
+        """The rows so far as one chunk with the given columns."""
         num_rows = len(self._numbers)
         columns = {name: self._columns.get(name) or [None] * num_rows for name in names}
         for name, meaning in _ABSENT.items():
             if name in columns:
                 columns[name] = [meaning if value is None else value for value in columns[name]]
-        return Rollouts(path=path, unit=unit, columns=columns, tasks=self._tasks, lines=self._numbers)
+        return RolloutsChunk(path=path, unit=unit, columns=columns, tasks=self._tasks, lines=self._numbers)

@@ -1,4 +1,4 @@
-"""A part of a rollouts file: whole groups, as the columns of a step table."""
+"""A chunk of a rollouts file: whole groups, as the columns of a step table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ROWS_IN_MESSAGE = re.compile(r"\brow(s?) (\d+)(?: and (\d+))?")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Rollouts:
+class RolloutsChunk:
     """Rows that hold every step of each of their groups.
 
-    Worked example: a file of two tasks with two rows each gives one part with
+    Worked example: a file of two tasks with two rows each gives one chunk with
     `columns == {"task": ["t1", "t1", "t2", "t2"], "attempt": [0, 1, 0, 1], ...}` and `lines == [2, 3, 4, 5]`.
     """
 
@@ -40,7 +40,7 @@ class Rollouts:
         return len(self.lines)
 
     def table(self) -> StepTable:
-        """The part as a step table; what is wrong with a row is told with its line."""
+        """The chunk as a step table; what is wrong with a row is told with its line."""
         try:
             return StepTable.from_columns(**{name: _pack_floats(name, column) for name, column in self.columns.items()})
         except RecordError as error:
@@ -48,7 +48,7 @@ class Rollouts:
             raise FileError(f"{self.path}: {self._name_lines(str(error), error.row)}", row=line) from error
 
     def _name_lines(self, message: str, row: int | None) -> str:
-        """Say lines where the table said rows: the reader has the file, not the part."""
+        """Say lines where the table said rows: the reader has the file, not the chunk."""
         if row is None:
             return message
 

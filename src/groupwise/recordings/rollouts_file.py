@@ -1,4 +1,4 @@
-"""A rollouts file to read: row by row, or in parts that hold whole groups."""
+"""A rollouts file to read: row by row, or in chunks that hold whole groups."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from groupwise.recordings.jsonl import JsonlSource
 from groupwise.recordings.lines import PARQUET_MAGIC, JsonLines, Progress, read_first_bytes
 from groupwise.recordings.parquet import ParquetSource
 from groupwise.recordings.reduced_rows import ColumnNames, ReducedRow, RolloutsBuilder, reduce_row
-from groupwise.recordings.rollouts_chunk import Rollouts
+from groupwise.recordings.rollouts_chunk import RolloutsChunk
 from groupwise.recordings.row import Row, find_row_fault
 from groupwise.recordings.spill import split_into_whole_groups
 from groupwise.recordings.uniformity import Uniformity
 
-PART_BYTES = 32 << 20
+CHUNK_BYTES = 32 << 20
 COMPRESSION = 16
 """How many times smaller than its content a compressed file may be; a guess too low only costs another split."""
 
@@ -46,8 +46,8 @@ class Source(Protocol):
 class RolloutsFile:
     """A rollouts file, opened: its format is known and its header was read, its rows were not.
 
-    Worked example: `for part in RolloutsFile.open("rollouts.jsonl").parts(): algorithm.advantage(part.table())` goes
-    through a file of any size and holds one part at a time.
+    Worked example: `for chunk in RolloutsFile.open("rollouts.jsonl").chunks(): algorithm.advantage(chunk.table())` goes
+    through a file of any size and holds one chunk at a time.
     """
 
     path: Path
@@ -82,37 +82,39 @@ class RolloutsFile:
         """
         return (row for _, row in self._check_rows(progress, looks_inside=True))
 
-    def parts(
+    def chunks(
         self,
         progress: Progress | None = None,
-        part_bytes: int = PART_BYTES,
+        chunk_bytes: int = CHUNK_BYTES,
         *,
         watch: Callable[[Row], None] | None = None,
-    ) -> Iterator[Rollouts]:
-        """Stream the file in parts that hold whole groups, whatever the order of its rows.
+    ) -> Iterator[RolloutsChunk]:
+        """Stream the file in chunks that hold whole groups, whatever the order of its rows.
 
-        A file of up to twice `part_bytes` is one part. A larger one is first sorted into temporary files, reduced to
-        what credit reads, and then read part by part; the temporary files are removed at the end, also on an error.
+        A file of up to twice `chunk_bytes` is one chunk. A larger one is first sorted into temporary files, reduced to
+        what credit reads, and then read chunk by chunk; the temporary files are removed at the end, also on an error.
 
         Args:
             progress: called now and then with the bytes of the file that are done.
-            part_bytes: about how much of the reduced rows to hold at a time.
+            chunk_bytes: about how much of the reduced rows to hold at a time.
             watch: shown each row, checked and whole, in the order of the file, before it is reduced.
         """
         expected = self.size * (COMPRESSION if self.source.is_compressed else 1)
         names = ColumnNames()
         rows = self._reduce_rows(progress, names, watch)
-        if expected <= 2 * part_bytes:
-            yield self._build_part(rows, names)
+        if expected <= 2 * chunk_bytes:
+            yield self._build_chunk(rows, names)
             return
         with TemporaryDirectory(prefix="groupwise-rollouts-") as folder:
-            # Every row passes through the first split before the first part comes out, so the names are complete.
-            for buckets in split_into_whole_groups(rows, Path(folder), expected_bytes=expected, part_bytes=part_bytes):
-                yield self._build_part((row for bucket in buckets for row in bucket.rows()), names)
+            # Every row passes through the first split before the first chunk comes out, so the names are complete.
+            for buckets in split_into_whole_groups(
+                rows, Path(folder), expected_bytes=expected, chunk_bytes=chunk_bytes
+            ):
+                yield self._build_chunk((row for bucket in buckets for row in bucket.rows()), names)
                 for bucket in buckets:
                     bucket.remove()
 
-    def _build_part(self, rows: Iterator[ReducedRow], names: ColumnNames) -> Rollouts:
+    def _build_chunk(self, rows: Iterator[ReducedRow], names: ColumnNames) -> RolloutsChunk:
         builder = RolloutsBuilder()
         for row in rows:
             builder.add(row)

@@ -126,25 +126,25 @@ def hash_scope(scope: str | int) -> int:
 
 
 def split_into_whole_groups(
-    rows: Iterable[ReducedRow], folder: Path, *, expected_bytes: int, part_bytes: int, divisor: int = 1
+    rows: Iterable[ReducedRow], folder: Path, *, expected_bytes: int, chunk_bytes: int, divisor: int = 1
 ) -> Iterator[list[Bucket]]:
-    """Spill rows and yield buckets to be read together: about `part_bytes` each, every scope within one of them.
+    """Spill rows and yield buckets to be read together: about `chunk_bytes` each, every scope within one of them.
 
-    A scope is never split, so one that is larger than `part_bytes` makes a part of its own size.
+    A scope is never split, so one that is larger than `chunk_bytes` makes a chunk of its own size.
     """
-    num_buckets = max(2, min(MAX_BUCKETS, -(-expected_bytes // part_bytes)))
+    num_buckets = max(2, min(MAX_BUCKETS, -(-expected_bytes // chunk_bytes)))
     together: list[Bucket] = []
     size = 0
     for bucket in sort_into_buckets(rows, folder, num_buckets=num_buckets, divisor=divisor):
         next_divisor = divisor * num_buckets
-        if bucket.size > 2 * part_bytes and len(bucket.scopes) > 1 and next_divisor < _NUM_HASHES:
+        if bucket.size > 2 * chunk_bytes and len(bucket.scopes) > 1 and next_divisor < _NUM_HASHES:
             inner = folder / f"{bucket.path.name}-split"
             yield from split_into_whole_groups(
-                bucket.rows(), inner, expected_bytes=bucket.size, part_bytes=part_bytes, divisor=next_divisor
+                bucket.rows(), inner, expected_bytes=bucket.size, chunk_bytes=chunk_bytes, divisor=next_divisor
             )
             bucket.remove()
             continue
-        if together and size + bucket.size > part_bytes:
+        if together and size + bucket.size > chunk_bytes:
             yield together
             together, size = [], 0
         if bucket.size:

@@ -22,7 +22,7 @@ _IDS = ("task", "group", "attempt")
 class Uniformity:
     """What the rows of one file must agree on: which columns there are, and whether ids are text or integers.
 
-    The parts of a large file are read apart, so what would be one mixed column must be caught while streaming.
+    The chunks of a large file are read apart, so what would be one mixed column must be caught while streaming.
     """
 
     def __init__(self, unit: str) -> None:

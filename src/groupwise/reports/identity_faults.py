@@ -1,6 +1,6 @@
 """Faults of identity in recorded rollouts: what makes groups compare the wrong things, found before it costs a run.
 
-Each check reads one part of a file, which holds whole groups, and yields faults with the lines where they stand.
+Each check reads one chunk of a file, which holds whole groups, and yields faults with the lines where they stand.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-from groupwise.recordings import Rollouts
+from groupwise.recordings import RolloutsChunk
 
 MAX_EXAMPLES = 5
 CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d:\d\d")
@@ -42,14 +42,14 @@ class IdentityCheck:
     meaning: str
     """Why it matters and what to do."""
     find: Callable[[AttemptRows], Iterator[IdentityFault]]
-    """Looks for it in a part."""
+    """Looks for it in a chunk."""
 
 
 @dataclass(frozen=True, eq=False)
 class AttemptRows:
-    """A part's rows by group and attempt, the rows of an attempt by index."""
+    """A chunk's rows by group and attempt, the rows of an attempt by index."""
 
-    rollouts: Rollouts
+    rollouts: RolloutsChunk
     rows: dict[Any, dict[Any, list[int]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -285,8 +285,8 @@ class FaultTally:
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[IdentityFault]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, rollouts: Rollouts) -> None:
-        """Run every check over one part."""
+    def add(self, rollouts: RolloutsChunk) -> None:
+        """Run every check over one chunk."""
         attempts = AttemptRows(rollouts)
         for check in CHECKS:
             for fault in check.find(attempts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from groupwise.core.parts.part import Part
 from groupwise.rollout.actions import Choice, Tagged, WholeResponse
 from groupwise.rollout.plans.guided import Guided
-from groupwise.rollout.plans.plan import AttemptPlan, Flat, Group, Played, PlayedRound, Prior, TopUp
+from groupwise.rollout.plans.plan import AttemptPlan, Flat, Group, PlanTools, Played, PlayedRound, TopUp
 from groupwise.rollout.plans.reflection import Reflection
 from groupwise.rollout.plans.requests import AttemptRequest
 from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Window
@@ -36,9 +36,9 @@ __all__ = [
     "Full",
     "Group",
     "Guided",
+    "PlanTools",
     "Played",
     "PlayedRound",
-    "Prior",
     "PromptTemplate",
     "PublishedTemplate",
     "Reflection",

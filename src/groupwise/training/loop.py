@@ -18,7 +18,7 @@ from groupwise.training.folder_start import check_unused, prepare_folder
 from groupwise.training.imitation.warm_start import warm_start
 from groupwise.training.learner.answers import check_learned
 from groupwise.training.metrics.speed import Stopwatch
-from groupwise.training.metrics.update import update_metrics
+from groupwise.training.metrics.update import compute_update_metrics
 from groupwise.training.observer import ObserverList, RunObserver
 from groupwise.training.run import Run
 from groupwise.training.samples import CreditedBatch, credit_batch, make_samples
@@ -86,7 +86,7 @@ def make_update(run: Run, number: int, observer: RunObserver) -> Update:
     run.curriculum.observe(attempts.survivors)
     run.part_states.observe(number, attempts.survivors, batch, learned)
     clock.begin_stage("write")
-    metrics = update_metrics(
+    metrics = compute_update_metrics(
         algorithm, attempts, batch, totals, learned=learned, canary_gap=canary_gap, seconds=clock.seconds
     )
     update = _describe_update(number, attempts, batch, metrics)

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-SMALL = """
+from tests.run_file_sections import TINY_WORD_WORLD
+
+SMALL = f"""
 [algorithm]
 recipe = "dr_grpo"
-
-[env]
-kind = "identity"
-num_words = 4
-length = 1
-
-[model]
-kind = "tiny"
-hidden = 16
-layers = 1
-heads = 2
+{TINY_WORD_WORLD}heads = 2
 
 [rollout]
 max_tokens = 1
-plan = { kind = "flat", attempts = 4 }
+plan = {{ kind = "flat", attempts = 4 }}
 
 [training]
 updates = 2

@@ -14,7 +14,7 @@ import pytest
 
 from groupwise.cli.explain import command as explain_command
 from groupwise.cli.terminal.screen import file_progress
-from groupwise.recordings import Rollouts, RolloutsFile
+from groupwise.recordings import RolloutsChunk, RolloutsFile
 from groupwise.reports.explain.step import Explanation
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import row, write
@@ -33,9 +33,9 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Makes every file too large for one part; holds the sizes of the parts that were read."""
     whole, sizes = RolloutsFile.parts, []
 
-    def parts(self: RolloutsFile, progress: Any = None, **options: Any) -> Iterator[Rollouts]:
+    def parts(self: RolloutsFile, progress: Any = None, **options: Any) -> Iterator[RolloutsChunk]:
         # Read to the end first: the traceback that pytest keeps would hold the temporary files of a reader halfway.
-        for part in list(whole(self, progress, part_bytes=256, **options)):
+        for part in list(whole(self, progress, chunk_bytes=256, **options)):
             sizes.append(len(part))
             yield part
 

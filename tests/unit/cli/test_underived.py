@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.core.journal.blobs import pack_blob, unpack_blob
-from groupwise.reports.run.derived_credit import Underived
+from groupwise.reports.run.derived_credit import UnderivableCredit
 from groupwise.reports.run.read_groups import find_underived, read_groups
 from groupwise.reports.run.run_folder import RunFolder
 from tests.unit.cli.conftest import Run
@@ -42,7 +42,7 @@ def test_groups_and_attempts_say_why_their_credit_does_not_derive_again(groupwis
         groups = read_groups(run, 2)
         assert {group.underived for group in groups} == {SENTENCE}
         assert {group.underived for group in read_groups(run, 1)} == {""}
-        assert find_underived(run) == {2: Underived(reason=REASON)}
+        assert find_underived(run) == {2: UnderivableCredit(reason=REASON)}
     assert SENTENCE in " ".join(groupwise("inspect", "run", "--update", "2").out.split())
     task = groups[0].task
     assert SENTENCE in " ".join(groupwise("inspect", "run", "--update", "2", "--task", task).out.split())

@@ -45,7 +45,7 @@ assert StepTable.from_trajectories([one]).column("patience").tolist() == waited
 for name in ("rollouts.jsonl", "rollouts.parquet"):
     write_rollouts(folder / name, [one])
     assert [row.get("patience") for row in RolloutsFile.open(folder / name).rows()] == waited
-    (part,) = RolloutsFile.open(folder / name).parts()
+    (part,) = RolloutsFile.open(folder / name).chunks()
     assert part.table().column("patience").tolist() == waited
 import pyarrow.parquet
 assert str(pyarrow.parquet.read_schema(folder / "rollouts.parquet").field("patience").type) == "double"

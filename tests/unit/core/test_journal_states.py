@@ -60,7 +60,7 @@ def test_updates_that_are_forgotten_take_their_states_along(path: Path) -> None:
 
 def test_a_journal_that_is_written_anew_keeps_them(path: Path) -> None:
     with Journal(path) as journal:
-        journal.write_anew(1)
+        journal.rewrite_up_to(1)
         assert journal.states_before(1) == [state(1 / 3), state(0.1, "b")]
         assert journal.check_digest_chain().fault is None
 
@@ -118,7 +118,7 @@ def test_recorded_rollouts_of_a_run_have_the_columns_of_their_own_update(path: P
         journal.forget_after(0)
         journal.write(replace(update(1), states=[state(0.25)]))
         journal.write(replace(update(2), states=[state(0.75)]))
-    [part] = RolloutsFile.of(path, JournalSource(path)).parts()
+    [part] = RolloutsFile.of(path, JournalSource(path)).chunks()
     known = dict(zip(part.columns["task"], part.columns["prior"], strict=True))
     assert known == {f"{TASK.id}@1": 0.25, f"{TASK.id}@2": 0.75}
     prior = part.table().column("prior")

@@ -26,8 +26,8 @@ def test_the_number_of_forced_tokens_survives_a_file_and_leaves_the_count(tmp_pa
     path = tmp_path / name
     write_rollouts(path, [row for one in trajectories for row in make_rows(one)])
     assert [row.get("forced") for row in RolloutsFile.open(path).rows()] == [1, None]
-    (part,) = RolloutsFile.open(path).parts()
-    assert part.table().column("tokens").tolist() == [1, 2], "two tokens each, one of them forced"
+    (chunk,) = RolloutsFile.open(path).chunks()
+    assert chunk.table().column("tokens").tolist() == [1, 2], "two tokens each, one of them forced"
     assert StepTable.from_trajectories(trajectories).column("tokens").tolist() == [1, 2]
 
 

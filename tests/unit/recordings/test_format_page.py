@@ -41,8 +41,8 @@ def test_the_code_runs_and_prints_what_the_page_says(folder: Path) -> None:
 
 
 def test_the_example_is_a_proper_file(folder: Path) -> None:
-    (part,) = RolloutsFile.open("rollouts.jsonl").parts()
-    assert len(part.table()) == 5
+    (chunk,) = RolloutsFile.open("rollouts.jsonl").chunks()
+    assert len(chunk.table()) == 5
 
 
 def test_the_error_shown_is_the_error_met(folder: Path) -> None:

@@ -111,5 +111,5 @@ def test_a_runs_folder_is_read_from_its_journal(tmp_path: Path) -> None:
         ("t", "t@2", 0, 1, 0.0),
     ]
     assert file.left_out == {"attempts without a step": 2}
-    (part,) = file.parts()
-    assert part.columns["tokens"] == [1, 2, 1, 2]
+    (chunk,) = file.chunks()
+    assert chunk.columns["tokens"] == [1, 2, 1, 2]

@@ -27,7 +27,7 @@ SCORE = " (a missing score is not a zero: score the attempt or leave it out)"
 def message(path: Path) -> str:
     """What reading the whole file says."""
     with pytest.raises(FileError) as caught:
-        [part.table() for part in RolloutsFile.open(path).parts()]
+        [chunk.table() for chunk in RolloutsFile.open(path).chunks()]
     return str(caught.value)
 
 

@@ -108,8 +108,8 @@ def test_blank_lines_a_byte_order_mark_and_a_last_line_without_its_end_are_read(
     write_rollouts(path, [ROW, ROW | {"index": 1}])
     lines = path.read_text().splitlines()
     path.write_bytes(b"\xef\xbb\xbf" + f"{lines[0]}\n\n{lines[1]}\n \n{lines[2]}".encode())
-    (part,) = RolloutsFile.open(path).parts()
-    assert (part.columns["index"], part.lines) == ([0, 1], [3, 5])
+    (chunk,) = RolloutsFile.open(path).chunks()
+    assert (chunk.columns["index"], chunk.lines) == ([0, 1], [3, 5])
 
 
 def test_a_large_parquet_file_has_several_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,10 +138,10 @@ def test_trajectories_through_a_file_give_the_table_of_the_trajectories(name: st
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
         write_rollouts(path, attempts)
-        (part,) = RolloutsFile.open(path).parts()
-    assert_same(part.table(), StepTable.from_trajectories(attempts))
+        (chunk,) = RolloutsFile.open(path).chunks()
+    assert_same(chunk.table(), StepTable.from_trajectories(attempts))
     last = [step is trajectory.steps[-1] for trajectory in attempts for step in trajectory.steps]
-    assert [stop is not None for stop in part.columns["stop"]] == last
+    assert [stop is not None for stop in chunk.columns["stop"]] == last
 
 
 def test_a_file_written_here_is_the_documented_text(tmp_path: Path) -> None:

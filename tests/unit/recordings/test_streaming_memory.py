@@ -26,7 +26,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 before = peak()
-rows = sum(len(part.table()) for part in RolloutsFile.open(sys.argv[1]).parts())
+rows = sum(len(chunk.table()) for chunk in RolloutsFile.open(sys.argv[1]).chunks())
 print(rows, peak() - before)
 """
 

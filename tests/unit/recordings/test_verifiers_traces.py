@@ -88,12 +88,12 @@ def test_an_evaluation_has_no_group_and_no_ids_but_counts() -> None:
 
 
 def test_traces_give_credit_and_keep_the_credit_they_came_with() -> None:
-    (part,) = open_rollouts(FIXTURE).parts()
-    table = part.table()
+    (chunk,) = open_rollouts(FIXTURE).chunks()
+    table = chunk.table()
     values = recipes.dr_grpo().advantage(table).values
     assert values.tolist() == pytest.approx([0.45, 0.45, -0.45, -0.45, 0.0, 0.0])
-    assert part.columns["advantage"] == [0.5, 0.5, -0.5, -0.5, None, None]
-    assert part.lines == [1, 1, 2, 2, 4, 4]
+    assert chunk.columns["advantage"] == [0.5, 0.5, -0.5, -0.5, None, None]
+    assert chunk.lines == [1, 1, 2, 2, 4, 4]
 
 
 def test_a_bare_trace_is_read_too(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_two_agents_are_two_scopes(tmp_path: Path) -> None:
     solver = copy.deepcopy(episode["traces"][0])
     solver |= {"id": "trace-s", "agent": solver["agent"] | {"name": "solver"}}
     episode["traces"].append(solver)
-    (part,) = open_rollouts(write(tmp_path / "traces.jsonl", [episode])).parts()
-    assert part.columns["task"] == ["group-0/agent"] * 2 + ["group-0/solver"] * 2
+    (chunk,) = open_rollouts(write(tmp_path / "traces.jsonl", [episode])).chunks()
+    assert chunk.columns["task"] == ["group-0/agent"] * 2 + ["group-0/solver"] * 2
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_state_key_of_a_node_class_of_your_own(tmp_path: Path) -> None:
 
 def message(path: Path) -> str:
     with pytest.raises(FileError) as caught:
-        list(open_rollouts(path).parts())
+        list(open_rollouts(path).chunks())
     return str(caught.value)
 
 

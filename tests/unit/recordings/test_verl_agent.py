@@ -50,15 +50,15 @@ def test_steps_become_rows() -> None:
 
 
 def test_steps_give_credit() -> None:
-    (part,) = open_rollouts(DATA / "verl_agent_steps.jsonl").parts()
-    credit = recipes.dr_grpo().advantage(part.table())
+    (chunk,) = open_rollouts(DATA / "verl_agent_steps.jsonl").chunks()
+    credit = recipes.dr_grpo().advantage(chunk.table())
     assert credit.values.tolist() == [5.0, 5.0, -5.0, -5.0, -5.0, 0.0, 0.0]
     assert credit.compared.tolist() == [True] * 5 + [False] * 2
 
 
 def test_the_penalty_is_on_what_verl_agent_calls_invalid_which_is_a_malformed_response() -> None:
-    (part,) = open_rollouts(DATA / "verl_agent_steps.jsonl").parts()
-    table = part.table()
+    (chunk,) = open_rollouts(DATA / "verl_agent_steps.jsonl").chunks()
+    table = chunk.table()
     assert {"well_formed"} == {"well_formed", "accepted", "valid"} & set(table.extra)
     # The first step of the second attempt is malformed. Three steps stand in its state, and their mean loses a third.
     with_penalty, without = (
@@ -96,7 +96,7 @@ def test_copies_are_an_error(tmp_path: Path) -> None:
 
 def message(path: Path, format: str = "verl_agent") -> str:
     with pytest.raises(FileError) as caught:
-        list(open_rollouts(path, format=format).parts())
+        list(open_rollouts(path, format=format).chunks())
     return str(caught.value)
 
 
@@ -151,9 +151,9 @@ def test_generations_are_attempts_of_one_step_grouped_by_prompt_and_update() -> 
 def test_generations_of_one_prompt_at_two_updates_are_two_groups(tmp_path: Path) -> None:
     row = {"input": "q", "output": "a", "score": 1.0}
     path = write(tmp_path / "both.jsonl", [row | {"step": 1}, row | {"step": 2}])
-    (part,) = open_rollouts(path).parts()
-    assert len(set(part.columns["task"])) == 2
-    assert len(set(part.tasks)) == 1
+    (chunk,) = open_rollouts(path).chunks()
+    assert len(set(chunk.columns["task"])) == 2
+    assert len(set(chunk.tasks)) == 1
 
 
 def test_a_uid_of_three_parts_names_task_attempt_and_step() -> None:

@@ -14,11 +14,11 @@ import pytest
 
 from groupwise import recipes
 from groupwise.core.errors import FileError
-from groupwise.recordings import Rollouts, RolloutsFile, write_rollouts
+from groupwise.recordings import RolloutsChunk, RolloutsFile, write_rollouts
 from groupwise.recordings.spill import hash_scope
 from tests.unit.recordings.rows import HEADER, ROW, write_lines
 
-PART_BYTES = 4 << 10
+CHUNK_BYTES = 4 << 10
 NAMES = ("rollouts.jsonl", "rollouts.jsonl.gz", "rollouts.parquet")
 
 
@@ -56,45 +56,45 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-def by_line(parts: list[Rollouts]) -> dict[int, dict[str, Any]]:
-    """Every row of some parts by its line, with all its columns."""
+def by_line(chunks: list[RolloutsChunk]) -> dict[int, dict[str, Any]]:
+    """Every row of some chunks by its line, with all its columns."""
     rows = {}
-    for part in parts:
-        for position, line in enumerate(part.lines):
-            entries = {name: column[position] for name, column in part.columns.items()}
-            rows[line] = entries | {"(task)": part.tasks[position]}
+    for chunk in chunks:
+        for position, line in enumerate(chunk.lines):
+            entries = {name: column[position] for name, column in chunk.columns.items()}
+            rows[line] = entries | {"(task)": chunk.tasks[position]}
     return rows
 
 
 def test_a_small_file_is_one_part(path: Path) -> None:
-    assert len(list(RolloutsFile.open(path).parts())) == 1
+    assert len(list(RolloutsFile.open(path).chunks())) == 1
 
 
 def test_spilled_parts_hold_what_the_one_part_holds(path: Path) -> None:
     file = RolloutsFile.open(path)
-    (whole,) = file.parts()
-    parts = list(file.parts(part_bytes=PART_BYTES))
-    assert len(parts) > 5
-    assert sum(len(part) for part in parts) == len(whole)
-    assert by_line(parts) == by_line([whole])
-    assert [sorted(part.columns) for part in parts] == [sorted(whole.columns)] * len(parts)
+    (whole,) = file.chunks()
+    chunks = list(file.chunks(chunk_bytes=CHUNK_BYTES))
+    assert len(chunks) > 5
+    assert sum(len(chunk) for chunk in chunks) == len(whole)
+    assert by_line(chunks) == by_line([whole])
+    assert [sorted(chunk.columns) for chunk in chunks] == [sorted(whole.columns)] * len(chunks)
 
 
 def test_every_group_is_whole(path: Path) -> None:
-    parts = list(RolloutsFile.open(path).parts(part_bytes=PART_BYTES))
-    parts_of = Counter(scope for part in parts for scope in set(part.columns["task"]))
-    assert len(parts_of) == 80
-    assert set(parts_of.values()) == {1}
+    chunks = list(RolloutsFile.open(path).chunks(chunk_bytes=CHUNK_BYTES))
+    chunks_of = Counter(scope for chunk in chunks for scope in set(chunk.columns["task"]))
+    assert len(chunks_of) == 80
+    assert set(chunks_of.values()) == {1}
 
 
 def test_credit_by_parts_is_the_credit_of_the_whole(path: Path) -> None:
     file = RolloutsFile.open(path)
     algorithm = recipes.gigpo()
-    (whole,) = file.parts()
+    (whole,) = file.chunks()
     expected = dict(zip(whole.lines, algorithm.advantage(whole.table()).values.tolist(), strict=True))
     credit = {}
-    for part in file.parts(part_bytes=PART_BYTES):
-        credit |= dict(zip(part.lines, algorithm.advantage(part.table()).values.tolist(), strict=True))
+    for chunk in file.chunks(chunk_bytes=CHUNK_BYTES):
+        credit |= dict(zip(chunk.lines, algorithm.advantage(chunk.table()).values.tolist(), strict=True))
     assert credit == expected
     assert np.any(np.array(list(credit.values())) != 0)
 
@@ -118,8 +118,8 @@ def test_the_columns_of_a_part(tmp_path: Path) -> None:
         | {"response_ids": [], "stop": "terminated", "origin": "replayed", "segment": 2, "action": "go"},
     ]
     write_rollouts(tmp_path / "rollouts.jsonl", rows)
-    (part,) = RolloutsFile.open(tmp_path / "rollouts.jsonl").parts()
-    assert part.columns == {
+    (chunk,) = RolloutsFile.open(tmp_path / "rollouts.jsonl").chunks()
+    assert chunk.columns == {
         "task": ["g", "g"],
         "attempt": [0, 0],
         "index": [0, 1],
@@ -133,32 +133,32 @@ def test_the_columns_of_a_part(tmp_path: Path) -> None:
         "stop": [None, "terminated"],
         "origin": ["fresh", "replayed"],
     }
-    assert (part.tasks, part.lines, len(part)) == (["t", "t"], [2, 3], 2)
+    assert (chunk.tasks, chunk.lines, len(chunk)) == (["t", "t"], [2, 3], 2)
 
 
 def test_empty_lists_of_sampled_tokens_are_no_record_of_tokens(tmp_path: Path) -> None:
     write_rollouts(tmp_path / "rollouts.jsonl", [ROW | {"response_ids": []}])
-    (part,) = RolloutsFile.open(tmp_path / "rollouts.jsonl").parts()
-    assert sorted(part.columns) == ["attempt", "index", "reward", "state", "task"]
+    (chunk,) = RolloutsFile.open(tmp_path / "rollouts.jsonl").chunks()
+    assert sorted(chunk.columns) == ["attempt", "index", "reward", "state", "task"]
 
 
 def test_a_group_larger_than_a_part_is_still_one_part(tmp_path: Path) -> None:
     rows = [ROW | {"index": i, "action": "a" * 100} for i in range(2000)]
     rows += [ROW | {"task": f"small {i}"} for i in range(50)]
     write_rollouts(tmp_path / "rollouts.jsonl", rows)
-    parts = list(RolloutsFile.open(tmp_path / "rollouts.jsonl").parts(part_bytes=PART_BYTES))
-    assert sorted(len(part) for part in parts)[-1] >= 2000
-    assert sum(len(part) for part in parts) == len(rows)
+    chunks = list(RolloutsFile.open(tmp_path / "rollouts.jsonl").chunks(chunk_bytes=CHUNK_BYTES))
+    assert sorted(len(chunk) for chunk in chunks)[-1] >= 2000
+    assert sum(len(chunk) for chunk in chunks) == len(rows)
 
 
 def test_buckets_that_come_out_too_large_are_split_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("groupwise.recordings.spill.MAX_BUCKETS", 2)
     write_rollouts(tmp_path / "rollouts.jsonl", make_shuffled_rows())
     file = RolloutsFile.open(tmp_path / "rollouts.jsonl")
-    (whole,) = file.parts()
-    parts = list(file.parts(part_bytes=PART_BYTES))
-    assert len(parts) > 5
-    assert by_line(parts) == by_line([whole])
+    (whole,) = file.chunks()
+    chunks = list(file.chunks(chunk_bytes=CHUNK_BYTES))
+    assert len(chunks) > 5
+    assert by_line(chunks) == by_line([whole])
 
 
 def test_hashes_are_the_same_in_every_process() -> None:
@@ -177,26 +177,26 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_temporary_files_are_removed_at_the_end(tmp_path: Path, temporary: Path) -> None:
     write_rollouts(tmp_path / "rollouts.jsonl", make_shuffled_rows())
-    parts = RolloutsFile.open(tmp_path / "rollouts.jsonl").parts(part_bytes=PART_BYTES)
-    next(parts)
+    chunks = RolloutsFile.open(tmp_path / "rollouts.jsonl").chunks(chunk_bytes=CHUNK_BYTES)
+    next(chunks)
     assert len(list(temporary.rglob("*"))) > 2
-    for _ in parts:
+    for _ in chunks:
         pass
     assert list(temporary.iterdir()) == []
 
 
 def test_temporary_files_are_removed_when_the_caller_stops(tmp_path: Path, temporary: Path) -> None:
     write_rollouts(tmp_path / "rollouts.jsonl", make_shuffled_rows())
-    parts = RolloutsFile.open(tmp_path / "rollouts.jsonl").parts(part_bytes=PART_BYTES)
-    next(parts)
-    parts.close()  # type: ignore[attr-defined]
+    chunks = RolloutsFile.open(tmp_path / "rollouts.jsonl").chunks(chunk_bytes=CHUNK_BYTES)
+    next(chunks)
+    chunks.close()  # type: ignore[attr-defined]
     assert list(temporary.iterdir()) == []
 
 
 def test_temporary_files_are_removed_on_an_error(tmp_path: Path, temporary: Path) -> None:
     path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, *make_shuffled_rows(), {"task": 1}])
     with pytest.raises(FileError, match="no key 'attempt'"):
-        list(RolloutsFile.open(path).parts(part_bytes=PART_BYTES))
+        list(RolloutsFile.open(path).chunks(chunk_bytes=CHUNK_BYTES))
     assert list(temporary.iterdir()) == []
 
 
@@ -211,7 +211,7 @@ def test_a_temporary_folder_without_room(tmp_path: Path, temporary: Path, monkey
 
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(FileError) as caught:
-        list(RolloutsFile.open(path).parts(part_bytes=PART_BYTES))
+        list(RolloutsFile.open(path).chunks(chunk_bytes=CHUNK_BYTES))
     folder = str(caught.value).split(":")[0]
     assert str(caught.value) == (
         f"{folder}: cannot write temporary files (No space left on device); "
@@ -223,7 +223,7 @@ def test_a_temporary_folder_without_room(tmp_path: Path, temporary: Path, monkey
 def test_progress_ends_at_the_size_of_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("groupwise.recordings.lines._PROGRESS_BYTES", 1000)
     file = RolloutsFile.open(path)
-    for read in (file.rows, lambda progress: file.parts(progress, part_bytes=PART_BYTES)):
+    for read in (file.rows, lambda progress: file.chunks(progress, chunk_bytes=CHUNK_BYTES)):
         done: list[int] = []
         for _ in read(done.append):
             pass

@@ -22,8 +22,8 @@ def check_rows(folder: Path, *rows: dict[str, Any]) -> FaultTally:
     path = folder / "rollouts.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in (HEADER, *rows)), encoding="utf-8")
     tally = FaultTally()
-    for part in RolloutsFile.open(path).parts():
-        tally.add(part)
+    for chunk in RolloutsFile.open(path).chunks():
+        tally.add(chunk)
     return tally
 
 

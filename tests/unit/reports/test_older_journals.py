@@ -13,7 +13,7 @@ from groupwise.core.journal import journal as journal_module
 from groupwise.core.journal.journal import Journal
 from groupwise.core.trajectory_rows import make_rows
 from groupwise.recordings.formats import open_rollouts
-from groupwise.reports.run.derived_credit import DerivedCredit, Underived, derive_credit
+from groupwise.reports.run.derived_credit import DerivedCredit, UnderivableCredit, derive_credit
 from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
 from tests.unit.reports.run_folders import play_update, write_run
@@ -64,8 +64,8 @@ def test_past_attempts_come_back_with_what_is_known_of_them(run: Path) -> None:
 
 
 def test_an_audit_refuses_the_penalty_by_name_and_computes_everything_else(run: Path) -> None:
-    (part,) = open_rollouts(run).parts()
-    table = part.table()
+    (chunk,) = open_rollouts(run).chunks()
+    table = chunk.table()
     assert {"valid"} == {"well_formed", "accepted", "valid"} & set(table.extra)
     with pytest.raises(RecordError, match="has a column 'valid' and none called 'well_formed'; the penalty of"):
         recipes.hgpo().advantage(table)
@@ -79,7 +79,7 @@ def test_credit_is_computed_again_without_a_penalty_and_never_with_another_numbe
     assert isinstance(again, DerivedCredit)
     assert again.credit.values.tolist() == again.recorded
     other = derive_credit(trajectories, recipes.hgpo())
-    assert isinstance(other, Underived)
+    assert isinstance(other, UnderivableCredit)
     assert other.reason.startswith("the table has a column 'valid' and none called 'well_formed'")
 
 

@@ -12,9 +12,9 @@ from groupwise import Algorithm, Step, StepTable, Task, Trajectory, recipes
 from groupwise.core.trajectory_rows import make_rows
 from groupwise.reports.explain.step import explain_step
 from groupwise.reports.run.derived_credit import (
-    Company,
+    ComparisonGroup,
     DerivedCredit,
-    Underived,
+    UnderivableCredit,
     derive_credit,
     describe_company,
     make_step_table,
@@ -33,9 +33,9 @@ def make_records(trajectories: Sequence[Trajectory], credit: Sequence[Sequence[f
     ]
 
 
-def why_not(derived: DerivedCredit | Underived) -> str:
+def why_not(derived: DerivedCredit | UnderivableCredit) -> str:
     """Why credit does not derive again."""
-    assert isinstance(derived, Underived)
+    assert isinstance(derived, UnderivableCredit)
     return derived.reason
 
 
@@ -104,15 +104,19 @@ def test_company_counts_the_members_of_every_group() -> None:
     algorithm = recipes.hgpo(depth=1)
     again = DerivedCredit.compute(make_records(trajectories, credit_of(algorithm, trajectories)), algorithm)
     state, history = ("state", "state and 1 before")
-    first = (Company(by=state, members=3), Company(by=history, members=0))
-    second = (Company(by=state, members=3), Company(by=history, members=2))
-    alone = (Company(by=state, members=1), Company(by=history, members=1))
-    last = (Company(by=state, members=3), Company(by=history, members=1))
+    first = (ComparisonGroup(by=state, members=3), ComparisonGroup(by=history, members=0))
+    second = (ComparisonGroup(by=state, members=3), ComparisonGroup(by=history, members=2))
+    alone = (ComparisonGroup(by=state, members=1), ComparisonGroup(by=history, members=1))
+    last = (ComparisonGroup(by=state, members=3), ComparisonGroup(by=history, members=1))
     assert again.find_company() == [first, second, first, second, first, alone, last]
 
 
 def test_company_in_words() -> None:
-    company = [Company(by="task", members=1), Company(by="state", members=2), Company(by="ByRole", members=5)]
+    company = [
+        ComparisonGroup(by="task", members=1),
+        ComparisonGroup(by="state", members=2),
+        ComparisonGroup(by="ByRole", members=5),
+    ]
     assert describe_company(company) == "1 other by state, 4 others by ByRole"
     assert describe_company(company[:1]) == "nobody"
 

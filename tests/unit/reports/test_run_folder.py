@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import sqlite3
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,10 +12,10 @@ import pytest
 from groupwise import ConfigError, FileError, recipes
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.reports.run.run_folder import RunFolder
+from tests.read_only_folders import read_only
 from tests.unit.reports.run_folders import ENV, write_run
 
 GIVE = "give the folder that `groupwise train --out FOLDER` wrote"
-NOBODY = 65534
 
 
 def test_a_folder_has_its_settings_its_metrics_and_its_updates(run: RunFolder) -> None:
@@ -118,26 +114,6 @@ def test_a_journal_from_before_there_were_evaluations_has_none(tmp_path: Path) -
     with RunFolder(folder) as run:
         assert run.journal.evaluations() == []
         assert run.updates == [1]
-
-
-@contextmanager
-def read_only(source: Path) -> Iterator[Path]:
-    """A copy of a run in a folder that this process may not write in; as somebody else where it may do anything."""
-    with tempfile.TemporaryDirectory() as parent:
-        copy = Path(shutil.copytree(source, Path(parent) / "run"))
-        Path(parent).chmod(0o755)
-        copy.chmod(0o555)
-        for path in copy.iterdir():
-            path.chmod(0o444)
-        is_root = os.geteuid() == 0
-        if is_root:
-            os.seteuid(NOBODY)
-        try:
-            yield copy
-        finally:
-            if is_root:
-                os.seteuid(0)
-            copy.chmod(0o755)
 
 
 def test_a_folder_that_is_read_only_can_be_read(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from groupwise import FileError, Trajectory, recipes
 from groupwise.core.journal.journal import Journal, Update
-from groupwise.reports.run.derived_credit import Company
+from groupwise.reports.run.derived_credit import ComparisonGroup
 from groupwise.reports.run.goals import TaskGoal
 from groupwise.reports.run.number_format import format_signed
 from groupwise.reports.run.page import render_page, write_page
@@ -260,7 +260,7 @@ def make_group(texts: Sequence[tuple[str, str, str]], task: str, error: str) -> 
             reward=1.0,
             credit=0.5,
             compared=True,
-            company=(Company(by="state", members=3),),
+            company=(ComparisonGroup(by="state", members=3),),
         )
         for index, (seen, done, said) in enumerate(texts)
     )

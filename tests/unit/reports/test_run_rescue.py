@@ -11,7 +11,7 @@ import pytest
 from groupwise import FileError, RecordError, recipes
 from groupwise.core.journal.journal import Journal
 from groupwise.reports.run.attempt_origins import ParentAttempt, read_recalled_attempts
-from groupwise.reports.run.derived_credit import DerivedCredit, Underived, derive_credit, measure_without_rescue
+from groupwise.reports.run.derived_credit import DerivedCredit, UnderivableCredit, derive_credit, measure_without_rescue
 from groupwise.reports.run.explain_step import explain_run_step
 from groupwise.reports.run.number_format import NO_NUMBER
 from groupwise.reports.run.page import render_page
@@ -65,9 +65,9 @@ def test_credit_with_recalled_attempts_is_the_journals_and_only_with_them(rescue
     assert isinstance(again, DerivedCredit)
     assert again.credit.values.tolist() == again.recorded
     assert again.credit.values[-1] == pytest.approx(RECALLED, abs=CLOSE)
-    assert isinstance(derive_credit(trajectories, recipes.r3()), Underived)
+    assert isinstance(derive_credit(trajectories, recipes.r3()), UnderivableCredit)
     # Without alpha, groups with recalled attempts would be divided by half as much.
-    assert isinstance(derive_credit(trajectories, recipes.r3(alpha=1.0), recalled), Underived)
+    assert isinstance(derive_credit(trajectories, recipes.r3(alpha=1.0), recalled), UnderivableCredit)
 
 
 def test_every_step_is_explained_to_the_bit_recalled_ones_included(
@@ -146,7 +146,7 @@ def test_a_success_with_help_that_joined_does_not_count_as_the_tasks(groups: dic
     assert [attempt.attempt for attempt in group.attempts] == [0, 1]
     assert group.outcomes == [0.0, 0.0]
     summary = rescue(group)
-    assert summary.told == (
+    assert summary.guided_successes == (
         ParentAttempt(number=2, task="w~cafe", attempt=1, why="solved with guidance, told without it"),
     )
     assert summary.is_rescued

@@ -11,7 +11,7 @@ from tests.unit.pasts import attempt, journal, make_draw, update
 
 
 class Tasks:
-    """A prior that hands out the same two tasks."""
+    """A tools that hands out the same two tasks."""
 
     tasks = (Task(id="hard"), Task(id="easy"))
 
@@ -29,7 +29,7 @@ def test_a_task_of_little_success_is_also_asked_for_with_guidance(tmp_path: Path
     past = [attempt(n, task=task, solved=task == "easy") for task in ("hard", "easy") for n in range(2)]
     plan = Guided(plan=Flat(attempts=3), guidance=Reflection(prompt="terse"))
     past_attempts = journal(tmp_path, update(1, *past)).past_attempts
-    first, second, third = plan.next(Played(update=2), 2, prior=Tasks(), past_attempts=past_attempts, draw=make_draw())
+    first, second, third = plan.next(Played(update=2), 2, tools=Tasks(), past_attempts=past_attempts, draw=make_draw())
     assert [(each.task.id, each.attempts, each.guidance_text) for each in (first, second)] == [
         ("hard", 3, ""),
         ("easy", 3, ""),

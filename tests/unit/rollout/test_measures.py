@@ -11,7 +11,7 @@ import pytest
 
 from groupwise import Algorithm, ConfigError, Part, RecordError, Step, Task, Trajectory, recipes
 from groupwise.rewards import ReferenceKl, shape_group
-from groupwise.rollout.measures import JudgeScore, PhraseJudge, Question, ReferenceScore
+from groupwise.rollout.measures import JudgeQuestion, JudgeScore, PhraseJudge, ReferenceScore
 from groupwise.rollout.measures.tools import check_measures
 
 TASK = Task(id="q", payload={"answer": "door"})
@@ -43,7 +43,7 @@ class Scripted:
         assert all(response for _, response in pairs)
         return [tuple(-token / 10 for token in response) for _, response in pairs]
 
-    def judge(self, questions: Sequence[Question]) -> list[float]:
+    def judge(self, questions: Sequence[JudgeQuestion]) -> list[float]:
         return PhraseJudge(phrases=(("7", 2.0), ("GO 1", 0.5)))(questions)
 
     def text(self, ids: Sequence[int]) -> str:
@@ -72,7 +72,7 @@ def test_a_judge_is_asked_about_responses_or_actions() -> None:
 
 def test_a_judge_of_phrases_counts_each_once() -> None:
     judge = PhraseJudge(phrases=(("please", 1.0), ("no", -0.25)))
-    questions = [Question(task=TASK, context="", answer=text) for text in ("Please, PLEASE", "no, please", "yes")]
+    questions = [JudgeQuestion(task=TASK, context="", answer=text) for text in ("Please, PLEASE", "no, please", "yes")]
     assert judge(questions) == [1.0, 0.75, 0.0]
     strict = PhraseJudge(phrases=(("please", 1.0),), ignores_case=False)
     assert strict(questions) == [0.0, 1.0, 0.0]

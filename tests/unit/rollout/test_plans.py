@@ -18,7 +18,7 @@ Groups = list[list[Trajectory]]
 
 
 class Panel:
-    """A prior that hands out tasks by number, and counts them."""
+    """A tools that hands out tasks by number, and counts them."""
 
     def __init__(self) -> None:
         self.num_handed_out = 0
@@ -51,7 +51,7 @@ def play(*rounds: Groups) -> Played:
 def list_asked(plan: AttemptPlan, so_far: Played, wanted: int, folder: Path) -> list[tuple[str, int]]:
     """What a plan asks for: tasks and numbers of attempts, all unguided."""
     past_attempts = journal(folder).past_attempts
-    requests = plan.next(so_far, wanted, prior=Panel(), past_attempts=past_attempts, draw=make_draw())
+    requests = plan.next(so_far, wanted, tools=Panel(), past_attempts=past_attempts, draw=make_draw())
     assert not any(request.is_guided for request in requests)
     return [(request.task.id, request.attempts) for request in requests]
 

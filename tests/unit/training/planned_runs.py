@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
-from groupwise.rollout.plans.plan import Group, Played, Prior
+from groupwise.rollout.plans.plan import Group, PlanTools, Played
 from groupwise.rollout.plans.requests import AttemptRequest
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 from tests.unit.training.runs import small_config
 
-Asked = Callable[[Played, Prior], list[AttemptRequest]]
+Asked = Callable[[Played, PlanTools], list[AttemptRequest]]
 
 
 class Asking(Part, slot="plan"):
@@ -25,9 +25,9 @@ class Asking(Part, slot="plan"):
     attempts: int = 4
 
     def next(
-        self, played: Played, wanted: int, *, prior: Prior, past_attempts: PastAttempts, draw: Draw
+        self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
-        return type(self).ask(played, prior)
+        return type(self).ask(played, tools)
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
         return [*played.groups, *played.guided]
@@ -49,22 +49,22 @@ def open_planned_run(folder: Path, ask: Asked, *, max_tokens: int = 3, **algorit
     return open_run(config.model_copy(update=changes), folder)
 
 
-def once(*requests: Callable[[Played, Prior], AttemptRequest]) -> Asked:
+def once(*requests: Callable[[Played, PlanTools], AttemptRequest]) -> Asked:
     """Two unguided attempts at the first task in the first round, and what else is asked for beside them."""
 
-    def ask(played: Played, prior: Prior) -> list[AttemptRequest]:
+    def ask(played: Played, tools: PlanTools) -> list[AttemptRequest]:
         if played.rounds:
             return []
-        return [AttemptRequest(task=prior.tasks[0], attempts=2), *(make(played, prior) for make in requests)]
+        return [AttemptRequest(task=tools.tasks[0], attempts=2), *(make(played, tools) for make in requests)]
 
     return ask
 
 
-def ask_guided(**fields: Any) -> Callable[[Played, Prior], AttemptRequest]:
+def ask_guided(**fields: Any) -> Callable[[Played, PlanTools], AttemptRequest]:
     """Two attempts at the first task, asked for with these fields."""
 
-    def make(played: Played, prior: Prior) -> AttemptRequest:
-        named = {name: value(prior) if callable(value) else value for name, value in fields.items()}
-        return AttemptRequest(**{"task": prior.tasks[0], "attempts": 2, **named})
+    def make(played: Played, tools: PlanTools) -> AttemptRequest:
+        named = {name: value(tools) if callable(value) else value for name, value in fields.items()}
+        return AttemptRequest(**{"task": tools.tasks[0], "attempts": 2, **named})
 
     return make

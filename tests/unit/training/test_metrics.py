@@ -14,8 +14,8 @@ from groupwise.core.records import Step, StopReason, Task, Trajectory
 from groupwise.core.totals import Totals
 from groupwise.losses import METRICS as LOSS_METRICS
 from groupwise.rollout.hosts.waiting import Waiting
-from groupwise.training.metrics.rollout import credit_metrics, rollout_metrics
-from groupwise.training.metrics.speed import speed_metrics
+from groupwise.training.metrics.rollout import compute_credit_metrics, compute_rollout_metrics
+from groupwise.training.metrics.speed import compute_speed_metrics
 from groupwise.training.metrics.table import METRICS, check_metrics
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "build_metrics.py"
@@ -41,7 +41,7 @@ PLAYED = [
 
 def test_the_numbers_of_a_rollout_are_those_worked_out_by_hand() -> None:
     # Seven steps: two attempts of 2 steps (1 and 2 tokens), three of 1 step (1 token): 1+2 + 1+2 + 1+1+1 = 9 tokens.
-    assert rollout_metrics(PLAYED, PLAYED[:-1]) == pytest.approx(
+    assert compute_rollout_metrics(PLAYED, PLAYED[:-1]) == pytest.approx(
         {
             "rollout/success": 3 / 5,
             "rollout/return": 3 / 5,
@@ -65,13 +65,13 @@ def test_the_numbers_of_a_rollout_are_those_worked_out_by_hand() -> None:
 
 def test_what_nobody_measured_is_absent_and_not_zero() -> None:
     silent = Trajectory(id="a/0", task=Task(id="a"), attempt=0, steps=(Step(index=0),))
-    metrics = rollout_metrics([silent], [silent])
+    metrics = compute_rollout_metrics([silent], [silent])
     assert {"rollout/success", "rollout/return_spread", "rollout/entropy"}.isdisjoint(metrics)
 
 
 def test_an_outcome_decides_the_spread_and_rewards_the_return() -> None:
     pair = [trajectory("a", i, [1.0], outcome=float(i)) for i in range(2)]
-    metrics = rollout_metrics(pair, pair)
+    metrics = compute_rollout_metrics(pair, pair)
     assert (metrics["rollout/return"], metrics["rollout/return_spread"], metrics["rollout/zero_spread"]) == (
         1.0,
         0.5,
@@ -81,7 +81,7 @@ def test_an_outcome_decides_the_spread_and_rewards_the_return() -> None:
 
 def test_the_numbers_of_credit() -> None:
     values, compared = np.array([1.0, -3.0, 0.0, 0.0]), np.array([True, True, True, False])
-    assert credit_metrics(values, compared, np.array([True, True, False, False])) == {
+    assert compute_credit_metrics(values, compared, np.array([True, True, False, False])) == {
         "credit/compared": 0.75,
         "credit/size": 1.0,
         "credit/kept": 0.5,
@@ -91,13 +91,13 @@ def test_the_numbers_of_credit() -> None:
 def test_speed_is_tokens_by_seconds_of_the_stage_and_steps_by_seconds_of_waiting() -> None:
     totals = Totals.count(tokens=[6], trajectory=[0], step=[0], group=[0], max_tokens=8)
     stages = {"seconds/rollout": 0.5, "seconds/learn": 2.0}
-    assert speed_metrics(PLAYED[:1], totals, stages, Waiting(steps=12, seconds=0.25)) == {
+    assert compute_speed_metrics(PLAYED[:1], totals, stages, Waiting(steps=12, seconds=0.25)) == {
         "speed/sampled_tokens": 6.0,
         "speed/trained_tokens": 3.0,
         "speed/env_steps": 48.0,
         "speed/env_seconds": 0.25,
     }
-    assert speed_metrics(PLAYED[:1], totals, {"seconds/rollout": 0.5}, Waiting(seconds=0.25)) == {
+    assert compute_speed_metrics(PLAYED[:1], totals, {"seconds/rollout": 0.5}, Waiting(seconds=0.25)) == {
         "speed/sampled_tokens": 6.0,
         "speed/env_seconds": 0.25,
     }

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from groupwise import ConfigError, Origin, Task, Trajectory, recipes  # noqa: E402
 from groupwise.core.journal.journal import Update  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.rollout.plans.plan import Played, Prior  # noqa: E402
+from groupwise.rollout.plans.plan import PlanTools, Played  # noqa: E402
 from groupwise.rollout.plans.requests import AttemptRequest  # noqa: E402
 from groupwise.training.attempts.collect import MAX_ROUNDS, UpdateAttempts, collect_update  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
@@ -25,9 +25,9 @@ from tests.unit.training.planned_runs import ask_guided, once, open_planned_run 
 HINT = "try harder"
 
 
-def word(prior: Prior) -> tuple[int, ...]:
+def word(tools: PlanTools) -> tuple[int, ...]:
     """One token to force."""
-    return prior.encode("try")
+    return tools.encode("try")
 
 
 def special(attempts: UpdateAttempts) -> list[Trajectory]:
@@ -231,7 +231,7 @@ def test_an_update_without_any_of_it_has_the_digest_that_it_always_had(tmp_path:
 
 FOREIGN = Task(id="elsewhere")
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"task": FOREIGN}, "is for a task that the training panel does not have; take tasks from prior.fresh or"),
+    ({"task": FOREIGN}, "is for a task that the training panel does not have; take tasks from tools.fresh or"),
     ({"attempts": 0}, "has attempts=0; ask for at least 1, or leave the request out"),
     ({"attempts": True}, "has attempts=True; ask for at least 1"),
     ({"guidance_text": None}, "has a guidance_text or a why that is not text"),
@@ -239,8 +239,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"joins": "unguided"}, "has joins='unguided', but nothing that guides it; leave joins out"),
     ({"loss_context": "unguided"}, "has loss_context='unguided' and no guidance_text; leave loss_context out"),
     ({"trains_forced": True}, "has trains_forced and nothing forced; leave trains_forced out"),
-    ({"forced": ("try",)}, "has forced=('try',); give token ids, as prior.encode makes them of a text"),
-    ({"forced": [1]}, "has forced=[1]; give a tuple of token ids, as prior.encode makes them of a text"),
+    ({"forced": ("try",)}, "has forced=('try',); give token ids, as tools.encode makes them of a text"),
+    ({"forced": [1]}, "has forced=[1]; give a tuple of token ids, as tools.encode makes them of a text"),
     ({"forced": (10**6,)}, "has the forced token 1000000, but the model knows ids below "),
     ({"temperature": "hot"}, "has temperature='hot'; give a number above 0, or none for rollout.temperature"),
     ({"guidance_text": HINT, "parent": 3}, "has parent=3; give the id of a trajectory, as text, or none"),
@@ -263,13 +263,13 @@ def test_a_request_that_cannot_be_played_is_refused_in_a_sentence(
 
 
 def test_a_task_as_text_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(lambda played, prior: AttemptRequest(task="walk", attempts=2)))  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="its request has task='walk'; give a Task, as prior"):
+    run = open_planned_run(tmp_path, once(lambda played, tools: AttemptRequest(task="walk", attempts=2)))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="its request has task='walk'; give a Task, as tools"):
         collect_update(run, 1)
 
 
 def test_the_token_that_ends_a_response_is_not_forced(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(forced=lambda prior: (END[0],))))
+    run = open_planned_run(tmp_path, once(ask_guided(forced=lambda tools: (END[0],))))
     END[:] = [run.prompter.frame.end_id]
     with pytest.raises(ConfigError, match=r"forces the token \d+, which ends a response"):
         collect_update(run, 1)
@@ -280,26 +280,26 @@ END: list[int] = []
 
 def test_a_group_that_does_not_exist_cannot_be_joined(tmp_path: Path) -> None:
     run = open_planned_run(
-        tmp_path, once(ask_guided(task=lambda prior: prior.tasks[1], guidance_text=HINT, joins="replaces_one"))
+        tmp_path, once(ask_guided(task=lambda tools: tools.tasks[1], guidance_text=HINT, joins="replaces_one"))
     )
     with pytest.raises(ConfigError, match="joins='replaces_one', but the update has no unguided attempts at the task"):
         collect_update(run, 1)
 
 
-def everything(played: Played, prior: Prior) -> list[AttemptRequest]:
-    return [AttemptRequest(task=prior.tasks[0], attempts=1)]
+def everything(played: Played, tools: PlanTools) -> list[AttemptRequest]:
+    return [AttemptRequest(task=tools.tasks[0], attempts=1)]
 
 
-def nothing(played: Played, prior: Prior) -> list[AttemptRequest]:
+def nothing(played: Played, tools: PlanTools) -> list[AttemptRequest]:
     return []
 
 
-def only_guided(played: Played, prior: Prior) -> list[AttemptRequest]:
-    return [] if played.rounds else [AttemptRequest(task=prior.tasks[0], attempts=2, guidance_text=HINT)]
+def only_guided(played: Played, tools: PlanTools) -> list[AttemptRequest]:
+    return [] if played.rounds else [AttemptRequest(task=tools.tasks[0], attempts=2, guidance_text=HINT)]
 
 
-def too_many(played: Played, prior: Prior) -> list[AttemptRequest]:
-    return [AttemptRequest(task=task, attempts=1) for task in prior.fresh(-1)]
+def too_many(played: Played, tools: PlanTools) -> list[AttemptRequest]:
+    return [AttemptRequest(task=task, attempts=1) for task in tools.fresh(-1)]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def too_many(played: Played, prior: Prior) -> list[AttemptRequest]:
         (nothing, "asked for nothing in the first round; ask for at least one attempt"),
         (everything, f"still asked for more after {MAX_ROUNDS} rounds; give an empty list to end them"),
         (only_guided, "asked for guided attempts only, which say nothing of the policy by itself"),
-        (too_many, "the plan asked prior.fresh for -1 tasks; ask for a whole number, 0 or more"),
+        (too_many, "the plan asked tools.fresh for -1 tasks; ask for a whole number, 0 or more"),
     ],
 )
 def test_a_plan_that_does_not_make_an_update_is_named(
@@ -323,8 +323,8 @@ def test_a_plan_that_does_not_make_an_update_is_named(
 def test_a_request_that_stands_twice_gets_further_attempts(tmp_path: Path) -> None:
     request: list[AttemptRequest] = []
 
-    def twice(played: Played, prior: Prior) -> list[AttemptRequest]:
-        request.append(AttemptRequest(task=prior.tasks[0], attempts=2))
+    def twice(played: Played, tools: PlanTools) -> list[AttemptRequest]:
+        request.append(AttemptRequest(task=tools.tasks[0], attempts=2))
         return [] if played.rounds else [request[0], request[0]]
 
     attempts = collect_update(open_planned_run(tmp_path, twice), 1)
@@ -334,13 +334,13 @@ def test_a_request_that_stands_twice_gets_further_attempts(tmp_path: Path) -> No
 def test_a_plan_sees_what_its_rounds_brought(tmp_path: Path) -> None:
     seen: list[list[int]] = []
 
-    def ask(played: Played, prior: Prior) -> list[AttemptRequest]:
+    def ask(played: Played, tools: PlanTools) -> list[AttemptRequest]:
         seen.append([len(group) for turn in played.rounds for group in (*turn.groups, *turn.guided, *turn.joining)])
         if len(played.rounds) == 2:
             return []
         joins: Any = "unguided" if played.rounds else "own"
-        plain = [] if played.rounds else [AttemptRequest(task=prior.tasks[0], attempts=2)]
-        return [*plain, AttemptRequest(task=prior.tasks[0], attempts=3, guidance_text=HINT, joins=joins)]
+        plain = [] if played.rounds else [AttemptRequest(task=tools.tasks[0], attempts=2)]
+        return [*plain, AttemptRequest(task=tools.tasks[0], attempts=3, guidance_text=HINT, joins=joins)]
 
     attempts = collect_update(open_planned_run(tmp_path, ask), 1)
     assert seen == [[], [2, 3], [2, 3, 3]]

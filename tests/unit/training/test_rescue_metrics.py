@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 from groupwise import Step, Task, Trajectory, recipes
 from groupwise.core.records import Origin
 from groupwise.training.attempts.collect import UpdateAttempts
-from groupwise.training.metrics.rescue import rescue_metrics
+from groupwise.training.metrics.rescue import compute_rescue_metrics
 from groupwise.training.samples import credit_batch
 
 
@@ -33,7 +33,7 @@ MIXED = [attempt("mixed", i, success=float(i == 0), well_formed=(True, True)) fo
 def share(trajectories: list[Trajectory], penalty: float) -> float:
     credit = credit_batch(recipes.hgpo(invalid_penalty=penalty), trajectories, version=0)
     gathered = UpdateAttempts(played=trajectories, survivors=trajectories, chosen=trajectories)
-    return rescue_metrics(gathered, credit)["credit/in_even_groups"]
+    return compute_rescue_metrics(gathered, credit)["credit/in_even_groups"]
 
 
 def test_a_penalty_divided_by_its_own_deviation_weighs_as_much_as_a_success() -> None:
@@ -61,5 +61,5 @@ def test_guided_attempts_of_a_plan_count_and_those_told_once_more_do_not() -> No
     retold = replace(guided[0], id="lost~1f 9", task=Task(id="lost"), attempt=9, parent="lost~1f/0")
     chosen = [*LOST, retold, *guided]
     credit = credit_batch(recipes.hgpo(), chosen, version=0)
-    metrics = rescue_metrics(UpdateAttempts(played=chosen, survivors=chosen, chosen=chosen), credit)
+    metrics = compute_rescue_metrics(UpdateAttempts(played=chosen, survivors=chosen, chosen=chosen), credit)
     assert (metrics["guidance/groups"], metrics["guidance/success"]) == (1.0, pytest.approx(1 / 3))

@@ -59,9 +59,9 @@ def audit(
     memories = dict(_read_memory(name) for name in memory or MEMORIES)
     rollouts, tokens = open_rollouts(file, format=format), RecordedTokens()
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:
-        parts = (part.table() for part in rollouts.parts(progress=progress, watch=tokens.add))
+        recorded_tables = (chunk.table() for chunk in rollouts.chunks(progress=progress, watch=tokens.add))
         comparison = JournalComparison(file, algorithms) if is_run(file) else None
-        tables = parts if comparison is None else comparison.compare(parts)
+        tables = recorded_tables if comparison is None else comparison.compare(recorded_tables)
         result = audit_tables(tables, algorithms, depth=depth, gamma=gamma, tokens=tokens, memories=memories)
     if comparison is not None and (words := comparison.describe()):
         errors().print(escape(words), highlight=False, soft_wrap=True)

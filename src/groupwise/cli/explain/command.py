@@ -23,7 +23,7 @@ from groupwise.cli.explain.views import (
 from groupwise.cli.terminal.screen import file_progress, print_json
 from groupwise.core.errors import ConfigError
 from groupwise.core.token_table import TokenTable
-from groupwise.recordings import Rollouts, RolloutsFile, Row
+from groupwise.recordings import RolloutsChunk, RolloutsFile, Row
 from groupwise.recordings.formats import is_run, open_rollouts
 from groupwise.reports.explain.step import explain_channels, explain_step, find_step
 from groupwise.reports.explain.token import explain_token
@@ -81,15 +81,15 @@ def _explain_in_file(
     algorithm = build_algorithm(recipe)
     with file_progress(rollouts.size, f"reading {rollouts.path.name}") as progress:
         batchwide = any(inner.mixes_tasks for inner in algorithm.parts())
-        part, scope = _find_part(rollouts.parts(progress=progress), task, attempt, batchwide=batchwide)
-    table = algorithm.estimator_table(part.table())
+        chunk, scope = _find_chunk(rollouts.chunks(progress=progress), task, attempt, batchwide=batchwide)
+    table = algorithm.estimator_table(chunk.table())
     credit = algorithm.advantage(table)
     explanation = explain_step(table, credit, task=scope, attempt=attempt, index=step)
     channels = explain_channels(table, algorithm, task=scope, attempt=attempt, index=step)
     position = find_step(table, task=scope, attempt=attempt, index=step)
     of_token = None
     if token is not None:
-        tokens = TokenTable.from_rows(table, read_whole_rows(rollouts, part))
+        tokens = TokenTable.from_rows(table, read_whole_rows(rollouts, chunk))
         of_token = explain_token(algorithm, table, credit, tokens, step=position, position=token)
     gaps = [channel.largest_gap() for channel in (explanation, *channels.values())]
     gap = max(*gaps, of_token.gap if of_token else 0.0)
@@ -105,10 +105,12 @@ def _explain_in_file(
         raise typer.Exit(1)
 
 
-def read_whole_rows(rollouts: RolloutsFile, part: Rollouts) -> list[Row]:
-    """The rows of a part as the file holds them, with their tokens, in the order of the part."""
+def read_whole_rows(rollouts: RolloutsFile, chunk: RolloutsChunk) -> list[Row]:
+    """The rows of a chunk as the file holds them, with their tokens, in the order of the chunk."""
     keys = ("task", "attempt", "index", "segment")
-    wanted = [tuple(part.columns[key][row] if key in part.columns else 0 for key in keys) for row in range(len(part))]
+    wanted = [
+        tuple(chunk.columns[key][row] if key in chunk.columns else 0 for key in keys) for row in range(len(chunk))
+    ]
     is_wanted = set(wanted)
     rows: dict[tuple[str | int, ...], Row] = {}
     for row in rollouts.rows():
@@ -118,23 +120,23 @@ def read_whole_rows(rollouts: RolloutsFile, part: Rollouts) -> list[Row]:
     return [rows[key] for key in wanted]
 
 
-def _find_part(
-    parts: Iterable[Rollouts], task: str | None, attempt: str, *, batchwide: bool
-) -> tuple[Rollouts, str | int]:
-    """The part and the group that an attempt is in; holds that part and the one being read, no more."""
-    place: tuple[Rollouts, str | int] | None = None
+def _find_chunk(
+    chunks: Iterable[RolloutsChunk], task: str | None, attempt: str, *, batchwide: bool
+) -> tuple[RolloutsChunk, str | int]:
+    """The chunk and the group that an attempt is in; holds that chunk and the one being read, no more."""
+    place: tuple[RolloutsChunk, str | int] | None = None
     scopes: set[str] = set()
     several: set[str] = set()
     names: set[str] = set()
-    for number, part in enumerate(parts):
+    for number, chunk in enumerate(chunks):
         if number and batchwide:
             raise ConfigError("the recipe compares across tasks and the file is too large to hold; use a smaller file")
-        pairs = set(zip(part.columns["task"], part.columns["attempt"], strict=True))
+        pairs = set(zip(chunk.columns["task"], chunk.columns["attempt"], strict=True))
         scopes |= {str(scope) for scope, _ in pairs}
         names |= {str(name) for scope, name in pairs if task in (None, str(scope))}
         for scope, name in pairs:
             if str(name) == attempt and task in (None, str(scope)):
-                place = (part, scope)
+                place = (chunk, scope)
                 several.add(str(scope))
     check_unique_attempt(task, attempt, scopes=scopes, names=names, several=several)
     assert place is not None, "it is in one of them"

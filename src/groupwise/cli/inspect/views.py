@@ -14,7 +14,7 @@ from rich.text import Text
 from groupwise.cli.inspect import rescue_views
 from groupwise.cli.terminal import screen
 from groupwise.cli.terminal.screen import output, shorten
-from groupwise.evaluation.verdict import PanelScore, Verdict, describe_when
+from groupwise.evaluation.verdict import PanelScore, RunVerdict, describe_when
 from groupwise.reports.run.derived_credit import describe_company
 from groupwise.reports.run.differences import Differences
 from groupwise.reports.run.goals import TaskGoal
@@ -47,7 +47,7 @@ HALF = 8
 """Characters on either side of the middle of a bar."""
 
 
-def print_overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], verdicts: Sequence[Verdict]) -> None:
+def print_overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], verdicts: Sequence[RunVerdict]) -> None:
     """The updates of a run, one a line."""
     console = output()
     env = (folder.setting("env") or {}).get("kind", "")

@@ -21,7 +21,7 @@ _SCOPES_SINCE, _SCOPES = 6, 0b11
 """Abstract sockets and signals, of processes outside."""
 
 
-def landlock_version() -> int:
+def read_landlock_version() -> int:
     """Which version this kernel has; 0 = none."""
     if not sys.platform.startswith("linux"):
         return 0
@@ -33,7 +33,7 @@ def lock_files(readable: Iterable[Path]) -> bool:
 
     The process must have given up new privileges before.
     """
-    version = landlock_version()
+    version = read_landlock_version()
     if version == 0:
         return False
     rights = (1 << max(count for since, count in _FILE_RIGHTS.items() if since <= version)) - 1

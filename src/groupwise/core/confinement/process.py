@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from groupwise.core.confinement.landlock import landlock_version, lock_files
+from groupwise.core.confinement.landlock import lock_files, read_landlock_version
 from groupwise.core.confinement.system_calls import can_filter_calls, filter_calls
 
 Boundary = Literal["limits", "files", "system calls"]
@@ -30,7 +30,7 @@ _SYSTEM_FOLDERS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zonei
 def find_boundaries() -> frozenset[Boundary]:
     """The boundaries that `confine` can set up on this system; nothing is changed by asking."""
     boundaries: set[Boundary] = {"limits"}
-    if landlock_version() > 0:
+    if read_landlock_version() > 0:
         boundaries.add("files")
     if can_filter_calls():
         boundaries.add("system calls")

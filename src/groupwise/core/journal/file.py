@@ -250,7 +250,7 @@ def find_damage(database: JournalDatabase) -> str | None:
     return None if row is None or row[0] == "ok" else str(row[0])
 
 
-def write_anew(database: JournalDatabase, number: int) -> JournalDatabase:
+def rewrite_up_to(database: JournalDatabase, number: int) -> JournalDatabase:
     """Put a new file with the updates up to a number in the place of a damaged one, which is kept beside it.
 
     Evaluations that cannot be read are left out; a run makes those again that it needs.

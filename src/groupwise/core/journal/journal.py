@@ -26,7 +26,7 @@ from groupwise.core.journal.file import (
     find_damage,
     name_cells,
     report_damage,
-    write_anew,
+    rewrite_up_to,
 )
 from groupwise.core.journal.states import StateBefore, read_states, write_states
 from groupwise.core.past_attempts import RecalledAttempt
@@ -281,10 +281,10 @@ class Journal:
         """What SQLite finds wrong with the file, in words; None where it finds nothing."""
         return find_damage(self._database)
 
-    def write_anew(self, number: int) -> None:
+    def rewrite_up_to(self, number: int) -> None:
         """Replace a damaged file by a new one with the updates up to a number, which must be sound."""
         with self._report_write_failure(f"the updates up to {number}"):
-            self._database = write_anew(self._database, number)
+            self._database = rewrite_up_to(self._database, number)
 
     def last_number(self) -> int:
         """Number of the last update; -1 where there is none."""

@@ -57,7 +57,7 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
     },
     "plan": {
         "attempts": "int = 8",
-        "next": "(played, wanted, *, prior, past_attempts, draw)",
+        "next": "(played, wanted, *, tools, past_attempts, draw)",
         "choose": "(played, wanted)",
     },
     "admission": {"__call__": "(group, *, draw)"},

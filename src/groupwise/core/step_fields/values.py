@@ -1,4 +1,4 @@
-"""What the row of a step says where neither the step nor its trajectory holds it as it stands."""
+"""Fields of a recorded step that are computed: each function makes the value to write of a trajectory and its step."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from groupwise.core.records import Step, Trajectory
 
 
 def total_reward(trajectory: Trajectory, step: Step) -> float:
-    """The reward with what comparing the attempts of its group added."""
+    """The reward with what shaping added: what comparing the attempts of its group is worth."""
     return step.reward + step.shaped
 
 
 def reward_alone(trajectory: Trajectory, step: Step) -> float | None:
-    """The reward without that, where something was added."""
+    """The reward before shaping, where shaping added something; None where it is the reward itself."""
     return step.reward if step.shaped else None
 
 
 def valid_alone(trajectory: Trajectory, step: Step) -> bool | None:
-    """What recordings say for two at once; where both are known it follows from them, and would be a second truth."""
+    """`valid` as an older recording has it; None where `well_formed` and `accepted` are both known, and give it."""
     return step.recorded_valid if step.well_formed is None or step.accepted is None else None
 
 
@@ -28,7 +28,7 @@ def stop(trajectory: Trajectory, step: Step) -> str | None:
 
 
 def accuracy(trajectory: Trajectory, step: Step) -> float | None:
-    """The score of that name."""
+    """The score `accuracy` of the attempt."""
     return trajectory.scores.get("accuracy")
 
 
@@ -48,5 +48,5 @@ def versions(trajectory: Trajectory, step: Step) -> tuple[int, ...] | None:
 
 
 def facts(trajectory: Trajectory, step: Step) -> dict[str, Any] | None:
-    """What else was found out about the step."""
+    """The facts of the step; None where it has none."""
     return dict(step.facts) if step.facts else None

@@ -30,7 +30,7 @@ from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.packages import report_missing_package
 from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels, check_env, choose_split, panel_sizes_of
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of, with_goal
+from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 
 ENV = "babyai"
 PREFIX = "BabyAI-"
@@ -133,7 +133,7 @@ class BabyaiEnvironment:
         text = f"{notice} {describe_view(self._world)}".strip()
         goal = f"{self._world.mission}."
         return Observation(
-            text=with_goal(goal, text) if self._part.goal_in_text else text,
+            text=prepend_goal(goal, text) if self._part.goal_in_text else text,
             state_key=describe_state(self._world),
             admissible=list_actions(self._world),
             goal=goal,

@@ -16,7 +16,7 @@ from groupwise.envs.grids.cells import MOVES, Cell, describe_cell, describe_cell
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of, with_goal
+from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 
 ENV = "boxes"
 SIZES = {"train": 1000, "validation": 100, "test": 200}
@@ -143,7 +143,7 @@ class BoxesEnvironment:
         text += f" Wall at {describe_cells(level.walls)}." if level.walls else ""
         text = f"{notice} {text}" if notice else text
         return Observation(
-            text=with_goal(goal, text) if self._part.goal_in_text else text,
+            text=prepend_goal(goal, text) if self._part.goal_in_text else text,
             state_key=f"{describe_cell(position.at)}; {describe_cells(position.boxes)}",
             admissible=tuple(move for move in MOVES if push(level, position, move) is not None),
             goal=goal,

@@ -14,7 +14,7 @@ from groupwise.envs.grids.cells import MOVES, Cell, describe_cell, is_inside, li
 from groupwise.envs.kit.keyed_draws import Draws, draw_uniform
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of, with_goal
+from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 
 ENV = "gridworld"
 SIZES = {"train": 1000, "validation": 100, "test": 200}
@@ -120,7 +120,7 @@ class GridworldEnvironment:
             text = f"You are at {describe_cell(self._at)}. {around}."
         text = f"{notice} {text}" if notice else text
         return Observation(
-            text=with_goal(goal, text) if self._part.goal_in_text else text,
+            text=prepend_goal(goal, text) if self._part.goal_in_text else text,
             state_key=describe_cell(self._at),
             admissible=tuple(MOVES),
             goal=goal,

@@ -15,7 +15,7 @@ from groupwise.envs.household.layout import LAMP, ROOMS, Home
 from groupwise.envs.household.tasks import ENV, FAMILIES, build_household_panels, goal_of
 from groupwise.envs.kit.panel import check_distinct, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
-from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of, with_goal
+from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 
 FamilyName = Literal["pick", "two", "clean", "heat", "cool", "examine"]
 RoomName = Literal["kitchen", "bathroom", "bedroom", "livingroom"]
@@ -144,7 +144,7 @@ class HouseholdEnvironment:
         text = f"{sentence} {carried}" if carried else sentence
         self._possible = state.list_commands()
         return Observation(
-            text=with_goal(self._goal, text) if self._part.goal_in_text else text,
+            text=prepend_goal(self._goal, text) if self._part.goal_in_text else text,
             state_key=state.make_key(),
             admissible=tuple(self._possible),
             goal=self._goal,

@@ -46,13 +46,13 @@ def read_answer(response: str, form: Form) -> str:
     if form == "tags":
         parts = [part for _, part in find_tagged_parts(response, "answer")]
         return parts[-1].strip() if parts else ""
-    return last_boxed(response)
+    return find_last_boxed(response)
 
 
-def last_boxed(text: str) -> str:
+def find_last_boxed(text: str) -> str:
     r"""What stands in the last LaTeX box, braces within it included; empty where there is none, or it is not closed.
 
-    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
+    >>> find_last_boxed(r"so \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
     """
     starts = [match.end() for match in _BOX.finditer(text)]
@@ -89,10 +89,10 @@ def is_answer(answer: str, stored: str | None, form: Form) -> bool:
     return len(answer.split()) == len(stored.split()) and (answer.isascii() or not stored.isascii())
 
 
-def same_words(answer: str, stored: str | None) -> bool:
+def are_same_words(answer: str, stored: str | None) -> bool:
     """Whether two answers differ at most in case and spacing.
 
-    >>> same_words("- 3", "-3"), same_words("yes", "Yes"), same_words("3", "-3")
+    >>> are_same_words("- 3", "-3"), are_same_words("yes", "Yes"), are_same_words("3", "-3")
     (True, True, False)
     """
     return stored is not None and split_words(answer) == split_words(stored)

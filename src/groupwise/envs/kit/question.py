@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.answers import Form, is_answer, read_answer, same_words, say_answer
+from groupwise.envs.kit.answers import Form, are_same_words, is_answer, read_answer, say_answer
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.verifier.verifier import Verdict
 
@@ -60,7 +60,7 @@ class QuestionEnvironment:
         self._progress.step()
         question = self._question
         answer = read_answer(action, question.form)
-        if question.match_words and same_words(answer, question.stored):
+        if question.match_words and are_same_words(answer, question.stored):
             answer = question.stored or ""
         if not is_answer(answer, question.stored, question.form):
             return self._outcome("That is not an answer.", Verdict(score=0.0), accepted=False)

@@ -42,6 +42,6 @@ def to_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def with_goal(goal: str, text: str) -> str:
+def prepend_goal(goal: str, text: str) -> str:
     """A text with the goal before it, for prompts that have no other place for it."""
     return f"Task: {goal} {text}"

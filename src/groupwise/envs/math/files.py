@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from groupwise.core.errors import ConfigError, FileError
-from groupwise.envs.kit.answers import last_boxed
+from groupwise.envs.kit.answers import find_last_boxed
 
 Format = Literal["auto", "gsm8k", "math", "dapo", "aime", "amc", "minerva", "olympiadbench"]
 _REQUEST = "Solve the following math problem"
@@ -157,7 +157,7 @@ def _read_stated(row: Row) -> tuple[str, str] | None:
 def _read_boxed(row: Row) -> tuple[str, str] | None:
     """A worked solution with its answer in a box."""
     text, solution = _find_text(row), row.get("solution")
-    return (text, last_boxed(solution)) if text is not None and isinstance(solution, str) else None
+    return (text, find_last_boxed(solution)) if text is not None and isinstance(solution, str) else None
 
 
 def _read_chat(row: Row) -> tuple[str, str] | None:

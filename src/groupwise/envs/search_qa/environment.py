@@ -15,7 +15,7 @@ from groupwise.envs.kit.keyed_draws import draw_uniform
 from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.kit.tags import find_tagged_parts
-from groupwise.envs.kit.words import vocabulary_of, with_goal
+from groupwise.envs.kit.words import prepend_goal, vocabulary_of
 from groupwise.envs.search_qa.corpus import ENV, Corpus, Document, SearchQuestion, read_corpus, read_questions
 from groupwise.envs.search_qa.score import exact_match, f1
 
@@ -150,7 +150,7 @@ class SearchQaEnvironment:
 
     def _observe(self, text: str) -> Observation:
         return Observation(
-            text=with_goal(self._question, text) if self._part.goal_in_text else text,
+            text=prepend_goal(self._question, text) if self._part.goal_in_text else text,
             state_key="; ".join(sorted(self._titles_read)),
             goal=self._question,
         )

@@ -102,7 +102,7 @@ def _make_goal(
 ) -> Goal:
     limit = draw_price_limit(product.price, Draws("webshop", "limit", product.asin, number))
     return Goal(
-        instruction=with_limit(asked, limit),
+        instruction=append_price_limit(asked, limit),
         asin=product.asin,
         attributes=attributes,
         options=chosen,
@@ -117,7 +117,7 @@ def draw_price_limit(price: float, draws: Draws) -> float:
     return max(draws.sample(above, 2)) if len(above) >= 2 else NO_LIMIT
 
 
-def with_limit(asked: str, limit: float) -> str:
+def append_price_limit(asked: str, limit: float) -> str:
     """An instruction with its price limit, as published."""
     return asked if limit == NO_LIMIT else f"{asked}{LIMIT_TEXT}{limit:.2f} dollars"
 

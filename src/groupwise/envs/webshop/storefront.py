@@ -16,7 +16,7 @@ from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.webshop.catalogue import Catalogue, Goal, Product
 from groupwise.envs.webshop.environment import INSTRUCTION, collect_shop_vocabulary
-from groupwise.envs.webshop.files import LIMITS, draw_price_limit, with_limit
+from groupwise.envs.webshop.files import LIMITS, append_price_limit, draw_price_limit
 from groupwise.envs.webshop.shop_environment import ShopEnvironment
 
 ENV = "storefront"
@@ -69,7 +69,7 @@ class Storefront(Part, slot="env", stays_inside=True):
         return ShopEnvironment(task, self, draw_catalogue(self.shop, self.num_products, self.num_kinds))
 
     def vocabulary(self) -> tuple[str, ...]:
-        limits = " ".join(with_limit("", limit) for limit in LIMITS)
+        limits = " ".join(append_price_limit("", limit) for limit in LIMITS)
         stock = draw_catalogue(self.shop, self.num_products, self.num_kinds)
         kinds = [text for kind in _list_kinds(self.num_kinds) for text in (kind["query"], *_list_attributes(kind))]
         return collect_shop_vocabulary(stock, [*_read_stock()["openings"], "From our with for , and :", limits, *kinds])
@@ -153,7 +153,7 @@ def _make_goal(draws: Draws, product: Product, kind: Mapping[str, Any]) -> Goal:
     chosen = ", and ".join(f"{name}: {value}" for name, value in options.items())
     limit = draw_price_limit(product.price, wish)
     return Goal(
-        instruction=with_limit(f"{' '.join(part for part in parts if part)} with {chosen}", limit),
+        instruction=append_price_limit(f"{' '.join(part for part in parts if part)} with {chosen}", limit),
         asin=product.asin,
         attributes=asked,
         options=options,

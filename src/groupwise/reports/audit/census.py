@@ -40,7 +40,7 @@ class Census:
 
 
 class CensusTally:
-    """Counts part by part."""
+    """Counts chunk by chunk."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -48,7 +48,7 @@ class CensusTally:
         self._return_sum = 0.0
 
     def add(self, table: StepTable) -> None:
-        """Count one part's steps."""
+        """Count one chunk's steps."""
         first = table.attempts.first
         attempts_of_task = np.bincount(table.task[first], minlength=len(table.task_ids))
         equal = table.tasks.is_constant(table.episode_return) & (attempts_of_task > 1)

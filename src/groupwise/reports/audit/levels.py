@@ -47,7 +47,7 @@ class HistoryLevel:
 
 
 class LevelTally:
-    """Counts part by part; the comparisons come from outside, one per depth, in units of the return."""
+    """Counts chunk by chunk; the comparisons come from outside, one per depth, in units of the return."""
 
     def __init__(self, depths: int) -> None:
         self._counts: list[Counter[str]] = [Counter() for _ in range(depths)]
@@ -56,7 +56,7 @@ class LevelTally:
         self._scaled = np.zeros(depths)
 
     def add(self, table: StepTable, comparisons: Sequence[Comparison]) -> None:
-        """Count one part: its comparisons by state and ever more history."""
+        """Count one chunk: its comparisons by state and ever more history."""
         shallow = comparisons[0]
         for depth, level in enumerate(comparisons):
             groups = Segments.of(level.label)

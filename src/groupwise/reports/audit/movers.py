@@ -38,7 +38,7 @@ class Mover:
 
 
 class MoverTally:
-    """Keeps the largest gains and losses part by part."""
+    """Keeps the largest gains and losses chunk by chunk."""
 
     def __init__(self, num: int) -> None:
         self._num = num
@@ -46,7 +46,7 @@ class MoverTally:
         self._losses: list[Mover] = []
 
     def add(self, table: StepTable, before: Credit, after: Credit) -> None:
-        """Look for movers in one part."""
+        """Look for movers in one chunk."""
         change = after.trace.values - before.trace.values
         self._losses = self._merge(self._losses, table, change, before, after)
         self._gains = self._merge(self._gains, table, -change, before, after)
@@ -54,7 +54,7 @@ class MoverTally:
     def _merge(
         self, known: list[Mover], table: StepTable, change: FloatArray, before: Credit, after: Credit
     ) -> list[Mover]:
-        """The movers of lowest change, among those known and one part's steps; equals by name, however files split."""
+        """The movers of lowest change, among those known and one chunk's steps; equals by name, however files split."""
         falling = np.flatnonzero(change < 0)
         if len(falling) > self._num:
             edge = np.partition(change[falling], self._num - 1)[self._num - 1]

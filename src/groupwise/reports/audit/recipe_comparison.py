@@ -41,7 +41,7 @@ class RecipeColumn:
 
 
 class RecipeTally:
-    """Adds up credit part by part."""
+    """Adds up credit chunk by chunk."""
 
     def __init__(self, names: Sequence[str]) -> None:
         num = len(names)
@@ -53,7 +53,7 @@ class RecipeTally:
         self._sum, self._product = np.zeros(num), np.zeros((num, num))
 
     def add(self, table: StepTable, credits: Mapping[str, Credit]) -> None:
-        """Add one part's credit, recipe by recipe."""
+        """Add one chunk's credit, recipe by recipe."""
         traces = [credits[name].trace for name in self._names]
         values_RS = np.stack([trace.values for trace in traces])
         compared_RS = np.stack([trace.compared for trace in traces])

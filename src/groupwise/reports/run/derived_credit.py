@@ -28,7 +28,7 @@ AGREEMENT = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Company:
+class ComparisonGroup:
     """Whom a step was compared with, under one of the algorithm's ways to make groups."""
 
     by: str
@@ -82,20 +82,20 @@ class DerivedCredit:
         tokens = TokenTable.from_rows(self.table, self.rows)
         return explain_token(self.algorithm, self.table, self.credit, tokens, step=step, position=position)
 
-    def find_company(self) -> list[tuple[Company, ...]]:
+    def find_company(self) -> list[tuple[ComparisonGroup, ...]]:
         """Whom each row was compared with, in the order of the rows."""
         levels = [
             (_describe_shared(trace.part), _count_members(trace.label))
             for trace in _walk_comparisons(self.credit.trace)
         ]
         return [
-            tuple(Company(by=by, members=int(sizes[step])) for by, sizes in levels)
+            tuple(ComparisonGroup(by=by, members=int(sizes[step])) for by, sizes in levels)
             for step in self.credit.step_of_row.tolist()
         ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Underived:
+class UnderivableCredit:
     """The credit of an update does not derive again from its journal, which stands as it was written."""
 
     reason: str
@@ -109,7 +109,7 @@ class Underived:
         )
 
 
-def describe_company(company: Sequence[Company]) -> str:
+def describe_company(company: Sequence[ComparisonGroup]) -> str:
     """Whom a step was compared with.
 
     >>> describe_company([Company(by="state", members=8), Company(by="state and 1 before", members=2)])
@@ -128,7 +128,7 @@ def derive_credit(
     algorithm: Algorithm | None,
     recalled: Sequence[Mapping[str, Any]] = (),
     states: Sequence[StateBefore] = (),
-) -> DerivedCredit | Underived:
+) -> DerivedCredit | UnderivableCredit:
     """The credit computed again; or why it cannot be, which also holds where it is not what the journal holds.
 
     Args:
@@ -138,16 +138,16 @@ def derive_credit(
         states: what parts remembered when the update began, as `Journal.states_before` gives it.
     """
     if algorithm is None:
-        return Underived(reason="the run's algorithm cannot be read here")
+        return UnderivableCredit(reason="the run's algorithm cannot be read here")
     if not any(record["steps"] for record in trajectories):
-        return Underived(reason="it has no steps")
+        return UnderivableCredit(reason="it has no steps")
     try:
         derived = DerivedCredit.compute([*trajectories, *choose_compared(recalled)], algorithm, states)
     except (RecordError, ConfigError) as error:
-        return Underived(reason=str(error))
+        return UnderivableCredit(reason=str(error))
     if not derived.agrees:
         furthest = float(np.max(np.abs(derived.credit.values - np.asarray(derived.recorded, dtype=np.float64))))
-        return Underived(reason=f"what comes of it now is another number, up to {furthest:.3g} away")
+        return UnderivableCredit(reason=f"what comes of it now is another number, up to {furthest:.3g} away")
     return derived
 
 

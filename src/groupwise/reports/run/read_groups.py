@@ -12,9 +12,9 @@ from groupwise.core.errors import RecordError
 from groupwise.core.run_paths import TOKENIZER, RunPaths
 from groupwise.reports.run.attempt_origins import ParentAttempt, find_joined, find_parent, read_recalled_attempts
 from groupwise.reports.run.derived_credit import (
-    Company,
+    ComparisonGroup,
     DerivedCredit,
-    Underived,
+    UnderivableCredit,
     derive_credit,
     measure_without_rescue,
 )
@@ -35,7 +35,7 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
     derived = derive_credit(records, algorithm, recalled, states)
     comparisons = _index_comparisons(derived)
     # Who took part in no comparison was compared with nobody.
-    unknown = (None if isinstance(derived, Underived) else False, ())
+    unknown = (None if isinstance(derived, UnderivableCredit) else False, ())
     decode = make_response_decoder(folder.path)
     groups: dict[str, list[PlayedAttempt]] = {}
     for record in [*records, *recalled]:
@@ -58,7 +58,7 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
     joined = find_joined([*records, *recalled])
     tasks = dict.fromkeys([*groups, *aside])
     played = [_make_group(task, groups.get(task, ()), aside.get(task, ()), joined) for task in tasks]
-    if isinstance(derived, Underived):
+    if isinstance(derived, UnderivableCredit):
         return [replace(group, underived=derived.describe(number)) if group.steps else group for group in played]
     if not any(_was_changed(group) for group in played):
         return played
@@ -66,13 +66,13 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
     return [replace(group, size_without=sizes.get(group.task)) if _was_changed(group) else group for group in played]
 
 
-def find_underived(folder: RunFolder) -> dict[int, Underived]:
+def find_underived(folder: RunFolder) -> dict[int, UnderivableCredit]:
     """The updates whose credit does not derive again from the journal, and why; those without a step have none."""
-    algorithm, underived = folder.find_algorithm(), dict[int, Underived]()
+    algorithm, underived = folder.find_algorithm(), dict[int, UnderivableCredit]()
     for number in folder.updates:
         records, recalled = list(folder.journal.trajectories(number)), read_recalled_attempts(folder.journal, number)
         derived = derive_credit(records, algorithm, recalled, folder.journal.states_before(number))
-        if isinstance(derived, Underived) and any(record["steps"] for record in records):
+        if isinstance(derived, UnderivableCredit) and any(record["steps"] for record in records):
             underived[number] = derived
     return underived
 
@@ -109,9 +109,11 @@ def _try(call: Callable[[], Any]) -> Any:
         return None
 
 
-def _index_comparisons(derived: DerivedCredit | Underived) -> dict[_Identity, tuple[bool | None, tuple[Company, ...]]]:
+def _index_comparisons(
+    derived: DerivedCredit | UnderivableCredit,
+) -> dict[_Identity, tuple[bool | None, tuple[ComparisonGroup, ...]]]:
     """Whether each step was compared, and with whom, by its identity."""
-    if isinstance(derived, Underived):
+    if isinstance(derived, UnderivableCredit):
         return {}
     rows = zip(derived.rows, derived.credit.compared.tolist(), derived.find_company(), strict=True)
     return {_identify(row): (compared, company) for row, compared, company in rows}
@@ -144,7 +146,7 @@ def _make_step(
     row: dict[str, Any],
     credit: float,
     compared: bool | None,
-    company: tuple[Company, ...],
+    company: tuple[ComparisonGroup, ...],
     decode: Callable[[Sequence[int]], str] | None,
 ) -> PlayedStep:
     action = str(row.get("action") or "")

@@ -30,7 +30,7 @@ class Rescue:
     """Id of the group's task."""
     recalled: tuple[ParentAttempt, ...]
     """The past attempts that joined it."""
-    told: tuple[ParentAttempt, ...]
+    guided_successes: tuple[ParentAttempt, ...]
     """The successes with guidance that joined it as if they had had none."""
     num_joined_guided: int
     """Attempts with guidance that joined it."""
@@ -81,7 +81,7 @@ def rescue_of(group: PlayedGroup) -> Rescue | None:
     return Rescue(
         task=group.task,
         recalled=_list_parents(group.joined, Origin.REPLAYED),
-        told=_list_parents(group.joined, Origin.GUIDED),
+        guided_successes=_list_parents(group.joined, Origin.GUIDED),
         num_joined_guided=len(guided),
         num_joined_solved=sum(bool(attempt.success) for attempt in guided),
         num_shaped=num_shaped,

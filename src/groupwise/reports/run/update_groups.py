@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from groupwise.core.errors import RecordError, nearest
 from groupwise.reports.run.attempt_origins import ParentAttempt
-from groupwise.reports.run.derived_credit import Company
+from groupwise.reports.run.derived_credit import ComparisonGroup
 
 MAX_NAMES = 8
 """How many tasks an error lists."""
@@ -39,7 +39,7 @@ class PlayedStep:
     """Its credit, as the journal holds it."""
     compared: bool | None
     """Whether anybody else was in its groups; None = not known here."""
-    company: tuple[Company, ...]
+    company: tuple[ComparisonGroup, ...]
     """Whom it was compared with, group by group; empty where that is not known here."""
     added: float = 0.0
     """How much of its reward comparing the attempts of the group added."""

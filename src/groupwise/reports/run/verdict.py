@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from groupwise.evaluation.verdict import Verdict, make_verdict
+from groupwise.evaluation.verdict import RunVerdict, make_verdict
 from groupwise.reports.run.overview import read_update_lines
 from groupwise.reports.run.run_folder import RunFolder
 
 
-def find_verdict(folder: RunFolder) -> Verdict | None:
+def find_verdict(folder: RunFolder) -> RunVerdict | None:
     """How the run did on the panel that its settings name, or on the one most often played; None = never evaluated."""
     rows = folder.journal.evaluations()
     numbers: dict[str, set[int]] = {}
@@ -20,7 +20,7 @@ def find_verdict(folder: RunFolder) -> Verdict | None:
     return make_verdict(rows, split)
 
 
-def list_verdicts(folder: RunFolder) -> list[Verdict]:
+def list_verdicts(folder: RunFolder) -> list[RunVerdict]:
     """How the run did on every panel it was evaluated on, by the panels' names."""
     rows = folder.journal.evaluations()
     return [make_verdict(rows, split) for split in sorted({row.split for row in rows})]

@@ -6,7 +6,7 @@ from groupwise.core.parts.part import Part
 from groupwise.rollout.measures.judge_score import JudgeScore
 from groupwise.rollout.measures.phrase_judge import PhraseJudge
 from groupwise.rollout.measures.reference_score import ReferenceScore
-from groupwise.rollout.measures.tools import NEEDS, Question, Tools
+from groupwise.rollout.measures.tools import NEEDS, JudgeQuestion, Tools
 
 MEASURES: dict[str, type[Part]] = {"judge_score": JudgeScore, "reference_score": ReferenceScore}
 
@@ -16,9 +16,9 @@ __all__ = [
     "JUDGES",
     "MEASURES",
     "NEEDS",
+    "JudgeQuestion",
     "JudgeScore",
     "PhraseJudge",
-    "Question",
     "ReferenceScore",
     "Tools",
 ]

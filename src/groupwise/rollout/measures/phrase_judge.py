@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from groupwise.core.parts.part import Part
-from groupwise.rollout.measures.tools import Question
+from groupwise.rollout.measures.tools import JudgeQuestion
 
 Points = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -26,7 +26,7 @@ class PhraseJudge(Part, slot="judge"):
     ignores_case: bool = True
     """Whether capital letters are read as small ones."""
 
-    def __call__(self, questions: Sequence[Question]) -> list[float]:
+    def __call__(self, questions: Sequence[JudgeQuestion]) -> list[float]:
         """The points of each answer."""
         return [self._points(question.answer) for question in questions]
 

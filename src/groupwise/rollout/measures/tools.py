@@ -23,10 +23,10 @@ started from."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class JudgeQuestion:
     """Something that a judge is asked about.
 
-    Worked example: `Question(task=task, context="You see a door.", answer="open door")`.
+    Worked example: `JudgeQuestion(task=task, context="You see a door.", answer="open door")`.
     """
 
     task: Task
@@ -59,7 +59,7 @@ class Tools(Protocol):
     def hidden(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
         """The policy's last hidden state at each response token: an array of tokens by width for each pair."""
 
-    def judge(self, questions: Sequence[Question]) -> list[float]:
+    def judge(self, questions: Sequence[JudgeQuestion]) -> list[float]:
         """What the algorithm's judge says of each question."""
 
     def text(self, ids: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw, GuidancePart
 from groupwise.core.records import Origin, Trajectory
-from groupwise.rollout.plans.plan import Group, PlanSlot, Played, Prior
+from groupwise.rollout.plans.plan import Group, PlanSlot, PlanTools, Played
 from groupwise.rollout.plans.requests import MARK, AttemptRequest
 
 
@@ -34,10 +34,10 @@ class Guided(Part, slot="plan"):
         return (*plan_words(self.plan), *self.guidance.words())
 
     def next(
-        self, played: Played, wanted: int, *, prior: Prior, past_attempts: PastAttempts, draw: Draw
+        self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
         """The other plan's requests, and in the same breath those with guidance."""
-        requests = self.plan.next(played, wanted, prior=prior, past_attempts=past_attempts, draw=draw)
+        requests = self.plan.next(played, wanted, tools=tools, past_attempts=past_attempts, draw=draw)
         by_id = {request.task.id: request.task for request in requests if not request.is_guided}
         guided = []
         for past in self.guidance.choose(list(by_id), past_attempts, draw=draw):
@@ -46,7 +46,7 @@ class Guided(Part, slot="plan"):
                 AttemptRequest(
                     task=by_id[past.task],
                     attempts=self.attempts,
-                    guidance_text=self.guidance.text(source, prior.text),
+                    guidance_text=self.guidance.text(source, tools.text),
                     parent=source.id,
                 )
             )

@@ -52,8 +52,8 @@ class Played:
         return [group for played in self.rounds for group in played.guided]
 
 
-class Prior(Protocol):
-    """What there is before an update plays anything: tasks, their order, and the words of the run's tokenizer."""
+class PlanTools(Protocol):
+    """What a plan may ask of its run: fresh tasks, the whole panel, and the tokenizer."""
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -83,14 +83,14 @@ class AttemptPlan(Protocol):
         """Attempts that a task gets as a rule, for estimates and for parts that need a certain number."""
 
     def next(
-        self, played: Played, wanted: int, *, prior: Prior, past_attempts: PastAttempts, draw: Draw
+        self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
         """What to attempt in the next round; nothing = the update has enough.
 
         Args:
             played: the rounds of this update so far.
             wanted: `training.tasks`, the groups an update should have.
-            prior: where fresh tasks come from.
+            tools: what the run can be asked for, such as fresh tasks.
             past_attempts: the attempts of earlier updates, by task.
             draw: random generators by name; the same name gives the same numbers, also after a resume.
         """
@@ -107,10 +107,10 @@ class Flat(Part, slot="plan"):
     reads_past_attempts: ClassVar[bool] = False
 
     def next(
-        self, played: Played, wanted: int, *, prior: Prior, past_attempts: PastAttempts, draw: Draw
+        self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
         """One round is enough."""
-        tasks = [] if played.rounds else prior.fresh(wanted)
+        tasks = [] if played.rounds else tools.fresh(wanted)
         return [AttemptRequest(task=task, attempts=self.attempts) for task in tasks]
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
@@ -136,13 +136,13 @@ class TopUp(Part, slot="plan"):
     reads_past_attempts: ClassVar[bool] = False
 
     def next(
-        self, played: Played, wanted: int, *, prior: Prior, past_attempts: PastAttempts, draw: Draw
+        self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
         """As many tasks as there are groups too few that teach something."""
         missing = wanted - sum(map(self._teaches, played.groups))
         if len(played.rounds) == self.rounds or missing <= 0:
             return []
-        return [AttemptRequest(task=task, attempts=self.attempts) for task in prior.fresh(missing)]
+        return [AttemptRequest(task=task, attempts=self.attempts) for task in tools.fresh(missing)]
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
         """The first `wanted` that teach something; where none does, all of them, so that the update says so."""

@@ -138,15 +138,15 @@ def check_requests(
 def _find_type_fault(request: AttemptRequest, vocabulary_size: int) -> str | None:
     """Find what in a request has another type than its field: nothing else can be asked of it before."""
     if not isinstance(request.task, Task):
-        return f"has task={request.task!r}; give a Task, as prior.fresh and prior.tasks have them"
+        return f"has task={request.task!r}; give a Task, as tools.fresh and tools.tasks have them"
     where = f"for task {request.task.id!r} has"
     if not isinstance(request.forced, tuple):
-        return f"{where} forced={request.forced!r}; give a tuple of token ids, as prior.encode makes them of a text"
+        return f"{where} forced={request.forced!r}; give a tuple of token ids, as tools.encode makes them of a text"
     for token in request.forced:
         if type(token) is int and token >= vocabulary_size:
             return (
                 f"{where} the forced token {token}, but the model knows ids below {vocabulary_size}; force what "
-                "prior.encode makes of a text"
+                "tools.encode makes of a text"
             )
     temperature = request.temperature
     if temperature is not None and (not isinstance(temperature, int | float) or isinstance(temperature, bool)):
@@ -161,7 +161,7 @@ def _find_fault(
 ) -> str | None:
     """Find what is wrong with a request, in words."""
     if not is_known(request.task.id):
-        return "is for a task that the training panel does not have; take tasks from prior.fresh or prior.tasks"
+        return "is for a task that the training panel does not have; take tasks from tools.fresh or tools.tasks"
     if type(request.attempts) is not int or request.attempts < 1:
         return f"has attempts={request.attempts!r}; ask for at least 1, or leave the request out"
     if not isinstance(request.guidance_text, str) or not isinstance(request.why, str):
@@ -193,7 +193,7 @@ def _find_token_fault(request: AttemptRequest, max_tokens: int, end_id: int) -> 
     if request.trains_forced and not request.forced:
         return "has trains_forced and nothing forced; leave trains_forced out"
     if not all(type(token) is int and token >= 0 for token in request.forced):
-        return f"has forced={request.forced!r}; give token ids, as prior.encode makes them of a text"
+        return f"has forced={request.forced!r}; give token ids, as tools.encode makes them of a text"
     if len(request.forced) >= max_tokens:
         return (
             f"forces {len(request.forced)} tokens, and rollout.max_tokens is {max_tokens}, so that none is left to "

@@ -21,7 +21,7 @@ from groupwise.rollout.plans.requests import AttemptRequest, check_requests
 from groupwise.training.attempts.admission import admit_attempts
 from groupwise.training.attempts.measuring import measure_attempts
 from groupwise.training.attempts.recall import recall_attempts
-from groupwise.training.attempts.requested import RunPrior, make_attempts, prepare_to_train, score_forced
+from groupwise.training.attempts.requested import RunPlanTools, make_attempts, prepare_to_train, score_forced
 from groupwise.training.run import Run
 
 MAX_ROUNDS = 256
@@ -79,8 +79,8 @@ class _Rounds:
 
 def collect_update(run: Run, number: int) -> UpdateAttempts:
     """Play attempts until the plan asks for no more, leave out who is not admitted, then let past ones join."""
-    algorithm, plan, rounds, prior = run.config.algorithm, run.config.plan, _Rounds(), RunPrior(run)
-    while requests := _next_requests(run, number, plan, rounds, prior):
+    algorithm, plan, rounds, tools = run.config.algorithm, run.config.plan, _Rounds(), RunPlanTools(run)
+    while requests := _next_requests(run, number, plan, rounds, tools):
         _play_round(run, number, requests, rounds)
     played = Played(update=number, rounds=rounds.rounds)
     survivors = [trajectory for group in played.groups for trajectory in group]
@@ -120,14 +120,14 @@ def play_for_update(
 
 
 def _next_requests(
-    run: Run, number: int, plan: AttemptPlan, rounds: _Rounds, prior: RunPrior
+    run: Run, number: int, plan: AttemptPlan, rounds: _Rounds, tools: RunPlanTools
 ) -> Sequence[AttemptRequest]:
     """What the plan wants next, if it can be played."""
     assert isinstance(plan, Part), "a slot is filled by parts"
     requests = plan.next(
         Played(update=number, rounds=tuple(rounds.rounds)),
         run.config.training.tasks,
-        prior=prior,
+        tools=tools,
         past_attempts=run.journal.past_attempts,
         draw=run.draw(number),
     )
@@ -139,7 +139,7 @@ def _next_requests(
     check_requests(
         plan,
         requests,
-        is_known=prior.knows,
+        is_known=tools.knows,
         attempted={trajectory.task.id for trajectory in rounds.played if trajectory.origin is Origin.FRESH},
         max_tokens=run.config.rollout.max_tokens,
         end_id=run.prompter.frame.end_id,

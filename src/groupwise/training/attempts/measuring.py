@@ -15,7 +15,7 @@ from groupwise.core.segments import FloatArray
 from groupwise.core.step_fields.table import RESERVED_NAMES
 from groupwise.core.text.json_text import is_plain
 from groupwise.engines.engine import Generation, Request
-from groupwise.rollout.measures.tools import GivesHidden, Question
+from groupwise.rollout.measures.tools import GivesHidden, JudgeQuestion
 from groupwise.training.run import Run
 
 
@@ -126,7 +126,7 @@ class RunTools:
         assert isinstance(learner, GivesHidden), "the run was refused where a measure needs it and the learner has none"
         return learner.hidden_states(pairs)
 
-    def judge(self, questions: Sequence[Question]) -> list[float]:
+    def judge(self, questions: Sequence[JudgeQuestion]) -> list[float]:
         """What the algorithm's judge says."""
         self._check_declared("judge")
         judge = self._run.config.algorithm.judge

@@ -17,7 +17,7 @@ from groupwise.training.run import Run
 
 
 @dataclass
-class RunPrior:
+class RunPlanTools:
     """What a run's plan can ask for: tasks, and the words of the tokenizer."""
 
     run: Run
@@ -32,7 +32,7 @@ class RunPrior:
     def fresh(self, num: int) -> list[Task]:
         """The next tasks of the run's curriculum, which goes on by as many."""
         if type(num) is not int or num < 0:
-            raise ConfigError(f"the plan asked prior.fresh for {num!r} tasks; ask for a whole number, 0 or more")
+            raise ConfigError(f"the plan asked tools.fresh for {num!r} tasks; ask for a whole number, 0 or more")
         tasks = self.run.curriculum.next(num)
         check_drawn_tasks(self.run.curriculum, tasks, num)
         self.handed_out |= {task.id for task in tasks}

@@ -73,7 +73,7 @@ def _rewind_journal(run: Run, number: int, digest: str) -> None:
         )
     damage = journal.find_damage()
     if damage:
-        journal.write_anew(number)
+        journal.rewrite_up_to(number)
         _log.warning(
             "%s: the journal was damaged after what the checkpoint needs (%s); its updates up to %d were written "
             "anew, and the damaged file is kept beside it",

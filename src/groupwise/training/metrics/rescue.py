@@ -11,7 +11,7 @@ from groupwise.training.attempts.collect import UpdateAttempts
 from groupwise.training.samples import CreditedBatch
 
 
-def rescue_metrics(attempts: UpdateAttempts, batch: CreditedBatch) -> dict[str, float]:
+def compute_rescue_metrics(attempts: UpdateAttempts, batch: CreditedBatch) -> dict[str, float]:
     """Groups with and without signal, and what was recalled, guided and shaped for them; nothing that was not done."""
     chosen, groups = attempts.chosen, dict[str, list[int]]()
     for number, trajectory in enumerate(chosen):

@@ -10,7 +10,7 @@ from groupwise.core.records import FAULTS, StopReason, Trajectory
 from groupwise.core.segments import BoolArray, FloatArray
 
 
-def rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory]) -> dict[str, float]:
+def compute_rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory]) -> dict[str, float]:
     """What an update's attempts look like; statistics are over the survivors, of which there is at least one."""
     steps = [step for trajectory in survivors for step in trajectory.steps]
     groups: dict[str, list[float]] = {}
@@ -43,7 +43,7 @@ def rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory
     return metrics | {name: _mean(values) for name, values in optional.items() if values}
 
 
-def credit_metrics(values: FloatArray, compared: BoolArray, keep: BoolArray) -> dict[str, float]:
+def compute_credit_metrics(values: FloatArray, compared: BoolArray, keep: BoolArray) -> dict[str, float]:
     """What an update's credit looks like, one entry a step each; nothing where there are none."""
     if not len(values):
         return {}

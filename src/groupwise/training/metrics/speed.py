@@ -28,7 +28,7 @@ class Stopwatch:
         self._observer.on_stage(name, self._number)
 
 
-def speed_metrics(
+def compute_speed_metrics(
     played: Sequence[Trajectory], totals: Totals, seconds: Mapping[str, float], waiting: Waiting
 ) -> dict[str, float]:
     """Tokens a second of sampling and of learning, from the seconds by stage; steps a second of environments."""

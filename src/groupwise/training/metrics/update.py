@@ -8,14 +8,14 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.totals import Totals
 from groupwise.training.attempts.collect import UpdateAttempts
 from groupwise.training.metrics.penalties import credit_rests_on_penalties
-from groupwise.training.metrics.rescue import rescue_metrics
-from groupwise.training.metrics.rollout import credit_metrics, rollout_metrics
-from groupwise.training.metrics.speed import speed_metrics
+from groupwise.training.metrics.rescue import compute_rescue_metrics
+from groupwise.training.metrics.rollout import compute_credit_metrics, compute_rollout_metrics
+from groupwise.training.metrics.speed import compute_speed_metrics
 from groupwise.training.metrics.table import check_metrics
 from groupwise.training.samples import CreditedBatch
 
 
-def update_metrics(
+def compute_update_metrics(
     algorithm: Algorithm,
     attempts: UpdateAttempts,
     batch: CreditedBatch,
@@ -36,12 +36,12 @@ def update_metrics(
         canary_gap: how far engine and learner differ after the hand-over of weights.
         seconds: of each stage that is over.
     """
-    metrics = rollout_metrics(attempts.played, attempts.survivors)
+    metrics = compute_rollout_metrics(attempts.played, attempts.survivors)
     metrics |= {"engine/canary_gap": canary_gap, "learner/tokens": float(totals.tokens)}
     is_penalised = credit_rests_on_penalties(algorithm, batch)
     metrics["credit/penalties_alone"] = float(is_penalised)
-    metrics |= credit_metrics(*batch.for_fresh()) | rescue_metrics(attempts, batch)
-    metrics |= speed_metrics(attempts.played, totals, seconds, attempts.waiting)
+    metrics |= compute_credit_metrics(*batch.for_fresh()) | compute_rescue_metrics(attempts, batch)
+    metrics |= compute_speed_metrics(attempts.played, totals, seconds, attempts.waiting)
     metrics |= {**attempts.measures_cost, **learned, **batch.context.metrics()}
     if algorithm.pairing is not None:
         metrics["learner/pairs"] = totals.pairs

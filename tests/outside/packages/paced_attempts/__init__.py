@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.seams import AttemptRequest, Draw, Group, Part, PastAttempts, Played, Prior
+from groupwise.seams import AttemptRequest, Draw, Group, Part, PastAttempts, PlanTools, Played
 
 
 class Paced(Part, slot="plan"):
@@ -23,13 +23,13 @@ class Paced(Part, slot="plan"):
         return tuple(self.hint.split())
 
     def next(
-        self, played: Played, wanted: int, *, prior: Prior, past_attempts: PastAttempts, draw: Draw
+        self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
         """First the curriculum's tasks, then those that nobody solved."""
         if not played.rounds:
             return [
                 AttemptRequest(task=task, attempts=self._budget(past_attempts.mean_score(task.id, max_attempts=16)))
-                for task in prior.fresh(wanted)
+                for task in tools.fresh(wanted)
             ]
         if len(played.rounds) > 1:
             return []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.envs.kit.answers import ASKED, Form, is_answer, last_boxed, read_answer, same_words, say_answer
+from groupwise.envs.kit.answers import ASKED, Form, are_same_words, find_last_boxed, is_answer, read_answer, say_answer
 
 FORMS: tuple[Form, ...] = get_args(Form)
 PLAIN = st.text(alphabet="abc 019-+/.,", min_size=1).map(str.strip).filter(bool)
@@ -65,7 +65,7 @@ def test_any_text_can_be_read(text: str, form: Form) -> None:
 @given(depth=st.integers(0, 20))
 def test_braces_within_a_box_belong_to_it(depth: int) -> None:
     inner = "{" * depth + "x" + "}" * depth
-    assert last_boxed(f"\\boxed{{{inner}}}}} tail") == inner
+    assert find_last_boxed(f"\\boxed{{{inner}}}}} tail") == inner
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_what_can_be_an_answer(answer: str, stored: str | None, form: Form, expe
 
 
 def test_words_are_compared_without_case_and_spacing() -> None:
-    assert same_words("- 3 . 5", "-3.5")
-    assert same_words("daniel is an angel .", "Daniel is an angel.")
-    assert not same_words("3 5", "35")
-    assert not same_words("", None)
+    assert are_same_words("- 3 . 5", "-3.5")
+    assert are_same_words("daniel is an angel .", "Daniel is an angel.")
+    assert not are_same_words("3 5", "35")
+    assert not are_same_words("", None)
 
 
 def test_every_form_is_asked_for_in_one_line() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from groupwise.evaluation.verdict import FamilyScores, PanelScore, Verdict, describe_when
+from groupwise.evaluation.verdict import FamilyScores, PanelScore, RunVerdict, describe_when
 from groupwise.reports.run.number_format import (
     INTERVAL_LEVEL,
     NO_NUMBER,
@@ -53,7 +53,7 @@ def write_headline(folder: RunFolder, method: str, note: str) -> Html:
     )
 
 
-def write_verdict_section(folder: RunFolder, verdict: Verdict | None) -> Html:
+def write_verdict_section(folder: RunFolder, verdict: RunVerdict | None) -> Html:
     """The verdict, and the same by family."""
     penalised = describe_penalties(find_penalised_updates(folder), len(folder.updates))
     warning = tag("p", penalised, class_="sentence") if penalised else None
@@ -70,7 +70,7 @@ def write_verdict_section(folder: RunFolder, verdict: Verdict | None) -> Html:
     )
 
 
-def write_families_section(verdict: Verdict | None) -> Html | None:
+def write_families_section(verdict: RunVerdict | None) -> Html | None:
     """Success by family of tasks, before and after."""
     if verdict is None or not verdict.families:
         return None
@@ -86,7 +86,7 @@ def write_families_section(verdict: Verdict | None) -> Html | None:
     return make_section("families", "By family", tag("div", table, class_="scroll"), lead=lead)
 
 
-def write_verdict_sentence(verdict: Verdict) -> str:
+def write_verdict_sentence(verdict: RunVerdict) -> str:
     """The verdict in a sentence."""
     before, after = verdict.before, verdict.after
     what = "Success" if verdict.measure == "success" else "Mean outcome"
@@ -147,7 +147,7 @@ def describe_updates(folder: RunFolder) -> str:
     return f"{words}, each of {tasks} tasks {TIMES} {tries} attempts" if tasks and tries else words
 
 
-def _write_numbers(verdict: Verdict) -> Html:
+def _write_numbers(verdict: RunVerdict) -> Html:
     scores = [score for score in (verdict.before, verdict.after) if score is not None]
     pieces: list[Html] = []
     for place, score in enumerate(scores):
@@ -165,13 +165,13 @@ def _write_numbers(verdict: Verdict) -> Html:
     return tag("p", pieces, class_="numbers")
 
 
-def _draw_intervals(verdict: Verdict) -> Html:
+def _draw_intervals(verdict: RunVerdict) -> Html:
     scores = [("before", verdict.before), ("after", verdict.after)]
     shown = [(name, score) for name, score in scores if score is not None]
     return tag("div", draw_intervals(shown, is_share=verdict.measure == "success"), class_="plot")
 
 
-def _write_family(family: FamilyScores, verdict: Verdict, high: float) -> Html:
+def _write_family(family: FamilyScores, verdict: RunVerdict, high: float) -> Html:
     before, after = family.before, family.after
     is_share = verdict.measure == "success"
     words = [format_interval(score, is_share=is_share) for score in (before, after) if score]
@@ -192,11 +192,11 @@ def _write_family(family: FamilyScores, verdict: Verdict, high: float) -> Html:
     )
 
 
-def _format_value(value: float, verdict: Verdict) -> str:
+def _format_value(value: float, verdict: RunVerdict) -> str:
     return format_percent(value) if verdict.measure == "success" else format_compact(value)
 
 
-def _format_bounds(score: PanelScore, verdict: Verdict) -> str:
+def _format_bounds(score: PanelScore, verdict: RunVerdict) -> str:
     low, high = score.interval
     if verdict.measure == "success":
         return f"{format_number(100 * low, 1)} to {format_number(100 * high, 1)}{THIN_SPACE}%"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise.evaluation.verdict import Verdict
+from groupwise.evaluation.verdict import RunVerdict
 from groupwise.reports.run.page.bands import draw_bands_card
 from groupwise.reports.run.page.curves import Curve, draw_curve_card
 from groupwise.reports.run.page.markup import Html, tag
@@ -35,7 +35,7 @@ CURVES = {
 """The metrics that have a curve here, where the run has them, and what they are called."""
 
 
-def write_rescued_section(folder: RunFolder, verdict: Verdict | None, last: Sequence[PlayedGroup]) -> Html | None:
+def write_rescued_section(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[PlayedGroup]) -> Html | None:
     """What became of the groups that would have taught nothing; None where nothing was done for any."""
     if not has_rescues(folder):
         return None

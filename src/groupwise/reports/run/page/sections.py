@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from groupwise.core.run_paths import CONFIG
-from groupwise.evaluation.verdict import Verdict
+from groupwise.evaluation.verdict import RunVerdict
 from groupwise.reports.run.goals import GoalLookup
 from groupwise.reports.run.number_format import (
     INTERVAL_LEVEL,
@@ -47,7 +47,7 @@ def make_section(name: str, title: str, *content: Html | list[Html] | str | None
     return tag("section", tag("h2", title), tag("p", lead, class_="lead") if lead else None, *content, id=name)
 
 
-def write_learning_section(folder: RunFolder, verdict: Verdict | None) -> Html | None:
+def write_learning_section(folder: RunFolder, verdict: RunVerdict | None) -> Html | None:
     """The curves that say how learning went; all further metrics in a table."""
     curves = [
         make_metric_curve(folder, name, title, verdict)
@@ -93,7 +93,7 @@ def write_time_section(folder: RunFolder) -> Html | None:
     )
 
 
-def write_groups_section(folder: RunFolder, verdict: Verdict | None, last: Sequence[PlayedGroup]) -> Html | None:
+def write_groups_section(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[PlayedGroup]) -> Html | None:
     """What the groups were like over the updates, and how the credit of the last one is distributed."""
     counts = count_groups(folder)
     if not counts:
@@ -184,7 +184,7 @@ def choose_instructive(groups: Sequence[PlayedGroup]) -> list[PlayedGroup]:
     return sorted(attempted, key=lambda group: (-group.spread, not group.teaches))[:NUM_TASKS]
 
 
-def find_update_span(folder: RunFolder, verdict: Verdict | None) -> tuple[int, int]:
+def find_update_span(folder: RunFolder, verdict: RunVerdict | None) -> tuple[int, int]:
     """The first and the last update that any curve shows, so that all of them lie alike."""
     numbers = folder.updates + [score.number for score in (verdict.scores if verdict else ())]
     return min(numbers), max(numbers)
@@ -204,7 +204,7 @@ def read_last_and_first(folder: RunFolder) -> tuple[list[PlayedGroup], list[Play
     return last, read_groups(folder, folder.updates[0]) if len(folder.updates) > 1 else []
 
 
-def make_metric_curve(folder: RunFolder, name: str, title: str, verdict: Verdict | None) -> Curve:
+def make_metric_curve(folder: RunFolder, name: str, title: str, verdict: RunVerdict | None) -> Curve:
     """A metric as a curve, with the evaluations where it is success."""
     metric = METRICS.get(name)
     meaning = metric.meaning[0].upper() + metric.meaning[1:] + "." if metric else name
