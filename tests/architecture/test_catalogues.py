@@ -19,7 +19,7 @@ RECORD_PACKAGES = (
     "advantages",
     "losses",
     "rewards",
-    "curricula",
+    "tasks",
     "batching",
     "evaluation",
     "recipes",

@@ -10,7 +10,7 @@ import pytest
 from groupwise import recipes
 from tests.architecture.sources import PACKAGE, name_of, python_files
 
-BLIND = ("training", "evaluation", "models", "batching", "engines", "curricula")
+BLIND = ("training", "evaluation", "models", "batching", "engines", "tasks")
 """Packages, with all their folders, in which no recipe is named, not even in a comment."""
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from groupwise.envs.checker.subject import Subject
+
 from groupwise.envs import Boxes, Countdown, Gridworld, Household, Identity, Lookup
-from groupwise.envs.conformance.subject import Subject
 
 BUILT_IN = {
     "household": Household(),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from groupwise.envs.checker.subject import Subject
 
 from groupwise.core.parts.part import Slot, kind_of, load_catalogue
 from groupwise.envs import (
@@ -23,9 +24,8 @@ from groupwise.envs import (
     check_environment,
     panel_hash,
 )
-from groupwise.envs.conformance import rules as checker_rules
-from groupwise.envs.conformance import suite as checker
-from groupwise.envs.conformance.subject import Subject
+from groupwise.envs.checker import rules as checker_rules
+from groupwise.envs.checker import suite as checker
 from groupwise.envs.household.tasks import FAMILIES
 from groupwise.envs.kit.keyed_draws import Draws
 from tests.conformance.built_in import BUILT_IN, hash_transcripts

@@ -16,7 +16,7 @@ from groupwise.cli.terminal.screen import file_progress, output, print_json
 from groupwise.config.overrides import parse_settings
 from groupwise.core.parts.part import find_part_class, name_of
 from groupwise.core.rules import RuleResult
-from groupwise.envs.conformance.suite import NUM_TASKS, check_environment
+from groupwise.envs.checker.suite import NUM_TASKS, check_environment
 from groupwise.recordings.formats import open_rollouts
 from groupwise.reports.identity_faults import CHECKS, FaultTally
 

@@ -7,7 +7,7 @@ from groupwise.core.rules import RuleResult
 from groupwise.envs.alfworld.environment import Alfworld
 from groupwise.envs.babyai.environment import Babyai
 from groupwise.envs.bfcl.environment import Bfcl
-from groupwise.envs.conformance.suite import check_environment
+from groupwise.envs.checker.suite import check_environment
 from groupwise.envs.countdown.environment import Countdown
 from groupwise.envs.environment import (
     AttemptEnded,

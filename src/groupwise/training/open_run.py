@@ -19,13 +19,13 @@ from groupwise.core.run_lock import RunLock
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.seeds import seed_of
 from groupwise.core.text.value_words import describe_value
-from groupwise.curricula.curriculum import LiveCurriculum
 from groupwise.engines.engine import Engine
 from groupwise.engines.model_source import ModelSource
 from groupwise.envs.part_queries import ask_instruction
 from groupwise.rollout.hosts.host import Host, open_host
 from groupwise.rollout.measures.tools import check_learner
 from groupwise.rollout.prompts.prompter import Prompter
+from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.learner.answers import check_opened
 from groupwise.training.learner.protocol import Learner

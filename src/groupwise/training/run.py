@@ -16,12 +16,12 @@ from groupwise.core.records import Task
 from groupwise.core.run_lock import RunLock
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.seeds import seed_of
-from groupwise.curricula.curriculum import LiveCurriculum
 from groupwise.engines.engine import Engine
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.rollout.hosts.host import Host
 from groupwise.rollout.player import Player
 from groupwise.rollout.prompts.prompter import Prompter
+from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.learner.protocol import Learner
 from groupwise.training.part_states import PartStates
 from groupwise.training.run_config import RunConfig

@@ -9,7 +9,6 @@ from pydantic import Field, field_validator, model_validator
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.parts.engine_slot import EngineSlot
 from groupwise.core.parts.part import Part, Slot, load_catalogue
-from groupwise.curricula import CurriculumSlot, Shuffled
 from groupwise.envs.environment import EnvironmentSlot
 from groupwise.envs.part_queries import ask_vocabulary
 from groupwise.evaluation.settings import EvaluationConfig
@@ -19,6 +18,7 @@ from groupwise.rollout.plans.guided import Guided, plan_words
 from groupwise.rollout.plans.plan import AttemptPlan, Flat, PlanSlot
 from groupwise.rollout.prompts.memory import MemorySlot, Window
 from groupwise.rollout.prompts.prompter import PromptTemplate, TemplateSlot
+from groupwise.tasks import CurriculumSlot, Shuffled
 from groupwise.training.engine.config import LocalEngine
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.protocol import LearnerSlot

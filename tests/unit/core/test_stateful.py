@@ -19,8 +19,8 @@ from groupwise.core.parts.stateful import (
     read_columns,
     read_part_state,
 )
-from groupwise.curricula import Shuffled
 from groupwise.groups import ByTask
+from groupwise.tasks import Shuffled
 from tests.unit.core.remembering import Count, CountState
 
 TASKS = [Task(id="t1"), Task(id="t2")]

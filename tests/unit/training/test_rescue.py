@@ -17,13 +17,13 @@ from groupwise import ConfigError, Origin, Task, Trajectory, recipes  # noqa: E4
 from groupwise.core.algorithm import Algorithm  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.core.journal.journal import Update  # noqa: E402
-from groupwise.curricula import Shuffled  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 from groupwise.envs import Identity  # noqa: E402
 from groupwise.groups import SelectiveBuffer  # noqa: E402
 from groupwise.rollout import Flat, Guided, Reflection, TopUp  # noqa: E402
 from groupwise.rollout.plans.plan import AttemptPlan  # noqa: E402
+from groupwise.tasks import Shuffled  # noqa: E402
 from groupwise.training.attempts.collect import UpdateAttempts, collect_update  # noqa: E402
 from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402

@@ -51,7 +51,7 @@ CATALOGUES = {
     "schedule": "groupwise.training:SCHEDULES",
     "plan": "groupwise.rollout:PLANS",
     "template": "groupwise.rollout:TEMPLATES",
-    "curriculum": "groupwise.curricula:CURRICULA",
+    "curriculum": "groupwise.tasks:CURRICULA",
     "tracker": "groupwise.training.trackers:TRACKERS",
     "learner": "groupwise.training.learner:LEARNERS",
     "weight_transfer": "groupwise.training.weight_transfer:WEIGHT_TRANSFERS",

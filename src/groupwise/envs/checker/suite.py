@@ -12,8 +12,8 @@ from functools import cache
 from groupwise.core.errors import ConfigError
 from groupwise.core.records import Task
 from groupwise.core.rules import BrokenRuleError, RuleResult, describe_result, try_rule
-from groupwise.envs.conformance import key_rules, rules
-from groupwise.envs.conformance.subject import Subject
+from groupwise.envs.checker import key_rules, rules
+from groupwise.envs.checker.subject import Subject
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.part_queries import ask_panel

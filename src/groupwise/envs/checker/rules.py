@@ -16,7 +16,7 @@ import numpy as np
 from groupwise.core.errors import EnvironmentFault, GroupwiseError
 from groupwise.core.records import Task
 from groupwise.core.rules import BrokenRuleError, NotTestedError
-from groupwise.envs.conformance.subject import (
+from groupwise.envs.checker.subject import (
     NONSENSE,
     Attempt,
     Comparable,

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from groupwise import ConfigError
 from groupwise.cli.main import app, main
-from groupwise.envs.conformance.suite import RULES
+from groupwise.envs.checker.suite import RULES
 
 BROKEN = """
 from tests.unit.envs.worlds.corridor import Corridor, CorridorPart

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import Task
-from groupwise.curricula import Shuffled
+from groupwise.tasks import Shuffled
 
 PANEL = tuple(Task.create(env="identity", seed=seed) for seed in range(7))
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from groupwise.core.errors import EnvironmentFault
 from groupwise.core.rules import BrokenRuleError, NotTestedError
 from groupwise.core.text.exceptions import quote_error
-from groupwise.envs.conformance.subject import NONSENSE, Subject, iterate_observations, to_comparable
+from groupwise.envs.checker.subject import NONSENSE, Subject, iterate_observations, to_comparable
 from groupwise.envs.plain_records import to_plain_key
 
 MIN_REVISITS = 5
