@@ -9,11 +9,13 @@ import hashlib
 import json
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from groupwise.core.records import Trajectory
-from groupwise.core.segments import FloatArray, IntArray
+if TYPE_CHECKING:
+    from groupwise.core.records import Trajectory
+    from groupwise.core.segments import FloatArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

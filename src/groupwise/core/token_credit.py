@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from groupwise.core.credit import Credit, Derivation
-from groupwise.core.segments import BoolArray, FloatArray
-
 if TYPE_CHECKING:
+    from groupwise.core.credit import Credit, Derivation
+    from groupwise.core.segments import BoolArray, FloatArray
     from groupwise.core.step_table import StepTable
     from groupwise.core.token_table import TokenTable
 

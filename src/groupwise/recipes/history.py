@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
 
-from groupwise.advantages import Blend, Deviation, NoScale, Relative, Term
+from groupwise.advantages import Blend, Deviation, NoScale, Term
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.parts.slots import ScalePart, SignalPart
-from groupwise.groups import ByHistory
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.recipes.recipe import Finite, Share, recipe
-from groupwise.recipes.state import ScaleName, make_episode_term, make_step_return
+from groupwise.recipes.terms import ScaleName, make_episode_term, make_history_terms, make_step_return
 
 
 @recipe
@@ -51,16 +48,3 @@ def hgpo(
     blend = Blend(terms=terms, absent="zero_valued", eps=1e-6) if reference else Blend(terms=terms)
     loss = PolicyLoss(surrogate=Clip(dual=3.0), aggregate=TokenMean(), penalties=(Kl(estimator="k3", weight=0.01),))
     return Algorithm(advantage=blend, loss=loss)
-
-
-def make_history_terms(
-    weights: Sequence[float], of: SignalPart, scale: ScalePart, mixed_scale: ScalePart | None = None
-) -> tuple[Term, ...]:
-    """A term for each level: steps of equal state and k states before it, weighed by the k-th weight."""
-    return tuple(
-        Term(
-            weight=weight,
-            of=Relative(by=ByHistory(depth=k), of=of, scale=scale, mixed_scale=mixed_scale, average="step"),
-        )
-        for k, weight in enumerate(weights)
-    )

@@ -10,8 +10,9 @@ from groupwise.advantages import Blend, Deviation, EpisodeReturn, Penalised, Rel
 from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByTask, CrossContextReplay, HistoryKeyedReplay
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
-from groupwise.recipes.history import hgpo, make_history_terms
+from groupwise.recipes.history import hgpo
 from groupwise.recipes.recipe import Share, recipe
+from groupwise.recipes.terms import make_history_terms
 from groupwise.rewards import EntropyRanking
 from groupwise.rollout import Reflection
 

@@ -16,7 +16,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByPlayer, ByRole
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.recipes.recipe import Share, recipe
-from groupwise.recipes.state import ScaleName
+from groupwise.recipes.terms import ScaleName
 
 
 @recipe

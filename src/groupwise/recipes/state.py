@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from groupwise.advantages import (
     Deviation,
-    EpisodeReturn,
     NoScale,
-    Penalised,
-    PenalisedRefusals,
     Relative,
-    ReturnToGo,
     StepRewardSignal,
     Sum,
     Term,
 )
 from groupwise.core.algorithm import Algorithm
-from groupwise.groups import ByState, ByTask
+from groupwise.groups import ByState
 from groupwise.losses import Clip, EntropyBonus, Kl, PolicyLoss, TokenMean
 from groupwise.recipes.episode import grpo
 from groupwise.recipes.recipe import Finite, Share, recipe
-
-ScaleName = Literal["std", "none"]
+from groupwise.recipes.terms import ScaleName, make_episode_term, make_step_return
 
 
 @recipe
@@ -81,18 +74,3 @@ def step_grpo(*, eps: Finite = 1e-6) -> Algorithm:
         advantage=Relative(by=ByState(), of=StepRewardSignal(), scale=Deviation(eps=eps), average="step"),
         loss=grpo().loss,
     )
-
-
-def make_step_return(*, gamma: float, invalid_penalty: float, refused_penalty: float) -> Penalised | PenalisedRefusals:
-    """The discounted return of a step, less the penalties that stay on it."""
-    returns = Penalised(of=ReturnToGo(gamma=gamma), penalty=invalid_penalty)
-    return PenalisedRefusals(of=returns, penalty=refused_penalty) if refused_penalty else returns
-
-
-def make_episode_term(*, scale: ScaleName, invalid_penalty: float, reference: bool) -> Relative:
-    """The episode credit that GiGPO adds and HGPO may blend in."""
-    spread = Deviation(ddof=1) if scale == "std" else NoScale()
-    if reference:
-        score = Penalised(of=EpisodeReturn(), penalty=invalid_penalty)
-        return Relative(by=ByTask(), of=score, scale=spread, average="step", alone="raw")
-    return Relative(by=ByTask(), of=EpisodeReturn(), scale=spread)
