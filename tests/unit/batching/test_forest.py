@@ -133,5 +133,5 @@ def _naive(sequences: list[list[int]]) -> dict[str, list[object]]:
             forest["end"][here] = len(forest["token"])
 
     walk(root, (), -1)
-    forest["paths"] = [[numbers[tuple(one[: i + 1])] for i in range(len(one))] for one in sequences]
+    forest["paths"] = [[numbers[tuple(ids[: i + 1])] for i in range(len(ids))] for ids in sequences]
     return forest

@@ -92,19 +92,21 @@ def test_cuts_go_where_the_least_is_shared() -> None:
 
 @given(SEQUENCES, st.integers(1, 12))
 def test_cuts_are_the_best_of_all_cuts(sequences: list[list[int]], budget: int) -> None:
-    listed = sorted(one for one in sequences if one)[:7]
-    shared = [0] + [_common(one, other) for one, other in itertools.pairwise(listed)]
-    unpacked = find_cuts(
-        np.array([len(one) for one in listed], dtype=int), np.array(shared[: len(listed)], dtype=int), budget
+    listed = sorted(ids for ids in sequences if ids)[:7]
+    shared = [0] + [_common(ids, other) for ids, other in itertools.pairwise(listed)]
+    starts = find_cuts(
+        np.array([len(ids) for ids in listed], dtype=int), np.array(shared[: len(listed)], dtype=int), budget
     )
-    assert _cost(listed, unpacked, budget) == min(_cost(listed, tried, budget) for tried in _all_cuts(len(listed)))
+    assert _cost(listed, starts, budget) == min(_cost(listed, tried, budget) for tried in _all_cuts(len(listed)))
 
 
 @given(samples(), st.integers(1, 30), st.booleans(), st.sampled_from((0.0, 1.3)))
 def test_unpacking_gives_back_the_samples(listed: list[Sample], budget: int, share: bool, gate: float) -> None:
     packs = pack(listed, token_budget=budget, share=share, gate=gate)
     unpacked = [(number, *tokens) for packed in packs for number, tokens in unpack(packed).items()]
-    expected = [(number, one.prompt_ids, one.response_ids) for number, one in enumerate(listed) if one.num_trained]
+    expected = [
+        (number, drawn.prompt_ids, drawn.response_ids) for number, drawn in enumerate(listed) if drawn.num_trained
+    ]
     assert sorted(unpacked) == expected
 
 
@@ -116,10 +118,10 @@ def test_every_trained_token_is_predicted_from_the_token_before_it(
         assert packed.sample.tolist() == sorted(packed.sample.tolist())
         columns = (packed.predictor, packed.target, packed.sample, packed.position)
         for node, token, number, position in zip(*(column.tolist() for column in columns), strict=True):
-            one = listed[number]
-            place = len(one.prompt_ids) + position
-            assert one.token_ids[place] == token
-            assert one.token_ids[place - 1] == packed.input_ids[0, node]
+            drawn = listed[number]
+            place = len(drawn.prompt_ids) + position
+            assert drawn.token_ids[place] == token
+            assert drawn.token_ids[place - 1] == packed.input_ids[0, node]
             assert packed.position_ids[0, node] == place - 1
 
 
@@ -178,9 +180,9 @@ def test_an_unknown_unit_is_refused() -> None:
 
 
 UNITS = {
-    "sample": lambda one, number: number,
-    "step": lambda one, number: (one.trajectory, one.step),
-    "trajectory": lambda one, number: one.trajectory,
+    "sample": lambda drawn, number: number,
+    "step": lambda drawn, number: (drawn.trajectory, drawn.step),
+    "trajectory": lambda drawn, number: drawn.trajectory,
 }
 
 
@@ -188,13 +190,13 @@ UNITS = {
 def test_every_unit_lies_whole_in_one_pack_within_the_budget(
     listed: list[Sample], budget: int, share: bool, unit: str
 ) -> None:
-    listed = [dataclasses.replace(one, trajectory=number % 3, step=number % 2) for number, one in enumerate(listed)]
+    listed = [dataclasses.replace(drawn, trajectory=number % 3, step=number % 2) for number, drawn in enumerate(listed)]
     packs = pack(listed, token_budget=budget, share=share, gate=0.0, unit=unit)
     homes = [{UNITS[unit](listed[number], number) for number in packed.members} for packed in packs]
     assert sum(map(len, homes)) == len(set().union(*homes))
     unpacked = [(number, *tokens) for packed in packs for number, tokens in unpack(packed).items()]
     assert sorted(unpacked) == [
-        (i, one.prompt_ids, one.response_ids) for i, one in enumerate(listed) if one.num_trained
+        (i, drawn.prompt_ids, drawn.response_ids) for i, drawn in enumerate(listed) if drawn.num_trained
     ]
     for packed, home in zip(packs, homes, strict=True):
         inputs = [listed[number].token_ids[:-1] for number in packed.members]
@@ -211,8 +213,10 @@ def test_to_moves_every_tensor() -> None:
     assert moved.members == packed.members
 
 
-def _common(one: list[int], other: list[int]) -> int:
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+def _common(sequence: list[int], other: list[int]) -> int:
+    return next(
+        (i for i, (a, b) in enumerate(zip(sequence, other, strict=False)) if a != b), min(len(sequence), len(other))
+    )
 
 
 def _all_cuts(num: int) -> list[list[int]]:

@@ -61,8 +61,8 @@ def test_narrow_logits_are_heated_in_full_precision() -> None:
     draws_B = torch.full((4,), 0.5, dtype=torch.float64)
     temperature_B1 = torch.full((4, 1), 0.7)
     drawn = draw_tokens(logits_BV, temperature_B1, None, draws_B)
-    assert [one.tolist() for one in drawn] == [
-        one.tolist() for one in draw_tokens(logits_BV.float(), temperature_B1, None, draws_B)
+    assert [column.tolist() for column in drawn] == [
+        column.tolist() for column in draw_tokens(logits_BV.float(), temperature_B1, None, draws_B)
     ]
     assert drawn[1].dtype == torch.float32
 

@@ -71,7 +71,7 @@ def test_an_answer_does_not_depend_on_what_is_asked_beside_it(model: LlamaForCau
     asked = requests()
     together = TransformersEngine(model).generate(asked)
     small = TransformersEngine(model, batch_tokens=64).generate(asked[::-1])[::-1]
-    alone = [TransformersEngine(model).generate([one])[0] for one in asked]
+    alone = [TransformersEngine(model).generate([request])[0] for request in asked]
     assert [a.response_ids for a in together] == [a.response_ids for a in small] == [a.response_ids for a in alone]
 
 

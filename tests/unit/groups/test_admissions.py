@@ -14,13 +14,16 @@ CUT = StopReason.TRUNCATED
 def test_attempts_that_a_limit_cut_off_are_left_out() -> None:
     group = [attempt(0), attempt(1, stop=CUT), attempt(2, solved=True), attempt(3, stop=StopReason.INVALID)]
     admitted = WithoutTruncated()(group, draw=make_draw())
-    assert [each.attempt for each in admitted] == [0, 2, 3]
+    assert [trajectory.attempt for trajectory in admitted] == [0, 2, 3]
     assert WithoutTruncated()([attempt(0, stop=CUT)], draw=make_draw()) == []
 
 
 def test_at_most_so_many_are_drawn_evenly_in_their_order_and_by_the_seed() -> None:
     group = [attempt(number) for number in range(5)]
-    drawn = [tuple(each.attempt for each in AtMost(attempts=2)(group, draw=make_draw(seed))) for seed in range(400)]
+    drawn = [
+        tuple(trajectory.attempt for trajectory in AtMost(attempts=2)(group, draw=make_draw(seed)))
+        for seed in range(400)
+    ]
     assert len(set(drawn)) == 10, "every pair"
     assert all(first < second for first, second in drawn)
     assert min(drawn.count(pair) for pair in set(drawn)) > 15
@@ -32,7 +35,8 @@ def test_another_task_is_drawn_for_apart() -> None:
     first, second = ([attempt(number, task=task) for number in range(6)] for task in ("a", "b"))
     pairs = [
         tuple(
-            tuple(each.attempt for each in AtMost(attempts=3)(group, draw=make_draw(seed))) for group in (first, second)
+            tuple(trajectory.attempt for trajectory in AtMost(attempts=3)(group, draw=make_draw(seed)))
+            for group in (first, second)
         )
         for seed in range(40)
     ]

@@ -41,7 +41,7 @@ def test_each_task_counts_the_same_by_default() -> None:
 def test_an_attempt_that_may_not_train_is_in_no_pair() -> None:
     """The best was dropped by the column, the worst by a filter; the middle two are left."""
     rows = table([9.0, 1.0, 2.0, 0.0], trains=[False, True, True, True])
-    kept = rows.with_filters([lambda each: each.reward > 0])
+    kept = rows.with_filters([lambda steps: steps.reward > 0])
     assert BestAgainstWorst()(kept) == [Pair(2, 1)]
     assert AllPairs()(kept) == [Pair(2, 1)]
 
@@ -51,5 +51,5 @@ def test_an_attempt_of_several_steps_is_one_attempt() -> None:
         task=["t"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.0, 1.0, 2.0, 0.0]
     )
     assert BestAgainstWorst()(steps) == [Pair(1, 0)]
-    one = steps.with_filters([lambda each: np.array([True, False, True, False])])
-    assert BestAgainstWorst()(one) == [Pair(1, 0)]
+    filtered = steps.with_filters([lambda _: np.array([True, False, True, False])])
+    assert BestAgainstWorst()(filtered) == [Pair(1, 0)]

@@ -74,10 +74,10 @@ def test_the_gradient_is_that_of_the_formula_in_any_split() -> None:
                 for part in parts
             ]
             summary = loss.first_pass(tokens[0], totals) + loss.first_pass(tokens[1], totals)
-            results = [loss(each, totals, summary) for each in tokens]
+            results = [loss(part_columns, totals, summary) for part_columns in tokens]
             assert sum(number(result.loss) for result in results) == pytest.approx(float(expected.detach()))
-            for part, each, result in zip(parts, tokens, results, strict=True):
-                assert gradient(result.loss, each.logp) == pytest.approx(slopes[part].tolist())
+            for part, part_columns, result in zip(parts, tokens, results, strict=True):
+                assert gradient(result.loss, part_columns.logp) == pytest.approx(slopes[part].tolist())
             tally = results[0].metrics["loss/pair_gap"] + results[1].metrics["loss/pair_gap"]
             assert tally.mean == pytest.approx((2.2 + 0.55 + 1.65) / 3)  # means -0.3, -2.5 and -0.85
 

@@ -27,9 +27,9 @@ def _both(end: torch.Tensor, size: int, **settings: object) -> tuple[list[torch.
     """Output and gradients with the mask of blocks, and with the written-out one."""
     mask = TreeMask.of(end, size=size)
     results = []
-    for one in (mask, mask.write_out()):
+    for tensor in (mask, mask.write_out()):
         states = _states(len(end))
-        output = functional.scaled_dot_product_attention(*states, attn_mask=one, **settings)  # type: ignore[arg-type]
+        output = functional.scaled_dot_product_attention(*states, attn_mask=tensor, **settings)  # type: ignore[arg-type]
         weigh = torch.randn(output.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
         results.append([output, *torch.autograd.grad((output * weigh).sum(), states)])
     return results[0], results[1]
@@ -54,8 +54,8 @@ def test_written_out_the_mask_is_the_interval_rule() -> None:
 def test_output_and_gradients_equal_those_of_the_written_out_mask(sequences: list[list[int]], size: int) -> None:
     end = torch.from_numpy(merge_sequences([[0], *sequences]).end)
     ours, expected = _both(end, size)
-    for one, other in zip(ours, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    for tensor, other in zip(ours, expected, strict=True):
+        torch.testing.assert_close(tensor, other, rtol=1e-12, atol=1e-12)
 
 
 def test_a_scale_is_honoured() -> None:
@@ -83,7 +83,7 @@ def test_any_other_operation_gets_the_entries() -> None:
 @pytest.mark.parametrize("rows", [1, 3])
 def test_calls_it_does_not_cover_use_the_entries(rows: int) -> None:
     """A batch, dropout, a mask as fourth argument: torch's own attention under the written-out mask."""
-    states = [one.detach().expand(rows, 2, 4, 4) for one in _states(4)]
+    states = [tensor.detach().expand(rows, 2, 4, 4) for tensor in _states(4)]
     mask = TreeMask.of(FORK, size=2)
     expected = functional.scaled_dot_product_attention(*states, mask.write_out())
     torch.testing.assert_close(functional.scaled_dot_product_attention(*states, mask), expected)
@@ -103,7 +103,7 @@ def test_a_kept_graph_can_be_walked_twice() -> None:
     output = functional.scaled_dot_product_attention(*states, attn_mask=TreeMask.of(FORK, size=2)).sum()
     first = torch.autograd.grad(output, states, retain_graph=True)
     second = torch.autograd.grad(output, states)
-    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    assert all(torch.equal(tensor, other) for tensor, other in zip(first, second, strict=True))
 
 
 def test_nothing_is_kept_once_the_gradients_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +122,6 @@ def test_nothing_is_kept_once_the_gradients_are_there(monkeypatch: pytest.Monkey
         query, key, value = (torch.randn(1, 2, 300, 8, requires_grad=True) for _ in range(3))
         attend_along_paths(query, key, value, cut_blocks(torch.full((300,), 300))).sum().backward()
         assert len(attended) == 3
-        assert [one() for one in attended] == [None] * 3
+        assert [tensor() for tensor in attended] == [None] * 3
     finally:
         gc.enable()

@@ -29,10 +29,10 @@ def _packs() -> list[Pack]:
     several = [make_stepwise_samples(attempts=3, steps=6, window=window) for window in (None, 2)]
     laid = [pack(samples, token_budget=10_000, gate=0.0) for samples in (*several, make_tangled_samples())]
     plain = pack(several[0], token_budget=10_000, share=False)
-    return [_with_runs(each) for packs in (*laid, plain) for each in packs]
+    return [_with_chains(tensor) for packs in (*laid, plain) for tensor in packs]
 
 
-def _with_runs(placed: Pack) -> Pack:
+def _with_chains(placed: Pack) -> Pack:
     """As on a GPU."""
     return replace(placed, chains=Chains.of(placed.position_ids[0].numpy()))
 
@@ -43,21 +43,23 @@ def test_attention_and_its_gradients_are_those_of_the_mask(placed: Pack) -> None
     torch.manual_seed(0)
     query = torch.randn(1, 4, len(placed), 8, requires_grad=True)
     key, value = (torch.randn(1, 2, len(placed), 8, requires_grad=True) for _ in range(2))
-    asked = {name: each for name, each in make_inputs(placed, torch.bfloat16, 8).items() if not name.endswith("_ids")}
+    asked = {
+        name: tensor for name, tensor in make_inputs(placed, torch.bfloat16, 8).items() if not name.endswith("_ids")
+    }
     assert ("key_copies" in asked) == (placed.raw_tokens > len(placed))
     actual, _ = gpu_attention.attend_to_pack(torch.nn.Identity(), query, key, value, scaling=0.3, **asked)
     expected = sdpa(query, key, value, attn_mask=make_dense_mask(placed), scale=0.3, enable_gqa=True).transpose(1, 2)
     torch.testing.assert_close(actual, expected)
     weight = torch.randn_like(actual)
-    ours, theirs = (torch.autograd.grad((each * weight).sum(), (query, key, value)) for each in (actual, expected))
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+    ours, theirs = (torch.autograd.grad((tensor * weight).sum(), (query, key, value)) for tensor in (actual, expected))
+    for gradient, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(gradient, other, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.usefixtures("_any_machine")
 def test_rows_side_by_side_are_given_by_where_they_begin() -> None:
     samples = make_stepwise_samples(attempts=2, window=2)
-    (placed,) = (_with_runs(each) for each in pack(samples, token_budget=10_000, share=False))
+    (placed,) = (_with_chains(tensor) for tensor in pack(samples, token_budget=10_000, share=False))
     actual = make_inputs(placed, torch.bfloat16, 8)
     assert actual["attention_mask"].shape == (1, 1, 1, 1)  # a stand-in: nothing is masked
     ends = torch.tensor([len(sample.token_ids) - 1 for sample in samples]).cumsum(0)
@@ -84,14 +86,14 @@ def test_compilers_are_told_the_truth_about_it(placed: Pack) -> None:
     bounds = [asked["cu_seq_lens_q"], asked["cu_seq_lens_k"]]
     longest = [asked["max_length_q"], asked["max_length_k"]]
     torch.library.opcheck(flash_chains._attend_op, (*states, bounds, longest, asked.get("key_copies", []), 0.3))
-    settings = {name: each for name, each in asked.items() if not name.endswith("_ids")}
+    settings = {name: tensor for name, tensor in asked.items() if not name.endswith("_ids")}
 
     def attention(*states: torch.Tensor) -> torch.Tensor:
-        rows = [each.transpose(0, 1)[None] for each in states]
+        rows = [tensor.transpose(0, 1)[None] for tensor in states]
         return gpu_attention.attend_to_pack(torch.nn.Identity(), *rows, scaling=0.3, **settings)[0]
 
     compiled = torch.compile(attention, backend="aot_eager", fullgraph=True, dynamic=True)
     expected, actual = attention(*states), compiled(*states)
     torch.testing.assert_close(actual, expected)
-    ours, theirs = (torch.autograd.grad(each.square().sum(), states) for each in (actual, expected))
+    ours, theirs = (torch.autograd.grad(tensor.square().sum(), states) for tensor in (actual, expected))
     torch.testing.assert_close(ours, theirs)

@@ -40,8 +40,8 @@ def test_the_mask_shows_each_predictor_its_sample_and_nothing_else(
             packed.predictor.tolist(), packed.sample.tolist(), packed.position.tolist(), strict=True
         ):
             seen = packed.input_ids[0][mask[node]].tolist()
-            one = listed[number]
-            assert tuple(seen) == one.token_ids[: len(one.prompt_ids) + position]
+            expected = listed[number]
+            assert tuple(seen) == expected.token_ids[: len(expected.prompt_ids) + position]
 
 
 def test_each_implementation_gets_its_own_form() -> None:

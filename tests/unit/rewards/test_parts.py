@@ -128,7 +128,7 @@ def test_an_answer_at_the_threshold_is_right() -> None:
 @pytest.mark.parametrize("amount", ["nan", "inf"])
 def test_no_part_can_be_set_to_pay_what_is_not_finite(amount: str) -> None:
     for part in (EnvironmentReward, OutcomeReward, StepReward, FormatReward, LengthReward):
-        field = next(name for name, each in part.model_fields.items() if each.annotation is float)
+        field = next(name for name, info in part.model_fields.items() if info.annotation is float)
         with pytest.raises(ConfigError, match="finite number"):
             part(**{field: float(amount)})
 

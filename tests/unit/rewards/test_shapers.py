@@ -61,9 +61,9 @@ def test_a_response_cut_off_at_its_most_tokens_counts_as_cut_off() -> None:
 
 def test_steps_can_count_by_their_means() -> None:
     # Tokens: peaks 4 and 3, means 0.5 and 1.2: the first wins. Step means: peaks 0.5 and 3, means 0.5 and 1.5: nobody.
-    one, two = make_failed(0, (4.0,) + (0.0,) * 7), make_failed(1, (0.0,) * 3, (3.0, 3.0))
-    assert shape_by_entropy([one, two], p=0.1) == [[0.5], [0.0, 0.0]]
-    assert shape_by_entropy([one, two], p=0.1, per="step") == [[0.0], [0.0, 0.0]]
+    short, long = make_failed(0, (4.0,) + (0.0,) * 7), make_failed(1, (0.0,) * 3, (3.0, 3.0))
+    assert shape_by_entropy([short, long], p=0.1) == [[0.5], [0.0, 0.0]]
+    assert shape_by_entropy([short, long], p=0.1, per="step") == [[0.0], [0.0, 0.0]]
 
 
 def test_a_step_counts_with_the_mean_over_its_tokens() -> None:
@@ -125,7 +125,8 @@ def test_what_is_taken_off_the_likely_goes_off_each_reward_and_equals_are_left_a
     unlikely = replace(good, attempt=1, steps=tuple(replace(s, logp_behaviour=(-9.0, -9.0)) for s in good.steps))
     wrong = attempt(2)
     by_factor = [
-        [s.shaped for s in one.steps] for one in shape_group([good, unlikely, wrong], [Unlikeliness(weight=0.75)])
+        [s.shaped for s in attempted.steps]
+        for attempted in shape_group([good, unlikely, wrong], [Unlikeliness(weight=0.75)])
     ]
     # Least likely first: the unlikely (0), then the equals in their order: good (1), wrong (2).
     assert by_factor == [[-0.25, -0.75], [0.0, 0.0], [0.0]]
@@ -137,11 +138,13 @@ def test_a_likely_wrong_answer_is_punished_as_much_as_an_unlikely_one() -> None:
     group = [attempt(0, rewards=[1.0], solved=True), attempt(1, rewards=[-0.5]), attempt(2, rewards=[-0.5])]
     logps = (-0.1, -0.2, -0.3)
     group = [
-        replace(one, steps=(replace(one.steps[0], logp_behaviour=(logp, logp)),))
-        for one, logp in zip(group, logps, strict=True)
+        replace(attempted, steps=(replace(attempted.steps[0], logp_behaviour=(logp, logp)),))
+        for attempted, logp in zip(group, logps, strict=True)
     ]
     # k = 2, 1, 0: the right one becomes 1 - 0.25 x 2 / 3; -0.5 would have become -0.5 x (1 - 0.25 / 3) = -0.4583.
-    returns = [one.steps[0].reward + one.steps[0].shaped for one in shape_group(group, [Unlikeliness()])]
+    returns = [
+        attempted.steps[0].reward + attempted.steps[0].shaped for attempted in shape_group(group, [Unlikeliness()])
+    ]
     assert returns == pytest.approx([1 - 0.5 / 3, -0.5, -0.5], rel=1e-15)
 
 
