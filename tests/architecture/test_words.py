@@ -32,7 +32,7 @@ BANNED_LEFT = {
     "conformance": {"max and min": 0, "what it holds": 0, "what the element is": 1, "guidance": 0, "observer": 0},
     "docs": {"max and min": 0, "what it holds": 0, "what the element is": 4, "guidance": 0, "observer": 0},
     "examples": {"max and min": 0, "what it holds": 0, "what the element is": 0, "guidance": 0, "observer": 0},
-    "tests": {"max and min": 0, "what it holds": 0, "what the element is": 328, "guidance": 0, "observer": 0},
+    "tests": {"max and min": 0, "what it holds": 0, "what the element is": 286, "guidance": 0, "observer": 0},
 }
 
 PARTICIPLES_THAT_STAY: dict[str, str] = {
