@@ -28,7 +28,7 @@ class Kills(Section):
 
     def prepare(self) -> dict[str, Any]:
         self.lasted: dict[tuple[str, int], dict[Stage, float]] = {}
-        for recipe, workers in KINDS[: len(self.update_numbers())]:
+        for recipe, workers in KINDS[: len(self.numbers())]:
             folder = self._folder(recipe, workers)
             folder.mkdir(parents=True)
             (folder / "run.toml").write_text(with_workers(RUNS[recipe], workers), encoding="utf-8")

@@ -72,7 +72,7 @@ def play_section(section: Section, *, processes: int, budget: float, only: int |
         return {"skipped": reason, "asked": section.count, **summarise([], seed=section.seed)}
     print(f"{section.name}: preparing", flush=True)
     settings = section.prepare()
-    numbers = list(section.update_numbers()) if only is None else [only]
+    numbers = list(section.numbers()) if only is None else [only]
     endings = _spread(section, numbers, processes=processes, until=began + budget)
     summary = summarise(endings, seed=section.seed)
     print(f"{section.name}: {summary['cases']} cases, {summary['failing_cases']} failing", flush=True)

@@ -105,7 +105,7 @@ def watch(run: Run, model: Any, clock: Clock) -> None:
         clock.wrap(run.host, name, "environments")
     clock.wrap(Forward, "lay_out", "pack")
     clock.wrap(model.model, "forward", "model")
-    clock.wrap(groupwise.models.logps, "head_logps", "model")
+    clock.wrap(groupwise.models.logps, "compute_head_logps", "model")
     clock.wrap(torch.Tensor, "backward", "model")
     clock.wrap(torch.optim.AdamW, "step", "model")
 
