@@ -57,7 +57,7 @@ class Clock(RunObserver):
         self.stage_name, self.since, self.number = name, now, number
 
     def on_update(self, update: Update) -> None:
-        self.stage("", update.number + 1)
+        self.on_stage("", update.number + 1)
         self.marks.append((time.perf_counter(), time.process_time()))
 
     def wrap(self, owner: Any, name: str, part: str) -> None:

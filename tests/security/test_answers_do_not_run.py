@@ -256,7 +256,7 @@ class TestAnotherVersion:
 
     def test_where_nothing_holds_them_they_are_refused_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         task = Task.create(env="reasoning_gym", payload={"question": "?", "answer": "1"})
-        monkeypatch.setattr(reasoning_gym_clearance, "boundaries_here", lambda: frozenset({"limits", "files"}))
+        monkeypatch.setattr(reasoning_gym_clearance, "find_boundaries", lambda: frozenset({"limits", "files"}))
         said = (
             "reasoning_gym 'chain_sum': its scorer may evaluate what a model answers, and this system has no seccomp "
             f"to hold that; install reasoning-gym=={max(READ_VERSIONS)}, whose scorers were read, or train on Linux"
@@ -271,5 +271,5 @@ class TestAnotherVersion:
 
 
 def test_what_was_read_needs_no_kernel_to_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reasoning_gym_clearance, "boundaries_here", frozenset)
+    monkeypatch.setattr(reasoning_gym_clearance, "find_boundaries", frozenset)
     assert answer("spiral_matrix", "[1]").reward == 0.0

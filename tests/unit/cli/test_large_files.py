@@ -1,4 +1,4 @@
-"""What the commands do with files that come in several parts, and what they show while they read."""
+"""What the commands do with files that come in several chunks, and what they show while they read."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ ROWS = [
 
 
 @pytest.fixture
-def in_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Makes every file too large for one part; holds the sizes of the parts that were read."""
-    whole, sizes = RolloutsFile.parts, []
+def in_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Makes every file too large for one chunk; holds the sizes of the chunks that were read."""
+    whole, sizes = RolloutsFile.chunks, []
 
-    def parts(self: RolloutsFile, progress: Any = None, **options: Any) -> Iterator[RolloutsChunk]:
+    def chunks(self: RolloutsFile, progress: Any = None, **options: Any) -> Iterator[RolloutsChunk]:
         # Read to the end first: the traceback that pytest keeps would hold the temporary files of a reader halfway.
         for part in list(whole(self, progress, chunk_bytes=256, **options)):
             sizes.append(len(part))
             yield part
 
-    monkeypatch.setattr(RolloutsFile, "parts", parts)
+    monkeypatch.setattr(RolloutsFile, "chunks", chunks)
     return sizes
 
 
@@ -48,7 +48,7 @@ def test_the_audit_of_a_file_in_parts_counts_what_the_audit_of_the_whole_counts(
 ) -> None:
     write(tmp_path / "large.jsonl", ROWS)
     whole = json.loads(groupwise("audit", "large.jsonl", "--json").out)
-    sizes = request.getfixturevalue("in_parts")
+    sizes = request.getfixturevalue("in_chunks")
     parts = json.loads(groupwise("audit", "large.jsonl", "--json").out)
     assert len(sizes) > 3
     assert sum(sizes) == len(ROWS)
@@ -65,7 +65,7 @@ def test_a_step_of_a_file_in_parts_is_explained_as_in_the_whole(
     write(tmp_path / "large.jsonl", ROWS)
     step = ("--attempt", "2-7", "--step", "1")
     whole = groupwise("explain", "large.jsonl", *step)
-    request.getfixturevalue("in_parts")
+    request.getfixturevalue("in_chunks")
     assert whole.status == 0
     assert groupwise("explain", "large.jsonl", *step) == whole
 
@@ -85,7 +85,7 @@ def test_a_step_of_a_file_in_parts_is_explained_as_in_the_whole(
     ],
 )
 def test_a_recipe_across_tasks_refuses_a_file_in_parts(
-    arguments: tuple[str, ...], message: str, groupwise: Run, tmp_path: Path, in_parts: list[int]
+    arguments: tuple[str, ...], message: str, groupwise: Run, tmp_path: Path, in_chunks: list[int]
 ) -> None:
     write(tmp_path / "large.jsonl", ROWS)
     ran = groupwise(*arguments)
