@@ -130,11 +130,7 @@ class BoxesEnvironment:
         return twin
 
     def expert(self) -> str | None:
-        if self._progress.ended:
-            return None
-        if self._position not in self._plan:
-            self._plan |= find_shortest_solution(self._level, self._position)
-        return self._plan.get(self._position)
+        return None if self._progress.ended else find_next_move(self._level, self._position, self._plan)
 
     def _observe(self, notice: str = "") -> Observation:
         level, position = self._level, self._position
@@ -148,6 +144,13 @@ class BoxesEnvironment:
             admissible=tuple(move for move in MOVES if push(level, position, move) is not None),
             goal=goal,
         )
+
+
+def find_next_move(level: Level, position: Position, plan: dict[Position, str]) -> str | None:
+    """The next move of a shortest solution, None where there is none; `plan` keeps what was found for later."""
+    if position not in plan:
+        plan |= find_shortest_solution(level, position)
+    return plan.get(position)
 
 
 def push(level: Level, position: Position, move: str) -> Position | None:

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.grids.boxes import Level, Position, find_shortest_solution, push
+from groupwise.envs.grids.boxes import Level, Position, find_next_move, find_shortest_solution, push
 from groupwise.envs.grids.cells import MOVES, Cell, describe_cell, describe_cells
 from groupwise.envs.kit.packages import report_missing_package
 from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels, check_env, choose_split, panel_sizes_of
@@ -117,11 +117,7 @@ class SokobanEnvironment:
         return twin
 
     def expert(self) -> str | None:
-        if self._progress.ended:
-            return None
-        if self._position not in self._plan:
-            self._plan |= find_shortest_solution(self._level, self._position)
-        return self._plan.get(self._position)
+        return None if self._progress.ended else find_next_move(self._level, self._position, self._plan)
 
     def _observe(self, notice: str = "") -> Observation:
         level, position = self._level, self._position
