@@ -102,12 +102,12 @@ def alfworld() -> str:
 def alfworld_seeds() -> str:
     """The same comparison again, with other settings, by seed and number of environment steps."""
     rows = []
-    for seed in (0, 1):
-        measured = result(f"alfworld_seeds/observation_seed_{seed}")
+    for path in sorted((RESULTS / "alfworld_seeds").glob("observation_seed_*.json")):
+        measured = result(f"alfworld_seeds/{path.stem}")
         start = _both(measured["success"]["warm_start"])
         for steps in (60_000, 75_000):
             reached = [_first_after(measured["methods"][method]["by_mark"], steps) for method in METHODS]
-            rows.append([f"{seed}", f"{steps:,}", start, *(_both(mark["success"]) for mark in reached)])
+            rows.append([f"{measured['seed']}", f"{steps:,}", start, *(_both(mark["success"]) for mark in reached)])
     return table(("seed", "environment steps", "after imitation", *METHODS.values()), rows)
 
 
