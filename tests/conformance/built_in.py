@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from groupwise.envs.checker.subject import Subject
-
 from groupwise.envs import Boxes, Countdown, Gridworld, Household, Identity, Lookup
+from groupwise.envs.checker.subject import Subject
 
 BUILT_IN = {
     "household": Household(),

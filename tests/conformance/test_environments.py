@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groupwise.envs.checker.subject import Subject
 
 from groupwise.core.parts.part import Slot, kind_of, load_catalogue
 from groupwise.envs import (
@@ -26,6 +25,7 @@ from groupwise.envs import (
 )
 from groupwise.envs.checker import rules as checker_rules
 from groupwise.envs.checker import suite as checker
+from groupwise.envs.checker.subject import Subject
 from groupwise.envs.household.tasks import FAMILIES
 from groupwise.envs.kit.keyed_draws import Draws
 from tests.conformance.built_in import BUILT_IN, hash_transcripts

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from groupwise.envs.checker.suite import RULES
 from typer.testing import CliRunner
 
 from groupwise import ConfigError
 from groupwise.cli.main import app
 from groupwise.envs import ENVS, SPLITS
+from groupwise.envs.checker.suite import RULES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "environments.md").read_text(encoding="utf-8")
 OUTSIDE = {
