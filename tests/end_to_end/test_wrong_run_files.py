@@ -70,7 +70,8 @@ UNKNOWN = [
     (
         "rollout.top_p=0.9",
         "RunConfig: rollout: RolloutConfig: top_p: no engine cuts the distribution: the log-probs of what is left "
-        "would not be the policy's, and every ratio of the loss would be off (0.69 nats at top_p = 0.5); use temperature",
+        "would not be the policy's, and every ratio of the loss would be off (0.69 nats at top_p = 0.5); "
+        "use temperature",
     ),
     (
         "engine.stop=['</action>']",
