@@ -1,9 +1,10 @@
 """A way for weights into vLLM: a safetensors file, named in the call, read by each of vLLM's workers.
 
 This file runs in vLLM's environment and imports nothing of ours. vLLM finds it by an entry point `vllm.general_plugins`
-(of a server that we start: in the folder beside it; elsewhere: of groupwise, installed there with --no-deps) and is told
-to use it by `--weight-transfer-config '{"backend": "groupwise_file"}'`. Both shapes of vLLM's interface are served: until
-release 0.24 the worker prepares and closes an update and gives us its loader, later ones leave that to the engine.
+(of a server that we start: in the folder beside it; elsewhere: of groupwise, installed there with --no-deps) and is
+told to use it by `--weight-transfer-config '{"backend": "groupwise_file"}'`. Both shapes of vLLM's interface are
+served: until release 0.24 the worker prepares and closes an update and gives us its loader, later ones leave that to
+the engine.
 """
 
 from __future__ import annotations
