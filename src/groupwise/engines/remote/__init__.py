@@ -1,1 +1,1 @@
-"""An engine at the other end of HTTP: its client, several servers as one, and what is said over the wire."""
+"""Engines at the other end of HTTP: the client, its replicas, servers as child processes, and a server of our own."""
