@@ -139,7 +139,7 @@ class ServerClient:
 
     def _send(self, connection: http.client.HTTPConnection, call: _Call, *, is_kept: bool) -> http.client.HTTPResponse:
         try:
-            _set_remaining(connection, call.deadline)
+            _limit_wait(connection, call.deadline)
             connection.request(call.method, self._path + call.path, call.body, {"Content-Type": "application/json"})
             return connection.getresponse()
         except (http.client.BadStatusLine, ConnectionError):
@@ -156,7 +156,7 @@ class ServerClient:
             text += chunk
             if len(text) > call.max_bytes:
                 self._fail(call, f"an answer of more than {call.max_bytes} bytes, which is not read")
-            _set_remaining(connection, call.deadline)
+            _limit_wait(connection, call.deadline)
         missing = response.length  # of what was announced; None where nothing was
         response.close()  # or the connection cannot serve again
         if missing:
@@ -220,7 +220,7 @@ def _read_url(url: str) -> tuple[str, str, int | None, str, bool]:
     return parts.geturl(), host, port, parts.path, parts.scheme == "https"
 
 
-def _set_remaining(connection: http.client.HTTPConnection, deadline: float) -> None:
+def _limit_wait(connection: http.client.HTTPConnection, deadline: float) -> None:
     """Let the next wait of a connection end at the deadline."""
     remaining = deadline - time.monotonic()
     if remaining <= 0:

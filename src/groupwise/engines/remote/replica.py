@@ -231,7 +231,9 @@ class Replica:
             )
 
     def _check_label(self, deadline: float, label: str) -> None:
-        answer = self.client.get(wire.WEIGHT_INFO, what="say which weights it holds", timeout=_remaining(deadline))
+        answer = self.client.get(
+            wire.WEIGHT_INFO, what="say which weights it holds", timeout=_count_seconds_left(deadline)
+        )
         held = answer.get("weight_version") if isinstance(answer, dict) else answer
         if held != label:
             self._fail_on_version(str(held), label)
@@ -239,7 +241,9 @@ class Replica:
     def _step(self, deadline: float, path: str, question: Any, what: str) -> Any:
         """A step of a hand-over. What a server refuses here, it alone refuses: the others may take it."""
         try:
-            return self.client.post(path, question or {}, what=what, timeout=_remaining(deadline), is_fresh=True)
+            return self.client.post(
+                path, question or {}, what=what, timeout=_count_seconds_left(deadline), is_fresh=True
+            )
         except RequestRefusedFault as fault:
             raise ServerFault(str(fault)) from None
 
@@ -285,5 +289,5 @@ class Replica:
         )
 
 
-def _remaining(deadline: float) -> float:
+def _count_seconds_left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)

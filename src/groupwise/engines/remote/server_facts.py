@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from groupwise.engines.model_source import ModelSource
 
 VLLM_FLAGS = "VLLM_SERVER_DEV_MODE=1 and --enable-scale-out"
-NOT_FOUND = 404
+NO_ROUTE = 404
 PROCESSED = "processed_logprobs"
 
 
@@ -109,7 +109,7 @@ def _ask_label(client: ServerClient, timeout: float) -> str:
     try:
         label = _dig(client.get(wire.WEIGHT_INFO, what=what, timeout=timeout), "weight_version")
     except ServerFault as fault:
-        if fault.status == NOT_FOUND:
+        if fault.status == NO_ROUTE:
             raise ServerFault(
                 f"the server {client.url} has no routes for weights; start it with {VLLM_FLAGS}, or with `groupwise "
                 "serve`"
