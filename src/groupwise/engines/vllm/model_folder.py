@@ -18,9 +18,7 @@ def write_model_folder(model: PreTrainedModel, folder: Path) -> None:
         model.save_pretrained(folder)
         return
     weights = {
-        name.replace(".base_layer.", "."): value
-        for name, value in adapted.state_dict().items()
-        if ".lora_" not in name
+        name.replace(".base_layer.", "."): value for name, value in adapted.state_dict().items() if ".lora_" not in name
     }
     adapted.save_pretrained(folder, state_dict=weights)
 
