@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,7 +59,7 @@ def serve(
     start_timeout: Annotated[float, typer.Option(min=1, help="Seconds until all must be healthy.")] = 600.0,
 ) -> None:
     """Start servers of a model, wait until they are healthy, and print their URLs; Ctrl-C ends them."""
-    from groupwise.engines.remote.processes import start_servers, stop_servers
+    from groupwise.engines.remote.processes import start_servers
 
     check_model_folder(model)
     options: dict[str, Any] = {"precision": precision.value, "lora_rank": lora_rank, "max_model_len": max_model_len}
@@ -67,25 +69,31 @@ def serve(
         make_command = _make_own_command(model, **options)
     if port and port + replicas - 1 > MAX_PORT:
         raise ConfigError(f"--port: {replicas} servers from port {port} on go beyond {MAX_PORT}; give a lower one")
+    start = partial(
+        start_servers, make_command, replicas=replicas, start_timeout=start_timeout, port=port, gpus=gpu or ()
+    )
+    kind = "vllm" if engine is ServedBy.VLLM else "server"
+    _serve_until_interrupted(start, f'kind = "{kind}"\nprecision = "{precision.value}"')
+    print_line("stopped")
+
+
+def _serve_until_interrupted(start: Callable[..., list[ServerProcess]], settings: str) -> None:
+    """Start servers, print what a run file says to use them, and stay until Ctrl-C."""
+    from groupwise.engines.remote.processes import stop_servers
+
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the servers as Ctrl-C does
     processes: list[ServerProcess] = []
     with TemporaryDirectory(prefix="groupwise-servers-") as logs:
         try:
-            processes = start_servers(
-                make_command,
-                replicas=replicas,
-                folder=Path(logs),
-                start_timeout=start_timeout,
-                port=port,
-                gpus=gpu or (),
-            )
-            print_line(_describe(processes, engine, precision, logs))
+            processes = start(folder=Path(logs))
+            urls = [process.url for process in processes]
+            print_line("\n".join([*urls, "", "[engine]", settings, f"urls = {json.dumps(urls)}"]))
+            print_line(f"\nLogs are in {logs}; Ctrl-C ends the servers.")
             _watch(processes)
         except KeyboardInterrupt:
             pass
         finally:
             stop_servers(processes)
-    print_line("stopped")
 
 
 def check_model_folder(folder: Path) -> None:
@@ -99,7 +107,7 @@ def check_model_folder(folder: Path) -> None:
 def _make_vllm_command(
     model: Path, *, python: str, gpu_memory: float, precision: str, lora_rank: int, max_model_len: int
 ) -> MakeCommand:
-    from groupwise.engines.remote.launch import SERVED_NAME
+    from groupwise.engines.remote.processes import SERVED_NAME
     from groupwise.engines.vllm.command import vllm_command
 
     if not (model / "config.json").is_file():
@@ -124,15 +132,6 @@ def _make_own_command(model: Path, *, precision: str, lora_rank: int, max_model_
         raise ConfigError("--max-model-len is vLLM's; our own engine takes what the model allows")
     options = {"precision": precision, "lora-rank": lora_rank}
     return lambda port: groupwise_command(str(model.resolve()), port=port, options=options)
-
-
-def _describe(processes: list[ServerProcess], engine: ServedBy, precision: Precision, logs: str) -> str:
-    """URLs, and the lines of a run file that name them."""
-    urls = [process.url for process in processes]
-    kind = "vllm" if engine is ServedBy.VLLM else "server"
-    lines = [*urls, "", "[engine]", f'kind = "{kind}"', f"urls = {json.dumps(urls)}"]
-    lines += [f'precision = "{precision.value}"'] if precision is not Precision.FLOAT32 else []
-    return "\n".join([*lines, "", f"Logs are in {logs}; Ctrl-C ends the servers."])
 
 
 def _watch(processes: list[ServerProcess]) -> None:

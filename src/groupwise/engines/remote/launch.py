@@ -12,15 +12,13 @@ from typing import Any
 from groupwise.core.errors import EngineFault
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.model_source import ModelSource
-from groupwise.engines.remote.processes import Command, ServerProcess, start_servers
+from groupwise.engines.remote.processes import SERVED_NAME, Command, ServerProcess, start_servers
 from groupwise.engines.remote.server.command import groupwise_command
 from groupwise.engines.vllm.command import vllm_command
 from groupwise.models.folder import find_adapter
 
 MODEL = "model"
 """The folder of a model that had none, in the place for what an engine writes."""
-SERVED_NAME = "policy"
-"""What requests call the model."""
 
 
 def start_own_servers(

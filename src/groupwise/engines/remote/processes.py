@@ -28,6 +28,8 @@ from groupwise.engines.remote import guardian
 from groupwise.engines.remote.http_client import ServerClient, ServerFault
 
 HOST = "127.0.0.1"
+SERVED_NAME = "policy"
+"""What requests call the model of a server that was started here."""
 POLL_SECONDS = 0.1
 HEALTH_SECONDS = 5.0
 """How long a server may take to say that it is healthy, each time it is asked."""

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import groupwise
 from groupwise.engines.remote.processes import Command
 
 
@@ -24,6 +23,6 @@ def groupwise_command(model: str, *, port: int, options: Mapping[str, object] = 
         if value is not False:
             arguments += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     # The server runs this very code, also where it is not the installed one.
-    place = str(Path(groupwise.__file__).parents[1])
+    place = str(Path(__file__).parents[4])
     paths = [place, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return arguments, {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}

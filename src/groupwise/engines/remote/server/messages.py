@@ -27,7 +27,10 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "skip_special_tokens": (True, False),
 }
 """Sampling parameters of a vLLM server that our engine does not have, and the values that ask nothing of it."""
-READ = ("temperature", "max_tokens", "seed", "stop_token_ids", "prompt_logprobs", "logprob_token_ids")
+READ = (
+    *("temperature", "max_tokens", "seed", "stop_token_ids"),
+    *("prompt_logprobs", "logprob_token_ids", "logit_bias"),
+)
 """Sampling parameters that are read."""
 MAX_SEED = 2**64
 LABEL = re.compile(r"[0-9]{1,9}(-[A-Za-z0-9._-]+)?\Z")
@@ -88,6 +91,10 @@ def read_single_request(body: Mapping[str, Any], *, vocabulary: int) -> SingleRe
                 f"sampling_params.{name} is {_show(value)}, which this engine does not sample with; leave it out, or "
                 f"give {NEUTRAL[name][0]!r}"
             )
+    bias = given.get("logit_bias", {})  # of nothing: a way to ask whether the model has a token
+    if not isinstance(bias, dict) or any(bias.values()):
+        raise RefusedRequest(f"sampling_params.logit_bias is {_show(bias)}, which this engine does not sample with")
+    read_ids([int(token) if token.isdigit() else -1 for token in bias], "logit_bias", vocabulary=vocabulary)
     if given.get("prompt_logprobs", 0) not in (0, 1):
         raise RefusedRequest(f"sampling_params.prompt_logprobs is {_show(given['prompt_logprobs'])}; give 0")
     request = {

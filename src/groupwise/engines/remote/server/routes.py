@@ -29,16 +29,14 @@ Route = Callable[[Body, Query], dict[str, Any]]
 class Routes:
     """Answers by method and path; each answer is an object of JSON."""
 
-    def __init__(self, model: ServedModel) -> None:
+    def __init__(self, model: ServedModel, *, takes_batches: bool = True) -> None:
+        """Without `takes_batches` there are vLLM's routes alone, and requests come one by one."""
         self._model = model
         self._adapter = ""
         self._table: dict[tuple[str, str], Route] = {
             ("GET", "/health"): lambda body, query: {"status": "healthy"},
             ("GET", "/v1/models"): self._list_models,
             ("GET", "/weight_info"): lambda body, query: {"weight_version": model.label},
-            ("GET", "/groupwise/v1/info"): self._describe,
-            ("POST", "/groupwise/v1/generate"): self._generate_batch,
-            ("POST", "/groupwise/v1/score"): self._score_batch,
             ("POST", "/inference/v1/generate"): self._generate_single,
             ("POST", "/pause"): self._pause,
             ("POST", "/resume"): self._resume,
@@ -52,6 +50,12 @@ class Routes:
             ("POST", "/v1/load_lora_adapter"): self._load_adapter,
             ("POST", "/v1/unload_lora_adapter"): lambda body, query: {"message": "older adapters are not kept"},
         }
+        if takes_batches:
+            self._table |= {
+                ("GET", "/groupwise/v1/info"): self._describe,
+                ("POST", "/groupwise/v1/generate"): self._generate_batch,
+                ("POST", "/groupwise/v1/score"): self._score_batch,
+            }
 
     def answer(self, method: str, path: str, query: Query, body: Body) -> dict[str, Any]:
         """Answer a call; RefusedRequest where there is no such route, or the request cannot be meant."""
