@@ -5,12 +5,14 @@ from __future__ import annotations
 from groupwise.core.parts.part import Part
 from groupwise.training.engine.config import LocalEngine
 from groupwise.training.engine.remote import ServerEngineConfig, VllmServerConfig
+from groupwise.training.engine.vllm_in_process import VllmInProcess
 from groupwise.training.learner.schedules import Constant, Cosine, Linear
 
 ENGINES: dict[str, type[Part]] = {
     "local": LocalEngine,
     "server": ServerEngineConfig,
     "vllm": VllmServerConfig,
+    "vllm_in_process": VllmInProcess,
 }
 
 SCHEDULES: dict[str, type[Part]] = {
@@ -29,3 +31,4 @@ __all__ = [
     "ServerEngineConfig",
     "VllmServerConfig",
 ]
+__all__ = ["ENGINES", "SCHEDULES", "Constant", "Cosine", "Linear", "LocalEngine", "VllmInProcess"]

@@ -51,7 +51,7 @@ class ServerEngine:
         contexts = [fact.context for fact in facts if fact.context is not None]
         self._gives = frozenset.intersection(*(fact.gives for fact in facts))
         self._context = min(contexts, default=None)
-        self._owner = secrets.token_hex(4)
+        self._owner = 100_000 + secrets.randbelow(900_000)
         self._version = 0
 
     @property
@@ -243,7 +243,10 @@ def _open(
         )
         for number, client in enumerate(clients)
     ]
-    if all(replica.facts.takes_batches for replica in replicas):
+    kinds = {replica.facts.takes_batches for replica in replicas}
+    if len(kinds) > 1:
+        raise ConfigError("engine.urls: servers of ours are named beside others; name servers of one kind")
+    if kinds == {True}:
         return ServerEngine(Replicas(replicas, max_in_flight=1), describe=describe, processes=processes)
     return StreamingServerEngine(
         Replicas(replicas, max_in_flight=max_in_flight), describe=describe, processes=processes

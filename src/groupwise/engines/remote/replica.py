@@ -115,19 +115,17 @@ class Replica:
         since, model = len(self._handed) - 1, self._model
         question = wire.write_generate(request, model=model)
         answer = self._ask(wire.GENERATE, question, "answer a request", request.max_tokens)
-        generation, spans = self._read(lambda: wire.read_generate(answer, request, vocabulary=self._vocabulary))
-        self.count(requests=1, tokens=len(generation.response_ids))
-        return replace(generation, versions=self._name_versions(spans, len(generation.response_ids), since, model))
+        response = self._read(lambda: wire.read_generate(answer, request, vocabulary=self._vocabulary))
+        self.count(requests=1, tokens=len(response.generation.response_ids))
+        return self._name_versions(response, since, model)
 
     def generate_batch(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests together, as one batch."""
         since, num_tokens = len(self._handed) - 1, sum(request.max_tokens for request in requests)
         answer = self._ask(wire.BATCH_GENERATE, wire.write_batch(requests), "answer a batch", num_tokens)
-        generations, label = self._read(lambda: wire.read_batch(answer, requests, vocabulary=self._vocabulary))
-        version = self._find_version(label, since)
-        self.count(requests=len(requests), tokens=sum(len(answer.response_ids) for answer in generations))
-        # Weights do not change within a batch; those that the server came with are version 0 here, whatever it says.
-        return [replace(answer, versions=(VersionSpan(version, len(answer.response_ids)),)) for answer in generations]
+        responses = self._read(lambda: wire.read_batch(answer, requests, vocabulary=self._vocabulary))
+        self.count(requests=len(requests), tokens=sum(len(one.generation.response_ids) for one in responses))
+        return [self._name_versions(response, since, self.facts.model) for response in responses]
 
     def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
         """Log-probs as sampling would report them, through whatever the server has kept of earlier prompts.
@@ -140,12 +138,10 @@ class Replica:
 
     def score_batch(self, sequences: Sequence[PromptAndResponse], temperature: float) -> list[tuple[float, ...]]:
         """Score responses together, as one batch."""
-        since, num_tokens = len(self._handed) - 1, sum(len(response) for _, response in sequences)
+        num_tokens = sum(len(response) for _, response in sequences)
         question = wire.write_batch_score(sequences, temperature)
         answer = self._ask(wire.BATCH_SCORE, question, "score a batch", num_tokens)
-        scores, label = self._read(lambda: wire.read_batch_score(answer, sequences))
-        self._find_version(label, since)
-        return scores
+        return self._read(lambda: wire.read_batch_score(answer, sequences))
 
     def score_pair(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
         """Score one response: in one call where the server can, at temperature 1 and without an adapter.
@@ -261,20 +257,21 @@ class Replica:
                 f"the server {self.client.url} answered what was not asked ({error}); is it of another version?"
             ) from None
 
-    def _name_versions(
-        self, spans: Sequence[tuple[str, int]], num_tokens: int, since: int, model: str
-    ) -> tuple[VersionSpan, ...]:
-        """The versions of a response whose request was sent when the `since`-th weights were handed over."""
+    def _name_versions(self, response: wire.SampledResponse, since: int, model: str) -> Generation:
+        """A response with its versions; its request was sent when the `since`-th weights had been handed over."""
+        generation, spans = response
+        num_tokens = len(generation.response_ids)
         if model in self._adapter_versions:  # labels are those of the weights below an adapter
-            return (VersionSpan(self._adapter_versions[model], num_tokens),)
+            return replace(generation, versions=(VersionSpan(self._adapter_versions[model], num_tokens),))
         if spans:
-            return tuple(VersionSpan(self._find_version(label, since), tokens) for label, tokens in spans)
+            versions = tuple(VersionSpan(self._find_version(label, since), tokens) for label, tokens in spans)
+            return replace(generation, versions=versions)
         if len(self._handed) - 1 > since:
             raise ServerFault(
                 f"the server {self.client.url} does not say which weights sampled which token, and new ones came while "
                 "it answered; use a newer one, or rollout.lag = 1"
             )
-        return (VersionSpan(self._handed[since][1], num_tokens),)
+        return replace(generation, versions=(VersionSpan(self._handed[since][1], num_tokens),))
 
     def _find_version(self, label: str, since: int) -> int:
         for held, version in self._handed[since:]:

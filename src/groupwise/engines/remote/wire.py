@@ -1,21 +1,20 @@
 """What is said over the wire, in both directions: requests as JSON, and answers checked as they come.
 
 Two ways of asking. The routes of vLLM take a request a call: `write_generate`, `read_generate`. Servers of ours also
-take a list of requests, which they answer as one batch: `write_batch`, `read_batch`, and for the server's side
-`read_requests`, `write_generations`. An answer that is not what was asked for raises a `WireError` with what is wrong;
-whoever asked knows which server it was.
+take a list of requests, which they answer as one batch: `write_batch`, `read_batch`. An answer that is not what was
+asked for raises a `WireError` with what is wrong; whoever asked knows which server it was.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from groupwise.core.score_requests import PromptAndResponse
 from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.value_words import describe_value
-from groupwise.engines.engine import Generation, Request, VersionSpan
+from groupwise.engines.engine import Generation, Request
 
 HEALTH = "/health"
 MODELS = "/v1/models"
@@ -26,6 +25,8 @@ BATCH_SCORE = "/groupwise/v1/score"
 WEIGHT_INFO = "/weight_info"
 SERVER_INFO = "/server_info?config_format=json"
 
+MAX_VERSIONS = 10**7
+"""Versions that one owner can name."""
 ANSWER_BYTES = 2**16
 """What an answer may have beside its tokens."""
 TOKEN_BYTES = 2**10
@@ -40,24 +41,26 @@ class WireError(ValueError):
     """An answer, or a question, is not what was agreed on; the message says what is wrong with it."""
 
 
+class SampledResponse(NamedTuple):
+    """A response as a server gave it."""
+
+    generation: Generation
+    """The response, without its versions."""
+    spans: tuple[tuple[str, int], ...]
+    """A label of the weights and a number of tokens each, in order; empty where the server does not say."""
+
+
 def limit_bytes(num_tokens: int) -> int:
     """How long an answer about so many tokens may be."""
     return ANSWER_BYTES + TOKEN_BYTES * num_tokens
 
 
-def write_label(version: int, *, owner: str) -> str:
-    """What a server calls the weights of a version: the version, and whose it is, so that two runs do not mistake
-    each other's weights for their own.
+def write_label(version: int, *, owner: int) -> str:
+    """What a server calls the weights of a version: whose they are, then the version.
+
+    Two runs then do not take each other's weights for their own. A number, since servers of ours count versions.
     """
-    return f"{version}-{owner}"
-
-
-def read_version(label: str) -> int:
-    """The version that a label names."""
-    number = label.partition("-")[0]
-    if not number.isascii() or not number.isdigit():
-        raise WireError(f"the version {_show(label)} does not begin with a number")
-    return int(number)
+    return str(owner * MAX_VERSIONS + version)
 
 
 # --- one request a call, as vLLM takes it ---
@@ -94,17 +97,14 @@ UNBENT: Mapping[str, Any] = {
 """Settings under which tokens are drawn from the model's own distribution, at the request's temperature."""
 
 
-def read_generate(answer: Any, request: Request, *, vocabulary: int) -> tuple[Generation, list[tuple[str, int]]]:
-    """A response without its versions, and its spans: a label of the weights and a number of tokens each.
-
-    There are no spans where the server does not say; older ones do not.
-    """
+def read_generate(answer: Any, request: Request, *, vocabulary: int) -> SampledResponse:
+    """The response to a request."""
     choice = _read_choice(answer)
     ids = _read_ids(choice.get("token_ids"), vocabulary)
     logp = _read_sampled_logps(choice.get("logprobs"), ids)
     stopped = _check_end(ids, choice.get("finish_reason"), request)
     spans = _read_spans(choice.get("weight_versions"), len(ids))
-    return Generation(response_ids=ids, logp=logp, entropy=(), stopped=stopped, versions=()), spans
+    return SampledResponse(Generation(response_ids=ids, logp=logp, entropy=(), stopped=stopped, versions=()), spans)
 
 
 def write_score(prompt: Sequence[int], response: Sequence[int], *, model: str) -> dict[str, Any]:
@@ -173,41 +173,15 @@ def write_batch(requests: Sequence[Request]) -> dict[str, Any]:
     }
 
 
-def read_requests(question: Any) -> list[Request]:
-    """The requests of a batch, as a server reads them."""
-    rows = _read_mapping(question, "the question").get("requests")
-    if not isinstance(rows, list):
-        raise WireError(f"requests is {describe_value(rows)}, but a list is needed")
-    return [_read_request(_read_mapping(row, "a request")) for row in rows]
-
-
-def write_generations(generations: Sequence[Generation], *, label: str) -> dict[str, Any]:
-    """A batch's answers as JSON, with the label of the weights that gave them."""
-    return {
-        "weight_version": label,
-        "generations": [
-            {
-                "response_ids": list(generation.response_ids),
-                "logp": list(generation.logp),
-                "entropy": list(generation.entropy),
-                "stopped": generation.stopped,
-                "versions": [list(span) for span in generation.versions],
-            }
-            for generation in generations
-        ],
-    }
-
-
-def read_batch(answer: Any, requests: Sequence[Request], *, vocabulary: int) -> tuple[list[Generation], str]:
-    """A batch's answers, one for each request, and the label of the weights."""
+def read_batch(answer: Any, requests: Sequence[Request], *, vocabulary: int) -> list[SampledResponse]:
+    """A batch's answers, one for each request."""
     rows = _read_mapping(answer, "the answer").get("generations")
     if not isinstance(rows, list) or len(rows) != len(requests):
         raise WireError(f"generations is {describe_value(rows)}, but {len(requests)} are needed")
-    generations = [
+    return [
         _read_generation(_read_mapping(row, "a generation"), request, vocabulary)
         for row, request in zip(rows, requests, strict=True)
     ]
-    return generations, _read_label(answer.get("weight_version"))
 
 
 def write_batch_score(sequences: Sequence[PromptAndResponse], temperature: float) -> dict[str, Any]:
@@ -216,29 +190,12 @@ def write_batch_score(sequences: Sequence[PromptAndResponse], temperature: float
     return {"sequences": pairs, "temperature": temperature}
 
 
-def read_sequences(question: Any) -> tuple[list[PromptAndResponse], float]:
-    """What is to be scored, as a server reads it: pairs of prompt and response, and the temperature."""
-    question = _read_mapping(question, "the question")
-    pairs = question.get("sequences")
-    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        raise WireError(f"sequences is {describe_value(pairs)}, but a list of pairs is needed")
-    return [(_read_ids(prompt, None), _read_ids(response, None)) for prompt, response in pairs], _read_number(
-        question.get("temperature"), "temperature"
-    )
-
-
-def write_scores(scores: Sequence[Sequence[float]], *, label: str) -> dict[str, Any]:
-    """A batch's scores as JSON, with the label of the weights."""
-    return {"weight_version": label, "scores": [list(logps) for logps in scores]}
-
-
-def read_batch_score(answer: Any, sequences: Sequence[PromptAndResponse]) -> tuple[list[tuple[float, ...]], str]:
-    """A batch's scores, a log-prob for each token of each response, and the label of the weights."""
+def read_batch_score(answer: Any, sequences: Sequence[PromptAndResponse]) -> list[tuple[float, ...]]:
+    """A batch's scores: a log-prob for each token of each response."""
     rows = _read_mapping(answer, "the answer").get("scores")
     if not isinstance(rows, list) or len(rows) != len(sequences):
         raise WireError(f"scores is {describe_value(rows)}, but {len(sequences)} are needed")
-    scores = [_read_numbers(row, len(response), "scores") for row, (_, response) in zip(rows, sequences, strict=True)]
-    return scores, _read_label(answer.get("weight_version"))
+    return [_read_numbers(row, len(response), "scores") for row, (_, response) in zip(rows, sequences, strict=True)]
 
 
 # --- pieces ---
@@ -311,10 +268,10 @@ def _check_end(ids: Sequence[int], reason: Any, request: Request) -> bool:
     return ids[-1] in stops
 
 
-def _read_spans(value: Any, num: int) -> list[tuple[str, int]]:
+def _read_spans(value: Any, num: int) -> tuple[tuple[str, int], ...]:
     """Labels and numbers of tokens; empty where the server says nothing of versions."""
     if value is None:
-        return []
+        return ()
     if not isinstance(value, list):
         raise WireError(f"weight_versions is {describe_value(value)}, but a list is needed")
     spans, end = list[tuple[str, int]](), 0
@@ -327,7 +284,7 @@ def _read_spans(value: Any, num: int) -> list[tuple[str, int]]:
             spans.append((label, stop - start))
     if end != num:
         raise WireError(f"weight_versions cover {end} of {num} tokens")
-    return spans
+    return tuple(spans)
 
 
 def _read_single_label(answer: Any) -> str | None:
@@ -342,43 +299,24 @@ def _read_label(value: Any) -> str:
     return value
 
 
-def _read_request(row: Mapping[str, Any]) -> Request:
-    seed, max_tokens, session = row.get("seed"), row.get("max_tokens"), row.get("session")
-    if type(seed) is not int or type(max_tokens) is not int or max_tokens < 1:
-        raise WireError(f"a request has seed {_show(seed)} and max_tokens {_show(max_tokens)}, but numbers are needed")
-    if session is not None and not isinstance(session, str):
-        raise WireError(f"a session is {_show(session)}, but a text is needed")
-    prompt = _read_ids(row.get("prompt_ids"), None)
-    if not prompt:
-        raise WireError("a prompt is empty")
-    return Request(
-        prompt_ids=prompt,
-        seed=seed,
-        max_tokens=max_tokens,
-        temperature=_read_number(row.get("temperature"), "temperature"),
-        stop_ids=_read_ids(row.get("stop_ids"), None),
-        session=session,
-    )
-
-
-def _read_generation(row: Mapping[str, Any], request: Request, vocabulary: int) -> Generation:
+def _read_generation(row: Mapping[str, Any], request: Request, vocabulary: int) -> SampledResponse:
     ids = _read_ids(row.get("response_ids"), vocabulary)
     stopped = _check_end(ids, None, request)
-    entropy = row.get("entropy")
-    spans = row.get("versions")
+    entropy, spans = row.get("entropy"), row.get("versions")
     if not isinstance(spans, list) or not all(isinstance(span, list) and len(span) == 2 for span in spans):
         raise WireError(f"versions is {describe_value(spans)}, but a list of pairs is needed")
     if any(type(number) is not int for span in spans for number in span):
         raise WireError("versions has something else than whole numbers")
-    if spans and sum(tokens for _, tokens in spans) != len(ids):
+    if sum(tokens for _, tokens in spans) != len(ids):
         raise WireError(f"versions cover {sum(tokens for _, tokens in spans)} of {len(ids)} tokens")
-    return Generation(
+    generation = Generation(
         response_ids=ids,
         logp=_read_numbers(row.get("logp"), len(ids), "logp"),
         entropy=() if entropy == [] else _read_numbers(entropy, len(ids), "entropy"),
         stopped=stopped,
-        versions=tuple(VersionSpan(version, tokens) for version, tokens in spans),
+        versions=(),
     )
+    return SampledResponse(generation, tuple((str(label), tokens) for label, tokens in spans))
 
 
 def _show(value: object) -> str:

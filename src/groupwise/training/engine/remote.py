@@ -122,10 +122,10 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
     """Most requests that are under way at a server; others wait here."""
     python: str = "python"
     """The interpreter of an environment with vLLM, for servers that the run starts."""
-    gpu_memory: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of a GPU's memory that each server takes; 0 = they compute on the CPU."""
-    max_model_len: Annotated[int, Field(ge=0)] = 0
-    """Most tokens of a prompt and its response together; 0 = what the model allows."""
+    memory: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of a GPU's memory that each server takes; none = they compute on the CPU."""
+    context: Annotated[int, Field(ge=2)] | None = None
+    """Tokens that a prompt and its response may have together; none = what the model allows."""
     flags: tuple[str, ...] = ()
     """Further flags of vLLM, such as ["--max-num-seqs", "64"]."""
 
@@ -144,7 +144,7 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
         from groupwise.core.errors import ConfigError
         from groupwise.engines.vllm.command import MIN_CPU_HEAD, check_heads
 
-        if self.urls or self.gpu_memory:
+        if self.urls or self.memory is not None:
             return
         hidden, heads, path = (getattr(model, name, None) for name in ("hidden", "heads", "path"))
         if hidden and heads and hidden // heads < MIN_CPU_HEAD:
@@ -169,8 +169,8 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
             gpus=self.gpus,
             start_timeout=self.start_timeout,
             precision=self.precision,
-            max_model_len=self.max_model_len or None,
+            max_model_len=self.context,
             python=self.python,
-            gpu_memory=self.gpu_memory or None,
+            gpu_memory=self.memory,
             extra=self.flags,
         )
