@@ -87,7 +87,13 @@ def make_update(run: Run, number: int, observer: RunObserver) -> Update:
     run.part_states.observe(number, attempts.survivors, batch, learned)
     clock.begin_stage("write")
     metrics = compute_update_metrics(
-        algorithm, attempts, batch, totals, learned=learned, canary_gap=canary_gap, seconds=clock.seconds
+        algorithm,
+        attempts,
+        batch,
+        totals,
+        learned=learned,
+        of_engine={"engine/canary_gap": canary_gap, **run.take_engine_metrics()},
+        seconds=clock.seconds,
     )
     update = _describe_update(number, attempts, batch, metrics)
     run.journal.write(update)
@@ -124,7 +130,7 @@ def _describe_update(number: int, attempts: UpdateAttempts, batch: CreditedBatch
 def _start_run(run: Run, observer: RunObserver) -> int:
     """Begin a run: its warm start, if it has one, and the checkpoint of update 0."""
     if run.config.warm_start is None:
-        run.canary.check(run.engine, run.learner, version=0)
+        run.start_engine()
     else:
         observer.on_stage("warm start", 0)
         report_epoch, report_faults = observer.on_warm_start_epoch, observer.on_expert_faults

@@ -16,7 +16,7 @@ from groupwise.core.records import Task
 from groupwise.core.run_lock import RunLock
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.seeds import seed_of
-from groupwise.engines.engine import Engine
+from groupwise.engines.engine import ClosingEngine, Engine, MeasuredEngine, ReplicatedEngine
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.rollout.hosts.host import Host
 from groupwise.rollout.player import Player
@@ -73,8 +73,10 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """End the environments' processes, close the journal, and give the folder back."""
+        """End the environments' processes, close engine and journal, and give the folder back."""
         self.host.shutdown()
+        if isinstance(self.engine, ClosingEngine):
+            self.engine.close()
         self.journal.close()  # its log goes into it: one file less that a copy can forget
         self.lock.release()
 
@@ -108,6 +110,17 @@ class Run:
         """Whether anything compares with the policy that the run started from."""
         loss, measures = self.config.algorithm.loss, self.config.algorithm.measures_reference
         return measures or (loss is not None and REFERENCE_LOGP in loss.needs)
+
+    def start_engine(self) -> None:
+        """See that the engine samples with the weights that the run starts from, as version 0."""
+        if isinstance(self.engine, ReplicatedEngine):
+            self.hand_over(0)  # a server may hold anything
+        else:
+            self.canary.check(self.engine, self.learner, version=0)
+
+    def take_engine_metrics(self) -> dict[str, float]:
+        """What the engine counted since it was last asked; nothing where it does not count."""
+        return self.engine.take_metrics() if isinstance(self.engine, MeasuredEngine) else {}
 
     def hand_over(self, version: int) -> float:
         """Give the engine the learner's weights as a version, and see that they arrived; the canary's gap."""
