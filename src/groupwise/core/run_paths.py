@@ -85,6 +85,10 @@ class RunPaths:
         """The checkpoint after an update; 0 = before the first."""
         return self.checkpoints / name_checkpoint(number)
 
+    def checkpoint_numbers(self) -> list[int]:
+        """After which updates there are checkpoints, in order."""
+        return sorted(int(path.name) for path in self.checkpoints.glob("[0-9]*") if path.name.isdecimal())
+
     def holds_run(self) -> bool:
         """Whether a run was begun here."""
         return self.journal.exists() or self.checkpoints.exists()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import RLock
 from types import TracebackType
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.slots import Draw
-from groupwise.core.records import Task
+from groupwise.core.records import Task, Trajectory
 from groupwise.core.run_lock import RunLock
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.seeds import seed_of
@@ -25,6 +26,7 @@ from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.learner.protocol import Learner
 from groupwise.training.part_states import PartStates
 from groupwise.training.run_config import RunConfig
+from groupwise.training.samples import CreditedBatch
 from groupwise.training.weight_transfer.canary import Canary
 from groupwise.training.weight_transfer.protocol import WeightTransfer
 
@@ -63,6 +65,8 @@ class Run:
     """The states of stateful parts, by path."""
     panels: Mapping[str, str]
     """Hash of each panel that is trained or evaluated on, by split."""
+    state_lock: Any = field(default_factory=RLock)
+    """Held by whoever draws from the curriculum, or reads or changes part states, where attempts play meanwhile."""
 
     def __enter__(self) -> Run:
         return self
@@ -118,9 +122,18 @@ class Run:
         else:
             self.canary.check(self.engine, self.learner, version=0)
 
-    def take_engine_metrics(self) -> dict[str, float]:
-        """What the engine counted since it was last asked; nothing where it does not count."""
-        return self.engine.take_metrics() if isinstance(self.engine, MeasuredEngine) else {}
+    def take_engine_metrics(self, canary_gap: float) -> dict[str, float]:
+        """How far the engine is from the learner, and what it counted since it was last asked, where it counts."""
+        counts = self.engine.take_metrics() if isinstance(self.engine, MeasuredEngine) else {}
+        return {"engine/canary_gap": canary_gap, **counts}
+
+    def observe(
+        self, number: int, survivors: Sequence[Trajectory], batch: CreditedBatch, learned: Mapping[str, float]
+    ) -> None:
+        """Tell curriculum and stateful parts how an update went."""
+        with self.state_lock:
+            self.curriculum.observe(survivors)
+            self.part_states.observe(number, survivors, batch, learned)
 
     def hand_over(self, version: int) -> float:
         """Give the engine the learner's weights as a version, and see that they arrived; the canary's gap."""
