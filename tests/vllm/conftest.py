@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.vllm.environment import Numbers, find_reason_to_skip, read_versions  # noqa: E402
+from tests.vllm.environment import Numbers, find_reason_to_skip, read_versions
 
 NUMBERS = Numbers()
 STARTED = time.monotonic()

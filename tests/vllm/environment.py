@@ -137,7 +137,12 @@ def run_with_vllm(script: Path, *arguments: str) -> Any:
         "HF_HUB_OFFLINE": "1",
     }
     done = subprocess.run(
-        [PYTHON, str(script), *arguments], env=variables, capture_output=True, text=True, timeout=2 * SECONDS, check=False
+        [PYTHON, str(script), *arguments],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=2 * SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.strip().splitlines()[-1])

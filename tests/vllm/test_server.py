@@ -73,9 +73,7 @@ class Learner:
 
 
 def test_every_rule_of_the_suite_is_kept(fresh: StreamingServerEngine, numbers: Numbers) -> None:
-    results = check_engine(
-        fresh, token_ids=range(3, VOCABULARY), weights=list_weights(MODELS[1]), max_gap=MAX_GAP
-    )
+    results = check_engine(fresh, token_ids=range(3, VOCABULARY), weights=list_weights(MODELS[1]), max_gap=MAX_GAP)
     assert {result.rule: result.found for result in results if result.status == "broken"} == {}
     not_tested = {result.rule for result in results if result.status == "not tested"}
     assert not_tested == {"entropies_are_those_of_the_distribution"}
@@ -119,9 +117,7 @@ def test_a_stop_token_ends_a_response_and_belongs_to_it(fresh: StreamingServerEn
 
 def test_the_model_s_own_end_token_stops_nothing_unless_it_is_asked_to(fresh: StreamingServerEngine) -> None:
     end = int(MODELS[0].config.eos_token_id)
-    requests = [
-        Request(prompt_ids=make_prompts()[0], seed=seed, max_tokens=40, temperature=2.0) for seed in range(60)
-    ]
+    requests = [Request(prompt_ids=make_prompts()[0], seed=seed, max_tokens=40, temperature=2.0) for seed in range(60)]
     answers = fresh.generate(requests)
     assert any(end in answer.response_ids[:-1] for answer in answers)
     assert {len(answer.response_ids) for answer in answers} == {40}
@@ -142,7 +138,9 @@ def test_weights_arrive_through_memory_and_through_a_file(
         answers = fresh.generate(requests)
         assert {answer.versions for answer in answers} == {(VersionSpan(version, 24),)}
         pairs = [(request.prompt_ids, answer.response_ids) for request, answer in zip(requests, answers, strict=True)]
-        gap = max(find_gap(a.logp, score_with_transformers(model, *pair)) for a, pair in zip(answers, pairs, strict=True))
+        gap = max(
+            find_gap(a.logp, score_with_transformers(model, *pair)) for a, pair in zip(answers, pairs, strict=True)
+        )
         assert gap <= MAX_GAP
     numbers.measured["server: seconds of a hand-over, median"] = round(sorted(seconds)[len(seconds) // 2], 3)
 
@@ -188,12 +186,8 @@ def test_without_the_cache_reset_the_canary_finds_it(
     fresh.load(list_weights(MODELS[1]), version=1)
     with pytest.raises(TrainingError, match="after the hand-over of version 1 the engine and the learner disagree by"):
         canary.check(replica, Learner(MODELS[1]), version=1)  # type: ignore[arg-type]
-    stale = find_gap(
-        replica.score([(prompt, prompt[-5:])])[0], score_with_transformers(MODELS[1], prompt, prompt[-5:])
-    )
-    plain = find_gap(
-        fresh.score([(prompt, prompt[-5:])])[0], score_with_transformers(MODELS[1], prompt, prompt[-5:])
-    )
+    stale = find_gap(replica.score([(prompt, prompt[-5:])])[0], score_with_transformers(MODELS[1], prompt, prompt[-5:]))
+    plain = find_gap(fresh.score([(prompt, prompt[-5:])])[0], score_with_transformers(MODELS[1], prompt, prompt[-5:]))
     numbers.measured["server: nats off without the cache reset, by way of the cache"] = round(stale, 3)
     numbers.measured["server: nats off without the cache reset, by prompt_logprobs, which never read it"] = plain
     assert stale > 0.1
@@ -207,7 +201,6 @@ def test_a_response_that_goes_on_over_a_hand_over_has_spans(fresh: StreamingServ
     prompt = make_prompts()[4]
     for length in (400, 100, 50):
         futures = fresh.submit([Request(prompt_ids=prompt, seed=5, max_tokens=length, session="a")])
-        [replica] = fresh.replicas
         wait_until_busy(fresh)
         fresh.load(list_weights(MODELS[1]), version=1)
         [answer] = [future.result(timeout=60) for future in futures]

@@ -227,6 +227,7 @@ class Replica:
     def look_again(self, describe: Callable[[ServerClient], ServerFacts]) -> None:
         """See whether a server that was out is well again; a fault where it is not."""
         if self.process is not None and self.process.url.rstrip("/") != self.client.url:
+            self.client.abort()
             self.client = ServerClient(self.process.url)
         self.client.get(wire.HEALTH, what="say that it is well", timeout=HEALTH_SECONDS)
         self.facts = describe(self.client)
