@@ -78,7 +78,7 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     """
     clock, source = Stopwatch(observer, number), source or PlayedNow(run)
     clock.begin_stage("rollout")
-    attempts = source.take(number)  # next attempts: play, score, admit, measure, shape, replay past ones
+    attempts = source.take(number, clock)  # next attempts: play, score, admit, measure, shape, replay past ones
     clock.begin_stage("credit")
     batch = credit_batch(
         run.config.algorithm, attempts.chosen, attempts.recalled, version=number - 1, states=attempts.states

@@ -76,7 +76,7 @@ def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: t
     if config.threads:
         torch.set_num_threads(config.threads)
     check_journal(folder)
-    host = _open_host(config)
+    host = open_run_host(config)
     try:
         return _open_with_host(host, config, folder, lock, model_and_tokenizer, loss, device)
     except BaseException:
@@ -170,7 +170,7 @@ def _open_transfer(config: RunConfig, folder: Path | None) -> WeightTransfer:
     return transfer
 
 
-def _open_host(config: RunConfig) -> Host:
+def open_run_host(config: RunConfig) -> Host:
     """Open the host that the environments run in.
 
     Environments from elsewhere are asked for their tasks and words there first, where an exit costs a worker and not

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from groupwise.core.journal.file import report_damage
 from groupwise.training.attempts.collect import UpdateAttempts
+from groupwise.training.attempts.free import PlayedFreely
 from groupwise.training.attempts.pending import read_pending
 from groupwise.training.attempts.source import AttemptSource, PlayedNow
 from groupwise.training.attempts.stepped import PlayedOneAhead
@@ -12,8 +15,9 @@ from groupwise.training.run import Run
 
 def open_source(run: Run, done: int) -> AttemptSource:
     """Open the source of a run's attempts, for the updates after those that are done."""
-    ready = read_ready(run, done)
-    return PlayedOneAhead(run, ready) if run.config.rollout.lag == 1 else PlayedNow(run, ready)
+    kinds: dict[int | str, Callable[[Run, Mapping[int, UpdateAttempts]], AttemptSource]]
+    kinds = {0: PlayedNow, 1: PlayedOneAhead, "free": PlayedFreely}
+    return kinds[run.config.rollout.lag](run, read_ready(run, done))
 
 
 def read_ready(run: Run, done: int) -> dict[int, UpdateAttempts]:

@@ -18,8 +18,8 @@ class AttemptSource(Protocol):
     attempt that was asked for an update is handed out with that update.
     """
 
-    def take(self, number: int) -> UpdateAttempts:
-        """The attempts of an update; attempts of later ones may begin to play."""
+    def take(self, number: int, clock: Stopwatch) -> UpdateAttempts:
+        """The attempts of an update, once they are there; attempts of later ones may begin to play."""
 
     def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateAttempts]:
         """What was played ahead, by update, once update `number` is learnt and before its weights are handed over.
@@ -47,7 +47,7 @@ class PlayedNow:
         self._run = run
         self._ready = dict(ready or {})
 
-    def take(self, number: int) -> UpdateAttempts:
+    def take(self, number: int, clock: Stopwatch) -> UpdateAttempts:
         """Play them, unless they are there."""
         return self._ready.pop(number) if number in self._ready else collect_update(self._run, number)
 
