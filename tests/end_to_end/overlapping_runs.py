@@ -37,7 +37,7 @@ KINDS: dict[str, dict[str, Any]] = {
 """Runs that play several rounds an update, that recall and reflect, and whose credit remembers earlier updates."""
 
 
-def overlapping(kind: str = "rounds", *, updates: int = UPDATES, lag: object = 1) -> RunConfig:
+def make_config(kind: str = "rounds", *, updates: int = UPDATES, lag: object = 1) -> RunConfig:
     """A run of a kind that plays ahead."""
     overrides = [f"training.updates={updates}", f"rollout.lag={lag}", "warm_start.tasks=30", "evaluation.tasks=4"]
     return decode_run(KINDS[kind], overrides=overrides)

@@ -17,7 +17,7 @@ from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.journal.journal import Journal
 from groupwise.training.attempts import rounds
 from groupwise.training.observer import RunObserver
-from tests.end_to_end.overlapping_runs import KINDS, UPDATES, describe_end, overlapping, play, read_versions
+from tests.end_to_end.overlapping_runs import KINDS, UPDATES, describe_end, make_config, play, read_versions
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run of each kind that nothing disturbed."""
     folder = tmp_path_factory.mktemp("finished")
     for name in KINDS:
-        play(folder / name, overlapping(name))
+        play(folder / name, make_config(name))
     return {name: folder / name for name in KINDS}
 
 
@@ -52,12 +52,12 @@ def test_every_update_but_the_first_was_sampled_by_the_version_before_the_learne
 
 
 def test_a_run_repeats_itself_to_the_bit(whole: Path, kind: str, tmp_path: Path) -> None:
-    play(tmp_path, overlapping(kind))
+    play(tmp_path, make_config(kind))
     assert describe_end(tmp_path) == describe_end(whole)
 
 
 def test_without_overlap_other_weights_sample_from_the_second_update_on(kind: str, whole: Path, tmp_path: Path) -> None:
-    play(tmp_path, overlapping(kind, lag=0))
+    play(tmp_path, make_config(kind, lag=0))
     assert [read_versions(tmp_path, number) for number in range(1, UPDATES + 1)] == [{0}, {1}, {2}, {3}, {4}]
     chain, other = describe_end(tmp_path)["weights"], describe_end(whole)["weights"]
     assert chain["0000"] == other["0000"]
@@ -72,7 +72,7 @@ def test_a_run_that_goes_on_from_any_checkpoint_ends_alike(
 ) -> None:
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / "latest").write_text(f"{checkpoint}\n")
-    play(tmp_path / "run", overlapping(kind), resume=True)
+    play(tmp_path / "run", make_config(kind), resume=True)
     assert describe_end(tmp_path / "run") == describe_end(whole)
 
 
@@ -86,7 +86,7 @@ def test_pending_attempts_stay_for_checkpoints_and_for_the_newest_update(tmp_pat
             kept[len(kept) + 1] = [number for number, _ in rows]
             assert all(following == number + 1 for number, following in rows)
 
-    play(tmp_path, overlapping(), observers=[Looking()])
+    play(tmp_path, make_config(), observers=[Looking()])
     assert kept == {1: [1], 2: [2], 3: [2, 3], 4: [2, 4], 5: [2, 4]}
 
 
@@ -107,9 +107,9 @@ def test_a_run_that_is_interrupted_ends_at_once_and_goes_on_as_if_it_never_was(
 ) -> None:
     when = Interrupting(stage, 4 if stage == "checkpoint" else 3)
     with pytest.raises(KeyboardInterrupt):
-        play(tmp_path / "cut", overlapping(), observers=[when])
+        play(tmp_path / "cut", make_config(), observers=[when])
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("attempts of")] == []
-    play(tmp_path / "cut", overlapping(), resume=True)
+    play(tmp_path / "cut", make_config(), resume=True)
     assert describe_end(tmp_path / "cut") == describe_end(finished["rounds"])
 
 
@@ -132,11 +132,11 @@ def test_what_fails_while_it_is_played_ahead_is_raised_before_anything_of_the_up
         play_rounds = rounds.play_rounds
         broken.setattr("groupwise.training.attempts.playing_thread.play_rounds", fail)
         with pytest.raises(TrainingError, match="the roof fell in"):
-            play(tmp_path / "cut", overlapping(), observers=[Noting()])
+            play(tmp_path / "cut", make_config(), observers=[Noting()])
     assert stages[-2:] == [("learn", 3), ("wait", 3)]
     with Journal(tmp_path / "cut" / "journal.sqlite", read_only=True) as journal:
         assert journal.last_number() == 2
-    play(tmp_path / "cut", overlapping(), resume=True)
+    play(tmp_path / "cut", make_config(), resume=True)
     assert describe_end(tmp_path / "cut") == describe_end(finished["rounds"])
 
 
@@ -152,7 +152,7 @@ def test_a_plan_reads_the_past_as_it_was_before_the_update_that_is_learnt(
         return mean_score(self, task, max_attempts=max_attempts)
 
     monkeypatch.setattr(PastAttempts, "mean_score", look)
-    play(tmp_path, overlapping("recalled", updates=4))
+    play(tmp_path, make_config("recalled", updates=4))
     ahead = [number for is_main, number in seen if not is_main]
     assert list(dict.fromkeys(ahead)) == [0, 1, 2]  # for the updates 2, 3 and 4
 
@@ -174,7 +174,7 @@ def test_damage_among_pending_attempts_is_said_in_a_sentence(
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database, database:
         assert database.execute(damage).rowcount
     with pytest.raises(TrainingError) as caught:
-        play(tmp_path, overlapping(), resume=True)
+        play(tmp_path, make_config(), resume=True)
     latest = tmp_path / "checkpoints" / "latest"
     assert str(caught.value) == (
         f"{tmp_path}: the attempts that were played ahead for update 5 {said}, and nobody has the weights any more "
@@ -191,7 +191,7 @@ def test_what_was_played_ahead_is_trained_whatever_the_lag_is_afterwards(
     (tmp_path / "checkpoints" / "latest").write_text("0002\n")
     with Journal(tmp_path / "journal.sqlite", read_only=True) as journal:
         third = list(journal.trajectories(3))
-    play(tmp_path, overlapping(lag=lag), resume=True)
+    play(tmp_path, make_config(lag=lag), resume=True)
     with Journal(tmp_path / "journal.sqlite", read_only=True) as journal:
         assert list(journal.trajectories(3)) == third
     assert [read_versions(tmp_path, number) for number in (3, 4, 5)] == [{1}, {2 + 1 - lag}, {3 + 1 - lag}]

@@ -12,9 +12,9 @@ from groupwise.core.sample import Sample
 from groupwise.core.text.value_words import describe_value
 from groupwise.core.totals import Totals
 from groupwise.training.attempts.collect import UpdateAttempts
-from groupwise.training.attempts.open_source import open_source
 from groupwise.training.attempts.pending import write_pending
-from groupwise.training.attempts.source import AttemptSource, PlayedNow
+from groupwise.training.attempts.source import AttemptSource, open_source
+from groupwise.training.attempts.stepped import PlayedNow
 from groupwise.training.checkpoints.run_checkpoints import resume_run, save_run
 from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.folder_start import check_unused, prepare_folder, start_run
@@ -89,11 +89,11 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     learned = _learn(run, samples, totals)  # the learner packs the samples itself
     ahead = source.finish_ahead(number, clock)  # what was played meanwhile with the weights before these
     clock.begin_stage("handover")
-    canary_gap = run.hand_over(number)
+    of_engine = run.take_engine_metrics(run.hand_over(number))
     run.observe(number, attempts.survivors, batch, learned)
     clock.begin_stage("write")
     metrics = compute_update_metrics(
-        run.config, attempts, batch, totals, learned=learned, canary_gap=canary_gap, seconds=clock.seconds
+        run.config, attempts, batch, totals, learned=learned, of_engine=of_engine, seconds=clock.seconds
     )
     update = _describe_update(number, attempts, batch, metrics, ahead)
     run.journal.write(update, checkpoints=run.paths.checkpoint_numbers())

@@ -8,7 +8,7 @@ from dataclasses import replace
 from groupwise.rollout.player import Player
 from groupwise.training.attempts.collect import UpdateAttempts, prepare_update
 from groupwise.training.attempts.playing_thread import PlayingThread
-from groupwise.training.attempts.source import PlayedNow
+from groupwise.training.attempts.stepped import PlayedNow
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.open_run import open_run_host
 from groupwise.training.run import Run

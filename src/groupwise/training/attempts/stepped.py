@@ -1,14 +1,45 @@
-"""Lag 1: the attempts of the next update play while this one is learnt, with exactly the weights of the one before."""
+"""Attempts that are played by a version of the weights which the clock has no say in: lag 0 and lag 1."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
 
-from groupwise.training.attempts.collect import UpdateAttempts, prepare_update
+from groupwise.training.attempts.collect import UpdateAttempts, collect_update, prepare_update
 from groupwise.training.attempts.playing_thread import PlayingThread
-from groupwise.training.attempts.source import PlayedNow
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.run import Run
+
+
+class PlayedNow:
+    """Plays the attempts of an update when they are asked for, with the weights of the update before (lag 0).
+
+    What was played ahead before the run stopped, with another lag, is handed out first.
+    """
+
+    def __init__(self, run: Run, ready: Mapping[int, UpdateAttempts] | None = None) -> None:
+        self._run = run
+        self._ready = dict(ready or {})
+
+    def take(self, number: int, clock: Stopwatch) -> UpdateAttempts:
+        """Play them, unless they are there."""
+        return self._ready.pop(number) if number in self._ready else collect_update(self._run, number)
+
+    def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateAttempts]:
+        """Nothing is played ahead; what another lag left is kept until its turn."""
+        return dict(self._ready)
+
+    def close(self) -> None:
+        """Nothing plays."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class PlayedOneAhead(PlayedNow):
