@@ -67,6 +67,23 @@ UNKNOWN = [
         "RunConfig: rollout: RolloutConfig: memory: there is no memory 'fll'; did you mean 'full'? "
         "Valid: anchored_window, full, window",
     ),
+    (
+        "rollout.top_p=0.9",
+        "RunConfig: rollout: RolloutConfig: top_p: no engine cuts the distribution: the log-probs of what is left "
+        "would not be the policy's, and every ratio of the loss would be off (0.69 nats at top_p = 0.5); "
+        "use temperature",
+    ),
+    (
+        "engine.stop=['</action>']",
+        "RunConfig: engine: LocalEngine: stop: a response ends with the token that ends a turn, never at a string: "
+        "text follows from tokens, and a string may end within one; limit max_tokens, or read the action out of the "
+        "response with rollout.action_rule",
+    ),
+    (
+        "evaluation.repetition_penalty=1.1",
+        "RunConfig: evaluation: EvaluationConfig: repetition_penalty: no engine penalises tokens for having been said: "
+        "the learner could not compute the same distribution; reward what you want instead",
+    ),
 ]
 """A name that is not one, at each level of the file."""
 

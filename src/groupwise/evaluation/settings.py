@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from groupwise.core.parts.engine_slot import REFUSED_SAMPLING
 from groupwise.core.parts.part import Part
 
 
 class EvaluationConfig(Part):
     """How the policy is evaluated."""
+
+    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
 
     split: str = "test"
     """Panel of tasks, disjoint from training's."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Protocol
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.parts.engine_slot import EngineSlot
+from groupwise.core.parts.engine_slot import REFUSED_SAMPLING, EngineSlot
 from groupwise.core.parts.part import Part, Slot, load_catalogue
 from groupwise.envs.environment import EnvironmentSlot
 from groupwise.envs.part_queries import ask_vocabulary
@@ -36,6 +37,8 @@ class ModelPart(Protocol):
 
 class RolloutConfig(Part):
     """How attempts are played."""
+
+    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
 
     memory: MemorySlot = Window()
     """How much of the past a prompt shows."""

@@ -22,6 +22,25 @@ GIFTS: Mapping[str, str] = {
 }
 """What an engine may give beside sampled tokens and their log-probs, in words."""
 
+_CUT = (
+    "no engine cuts the distribution: the log-probs of what is left would not be the policy's, and every ratio of the "
+    "loss would be off (0.69 nats at top_p = 0.5); use temperature"
+)
+_PENALTY = (
+    "no engine penalises tokens for having been said: the learner could not compute the same distribution; reward what "
+    "you want instead"
+)
+_STOP = (
+    "a response ends with the token that ends a turn, never at a string: text follows from tokens, and a string may "
+    "end within one; limit max_tokens, or read the action out of the response with rollout.action_rule"
+)
+REFUSED_SAMPLING: Mapping[str, str] = {
+    **dict.fromkeys(("top_p", "top_k", "min_p"), _CUT),
+    **dict.fromkeys(("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias"), _PENALTY),
+    **dict.fromkeys(("stop", "stop_strings"), _STOP),
+}
+"""Settings of sampling that other tools have and that every engine here refuses alike, with the reason."""
+
 
 class EnginePart(Protocol):
     """Fills the slot `engine`: the settings of an engine, and how it is opened."""

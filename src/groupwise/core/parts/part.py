@@ -74,6 +74,8 @@ class Part(BaseModel):
     slot: ClassVar[str] = ""
     mixes_tasks: ClassVar[bool] = False
     """Whether it compares across tasks; then it needs the whole batch at once."""
+    refused_fields: ClassVar[Mapping[str, str]] = {}
+    """Settings that other tools have and this part refuses on purpose, each with the reason and what to do instead."""
     stays_inside: ClassVar[bool] = False
     """Whether an environment works from its own fields alone: no other package, no file, no process, no server. Only
     these are opened to read a run of somebody else's."""
@@ -235,13 +237,15 @@ def _describe_problems(error: ValidationError, part: type[Part]) -> str:
     problems_to_tell = [
         problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inner
     ]
-    return "; ".join(_describe_problem(problem, part.model_fields) for problem in problems_to_tell)
+    return "; ".join(_describe_problem(problem, part) for problem in problems_to_tell)
 
 
-def _describe_problem(problem: ErrorDetails, fields: Iterable[str]) -> str:
+def _describe_problem(problem: ErrorDetails, part: type[Part]) -> str:
     path = ".".join(str(key) for key in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        return f"unknown field {path!r}; {nearest(path, fields)}"
+        if path in part.refused_fields:
+            return f"{path}: {part.refused_fields[path]}"
+        return f"unknown field {path!r}; {nearest(path, part.model_fields)}"
     if problem["type"] == "missing":
         return f"field {path!r} is missing; give it"
     if problem["type"] == "value_error":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from groupwise.core.parts.engine_slot import ENTROPY, SCORES, VERSIONS
+from groupwise.core.parts.engine_slot import ENTROPY, REFUSED_SAMPLING, SCORES, VERSIONS
 from groupwise.core.parts.part import Part
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ class LocalEngine(Part, slot="engine"):
 
     gives: ClassVar[frozenset[str]] = frozenset({ENTROPY, SCORES, VERSIONS})
     """All that an engine can give."""
+    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
 
     precision: Literal["float32", "bfloat16"] = "float32"
     """What the engine computes in: float32 = its weights as the model was loaded; bfloat16 = cast at each hand-over."""

@@ -1,0 +1,97 @@
+"""Serve a model: `python -m groupwise.engines.remote.server MODEL --port 8101`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+from groupwise.core.errors import ConfigError, GroupwiseError
+from groupwise.core.text.safe_text import quote_line
+from groupwise.engines.remote.server.http_server import EngineServer
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+def main() -> None:
+    """Serve until a signal comes; what keeps it from serving is one line and status 2."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    options = _read_options()
+    try:
+        server = take_port(options.host, options.port)
+        if options.host not in LOCAL:
+            _say(
+                f"warning: whoever reaches {options.host} can use this model, change its weights, and have weights "
+                "read from any path: there is no authentication; let nobody in whom you do not trust"
+            )
+        _serve(server, options)
+    except GroupwiseError as error:
+        _say(f"error: {str(error).removeprefix('model.path: ')}")
+        sys.exit(2)
+
+
+def take_port(host: str, port: int) -> EngineServer:
+    """Take a port; 0 = any that is free."""
+    try:
+        return EngineServer(host, port)
+    except OSError as error:
+        raise ConfigError(
+            f"port {port} of {quote_line(host)} cannot be taken ({error.strerror}); give another one, or 0 for any "
+            "that is free"
+        ) from None
+    except OverflowError:
+        raise ConfigError(f"port {port} is none; give a number from 0 to 65535") from None
+
+
+def _serve(server: EngineServer, options: argparse.Namespace) -> None:
+    """Load the model, listen, and answer until a signal comes."""
+    from groupwise.engines.remote.server.open_model import open_served_model
+    from groupwise.engines.remote.server.routes import Routes
+
+    def stop(number: int, frame: Any) -> None:
+        threading.Thread(target=server.shutdown, daemon=True).start()
+
+    model = open_served_model(options)
+    server.listen(Routes(model))
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    _say(f"{model.card.name} ({model.card.root}) at {server.url}")
+    server.serve_forever(poll_interval=0.1)
+    server.server_close()
+    sys.stdout.flush()
+    os._exit(0)  # a response in the making is not waited for
+
+
+def _read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m groupwise.engines.remote.server", description="Serve a model with groupwise's own engine."
+    )
+    parser.add_argument("model", help="a folder in the Hugging Face layout, an adapter's, or a name of the hub")
+    parser.add_argument("--name", default="policy", help="what requests call the model")
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen; there is no authentication")
+    parser.add_argument("--port", type=int, default=0, help="0 = any that is free")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1; auto = a GPU where there is one")
+    parser.add_argument("--threads", type=int, default=0, help="threads that torch computes with; 0 = its own choice")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the loaded weights")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of the engine")
+    parser.add_argument("--decoding", choices=("auto", "eager", "graphs"), default="auto")
+    parser.add_argument("--rows", type=int, default=256, help="responses that decode at a time, with graphs")
+    parser.add_argument("--memory", type=float, default=0.3, help="share of the GPU's memory for keys and values")
+    parser.add_argument("--compile-parts", action="store_true")
+    parser.add_argument("--batch-tokens", type=int, default=32768, help="tokens of a batch")
+    parser.add_argument("--lora-rank", type=int, default=0, help="rank of an adapter that weights will come for")
+    parser.add_argument("--lora-scale", type=float, default=2.0, help="what that adapter's part is multiplied by")
+    return parser.parse_args()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Loading what a server serves: a model's folder, an adapter's, or a name of the hub."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from groupwise.core.errors import ConfigError
+from groupwise.engines.engine import Engine
+from groupwise.engines.open_engine import open_engine
+from groupwise.engines.remote.server.served_model import ModelCard, ServedModel
+from groupwise.models import folder as folders
+from groupwise.models.pretrained import PretrainedModel
+
+
+def open_served_model(options: argparse.Namespace) -> ServedModel:
+    """Load a model as the options of the command say, and open an engine over it."""
+    device = _choose_device(options.device)
+    model = _load(options).to(device)
+
+    def open_in_thread() -> Engine:
+        if options.threads:
+            torch.set_num_threads(options.threads)
+        return open_engine(
+            model,
+            precision=options.precision,
+            decoding=options.decoding,
+            rows=options.rows,
+            memory=options.memory,
+            compile_parts=options.compile_parts,
+            batch_tokens=options.batch_tokens,
+        )
+
+    def list_parameters() -> Mapping[str, torch.Tensor]:
+        return dict(model.named_parameters())
+
+    card = ModelCard(
+        name=options.name,
+        root=folders.resolve_path(options.model),
+        precision=options.precision,
+        dtype=options.precision if options.precision == "bfloat16" else options.dtype,
+        vocabulary=model.get_input_embeddings().weight.shape[0],
+    )
+    return ServedModel(open_in_thread, list_parameters, card)
+
+
+def _load(options: argparse.Namespace) -> Any:
+    """The model of a folder or a hub name; with an adapter where the folder holds one, or weights of one will come."""
+    dtype = getattr(torch, options.dtype)
+    folders.check_folder(options.model)
+    adapter = folders.find_adapter(options.model)
+    if adapter is not None:
+        return folders.load_adapter(adapter, folders.load_model(adapter.base, dtype=dtype))
+    if options.lora_rank:
+        adapted = PretrainedModel(
+            path=options.model, dtype=options.dtype, lora_rank=options.lora_rank, lora_scale=options.lora_scale
+        )
+        return adapted.open(words=(), seed=0)[0]
+    return folders.load_model(folders.resolve_path(options.model), dtype=dtype)
+
+
+def _choose_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device {name!r} cannot be used ({reason}); give cpu, cuda, or auto") from None
+    return device
