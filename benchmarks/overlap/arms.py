@@ -33,22 +33,22 @@ class Recorder(RunObserver):
         self.updates: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
         self._steps, self._number = 0.0, 0
-        self._stage, self._since = "", 0.0
+        self.stage, self._since = "", 0.0
         self._stages: dict[str, float] = {}
         self._cores = (0.0, 0.0)
 
     def on_stage(self, name: str, number: int) -> None:
         """End the stage before; where an update begins, read the processors' clocks."""
         if number > self._number:
-            self._number, self._stage, self._stages = number, "", {}
+            self._number, self.stage, self._stages = number, "", {}
             self._cores = measure_own(), measure_children()
         self._end_stage()
-        self._stage, self._since = name, time.perf_counter()
+        self.stage, self._since = name, time.perf_counter()
 
     def on_update(self, update: Update) -> None:
         """Write down an update."""
         self._end_stage()
-        self._stage = ""
+        self.stage = ""
         own, children = self._cores
         self._steps += update.metrics["rollout/total_steps"]
         self._stages.pop("checkpoint", None)  # the last update alone has one
@@ -66,7 +66,7 @@ class Recorder(RunObserver):
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         """Write down an evaluation: a digit a task, 1 = solved, in the order of the tasks' ids."""
-        self._stage = ""
+        self.stage = ""
         rows = sorted(evaluation.rows, key=lambda row: row.task)
         self.evaluations.append(
             {
@@ -79,8 +79,8 @@ class Recorder(RunObserver):
         )
 
     def _end_stage(self) -> None:
-        if self._stage:
-            self._stages[self._stage] = self._stages.get(self._stage, 0.0) + time.perf_counter() - self._since
+        if self.stage:
+            self._stages[self.stage] = self._stages.get(self.stage, 0.0) + time.perf_counter() - self._since
 
 
 def make_start(folder: Path, *, small: bool) -> None:
