@@ -31,8 +31,13 @@ engine, a world, a reader or a run, whose fields are mostly called what they hol
 
 READERS = PACKAGE / "recordings"
 
-KINDS_OF_THEIR_OWN = {("learner", "local"): "LearnerConfig"}
-"""Kinds that are not called as their class is, by slot: the settings of the local learner are read as a section."""
+KINDS_OF_THEIR_OWN = {
+    ("learner", "local"): "LearnerConfig",
+    ("engine", "server"): "ServerEngineConfig",
+    ("engine", "vllm"): "VllmServerConfig",
+}
+"""Kinds that are not called as their class is, by slot: the settings of the local learner are read as a section, and
+those of servers are not the engine that speaks to them."""
 
 
 class PlacedPart(NamedTuple):

@@ -13,7 +13,7 @@ from groupwise.core.records import Trajectory
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.rewards import EnvironmentReward
 from groupwise.rollout import Flat
-from groupwise.training.attempts import collect
+from groupwise.training.attempts import rounds
 from groupwise.training.learner.weights import hash_weights
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
@@ -55,8 +55,8 @@ def test_an_environment_that_fails_now_and_then_costs_its_attempts_only(
         played.append(real_play(*arguments, **options))  # type: ignore[arg-type]
         return played[-1]
 
-    real_play = collect.play_for_update
-    monkeypatch.setattr(collect, "play_for_update", play_and_keep)
+    real_play = rounds.play_for_update
+    monkeypatch.setattr(rounds, "play_for_update", play_and_keep)
     run = run_with(tmp_path, trouble, workers=workers)
     with run.host:
         train(run)

@@ -11,6 +11,7 @@
         trackers.json       how far each tracker got, where there are some
         report.html         as `groupwise report` writes it
         weights/            weights on their way to the engine, where they go through files
+        servers/            logs of servers that the run started, and the model that they loaded where it had no folder
 
 Whoever needs one of these names takes it from here.
 """
@@ -37,6 +38,7 @@ LOCK = "run.lock"
 BOOKMARKS = "trackers.json"
 REPORT = "report.html"
 WEIGHTS = "weights"
+SERVERS = "servers"
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,18 @@ class RunPaths:
         """A place for weights on their way to the engine."""
         return self.folder / WEIGHTS
 
+    @property
+    def servers(self) -> Path:
+        """What servers that the run started have written, and what they were given."""
+        return self.folder / SERVERS
+
     def checkpoint(self, number: int) -> Path:
         """The checkpoint after an update; 0 = before the first."""
         return self.checkpoints / name_checkpoint(number)
+
+    def checkpoint_numbers(self) -> list[int]:
+        """After which updates there are checkpoints, in order."""
+        return sorted(int(path.name) for path in self.checkpoints.glob("[0-9]*") if path.name.isdecimal())
 
     def holds_run(self) -> bool:
         """Whether a run was begun here."""

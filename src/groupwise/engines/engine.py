@@ -122,3 +122,53 @@ class SubmittingEngine(Protocol):
 
         Further requests may come before earlier ones are answered. A future that is cancelled need not be answered.
         """
+
+
+@runtime_checkable
+class ClosingEngine(Protocol):
+    """An engine that holds what must be given back: threads, connections, servers that it started."""
+
+    def close(self) -> None:
+        """Give everything back; the engine is not used after it. The run calls it when it is closed."""
+
+
+class EngineReplica(Protocol):
+    """One of several copies of the weights that answer for an engine."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages; the same for as long as the engine is open."""
+
+    @property
+    def version(self) -> int:
+        """Version of the weights that it was handed last."""
+
+    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
+        """Log-probs as this one would sample with, through whatever it has kept of earlier prompts."""
+
+
+@runtime_checkable
+class ReplicatedEngine(Protocol):
+    """An engine with several copies of the weights: each is checked by itself after a hand-over.
+
+    Worked example: after `load`, two replicas are there. One agrees with the learner and is admitted; the other still
+    has old keys and values, is dismissed, and answers nothing until it took a later hand-over and agreed.
+    """
+
+    @property
+    def replicas(self) -> Sequence[EngineReplica]:
+        """Those that took the last hand-over."""
+
+    def admit(self, name: str) -> None:
+        """Let a replica answer requests: it agrees with the learner. One that does already goes on."""
+
+    def dismiss(self, name: str, reason: str) -> None:
+        """Let a replica answer nothing until it took another hand-over and was admitted."""
+
+
+@runtime_checkable
+class MeasuredEngine(Protocol):
+    """An engine that counts what it does."""
+
+    def take_metrics(self) -> dict[str, float]:
+        """What it counted since it was last asked, by names of the table of metrics (`replicas/...`)."""

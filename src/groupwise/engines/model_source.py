@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ class ModelSource:
     """Its tokenizer."""
     path: str | None
     """The folder or hub name it was loaded from; None = it was made from scratch."""
+    folder: Path | None = None
+    """A place of the run's own for what its engine writes, which need not exist: logs of servers, a model for them to
+    load. None = the run is only read, and nothing may be written into its folder."""
 
     def copy_model(self) -> PreTrainedModel:
         """The model once more, with weights of its own on the same device: a hand-over to it is a real one."""

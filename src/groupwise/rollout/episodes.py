@@ -19,6 +19,7 @@ from groupwise.rollout.hosts.host import Fault, Host
 from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.rollout.play_as_answered import play_as_answered
 from groupwise.rollout.prompts.prompter import Exchange, Prompter
+from groupwise.rollout.stop_signal import StopSignal
 
 Move = tuple[Generation, Action]
 """What an attempt does: the engine's answer, and the action that was read out of it."""
@@ -90,6 +91,7 @@ def play_attempts(
     rule: ActionRule,
     sampling: Sampling,
     waiting: Waiting | None = None,
+    stop: StopSignal | None = None,
 ) -> list[Trajectory]:
     """Play all attempts to their end; finished ones cost nothing.
 
@@ -98,14 +100,15 @@ def play_attempts(
     its seed included, so that the same tokens come of it.
 
     A fault of an environment ends its attempt with an error on its trajectory; the others go on. Attempts at one task
-    must see the same first observation. `waiting` is told what environments took.
+    must see the same first observation. `waiting` is told what environments took. Where `stop` is given, they end with
+    `PlayStopped` before their next step.
     """
-    waiting = waiting or Waiting()
+    waiting, stop = waiting or Waiting(), stop or StopSignal()
     with waiting.during():
         first = host.open({number: attempt.task for number, attempt in enumerate(attempts)})
     _check_same_start(attempts, first)
     live = {number: _start_attempt(attempt, first[number], prompter) for number, attempt in enumerate(attempts)}
-    game = LiveEpisodes(live, host, engine, prompter, rule, sampling, waiting)
+    game = LiveEpisodes(live, host, engine, prompter, rule, sampling, waiting, stop)
     active = [number for number, state in live.items() if state.stop is None]
     if isinstance(engine, SubmittingEngine):
         play_as_answered(game, active, engine)
@@ -133,9 +136,11 @@ class LiveEpisodes:
     rule: ActionRule
     sampling: Sampling
     waiting: Waiting
+    stop: StopSignal
 
     def ask(self, active: Sequence[int]) -> dict[int, Request]:
         """What attempts ask the engine next; those whose prompts have outgrown the model end here."""
+        self.stop.check()
         live, prompter = self.live, self.prompter
         prompts = {n: prompter.prompt(live[n].opening, live[n].past, live[n].observation) for n in active}
         self.host.close(_end_too_long(live, prompts, self.engine.context, self.sampling.max_tokens))

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from groupwise.engines.engine import Generation, Request, SubmittingEngine
 from groupwise.envs.environment import Outcome
@@ -30,7 +30,8 @@ def play_as_answered(episodes: LiveEpisodes, active: Sequence[int], engine: Subm
             while active or pending or moves:
                 pending |= _submit(engine, episodes.ask(active), bell)
                 if pending and not moves:
-                    wait(pending, return_when=FIRST_COMPLETED)
+                    waits_for: list[Future[Any]] = [*pending, episodes.stop.given]
+                    wait(waits_for, return_when=FIRST_COMPLETED)
                 answered = {future: pending[future] for future in pending if future.done()}
                 pending = {future: number for future, number in pending.items() if future not in answered}
                 new = episodes.read({number: read_future(engine, future) for future, number in answered.items()})

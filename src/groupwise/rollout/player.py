@@ -12,6 +12,7 @@ from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.hosts.host import Host
 from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.rollout.prompts.prompter import Prompter
+from groupwise.rollout.stop_signal import StopSignal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class Player:
     """How actions are read out of responses."""
     max_tokens: int
     """Most tokens of a response."""
+    stop: StopSignal | None = None
+    """Heard between steps, where another thread may end the attempts; None = nobody does."""
 
     def play(
         self, attempts: Sequence[Attempt], *, temperature: float, waiting: Waiting | None = None
@@ -41,4 +44,5 @@ class Player:
             rule=self.action_rule,
             sampling=Sampling(max_tokens=self.max_tokens, temperature=temperature),
             waiting=waiting,
+            stop=self.stop,
         )

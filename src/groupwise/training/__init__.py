@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from groupwise.core.parts.part import Part
 from groupwise.training.engine.config import LocalEngine
+from groupwise.training.engine.remote import ServerEngineConfig, VllmServerConfig
+from groupwise.training.engine.vllm_in_process import VllmInProcess
 from groupwise.training.learner.schedules import Constant, Cosine, Linear
 
-ENGINES: dict[str, type[Part]] = {"local": LocalEngine}
+ENGINES: dict[str, type[Part]] = {
+    "local": LocalEngine,
+    "server": ServerEngineConfig,
+    "vllm": VllmServerConfig,
+    "vllm_in_process": VllmInProcess,
+}
 
 SCHEDULES: dict[str, type[Part]] = {
     "constant": Constant,
@@ -14,4 +21,14 @@ SCHEDULES: dict[str, type[Part]] = {
     "cosine": Cosine,
 }
 
-__all__ = ["ENGINES", "SCHEDULES", "Constant", "Cosine", "Linear", "LocalEngine"]
+__all__ = [
+    "ENGINES",
+    "SCHEDULES",
+    "Constant",
+    "Cosine",
+    "Linear",
+    "LocalEngine",
+    "ServerEngineConfig",
+    "VllmServerConfig",
+]
+__all__ = ["ENGINES", "SCHEDULES", "Constant", "Cosine", "Linear", "LocalEngine", "VllmInProcess"]

@@ -1,4 +1,4 @@
-"""The folder of a run before its first update: it must be unused, gets the run's settings, and its trackers start."""
+"""A run before its first update: its folder must be unused, gets the settings, trackers start; then a warm start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from contextlib import ExitStack, contextmanager
 
 from groupwise.core.errors import TrainingError
 from groupwise.core.text.secrets import check_no_secret
+from groupwise.training.checkpoints.run_checkpoints import save_run
 from groupwise.training.checkpoints.state_file import find_latest_checkpoint
+from groupwise.training.imitation.warm_start import warm_start
+from groupwise.training.observer import RunObserver
 from groupwise.training.run import Run
 from groupwise.training.trackers import Trackers, check_trackers, track_run
 
@@ -35,3 +38,19 @@ def prepare_folder(run: Run) -> Iterator[Trackers]:
             run.paths.write_config(settings)
             trackers = stack.enter_context(track_run(run.config.trackers, settings, run.folder))
         yield trackers
+
+
+def start_run(run: Run, observer: RunObserver) -> int:
+    """Begin a run: its warm start, if it has one, and the checkpoint of update 0."""
+    if run.config.warm_start is None:
+        run.canary.check(run.engine, run.learner, version=0)
+    else:
+        observer.on_stage("warm start", 0)
+        report_epoch, report_faults = observer.on_warm_start_epoch, observer.on_expert_faults
+        losses = warm_start(run, run.config.warm_start, report_epoch=report_epoch, report_faults=report_faults)
+        observer.on_warm_start(losses)
+    observer.on_stage("checkpoint", 0)
+    save_run(run, 0)
+    if run.needs_reference:
+        run.learner.hold_reference()
+    return 0

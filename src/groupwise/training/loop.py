@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from groupwise.batching import count_totals
@@ -11,11 +11,13 @@ from groupwise.core.journal.journal import Update
 from groupwise.core.sample import Sample
 from groupwise.core.text.value_words import describe_value
 from groupwise.core.totals import Totals
-from groupwise.training.attempts.collect import UpdateAttempts, collect_update
+from groupwise.training.attempts.collect import UpdateAttempts
+from groupwise.training.attempts.open_source import open_source
+from groupwise.training.attempts.pending import write_pending
+from groupwise.training.attempts.source import AttemptSource, PlayedNow
 from groupwise.training.checkpoints.run_checkpoints import resume_run, save_run
 from groupwise.training.evaluate_run import evaluate_run
-from groupwise.training.folder_start import check_unused, prepare_folder
-from groupwise.training.imitation.warm_start import warm_start
+from groupwise.training.folder_start import check_unused, prepare_folder, start_run
 from groupwise.training.learner.answers import check_learned
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.metrics.update import compute_update_metrics
@@ -55,42 +57,46 @@ def _make_updates(run: Run, done: int | None, observer: RunObserver) -> None:
     """Make the updates after those that are done, with the checkpoints and evaluations that are due."""
     config = run.config
     if done is None:
-        done = _start_run(run, observer)
+        done = start_run(run, observer)
     if done == 0 or _is_due(done, config.evaluation.every, run):
         _evaluate(run, done, observer)
-    for number in range(done + 1, config.training.updates + 1):
-        update = make_update(run, number, observer)
-        if _is_due(number, config.training.checkpoint_every, run):
-            observer.on_stage("checkpoint", number)
-            save_run(run, number)
-        observer.on_update(update)
-        if _is_due(number, config.evaluation.every, run):
-            _evaluate(run, number, observer)
+    with open_source(run, done) as source:
+        for number in range(done + 1, config.training.updates + 1):
+            update = make_update(run, number, observer, source)
+            if _is_due(number, config.training.checkpoint_every, run):
+                observer.on_stage("checkpoint", number)
+                save_run(run, number)
+            observer.on_update(update)
+            if _is_due(number, config.evaluation.every, run):
+                _evaluate(run, number, observer)
 
 
-def make_update(run: Run, number: int, observer: RunObserver) -> Update:
-    """Make one update, stage by stage, and write it into the journal; what was written."""
-    clock, algorithm = Stopwatch(observer, number), run.config.algorithm
+def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSource | None = None) -> Update:
+    """Make one update, stage by stage, and write it into the journal; what was written.
+
+    `source` is where its attempts come from; None = they are played now, whatever the run's lag.
+    """
+    clock, source = Stopwatch(observer, number), source or PlayedNow(run)
     clock.begin_stage("rollout")
-    states_then = run.part_states.state_dict()
-    attempts = collect_update(run, number)  # next attempts: play, score, admit, measure, shape, replay past ones
+    attempts = source.take(number)  # next attempts: play, score, admit, measure, shape, replay past ones
     clock.begin_stage("credit")
-    states = run.part_states.describe_before(states_then, attempts.members)
-    batch = credit_batch(algorithm, attempts.chosen, attempts.recalled, version=number - 1, states=states)
+    batch = credit_batch(
+        run.config.algorithm, attempts.chosen, attempts.recalled, version=number - 1, states=attempts.states
+    )
     samples = make_samples(batch)
     totals = count_totals(samples, max_tokens=run.config.rollout.max_tokens, pairs=batch.context.pairs)
     clock.begin_stage("learn")
     learned = _learn(run, samples, totals)  # the learner packs the samples itself
+    ahead = source.finish_ahead(number, clock)  # what was played meanwhile with the weights before these
     clock.begin_stage("handover")
     canary_gap = run.hand_over(number)
-    run.curriculum.observe(attempts.survivors)
-    run.part_states.observe(number, attempts.survivors, batch, learned)
+    run.observe(number, attempts.survivors, batch, learned)
     clock.begin_stage("write")
     metrics = compute_update_metrics(
-        algorithm, attempts, batch, totals, learned=learned, canary_gap=canary_gap, seconds=clock.seconds
+        run.config, attempts, batch, totals, learned=learned, canary_gap=canary_gap, seconds=clock.seconds
     )
-    update = _describe_update(number, attempts, batch, metrics)
-    run.journal.write(update)
+    update = _describe_update(number, attempts, batch, metrics, ahead)
+    run.journal.write(update, checkpoints=run.paths.checkpoint_numbers())
     return update
 
 
@@ -103,7 +109,13 @@ def _learn(run: Run, samples: Sequence[Sample], totals: Totals) -> dict[str, flo
     return learned.metrics
 
 
-def _describe_update(number: int, attempts: UpdateAttempts, batch: CreditedBatch, metrics: dict[str, float]) -> Update:
+def _describe_update(
+    number: int,
+    attempts: UpdateAttempts,
+    batch: CreditedBatch,
+    metrics: dict[str, float],
+    ahead: Mapping[int, UpdateAttempts],
+) -> Update:
     """The update as the journal keeps it: each attempt with its credit, faults, what was set aside, states, metrics."""
     credit, num = batch.by_trajectory(), batch.num_fresh
     recalled = zip(attempts.recalled, credit[num:], strict=True)
@@ -118,23 +130,8 @@ def _describe_update(number: int, attempts: UpdateAttempts, batch: CreditedBatch
         request_words=attempts.request_words,
         recalled=[replace(past, credit=tuple(values)) for past, values in recalled],
         states=batch.states,
+        pending={following: write_pending(pending) for following, pending in ahead.items()},
     )
-
-
-def _start_run(run: Run, observer: RunObserver) -> int:
-    """Begin a run: its warm start, if it has one, and the checkpoint of update 0."""
-    if run.config.warm_start is None:
-        run.canary.check(run.engine, run.learner, version=0)
-    else:
-        observer.on_stage("warm start", 0)
-        report_epoch, report_faults = observer.on_warm_start_epoch, observer.on_expert_faults
-        losses = warm_start(run, run.config.warm_start, report_epoch=report_epoch, report_faults=report_faults)
-        observer.on_warm_start(losses)
-    observer.on_stage("checkpoint", 0)
-    save_run(run, 0)
-    if run.needs_reference:
-        run.learner.hold_reference()
-    return 0
 
 
 def _is_due(number: int, every: int, run: Run) -> bool:

@@ -101,7 +101,8 @@ def _open_with_host(
         words=config.words(), seed=seed_of(config.seed, "model")
     )
     model = model.to(device)
-    engine = open_run_engine(config, model, tokenizer)
+    paths = RunPaths(folder)
+    engine = open_run_engine(config, model, tokenizer, folder=paths.servers if lock.is_held else None)
     tolerance = choose_tolerance(config.engine.precision, model)
     learner = _open_learner(config, model, loss)
     prompter = Prompter(
@@ -111,7 +112,6 @@ def _open_with_host(
         instruction=ask_instruction(config.env),
     )
     opening = prompter.encode_opening("")[:CANARY_TOKENS]
-    paths = RunPaths(folder)
     journal = Journal(paths.journal, read_only=not lock.is_held)
     if lock.is_held:
         journal.name_panels(panels)
@@ -141,9 +141,16 @@ def _start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculu
     return curriculum
 
 
-def open_run_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Any) -> Engine:
-    """Open the engine that the run file names, for a loaded model; refused where it gives less than its part said."""
-    source = ModelSource(model=model, tokenizer=tokenizer, path=getattr(config.model, "path", None))
+def open_run_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Any, *, folder: Path | None = None) -> Engine:
+    """Open the engine that the run file names, for a loaded model; refused where it gives less than its part said.
+
+    Args:
+        config: the run.
+        model: loaded, and where it computes.
+        tokenizer: the model's.
+        folder: where the engine may write files of its own; None = nowhere in the run's folder.
+    """
+    source = ModelSource(model=model, tokenizer=tokenizer, path=getattr(config.model, "path", None), folder=folder)
     engine: Engine = config.engine.open(source)
     check_methods(engine, "engine", f"engine ({name_of(config.engine)})")
     for gift in sorted(config.engine.gives - engine.gives):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import RLock
 from types import TracebackType
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.slots import Draw
-from groupwise.core.records import Task
+from groupwise.core.records import Task, Trajectory
 from groupwise.core.run_lock import RunLock
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.seeds import seed_of
@@ -25,6 +26,7 @@ from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.learner.protocol import Learner
 from groupwise.training.part_states import PartStates
 from groupwise.training.run_config import RunConfig
+from groupwise.training.samples import CreditedBatch
 from groupwise.training.weight_transfer.canary import Canary
 from groupwise.training.weight_transfer.protocol import WeightTransfer
 
@@ -63,6 +65,8 @@ class Run:
     """The states of stateful parts, by path."""
     panels: Mapping[str, str]
     """Hash of each panel that is trained or evaluated on, by split."""
+    state_lock: Any = field(default_factory=RLock)
+    """Held by whoever draws from the curriculum, or reads or changes part states, where attempts play meanwhile."""
 
     def __enter__(self) -> Run:
         return self
@@ -108,6 +112,14 @@ class Run:
         """Whether anything compares with the policy that the run started from."""
         loss, measures = self.config.algorithm.loss, self.config.algorithm.measures_reference
         return measures or (loss is not None and REFERENCE_LOGP in loss.needs)
+
+    def observe(
+        self, number: int, survivors: Sequence[Trajectory], batch: CreditedBatch, learned: Mapping[str, float]
+    ) -> None:
+        """Tell curriculum and stateful parts how an update went."""
+        with self.state_lock:
+            self.curriculum.observe(survivors)
+            self.part_states.observe(number, survivors, batch, learned)
 
     def hand_over(self, version: int) -> float:
         """Give the engine the learner's weights as a version, and see that they arrived; the canary's gap."""

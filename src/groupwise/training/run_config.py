@@ -57,6 +57,20 @@ class RolloutConfig(Part):
     environments that come with groupwise, 1 for others."""
     env_timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds an environment in a worker process may take for one action."""
+    lag: Literal[0, 1, "free"] = 0
+    """Whether attempts are played while the learner learns. 0 = no. 1 = those of the next update are, with exactly the
+    weights of the update before, and the run repeats itself to the bit. free = attempts also go on while weights are
+    handed over, and the run does not repeat itself."""
+    max_age: Annotated[int, Field(ge=1)] = 1
+    """At a lag above 0: how many versions the weights may lie back that sampled an attempt when it is learnt from. With
+    `free`, attempts are asked for that much ahead; what was asked for is never discarded."""
+
+    @field_validator("lag", mode="before")
+    @classmethod
+    def _is_known_lag(cls, value: object) -> object:
+        if isinstance(value, bool) or value not in (0, 1, "free"):
+            raise ValueError(f'found {value!r}; give 0 (play, then learn), 1 (play ahead by one update) or "free"')
+        return value
 
     @field_validator("workers", mode="before")
     @classmethod

@@ -16,7 +16,8 @@ from groupwise.core.journal.journal import Update  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.rollout.plans.plan import PlanTools, Played  # noqa: E402
 from groupwise.rollout.plans.requests import AttemptRequest  # noqa: E402
-from groupwise.training.attempts.collect import MAX_ROUNDS, UpdateAttempts, collect_update  # noqa: E402
+from groupwise.training.attempts.collect import UpdateAttempts, collect_update  # noqa: E402
+from groupwise.training.attempts.rounds import MAX_ROUNDS  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.run import Run  # noqa: E402
 from groupwise.training.samples import credit_batch, make_samples  # noqa: E402
@@ -163,7 +164,7 @@ def pay(run: Run, monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
         steps = (replace(trajectory.steps[0], reward=amount), *trajectory.steps[1:])
         return replace(trajectory, steps=steps, scores={"return": amount, "success": amount})
 
-    monkeypatch.setattr("groupwise.training.attempts.collect.score_trajectory", earn)
+    monkeypatch.setattr("groupwise.training.attempts.rounds.score_trajectory", earn)
 
 
 def test_a_better_attempt_takes_the_place_of_the_lowest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +315,7 @@ def too_many(played: Played, tools: PlanTools) -> list[AttemptRequest]:
 def test_a_plan_that_does_not_make_an_update_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Any], said: str
 ) -> None:
-    monkeypatch.setattr("groupwise.training.attempts.collect.MAX_ROUNDS", 3)
+    monkeypatch.setattr("groupwise.training.attempts.rounds.MAX_ROUNDS", 3)
     with pytest.raises(ConfigError) as raised:
         collect_update(open_planned_run(tmp_path, ask), 1)
     assert said.replace(str(MAX_ROUNDS), "3") in str(raised.value)

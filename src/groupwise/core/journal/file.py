@@ -58,6 +58,14 @@ CREATE TABLE IF NOT EXISTS part_states (
     PRIMARY KEY (number, path)
 ) WITHOUT ROWID;
 """
+PENDING_TABLE = """
+CREATE TABLE IF NOT EXISTS pending (
+    number INTEGER NOT NULL, following INTEGER NOT NULL, place INTEGER NOT NULL, content BLOB NOT NULL,
+    PRIMARY KEY (number, following, place)
+) WITHOUT ROWID
+"""
+"""What was played ahead: `number` is the update that it was written with, `following` the one that it is for. The table
+is made when there is something to write, so that the journal of a run without overlap has none."""
 BY_UPDATE = (
     "updates",
     "metrics",
@@ -269,6 +277,7 @@ def rewrite_up_to(database: JournalDatabase, number: int) -> JournalDatabase:
                 for update in range(1, number + 1):  # one by one, as they were found to be sound
                     rows = database.execute(f"SELECT * FROM {table} WHERE number = ?", (update,)).fetchall()
                     _copy(copy, table, rows)
+        _copy_pending(copy, database, number)
         with suppress(FileError):
             rows = database.execute("SELECT * FROM evaluations WHERE number <= ?", (number,)).fetchall()
             _copy(copy, "evaluations", rows)
@@ -282,6 +291,22 @@ def rewrite_up_to(database: JournalDatabase, number: int) -> JournalDatabase:
             there.rename(here)
     draft.rename(path)
     return connect(path)
+
+
+def has_pending(database: JournalDatabase) -> bool:
+    """Whether anything was ever played ahead."""
+    return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'pending'").fetchone())
+
+
+def _copy_pending(target: JournalDatabase, database: JournalDatabase, number: int) -> None:
+    """Copy what was played ahead, as far as it can be read: whoever goes on from there compares its digest."""
+    if not has_pending(database):
+        return
+    target.execute(PENDING_TABLE)
+    for update in range(number + 1):
+        with suppress(FileError):
+            rows = database.execute("SELECT * FROM pending WHERE number = ?", (update,)).fetchall()
+            _copy(target, "pending", rows)
 
 
 def _logs(path: Path) -> tuple[Path, Path]:

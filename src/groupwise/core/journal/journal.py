@@ -7,7 +7,7 @@ Readers (reports, replay, resume) see whole updates only.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -24,10 +24,12 @@ from groupwise.core.journal.file import (
     connect,
     connect_to_read,
     find_damage,
+    has_pending,
     name_cells,
     report_damage,
     rewrite_up_to,
 )
+from groupwise.core.journal.pending import PendingAttempts, digest_pending, read_pending, write_pending
 from groupwise.core.journal.states import StateBefore, read_states, write_states
 from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.core.records import SetAside, Trajectory
@@ -91,6 +93,8 @@ class Update:
     """What the plan asked for an attempt with, in words, by task and attempt; nothing where its origin says it all."""
     states: Sequence[StateBefore] = ()
     """What stateful parts remembered when it began."""
+    pending: Mapping[int, PendingAttempts] = field(default_factory=dict)
+    """Attempts that were played while it was learnt, by the update that they are for; nothing without overlap."""
 
 
 class Journal:
@@ -142,8 +146,8 @@ class Journal:
         rows = self._database.execute("SELECT key, value FROM about WHERE key LIKE ? ORDER BY key", (f"{PANEL}%",))
         return {str(key).removeprefix(PANEL): str(value) for key, value in rows}
 
-    def write(self, update: Update) -> None:
-        """Write an update whole, or not at all."""
+    def write(self, update: Update, *, checkpoints: Collection[int] = ()) -> None:
+        """Write an update whole, or not at all; of what was played ahead, only what `checkpoints` go on with stays."""
         assert len(update.credit) == len(update.trajectories), "every trajectory has its credit"
         with self._report_write_failure(f"update {update.number}"), self._database:
             self._database.execute("BEGIN IMMEDIATE")
@@ -178,6 +182,7 @@ class Journal:
                 [(update.number, *attempt, words) for attempt, words in sorted(update.request_words.items())],
             )
             write_states(self._database, update.number, update.states)
+            write_pending(self._database, update.number, update.pending, checkpoints=checkpoints)
             digest = digest_update(self._database, update.number, before)
             self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, update.number))
 
@@ -266,6 +271,15 @@ class Journal:
         with report_damage(self._path):
             return read_states(self._database, number)
 
+    def read_pending(self, number: int) -> dict[int, PendingAttempts]:
+        """What was played ahead while an update was learnt, by the update that it is for."""
+        with report_damage(self._path):
+            return read_pending(self._database, number)
+
+    def digest_pending(self, number: int) -> str | None:
+        """The digest of what was played ahead while an update was learnt; None where there is nothing."""
+        return digest_pending(self._database, number)
+
     def _has(self, table: str) -> bool:
         """Whether a journal that is only read was written when there was such a table."""
         return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone())
@@ -274,7 +288,7 @@ class Journal:
         """Drop the updates after one: those that a resumed run will make again."""
         with self._report_write_failure(f"what came after update {number}"), self._database:
             self._database.execute("BEGIN IMMEDIATE")
-            for table in BY_UPDATE:
+            for table in (*BY_UPDATE, *(["pending"] if has_pending(self._database) else [])):
                 self._database.execute(f"DELETE FROM {table} WHERE number > ?", (number,))
 
     def find_damage(self) -> str | None:

@@ -1,31 +1,26 @@
-"""The attempts of an update: requested by the plan, played, scored, admitted, measured, shaped, joined by past ones."""
+"""The attempts of an update, ready to learn from: played, chosen, admitted, measured, shaped, joined by past ones."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
 
 from groupwise.core.errors import ConfigError, TrainingError
+from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.past_attempts import RecalledAttempt
-from groupwise.core.records import FAULTS, Origin, SetAside, Trajectory
-from groupwise.rewards import score_trajectory, shape_group
-from groupwise.rollout.episodes import Attempt
+from groupwise.core.records import Origin, SetAside, Trajectory
+from groupwise.rewards import shape_group
 from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.rollout.plans.guided import merge_by_task
-from groupwise.rollout.plans.joining import Joining, join_groups
-from groupwise.rollout.plans.plan import AttemptPlan, Played, PlayedRound
-from groupwise.rollout.plans.requests import AttemptRequest, check_requests
+from groupwise.rollout.plans.joining import join_groups
+from groupwise.rollout.plans.plan import AttemptPlan, Played
 from groupwise.training.attempts.admission import admit_attempts
 from groupwise.training.attempts.measuring import measure_attempts
 from groupwise.training.attempts.recall import recall_attempts
-from groupwise.training.attempts.requested import RunPlanTools, make_attempts, prepare_to_train, score_forced
+from groupwise.training.attempts.rounds import PlayedRounds, has_survived, play_rounds
 from groupwise.training.run import Run
-
-MAX_ROUNDS = 256
-"""Rounds after which a plan that still asks for more is taken for one that never ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +44,12 @@ class UpdateAttempts:
     """What the plan asked for guided attempts with, in words, by task and attempt."""
     share_not_admitted: float | None = None
     """Share of the attempts before admissions that these left out; None = there are no admissions."""
+    states: Sequence[StateBefore] = ()
+    """What stateful parts remembered when the first attempt was asked for."""
     waiting: Waiting = field(default_factory=Waiting)
     """What environments took."""
+    played_in: float | None = None
+    """Seconds that playing them took, where that was not the loop's own time; None = it was."""
     measures_cost: Mapping[str, float] = field(default_factory=dict)
     """What measures were given to read, sampled and asked, as metrics; nothing where there are none."""
 
@@ -62,26 +61,17 @@ class UpdateAttempts:
     @property
     def faults(self) -> list[Trajectory]:
         """The attempts that a fault ended."""
-        return [trajectory for trajectory in self.played if not _has_survived(trajectory)]
-
-
-@dataclass
-class _Rounds:
-    """What the rounds of an update brought so far."""
-
-    played: list[Trajectory] = field(default_factory=list)
-    rounds: list[PlayedRound] = field(default_factory=list)
-    joining: list[Joining] = field(default_factory=list)
-    tried: Counter[str] = field(default_factory=Counter)
-    request_words: dict[tuple[str, int], str] = field(default_factory=dict)
-    waiting: Waiting = field(default_factory=Waiting)
+        return [trajectory for trajectory in self.played if not has_survived(trajectory)]
 
 
 def collect_update(run: Run, number: int) -> UpdateAttempts:
     """Play attempts until the plan asks for no more, leave out who is not admitted, then let past ones join."""
-    algorithm, plan, rounds, tools = run.config.algorithm, run.config.plan, _Rounds(), RunPlanTools(run)
-    while requests := _next_requests(run, number, plan, rounds, tools):
-        _play_round(run, number, requests, rounds)
+    return prepare_update(run, play_rounds(run, number))
+
+
+def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateAttempts:
+    """Make of the rounds of an update what is learnt from: chosen, admitted, measured, shaped, joined by past ones."""
+    algorithm, plan, number = run.config.algorithm, run.config.plan, rounds.number
     played = Played(update=number, rounds=rounds.rounds)
     survivors = [trajectory for group in played.groups for trajectory in group]
     _check_enough(run, number, plan, rounds.played, survivors)
@@ -94,7 +84,7 @@ def collect_update(run: Run, number: int) -> UpdateAttempts:
     shaped = [shape_group(group, algorithm.shapers) for group in measured]
     set_aside = [*replaced, *not_admitted]
     recalled, left_out = recall_attempts(run, number, shaped, set_aside)
-    return UpdateAttempts(
+    attempts = UpdateAttempts(
         played=rounds.played,
         survivors=_replace_by_measured(survivors, measured),
         chosen=[trajectory for group in shaped for trajectory in group],
@@ -104,80 +94,10 @@ def collect_update(run: Run, number: int) -> UpdateAttempts:
         request_words=rounds.request_words,
         share_not_admitted=len(not_admitted) / max(sum(map(len, groups)), 1) if admissions else None,
         waiting=rounds.waiting,
+        played_in=rounds.played_in,
         measures_cost=cost,
     )
-
-
-def play_for_update(
-    run: Run, attempts: Sequence[Attempt], *, temperature: float, waiting: Waiting | None = None
-) -> list[Trajectory]:
-    """Play attempts with the run's engine and environments; tokens forced on them get the policy's own log-probs.
-
-    `waiting` is told what environments took.
-    """
-    played = run.player.play(attempts, temperature=temperature, waiting=waiting)
-    return score_forced(run, attempts, played, temperature)
-
-
-def _next_requests(
-    run: Run, number: int, plan: AttemptPlan, rounds: _Rounds, tools: RunPlanTools
-) -> Sequence[AttemptRequest]:
-    """What the plan wants next, if it can be played."""
-    assert isinstance(plan, Part), "a slot is filled by parts"
-    requests = plan.next(
-        Played(update=number, rounds=tuple(rounds.rounds)),
-        run.config.training.tasks,
-        tools=tools,
-        past_attempts=run.journal.past_attempts,
-        draw=run.draw(number),
-    )
-    where = f"update {number}: the plan {kind_of(type(plan))}"
-    if not requests and not rounds.rounds:
-        raise ConfigError(f"{where} asked for nothing in the first round; ask for at least one attempt")
-    if requests and len(rounds.rounds) == MAX_ROUNDS:
-        raise ConfigError(f"{where} still asked for more after {MAX_ROUNDS} rounds; give an empty list to end them")
-    check_requests(
-        plan,
-        requests,
-        is_known=tools.knows,
-        attempted={trajectory.task.id for trajectory in rounds.played if trajectory.origin is Origin.FRESH},
-        max_tokens=run.config.rollout.max_tokens,
-        end_id=run.prompter.frame.end_id,
-        vocabulary_size=run.learner.vocabulary_size,
-    )
-    return requests
-
-
-def _play_round(run: Run, number: int, requests: Sequence[AttemptRequest], rounds: _Rounds) -> None:
-    """Play all requests of a round together, and sort what survived by whom it is compared with."""
-    by_request = [make_attempts(run, number, request, rounds.tried) for request in requests]
-    attempts = [attempt for attempts in by_request for attempt in attempts]
-    played = play_for_update(run, attempts, temperature=run.config.rollout.temperature, waiting=rounds.waiting)
-    rounds.played += played
-    survivors: list[Joining] = []
-    remaining = iter(played)
-    for request, attempts in zip(requests, by_request, strict=True):
-        scored = [
-            score_trajectory(trajectory, run.config.rewards)
-            for trajectory in islice(remaining, len(attempts))
-            if _has_survived(trajectory)
-        ]
-        survivors.append((request, [prepare_to_train(request, trajectory) for trajectory in scored]))
-    unguided = [group for request, group in survivors if not request.is_guided]
-    own = [group for request, group in survivors if request.is_guided and request.joins == "own"]
-    joining = [(request, group) for request, group in survivors if request.joins != "own"]
-    rounds.joining += joining
-    for request, group in survivors:
-        if words := request.describe():
-            rounds.request_words |= {(trajectory.task.id, trajectory.attempt): words for trajectory in group}
-    rounds.rounds.append(
-        PlayedRound(
-            requests=tuple(requests),
-            groups=merge_by_task(unguided),
-            guided=merge_by_task(own),
-            joining=merge_by_task([group for _, group in joining]),
-        )
-    )
+    return replace(attempts, states=run.part_states.describe_before(rounds.states_then, attempts.members))
 
 
 def _replace_by_measured(
@@ -186,10 +106,6 @@ def _replace_by_measured(
     """The survivors, each as its measures left it; guided attempts that were measured are none of them."""
     by_id = {trajectory.id: trajectory for group in measured for trajectory in group}
     return [by_id.get(trajectory.id, trajectory) for trajectory in survivors]
-
-
-def _has_survived(trajectory: Trajectory) -> bool:
-    return trajectory.stop not in FAULTS and bool(trajectory.steps)
 
 
 def _check_enough(
@@ -205,7 +121,7 @@ def _check_enough(
         )
     if len(survivors) >= max(run.config.training.min_survivors * len(unguided), 1):
         return
-    lost = [trajectory for trajectory in unguided if not _has_survived(trajectory)]
+    lost = [trajectory for trajectory in unguided if not has_survived(trajectory)]
     causes = Counter(trajectory.error or trajectory.stop.value for trajectory in lost)
     listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
     raise TrainingError(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.attempt_results import check_drawn_tasks
 from groupwise.core.records import Origin, Task, Trajectory
 from groupwise.core.seeds import seed_of
+from groupwise.engines.engine import Engine
 from groupwise.rollout.episodes import Attempt
 from groupwise.rollout.plans.guided import strip_guidance
 from groupwise.rollout.plans.requests import AttemptRequest
@@ -33,14 +35,21 @@ class RunPlanTools:
         """The next tasks of the run's curriculum, which goes on by as many."""
         if type(num) is not int or num < 0:
             raise ConfigError(f"the plan asked tools.fresh for {num!r} tasks; ask for a whole number, 0 or more")
-        tasks = self.run.curriculum.next(num)
+        with self.run.state_lock:
+            tasks = self.run.curriculum.next(num)
         check_drawn_tasks(self.run.curriculum, tasks, num)
         self.handed_out |= {task.id for task in tasks}
         return tasks
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, Mapping[str, float]]:
         """What the run's stateful parts know of tasks, by the name of the column and the id of the task."""
-        return self.run.part_states.columns(tasks)
+        with self.run.state_lock:
+            return self.run.part_states.columns(tasks)
+
+    def read_states(self) -> dict[str, dict[str, Any]]:
+        """What the run's stateful parts remember now, by path: a copy."""
+        with self.run.state_lock:
+            return self.run.part_states.state_dict()
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a text."""
@@ -84,7 +93,7 @@ def prepare_to_train(request: AttemptRequest, trajectory: Trajectory) -> Traject
 
 
 def score_forced(
-    run: Run, attempts: Sequence[Attempt], played: Sequence[Trajectory], temperature: float
+    engine: Engine, attempts: Sequence[Attempt], played: Sequence[Trajectory], temperature: float
 ) -> list[Trajectory]:
     """Give attempts the policy's own log-probs of the tokens that were forced on them, in place of zeros."""
     scored = list(played)
@@ -92,7 +101,7 @@ def score_forced(
     for asked in sorted({attempts[n].temperature or temperature for n in numbers}):
         alike = [n for n in numbers if (attempts[n].temperature or temperature) == asked]
         pairs = [(played[n].steps[0].prompt_ids, attempts[n].forced) for n in alike]
-        for n, logps in zip(alike, run.engine.score(pairs, temperature=asked), strict=True):
+        for n, logps in zip(alike, engine.score(pairs, temperature=asked), strict=True):
             first, *rest = played[n].steps
             first = replace(first, logp_behaviour=(*logps, *first.logp_behaviour[len(logps) :]))
             scored[n] = replace(played[n], steps=(first, *rest))

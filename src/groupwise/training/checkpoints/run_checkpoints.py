@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from groupwise.core.errors import ConfigError, TrainingError
+from groupwise.core.errors import ConfigError, FileError, TrainingError
 from groupwise.core.run_paths import STATE, RunPaths
 from groupwise.core.text.safe_text import quote_line
 from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_checkpoint
@@ -22,6 +22,9 @@ def save_run(run: Run, number: int) -> Path:
     state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
     if run.part_states:
         state["parts"] = run.part_states.state_dict()
+    pending = run.journal.digest_pending(number)
+    if pending is not None:
+        state["pending"] = pending
     return save_checkpoint(run.checkpoints, number, run.learner, run.tokenizer, state)
 
 
@@ -40,7 +43,7 @@ def resume_run(run: Run) -> int | None:
         if name not in state:
             raise damage_error(path, f"{STATE} has no {name!r}")
     number = int(state["update"])
-    _rewind_journal(run, number, str(state["journal"]))
+    _rewind_journal(run, number, str(state["journal"]), pending=state.get("pending"))
     run.curriculum.load_state_dict(state["curriculum"])
     run.part_states.load_state_dict(state.get("parts", {}), checkpoint=path)
     if run.needs_reference:
@@ -61,8 +64,11 @@ def _hold_reference(run: Run) -> None:
         ) from None
 
 
-def _rewind_journal(run: Run, number: int, digest: str) -> None:
-    """Take the journal back to a checkpoint's update, or stop where it does not lead there."""
+def _rewind_journal(run: Run, number: int, digest: str, *, pending: object) -> None:
+    """Take the journal back to a checkpoint's update, or stop where it does not lead there.
+
+    `digest` is that of its chain, `pending` that of what was played ahead; None = nothing was.
+    """
     journal = run.journal
     chain = journal.check_digest_chain(number)
     if not chain.leads_to(number, digest):
@@ -71,6 +77,7 @@ def _rewind_journal(run: Run, number: int, digest: str) -> None:
             f"{run.folder}: the journal does not lead to checkpoint {number:04d} ({what}); "
             f"{advise_resuming(run.checkpoints, chain)}"
         )
+    _check_pending(run, number, pending)
     damage = journal.find_damage()
     if damage:
         journal.rewrite_up_to(number)
@@ -84,6 +91,20 @@ def _rewind_journal(run: Run, number: int, digest: str) -> None:
     if run.config.reads_past_attempts:
         journal.past_attempts.check({task.id for task in run.tasks}, last=number)
     journal.forget_after(number)
+
+
+def _check_pending(run: Run, number: int, digest: object) -> None:
+    """Stop where the attempts that were played ahead are not those that the checkpoint was written with."""
+    try:
+        digest_now = run.journal.digest_pending(number)
+    except FileError:
+        digest_now = "unreadable"
+    if digest_now != digest:
+        what = "are missing" if digest_now is None else "are not as they were written"
+        raise TrainingError(
+            f"{run.folder}: the attempts that were played ahead for update {number + 1} {what}, and nobody has the "
+            f"weights any more that played them; {advise_resuming(run.checkpoints, without=number)}"
+        )
 
 
 def open_run_at(config: RunConfig, folder: Path, number: int | None = None, *, read_only: bool = False) -> Run:

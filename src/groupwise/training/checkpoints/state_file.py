@@ -94,8 +94,11 @@ def damage_error(path: Path, what: str) -> TrainingError:
     return TrainingError(f"checkpoint {path} is damaged ({quote_line(what)}); {advise_resuming(path.parent)}")
 
 
-def advise_resuming(folder: Path, chain: DigestChain | None = None) -> str:
-    """Say how to go on: from the newest checkpoint that is whole and that the journal leads to."""
+def advise_resuming(folder: Path, chain: DigestChain | None = None, *, without: int | None = None) -> str:
+    """Say how to go on: from the newest checkpoint that is whole and that the journal leads to.
+
+    `without` is the number of one that is out of the question.
+    """
     journal = folder.parent / JOURNAL
     try:
         if chain is None and journal.is_file():
@@ -103,7 +106,8 @@ def advise_resuming(folder: Path, chain: DigestChain | None = None) -> str:
                 chain = opened.check_digest_chain()
     except FileError:
         return f"no checkpoint fits its journal, which cannot be read: move {JOURNAL} away and start the run again"
-    fitting = (path for path in _list_newest_first(folder) if _is_whole_and_fits(path, chain))
+    candidates = [path for path in _list_newest_first(folder) if int(path.name) != without]
+    fitting = (path for path in candidates if _is_whole_and_fits(path, chain))
     newest = next(fitting, None)
     if newest is None:
         return "no other checkpoint is whole and fits the journal: start the run again"

@@ -20,6 +20,9 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
                 f"an engine that does{instead}"
             )
     config.engine.check_device(device)
+    check_model = getattr(config.engine, "check_model", None)  # of engines that cannot take every model
+    if check_model is not None:
+        check_model(config.model)
 
 
 def _list_needs(config: RunConfig) -> Iterator[tuple[str, str, str, str]]:

@@ -43,6 +43,23 @@ def compute_rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Tr
     return metrics | {name: _mean(values) for name, values in optional.items() if values}
 
 
+def compute_age_metrics(chosen: Sequence[Trajectory], version: int) -> dict[str, float]:
+    """How many versions before the learner's the weights were that sampled the tokens; nothing where nobody says."""
+    ages, tokens = list[int](), list[int]()
+    for trajectory in chosen:
+        if len(trajectory.versions) == 1:
+            ages.append(version - trajectory.versions[0])
+            tokens.append(sum(len(step.response_ids) for step in trajectory.steps))
+        else:
+            spans = [span for step in trajectory.steps for span in step.versions]
+            ages += [version - sampled_by for sampled_by, _ in spans]
+            tokens += [num for _, num in spans]
+    if not sum(tokens):
+        return {}
+    mean = sum(age * num for age, num in zip(ages, tokens, strict=True)) / sum(tokens)
+    return {"rollout/age": mean, "rollout/max_age": float(max(ages))}
+
+
 def compute_credit_metrics(values: FloatArray, compared: BoolArray, keep: BoolArray) -> dict[str, float]:
     """What an update's credit looks like, one entry a step each; nothing where there are none."""
     if not len(values):

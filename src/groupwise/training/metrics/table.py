@@ -108,6 +108,18 @@ METRICS: dict[str, Metric] = {
         "tokens",
         "What the update cost in sampled tokens: compare methods at equal sums of it.",
     ),
+    "rollout/age": Metric(
+        "mean over sampled tokens of how many versions the weights that sampled them lie behind those that learn; only "
+        "at a lag above 0",
+        "versions",
+        "1 with `rollout.lag = 1`, 0 in the first update. Near `rollout.max_age` with `free`: sampling is what the run "
+        "waits for; add engines, or lower `max_age`.",
+    ),
+    "rollout/max_age": Metric(
+        "the same of the oldest token",
+        "versions",
+        "Never above `rollout.max_age`: attempts are not asked for earlier than that.",
+    ),
     "credit/groups_with_signal": Metric(
         "share of groups in which some step has credit other than 0",
         SHARE,
@@ -266,7 +278,7 @@ METRICS: dict[str, Metric] = {
         "As for `rollout/steps`.",
     ),
     "seconds/rollout": Metric(
-        "time spent sampling attempts, environments included",
+        "time spent sampling attempts, environments included; at a lag above 0 beside the other stages",
         "s",
         "Most of the time is usual. Fewer or shorter attempts, or more memory sharing (`full`, `anchored_window`).",
     ),
@@ -279,6 +291,16 @@ METRICS: dict[str, Metric] = {
         "time spent in forward and backward passes and optimiser steps",
         "s",
         "See `speed/trained_tokens`.",
+    ),
+    "seconds/wait": Metric(
+        "time in which an update was learnt and the attempts of the next were still played; only at a lag above 0",
+        "s",
+        "Most of the update: sampling takes longer than learning; add engines. Near 0: learning does.",
+    ),
+    "seconds/prepare": Metric(
+        "time spent choosing, measuring and recalling attempts that were played ahead; only at a lag above 0",
+        "s",
+        "More than a few per cent: measures are dear; ask less.",
     ),
     "seconds/handover": Metric(
         "time spent handing the weights to the engine and checking them",

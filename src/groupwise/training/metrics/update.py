@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from groupwise.core.algorithm import Algorithm
 from groupwise.core.totals import Totals
 from groupwise.training.attempts.collect import UpdateAttempts
 from groupwise.training.metrics.penalties import credit_rests_on_penalties
 from groupwise.training.metrics.rescue import compute_rescue_metrics
-from groupwise.training.metrics.rollout import compute_credit_metrics, compute_rollout_metrics
+from groupwise.training.metrics.rollout import compute_age_metrics, compute_credit_metrics, compute_rollout_metrics
 from groupwise.training.metrics.speed import compute_speed_metrics
 from groupwise.training.metrics.table import check_metrics
+from groupwise.training.run_config import RunConfig
 from groupwise.training.samples import CreditedBatch
 
 
 def compute_update_metrics(
-    algorithm: Algorithm,
+    config: RunConfig,
     attempts: UpdateAttempts,
     batch: CreditedBatch,
     totals: Totals,
@@ -28,7 +28,7 @@ def compute_update_metrics(
     """Every metric of an update by name, checked against the table of metrics.
 
     Args:
-        algorithm: what gave the credit.
+        config: the run's settings, with the algorithm that gave the credit.
         attempts: the attempts of the update.
         batch: those that take part, with their credit.
         totals: what was counted of the samples.
@@ -36,6 +36,9 @@ def compute_update_metrics(
         canary_gap: how far engine and learner differ after the hand-over of weights.
         seconds: of each stage that is over.
     """
+    algorithm = config.algorithm
+    if attempts.played_in is not None:  # they played while something else was learnt
+        seconds = {**seconds, "seconds/rollout": attempts.played_in}
     metrics = compute_rollout_metrics(attempts.played, attempts.survivors)
     metrics |= {"engine/canary_gap": canary_gap, "learner/tokens": float(totals.tokens)}
     is_penalised = credit_rests_on_penalties(algorithm, batch)
@@ -43,6 +46,8 @@ def compute_update_metrics(
     metrics |= compute_credit_metrics(*batch.for_fresh()) | compute_rescue_metrics(attempts, batch)
     metrics |= compute_speed_metrics(attempts.played, totals, seconds, attempts.waiting)
     metrics |= {**attempts.measures_cost, **learned, **batch.context.metrics()}
+    if config.rollout.lag:
+        metrics |= compute_age_metrics(attempts.chosen, batch.version)
     if algorithm.pairing is not None:
         metrics["learner/pairs"] = totals.pairs
     return check_metrics({**metrics, **seconds})

@@ -56,7 +56,7 @@ def _serve(server: EngineServer, options: argparse.Namespace) -> None:
         threading.Thread(target=server.shutdown, daemon=True).start()
 
     model = open_served_model(options)
-    server.listen(Routes(model))
+    server.listen(Routes(model, takes_batches=not options.one_by_one))
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     _say(f"{model.card.name} ({model.card.root}) at {server.url}")
@@ -83,6 +83,7 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--memory", type=float, default=0.3, help="share of the GPU's memory for keys and values")
     parser.add_argument("--compile-parts", action="store_true")
     parser.add_argument("--batch-tokens", type=int, default=32768, help="tokens of a batch")
+    parser.add_argument("--one-by-one", action="store_true", help="have vLLM's routes alone: a request a call")
     parser.add_argument("--lora-rank", type=int, default=0, help="rank of an adapter that weights will come for")
     parser.add_argument("--lora-scale", type=float, default=2.0, help="what that adapter's part is multiplied by")
     return parser.parse_args()

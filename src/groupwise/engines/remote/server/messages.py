@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from groupwise.core.errors import EngineFault
@@ -19,15 +21,20 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "n": (1,),
     "min_tokens": (0,),
-    "logprobs": (0, 1),
+    "logprobs": (0, 1, 2),
     "ignore_eos": (True,),
     "detokenize": (True, False),
     "skip_special_tokens": (True, False),
 }
 """Sampling parameters of a vLLM server that our engine does not have, and the values that ask nothing of it."""
-READ = ("temperature", "max_tokens", "seed", "stop_token_ids", "prompt_logprobs")
+READ = (
+    *("temperature", "max_tokens", "seed", "stop_token_ids"),
+    *("prompt_logprobs", "logprob_token_ids", "logit_bias"),
+)
 """Sampling parameters that are read."""
 MAX_SEED = 2**64
+LABEL = re.compile(r"[0-9]{1,9}(-[A-Za-z0-9._-]+)?\Z")
+MAX_LABEL = 200
 
 
 class RefusedRequest(EngineFault):
@@ -58,8 +65,20 @@ def read_request(fields: Any, *, vocabulary: int) -> Request:
     )
 
 
-def read_single_request(body: Mapping[str, Any], *, vocabulary: int) -> tuple[Request, bool]:
-    """A request of vLLM's route for token ids, and whether the log-probs of its prompt are asked for as well."""
+@dataclass(frozen=True, kw_only=True)
+class SingleRequest:
+    """A request of vLLM's route for token ids, and what else is asked for with it."""
+
+    request: Request
+    """What is to be sampled."""
+    wants_prompt: bool
+    """Whether the log-probs of the prompt's own tokens are asked for."""
+    named_ids: tuple[int, ...]
+    """Tokens whose log-probs at the first place are asked for, whatever is sampled there."""
+
+
+def read_single_request(body: Mapping[str, Any], *, vocabulary: int) -> SingleRequest:
+    """Read a request of vLLM's route; refused where it asks for what our engine does not do."""
     sampling = body.get("sampling_params")
     if not isinstance(sampling, dict):
         raise RefusedRequest(f"sampling_params is {_show(sampling)}; give an object")
@@ -72,6 +91,10 @@ def read_single_request(body: Mapping[str, Any], *, vocabulary: int) -> tuple[Re
                 f"sampling_params.{name} is {_show(value)}, which this engine does not sample with; leave it out, or "
                 f"give {NEUTRAL[name][0]!r}"
             )
+    bias = given.get("logit_bias", {})  # of nothing: a way to ask whether the model has a token
+    if not isinstance(bias, dict) or any(bias.values()):
+        raise RefusedRequest(f"sampling_params.logit_bias is {_show(bias)}, which this engine does not sample with")
+    read_ids([int(token) if token.isdigit() else -1 for token in bias], "logit_bias", vocabulary=vocabulary)
     if given.get("prompt_logprobs", 0) not in (0, 1):
         raise RefusedRequest(f"sampling_params.prompt_logprobs is {_show(given['prompt_logprobs'])}; give 0")
     request = {
@@ -82,7 +105,12 @@ def read_single_request(body: Mapping[str, Any], *, vocabulary: int) -> tuple[Re
         "stop_ids": given.get("stop_token_ids", []),
         "session": body.get("session"),
     }
-    return read_request(request, vocabulary=vocabulary), "prompt_logprobs" in given
+    named_ids = read_ids(given.get("logprob_token_ids", []), "logprob_token_ids", vocabulary=vocabulary)
+    return SingleRequest(
+        request=read_request(request, vocabulary=vocabulary),
+        wants_prompt="prompt_logprobs" in given,
+        named_ids=tuple(dict.fromkeys(named_ids)),
+    )
 
 
 def read_list(body: Mapping[str, Any], name: str) -> list[Any]:
@@ -101,11 +129,16 @@ def read_text(body: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def read_version(value: Any) -> int:
-    """A version of the weights: a whole number, which vLLM writes as text."""
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value)
-    return _read_whole_number(value, "weight_version", minimum=0)
+def read_label(value: Any) -> str:
+    """What weights are called: text that begins with the number of their version, such as `3` or `3-a1b2`."""
+    if not isinstance(value, str) or not LABEL.match(value) or len(value) > MAX_LABEL:
+        raise RefusedRequest(f"weight_version is {_show(value)}; give text that begins with a number, such as '3'")
+    return value
+
+
+def read_version(label: str) -> int:
+    """The version that a label names."""
+    return int(label.partition("-")[0])
 
 
 def read_temperature(value: Any) -> float:
@@ -138,14 +171,18 @@ def write_generation(answer: Generation) -> dict[str, Any]:
     }
 
 
-def write_choice(answer: Generation) -> dict[str, Any]:
-    """A generation as vLLM's route gives it, with `entropies` in addition."""
-    spans, start = [], 0
-    for span in answer.versions:
-        spans.append({"version": str(span.version), "start": start, "end": start + span.tokens})
-        start += span.tokens
+def write_choice(answer: Generation, *, label: str, named: Mapping[int, float]) -> dict[str, Any]:
+    """A generation as vLLM's route gives it, with `entropies` in addition.
+
+    Args:
+        answer: by the weights of one version, since nothing is handed over while a response is sampled.
+        label: what those weights are called.
+        named: log-probs of tokens that were asked for by name, at the first place.
+    """
+    top = [{"token_id": token, "logprob": logp} for token, logp in named.items()]
     content = [
-        {"token_id": token, "logprob": logp} for token, logp in zip(answer.response_ids, answer.logp, strict=True)
+        {"token_id": token, "logprob": logp, "top_logprobs": [] if place else top}
+        for place, (token, logp) in enumerate(zip(answer.response_ids, answer.logp, strict=True))
     ]
     return {
         "index": 0,
@@ -153,7 +190,7 @@ def write_choice(answer: Generation) -> dict[str, Any]:
         "logprobs": {"content": content},
         "entropies": answer.entropy,
         "finish_reason": "stop" if answer.stopped else "length",
-        "weight_versions": spans,
+        "weight_versions": [{"version": label, "start": 0, "end": len(answer.response_ids)}],
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,12 +9,12 @@ from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.remote.server.messages import (
     RefusedRequest,
     read_ids,
+    read_label,
     read_list,
     read_request,
     read_single_request,
     read_temperature,
     read_text,
-    read_version,
     write_choice,
     write_generation,
     write_prompt_logprobs,
@@ -30,16 +29,14 @@ Route = Callable[[Body, Query], dict[str, Any]]
 class Routes:
     """Answers by method and path; each answer is an object of JSON."""
 
-    def __init__(self, model: ServedModel) -> None:
+    def __init__(self, model: ServedModel, *, takes_batches: bool = True) -> None:
+        """Without `takes_batches` there are vLLM's routes alone, and requests come one by one."""
         self._model = model
         self._adapter = ""
         self._table: dict[tuple[str, str], Route] = {
             ("GET", "/health"): lambda body, query: {"status": "healthy"},
             ("GET", "/v1/models"): self._list_models,
-            ("GET", "/weight_info"): lambda body, query: {"weight_version": str(model.version)},
-            ("GET", "/groupwise/v1/info"): self._describe,
-            ("POST", "/groupwise/v1/generate"): self._generate_batch,
-            ("POST", "/groupwise/v1/score"): self._score_batch,
+            ("GET", "/weight_info"): lambda body, query: {"weight_version": model.label},
             ("POST", "/inference/v1/generate"): self._generate_single,
             ("POST", "/pause"): self._pause,
             ("POST", "/resume"): self._resume,
@@ -51,7 +48,14 @@ class Routes:
             ("POST", "/reset_prefix_cache"): lambda body, query: {"message": "nothing of older weights is kept"},
             ("POST", "/weight_checker"): self._check_weights,
             ("POST", "/v1/load_lora_adapter"): self._load_adapter,
+            ("POST", "/v1/unload_lora_adapter"): lambda body, query: {"message": "older adapters are not kept"},
         }
+        if takes_batches:
+            self._table |= {
+                ("GET", "/groupwise/v1/info"): self._describe,
+                ("POST", "/groupwise/v1/generate"): self._generate_batch,
+                ("POST", "/groupwise/v1/score"): self._score_batch,
+            }
 
     def answer(self, method: str, path: str, query: Query, body: Body) -> dict[str, Any]:
         """Answer a call; RefusedRequest where there is no such route, or the request cannot be meant."""
@@ -76,15 +80,16 @@ class Routes:
             "gives": sorted(model.gives),
             "precision": card.precision,
             "dtype": card.dtype,
-            "vocabulary": card.vocabulary,
+            "vocabulary_size": card.vocabulary,
             "context": model.context,
-            "version": model.version,
+            "weight_version": model.label,
         }
 
     def _generate_batch(self, body: Body, query: Query) -> dict[str, Any]:
         vocabulary = self._model.card.vocabulary
         requests = [read_request(fields, vocabulary=vocabulary) for fields in read_list(body, "requests")]
-        return {"generations": [write_generation(answer) for answer in self._model.generate(requests)]}
+        answers, label = self._model.generate(requests)
+        return {"weight_version": label, "generations": [write_generation(answer) for answer in answers]}
 
     def _score_batch(self, body: Body, query: Query) -> dict[str, Any]:
         vocabulary, sequences = self._model.card.vocabulary, []
@@ -96,7 +101,8 @@ class Routes:
         temperature = read_temperature(body.get("temperature", 1.0))
         if not temperature:
             raise RefusedRequest("temperature is 0; log-probs need a positive one")
-        return {"scores": self._model.score(sequences, temperature=temperature)}
+        scores, label = self._model.score(sequences, temperature=temperature)
+        return {"weight_version": label, "scores": scores}
 
     def _generate_single(self, body: Body, query: Query) -> dict[str, Any]:
         name = body.get("model") or self._model.card.name
@@ -104,12 +110,14 @@ class Routes:
             raise RefusedRequest(
                 f"there is no model {quote_line(str(name))!r} here, only {self._model.card.name!r}", status=404
             )
-        request, wants_prompt = read_single_request(body, vocabulary=self._model.card.vocabulary)
-        [answer] = self._model.generate([request])
-        message: dict[str, Any] = {"model": name, "choices": [write_choice(answer)]}
-        if wants_prompt:  # at temperature 1, as vLLM gives them
-            ids = request.prompt_ids
-            [scores] = self._model.score([(ids[:1], ids[1:])], temperature=1.0)
+        single = read_single_request(body, vocabulary=self._model.card.vocabulary)
+        ids, temperature = single.request.prompt_ids, single.request.temperature
+        [answer], label = self._model.generate([single.request])
+        named = self._model.score([(ids, (token,)) for token in single.named_ids], temperature=temperature or 1.0)[0]
+        logps = {token: logp for token, (logp,) in zip(single.named_ids, named, strict=True)}
+        message: dict[str, Any] = {"model": name, "choices": [write_choice(answer, label=label, named=logps)]}
+        if single.wants_prompt:  # at temperature 1, as vLLM gives them
+            [scores], _ = self._model.score([(ids[:1], ids[1:])], temperature=1.0)
             message["prompt_logprobs"] = write_prompt_logprobs(ids, scores)
         return message
 
@@ -136,9 +144,9 @@ class Routes:
         return {"message": "read"}
 
     def _finish_update(self, body: Body, query: Query) -> dict[str, Any]:
-        version = read_version(body.get("weight_version"))
-        self._model.finish_update(version)
-        return {"message": "finished", "weight_version": str(version)}
+        label = read_label(body.get("weight_version"))
+        self._model.finish_update(label)
+        return {"message": "finished", "weight_version": label}
 
     def _check_weights(self, body: Body, query: Query) -> dict[str, Any]:
         if body.get("action") != "checksum":
@@ -146,11 +154,10 @@ class Routes:
         return {"checksums": self._model.compute_checksums()}
 
     def _load_adapter(self, body: Body, query: Query) -> dict[str, Any]:
-        """Take an adapter over; its name ends with the version, since requests call it by its name."""
-        name = read_text(body, "lora_name")
-        version = re.search(r"([0-9]+)$", name)
-        if version is None:
-            raise RefusedRequest(f"lora_name is {quote_line(name)!r}; end it with the version of its weights")
-        self._model.load_adapter(read_text(body, "lora_path"), int(version[1]))
+        """Take an adapter over; it is called by the model's name and the label of its weights."""
+        name, own = read_text(body, "lora_name"), f"{self._model.card.name}-"
+        if not name.startswith(own):
+            raise RefusedRequest(f"lora_name is {quote_line(name)!r}; give {own}VERSION")
+        self._model.load_adapter(read_text(body, "lora_path"), read_label(name.removeprefix(own)))
         self._adapter = name
         return {"message": f"adapter {name} is in use"}

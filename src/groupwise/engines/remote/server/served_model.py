@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from groupwise.core.score_requests import PromptAndResponse
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.engine import Engine, Generation, Request
-from groupwise.engines.remote.server.messages import RefusedRequest
+from groupwise.engines.remote.server.messages import RefusedRequest, read_version
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +60,7 @@ class ServedModel:
         self._is_open = threading.Event()
         self._is_open.set()
         self._staged: dict[str, torch.Tensor] | None = None
+        self._label = str(self._engine.version)
         self.card = card
 
     @property
@@ -73,23 +74,25 @@ class ServedModel:
         return self._engine.context
 
     @property
-    def version(self) -> int:
-        """Version of the weights in use."""
-        return self._engine.version
+    def label(self) -> str:
+        """What the weights in use are called; it begins with their version."""
+        return self._label
 
-    def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        """Answer requests as one batch."""
+    def generate(self, requests: Sequence[Request]) -> tuple[list[Generation], str]:
+        """Answer requests as one batch; with the label of the weights that did."""
         for request in requests:
             self._check_length(len(request.prompt_ids) + request.max_tokens)
         self._wait_at_gate()
-        return self._compute(lambda: self._engine.generate(requests))
+        return self._compute(lambda: (self._engine.generate(requests), self._label))
 
-    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float) -> list[tuple[float, ...]]:
-        """Score sequences as one batch."""
+    def score(
+        self, sequences: Sequence[PromptAndResponse], *, temperature: float
+    ) -> tuple[list[tuple[float, ...]], str]:
+        """Score sequences as one batch; with the label of the weights that did."""
         for prompt, response in sequences:
             self._check_length(len(prompt) + len(response))
         self._wait_at_gate()
-        return self._compute(lambda: self._engine.score(sequences, temperature=temperature))
+        return self._compute(lambda: (self._engine.score(sequences, temperature=temperature), self._label))
 
     def pause(self) -> None:
         """Let requests wait from now on; what is being computed is finished first."""
@@ -109,24 +112,28 @@ class ServedModel:
             raise RefusedRequest("no update of the weights was started; call /start_weight_update first", status=409)
         self._staged |= self._read_weights(Path(path))
 
-    def finish_update(self, version: int) -> None:
-        """Use the weights that were read, as a version."""
+    def finish_update(self, label: str) -> None:
+        """Use the weights that were read, under a label."""
         if self._staged is None:
             raise RefusedRequest("no update of the weights was started; call /start_weight_update first", status=409)
         staged, self._staged = self._staged, None
-        self._compute(lambda: self._engine.load(staged, version=version))
+        self._compute(lambda: self._load(staged, label))
 
-    def load_adapter(self, folder: str, version: int) -> None:
-        """Use the weights of a LoRA adapter's folder, as a version; the model must have such an adapter already."""
+    def load_adapter(self, folder: str, label: str) -> None:
+        """Use the weights of a LoRA adapter's folder, under a label; the model must have such an adapter already."""
         stored = self._read_file(Path(folder) / ADAPTER_WEIGHTS)
         own = {_name_as_stored(name): name for name in self._parameters()}
         weights = {own.get(name, name): value for name, value in stored.items()}
         self._check_fit(weights, folder)
-        self._compute(lambda: self._engine.load(weights, version=version))
+        self._compute(lambda: self._load(weights, label))
 
     def compute_checksums(self) -> dict[str, str]:
         """A digest of each weight, by name."""
         return self._compute(lambda: {name: _hash_tensor(value) for name, value in self._parameters().items()})
+
+    def _load(self, weights: Mapping[str, torch.Tensor], label: str) -> None:
+        self._engine.load(weights, version=read_version(label))
+        self._label = label
 
     def _compute(self, work: Callable[[], Answer]) -> Answer:
         return self._thread.submit(work).result()

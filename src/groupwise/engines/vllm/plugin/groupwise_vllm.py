@@ -9,7 +9,7 @@ the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
 BACKEND = "groupwise_file"
 """The name that a server is started with."""
+HELD_WEIGHTS: dict[str, Mapping[str, torch.Tensor]] = {}
+"""Weights that whoever shares the process with vLLM puts here for the time of an update."""
 
 
 @dataclass
@@ -37,6 +39,8 @@ class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
 
     path: str = ""
     """A safetensors file that this machine sees, with weights by the names that the model's folder has for them."""
+    held: str = ""
+    """In place of a file, where trainer and vLLM are one process: under which name `HELD_WEIGHTS` has them."""
 
 
 class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: ignore[misc]
@@ -62,7 +66,7 @@ class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  #
     ) -> None:
         """Read a file into the model; a name that the model does not know is an error of vLLM's loader."""
         load = self.model.load_weights if load_weights is None else load_weights
-        load(read_weights(update_info.path))
+        load(HELD_WEIGHTS[update_info.held].items() if update_info.held else read_weights(update_info.path))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Read a file, and be done when this returns."""

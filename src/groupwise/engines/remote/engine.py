@@ -1,0 +1,275 @@
+"""An engine at the other end of HTTP: one or more servers that hold copies of the weights.
+
+Servers of ours take a list of requests and answer it as one batch: attempts are then played in step, and what decodes
+together does not depend on the clock (`ServerEngine`). Other servers take a request a call, and answer in any order
+(`StreamingServerEngine`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from groupwise.core.errors import ConfigError, EngineFault, GroupwiseError
+from groupwise.core.score_requests import PromptAndResponse
+from groupwise.engines.engine import Generation, Request
+from groupwise.engines.model_source import ModelSource
+from groupwise.engines.remote import wire
+from groupwise.engines.remote.http_client import ServerClient
+from groupwise.engines.remote.replica import Replica, ServerProcess
+from groupwise.engines.remote.replicas import Replicas, name_session
+from groupwise.engines.remote.server_facts import ServerFacts, ask_server, check_server
+
+if TYPE_CHECKING:
+    import torch
+
+OPENING_SECONDS = 30.0
+"""How long a server may take to say who it is."""
+MEMORY_FOLDER = Path("/dev/shm")
+"""Where files lie in memory, on machines that have such a place."""
+
+
+class ServerEngine:
+    """Servers that answer lists of requests, each list as one batch; attempts are played in step."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        *,
+        describe: Callable[[ServerClient], ServerFacts],
+        processes: Sequence[ServerProcess] = (),
+    ) -> None:
+        self._replicas, self._describe, self._processes = replicas, describe, tuple(processes)
+        facts = [replica.facts for replica in replicas.members]
+        contexts = [fact.context for fact in facts if fact.context is not None]
+        self._gives = frozenset.intersection(*(fact.gives for fact in facts))
+        self._context = min(contexts, default=None)
+        self._owner = 100_000 + secrets.randbelow(900_000)
+        self._version = 0
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What every one of the servers gives."""
+        return self._gives
+
+    @property
+    def version(self) -> int:
+        """Version of the weights that were handed over last."""
+        return self._version
+
+    @property
+    def context(self) -> int | None:
+        """The smallest context of the servers."""
+        return self._context
+
+    @property
+    def replicas(self) -> Sequence[Replica]:
+        """Those that took the last hand-over: they answer requests, or will once they are admitted."""
+        return [replica for replica in self._replicas.members if replica.state != "out"]
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Answer requests, in their order: those that go to one server as one batch."""
+        sessions = [name_session(request) for request in requests]
+        return self._replicas.ask_in_batches(requests, sessions, Replica.generate_batch)
+
+    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt."""
+        sessions = [_name_prompt(prompt) for prompt, _ in sequences]
+        return self._replicas.ask_in_batches(
+            sequences, sessions, lambda replica, pairs: replica.score_batch(pairs, temperature)
+        )
+
+    def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
+        """Hand weights over through a file in memory, for servers on this machine."""
+        from safetensors.torch import save_file
+
+        place = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
+        tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+        with TemporaryDirectory(prefix="groupwise-", dir=place) as folder:
+            path = Path(folder) / f"{version:04d}.safetensors"
+            try:
+                save_file(tensors, path)
+            except Exception as error:  # safetensors says it in its own errors, a full disk among them
+                raise EngineFault(
+                    f"the weights could not be written to {path} ({error}); free some space, or use the "
+                    "weight_transfer through_file"
+                ) from None
+            self.load_file(path, version=version)
+
+    def load_file(self, path: Path, *, version: int) -> None:
+        """Hand the weights of a safetensors file over to every server: those that are in, and those that come back."""
+        label = wire.write_label(version, owner=self._owner)
+        self._hand_over(lambda replica: replica.take_file(path, version=version, label=label), version)
+
+    def load_adapter(self, folder: Path, *, version: int) -> None:
+        """Hand an adapter's folder over to every server: those that are in, and those that come back."""
+        label = wire.write_label(version, owner=self._owner)
+        self._hand_over(lambda replica: replica.take_adapter(folder, version=version, label=label), version)
+
+    def admit(self, name: str) -> None:
+        """Send a replica requests: it holds the current weights, and proved it."""
+        self._replicas.admit(self._replicas.find(name))
+
+    def dismiss(self, name: str, reason: str) -> None:
+        """Send a replica no requests until it has taken another hand-over and proved it."""
+        self._replicas.dismiss(self._replicas.find(name), reason)
+
+    def take_metrics(self) -> dict[str, float]:
+        """What the servers did since they were last asked."""
+        return self._replicas.take_metrics()
+
+    def close(self) -> None:
+        """Cancel what waits, and stop the servers that were started here."""
+        self._replicas.close()
+        for process in self._processes:
+            process.stop()
+
+    def _hand_over(self, take: Callable[[Replica], None], version: int) -> None:
+        """Hand something over to all servers at once; those that fail are out, and where all do it is a fault."""
+        threads = [
+            threading.Thread(
+                target=self._hand_over_to, args=(replica, take), daemon=True, name=f"hand-over {replica.name}"
+            )
+            for replica in self._replicas.members
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()  # each step has a time-out of its own
+        if not self.replicas:
+            raise EngineFault(self._replicas.describe_end())
+        self._version = version
+
+    def _hand_over_to(self, replica: Replica, take: Callable[[Replica], None]) -> None:
+        was_out = replica.state == "out"
+        try:
+            if was_out:
+                replica.look_again(self._describe)
+            take(replica)
+        except GroupwiseError as fault:
+            replica.count(faults=1)
+            self._replicas.dismiss(replica, str(fault))
+        else:
+            if was_out:
+                self._replicas.put_on_trial(replica)
+
+
+class StreamingServerEngine(ServerEngine):
+    """Servers that answer a request a call, in any order; attempts go on by themselves."""
+
+    def submit(self, requests: Sequence[Request]) -> list[Future[Generation]]:
+        """Take requests and return at once, with a future for each."""
+        return [
+            self._replicas.submit(name_session(request), partial(_generate, request=request)) for request in requests
+        ]
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Answer requests, in their order."""
+        return [future.result() for future in self.submit(requests)]
+
+    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt."""
+        futures = [
+            self._replicas.submit(
+                _name_prompt(prompt), partial(_score, prompt=prompt, response=response, temperature=temperature)
+            )
+            for prompt, response in sequences
+        ]
+        return [future.result() for future in futures]
+
+
+def open_server_engine(
+    urls: Sequence[str],
+    *,
+    source: ModelSource,
+    precision: str,
+    request_timeout: float,
+    handover_timeout: float,
+    max_in_flight: int,
+    processes: Sequence[ServerProcess] | None = None,
+) -> ServerEngine:
+    """An engine over servers that are up; each is asked who it is, and refused where it cannot serve the run's model.
+
+    Args:
+        urls: where they listen.
+        source: the run's model.
+        precision: what they must compute in.
+        request_timeout: seconds that an answer may take, a batch's where they take batches.
+        handover_timeout: seconds that a hand-over of weights may take at a server.
+        max_in_flight: how many requests may be under way at a server, where they take a request a call.
+        processes: servers of `urls`, in their order, that were started here; `close` stops them.
+    """
+    try:
+        return _open(urls, source, precision, request_timeout, handover_timeout, max_in_flight, processes or ())
+    except BaseException:
+        for process in processes or ():
+            process.stop()
+        raise
+
+
+def _open(
+    urls: Sequence[str],
+    source: ModelSource,
+    precision: str,
+    request_timeout: float,
+    handover_timeout: float,
+    max_in_flight: int,
+    processes: Sequence[ServerProcess],
+) -> ServerEngine:
+    clients = [ServerClient(url) for url in urls]
+    _check_urls([client.url for client in clients])
+
+    def describe(client: ServerClient) -> ServerFacts:
+        facts = ask_server(client, timeout=OPENING_SECONDS)
+        check_server(client, facts, source, precision, OPENING_SECONDS)
+        return facts
+
+    replicas = [
+        Replica(
+            number,
+            client,
+            describe(client),
+            vocabulary=int(source.model.config.get_text_config().vocab_size),
+            request_timeout=request_timeout,
+            handover_timeout=handover_timeout,
+            process=processes[number] if processes else None,
+        )
+        for number, client in enumerate(clients)
+    ]
+    kinds = {replica.facts.takes_batches for replica in replicas}
+    if len(kinds) > 1:
+        raise ConfigError("engine.urls: servers of ours are named beside others; name servers of one kind")
+    if kinds == {True}:
+        return ServerEngine(Replicas(replicas, max_in_flight=1), describe=describe, processes=processes)
+    return StreamingServerEngine(
+        Replicas(replicas, max_in_flight=max_in_flight), describe=describe, processes=processes
+    )
+
+
+def _check_urls(urls: Sequence[str]) -> None:
+    if not urls:
+        raise ConfigError("engine.urls: no server is named; write the URL of one at least")
+    for url, number in Counter(urls).items():
+        if number > 1:
+            raise ConfigError(f"engine.urls: {url!r} is there {number} times; name each server once")
+
+
+def _generate(replica: Replica, *, request: Request) -> Generation:
+    return replica.generate(request)
+
+
+def _score(
+    replica: Replica, *, prompt: Sequence[int], response: Sequence[int], temperature: float
+) -> tuple[float, ...]:
+    return replica.score_pair(prompt, response, temperature)
+
+
+def _name_prompt(prompt: Sequence[int]) -> str:
+    return f"prompt {list(prompt)}"

@@ -1,0 +1,42 @@
+"""Runs a command that ends together with whoever started it: `python guardian.py COMMAND ...`.
+
+The standard input is a pipe that nobody writes to. Its end says that the parent is gone, however it went, and then the
+whole group of processes is killed: a server that has started others takes them along. A script of the standard library
+alone, which imports nothing of ours, so that it starts at once under any Python.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+
+def main() -> None:
+    """Run the command that is given, and end with its status."""
+    command = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+
+    def pass_on(number: int, frame: Any) -> None:
+        command.terminate()
+
+    signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    status = command.wait()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)  # whatever the command has left behind
+    os._exit(status if status >= 0 else 128 - status)
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the pipe, and kill this group of processes."""
+    while os.read(0, 1024):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""JSON over HTTP to one server: every call has a name, a time-out and a limit on what is read.
+
+What a server answers comes from outside and is data: it is read up to a size, parsed as plain JSON, and whoever called
+checks what is in it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple, NoReturn
+from urllib.parse import urlsplit
+
+from groupwise.core.errors import ConfigError, EngineFault
+from groupwise.core.text.safe_text import quote_line
+
+CONNECT_SECONDS = 10.0
+"""How long a server may take to accept a connection."""
+MAX_ANSWER_BYTES = 2**20
+"""What is read of an answer whose size does not follow from what was asked."""
+CHUNK_BYTES = 2**16
+REFUSALS = frozenset({400, 413, 422})
+"""Statuses by which a server says that the request is wrong, not the server."""
+
+
+class ServerFault(EngineFault):
+    """A server died, hung, answered garbage, or failed; what was asked of it can be asked of another one."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        """The status of its answer, where one came that says that it failed."""
+
+
+class RequestRefusedFault(EngineFault):
+    """A server says that the request is wrong: another one would say the same."""
+
+
+class ServerClient:
+    """Speaks to one server, from any number of threads; connections are kept and used again."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self._host, self._port, self._path, self._is_secure = _read_url(url)
+        self._lock = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._busy: set[http.client.HTTPConnection] = set()
+
+    def get(self, path: str, *, what: str, timeout: float, max_bytes: int = MAX_ANSWER_BYTES) -> Any:
+        """Ask for what is at a path: its JSON, None where the answer is empty."""
+        return self._make(_Call("GET", path, None, what, timeout, time.monotonic() + timeout, max_bytes))
+
+    def post(
+        self,
+        path: str,
+        question: Any,
+        *,
+        what: str,
+        timeout: float,
+        max_bytes: int = MAX_ANSWER_BYTES,
+        is_fresh: bool = False,
+    ) -> Any:
+        """Send JSON to a path: the JSON that comes back, None where the answer is empty.
+
+        Args:
+            path: of the route.
+            question: what is sent.
+            what: the call in words, for errors: "did not <what>".
+            timeout: seconds for the whole answer.
+            max_bytes: how much is read of it.
+            is_fresh: whether a connection of its own is opened. One that was kept may turn out to be closed, and then
+                the call is made again: twice is once too often for what changes something.
+        """
+        body = json.dumps(question).encode()
+        call = _Call("POST", path, body, what, timeout, time.monotonic() + timeout, max_bytes)
+        return self._make(call, is_fresh=is_fresh)
+
+    def abort(self) -> None:
+        """Break every connection: whoever waits for an answer gets a fault now. Later calls connect anew."""
+        with self._lock:
+            busy, idle = self._busy, self._idle
+            self._busy, self._idle = set(), []
+        for connection in busy:
+            with suppress(OSError, AttributeError):  # closing alone would let the other thread wait
+                connection.sock.shutdown(socket.SHUT_RDWR)
+        for connection in idle:
+            connection.close()
+
+    def _make(self, call: _Call, *, is_fresh: bool = False) -> Any:
+        connection = None if is_fresh else self._take_idle()
+        if connection is not None:
+            with suppress(_StaleConnectionError):
+                return self._ask(connection, call, is_kept=True)
+        return self._ask(self._connect(call), call, is_kept=False)
+
+    def _take_idle(self) -> http.client.HTTPConnection | None:
+        with self._lock:
+            if not self._idle:
+                return None
+            connection = self._idle.pop()
+            self._busy.add(connection)
+            return connection
+
+    def _connect(self, call: _Call) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=min(call.timeout, CONNECT_SECONDS))
+        try:
+            connection.connect()
+        except OSError as error:
+            connection.close()
+            reason = "no connection in time" if isinstance(error, TimeoutError) else _name_reason(error)
+            raise ServerFault(
+                f"the server {self.url} cannot be reached to {call.what} ({reason}); start it, or correct its URL"
+            ) from None
+        with self._lock:
+            self._busy.add(connection)
+        return connection
+
+    def _ask(self, connection: http.client.HTTPConnection, call: _Call, *, is_kept: bool) -> Any:
+        """One question and its answer; the connection is kept where it can serve again."""
+        may_serve_again = False
+        try:
+            response = self._send(connection, call, is_kept=is_kept)
+            text = self._read(connection, response, call)
+            may_serve_again = not response.will_close
+        except TimeoutError:
+            raise ServerFault(
+                f"the server {self.url} did not {call.what} within {call.timeout:g} s; look into its log, or allow "
+                "more time"
+            ) from None
+        except (OSError, http.client.HTTPException, AttributeError) as error:  # the last: another thread broke it off
+            self._fail(call, _name_reason(error))
+        finally:
+            self._give_back(connection, may_serve_again=may_serve_again)
+        return self._parse(response.status, text, call)
+
+    def _send(self, connection: http.client.HTTPConnection, call: _Call, *, is_kept: bool) -> http.client.HTTPResponse:
+        try:
+            _limit_wait(connection, call.deadline)
+            connection.request(call.method, self._path + call.path, call.body, {"Content-Type": "application/json"})
+            return connection.getresponse()
+        except (http.client.BadStatusLine, ConnectionError):
+            with self._lock:
+                was_broken_off = connection not in self._busy
+            if is_kept and not was_broken_off:
+                raise _StaleConnectionError from None
+            raise
+
+    def _read(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse, call: _Call) -> bytes:
+        """The whole answer, unless it is longer than it may be or takes longer than it may."""
+        text = bytearray()
+        while chunk := response.read1(CHUNK_BYTES):
+            text += chunk
+            if len(text) > call.max_bytes:
+                self._fail(call, f"an answer of more than {call.max_bytes} bytes, which is not read")
+            _limit_wait(connection, call.deadline)
+        missing = response.length  # of what was announced; None where nothing was
+        response.close()  # or the connection cannot serve again
+        if missing:
+            self._fail(call, f"the answer broke off {missing} bytes before its end")
+        return bytes(text)
+
+    def _parse(self, status: int, text: bytes, call: _Call) -> Any:
+        """The JSON of an answer; a fault where the status or the text is no answer."""
+        if status in REFUSALS:
+            raise RequestRefusedFault(
+                f"the server {self.url} refused to {call.what} (status {status}: {_quote(text)}); ask for what it can "
+                "do"
+            )
+        if status != http.HTTPStatus.OK:
+            self._fail(call, f"status {status}: {_quote(text)}", status=status)
+        if not text.strip():
+            return None
+        try:
+            return json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            self._fail(call, f"the answer is not JSON: {_quote(text)}")
+
+    def _fail(self, call: _Call, reason: str, *, status: int | None = None) -> NoReturn:
+        raise ServerFault(f"the server {self.url} did not {call.what} ({reason}); look into its log", status=status)
+
+    def _give_back(self, connection: http.client.HTTPConnection, *, may_serve_again: bool) -> None:
+        with self._lock:
+            may_serve_again = may_serve_again and connection in self._busy and connection.sock is not None
+            self._busy.discard(connection)
+            if may_serve_again:
+                self._idle.append(connection)
+        if not may_serve_again:
+            connection.close()
+
+
+class _Call(NamedTuple):
+    """A question that is under way."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    body: bytes | None
+    what: str
+    timeout: float
+    deadline: float
+    max_bytes: int
+
+
+class _StaleConnectionError(Exception):
+    """A connection that was kept had been closed by the server before it was used again."""
+
+
+def _read_url(url: str) -> tuple[str, str, int | None, str, bool]:
+    """A URL without its last slash, and its host, port, path, and whether it is secure."""
+    try:
+        parts = urlsplit(url.strip().rstrip("/"))
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
+        raise ConfigError(f"engine.urls: {url!r} is no URL of a server; write one such as 'http://127.0.0.1:8101'")
+    return parts.geturl(), host, port, parts.path, parts.scheme == "https"
+
+
+def _limit_wait(connection: http.client.HTTPConnection, deadline: float) -> None:
+    """Let the next wait of a connection end at the deadline."""
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError
+    if connection.sock is not None:  # it is None once the last byte of an answer was read
+        connection.sock.settimeout(remaining)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _name_reason(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _quote(text: bytes) -> str:
+    return quote_line(text[:2000].decode("utf-8", "replace"), limit=300) or "nothing"

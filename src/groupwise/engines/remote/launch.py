@@ -1,0 +1,156 @@
+"""Servers that a run starts for itself: the folder that they load the run's model from, and their commands."""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from groupwise.core.errors import EngineFault
+from groupwise.core.text.safe_text import quote_line
+from groupwise.engines.model_source import ModelSource
+from groupwise.engines.remote.processes import SERVED_NAME, Command, ServerProcess, start_servers
+from groupwise.engines.remote.server.command import groupwise_command
+from groupwise.engines.vllm.command import vllm_command
+from groupwise.models.folder import find_adapter
+
+MODEL = "model"
+"""The folder of a model that had none, in the place for what an engine writes."""
+
+
+def start_own_servers(
+    source: ModelSource, *, replicas: int, gpus: Sequence[str], start_timeout: float, options: Mapping[str, object]
+) -> list[ServerProcess]:
+    """Start servers of our own for a run's model, on its device, in its types, with as many threads.
+
+    Args:
+        source: the run's model.
+        replicas: how many.
+        gpus: what each sees of the machine's GPUs, one entry a server; empty = all.
+        start_timeout: seconds until all must be healthy.
+        options: further options of the command, by name.
+    """
+    import torch
+
+    place = _find_place(source)
+    model = str(_find_own_model(source, place))
+    weight = next(source.model.parameters())
+    settings: dict[str, object] = {
+        "name": SERVED_NAME,
+        "dtype": str(weight.dtype).removeprefix("torch."),
+        "device": "cuda" if gpus else str(weight.device),
+        # Sums are split among threads: another number of them gives other bits.
+        "threads": torch.get_num_threads(),
+        **options,
+    }
+
+    def make_command(port: int) -> Command:
+        return groupwise_command(model, port=port, options=settings)
+
+    processes = start_servers(make_command, replicas=replicas, folder=place, start_timeout=start_timeout, gpus=gpus)
+    _remove_with(processes, source, place)
+    return processes
+
+
+def start_vllm_servers(  # noqa: PLR0913 - what servers are started with
+    source: ModelSource,
+    *,
+    replicas: int,
+    gpus: Sequence[str],
+    start_timeout: float,
+    precision: str,
+    max_model_len: int | None,
+    python: str,
+    gpu_memory: float | None,
+    extra: Sequence[str],
+) -> list[ServerProcess]:
+    """Start vLLM servers for a run's model; one with an adapter is served without, and the adapter comes after.
+
+    Args:
+        source: the run's model.
+        replicas: how many.
+        gpus: what each sees of the machine's GPUs, one entry a server; empty = all.
+        start_timeout: seconds until all must be healthy.
+        precision: what they compute in.
+        max_model_len: tokens that a prompt and its response may have together; None = what the model allows.
+        python: the interpreter of an environment with vLLM.
+        gpu_memory: share of a GPU's memory that each may take; None = on the CPU.
+        extra: further flags of vLLM.
+    """
+    place = _find_place(source)
+    model, rank = _find_whole_model(source, place)
+
+    def make_command(port: int) -> Command:
+        return vllm_command(
+            model,
+            port=port,
+            served_model_name=SERVED_NAME,
+            dtype=precision,
+            max_model_len=max_model_len,
+            python=python,
+            lora_rank=rank,
+            gpu_memory=gpu_memory,
+            extra=extra,
+        )
+
+    processes = start_servers(make_command, replicas=replicas, folder=place, start_timeout=start_timeout, gpus=gpus)
+    _remove_with(processes, source, place)
+    return processes
+
+
+def _remove_with(processes: Sequence[ServerProcess], source: ModelSource, place: Path) -> None:
+    """Let a temporary place go with the servers."""
+    if source.folder is None:
+        weakref.finalize(processes[0], shutil.rmtree, place, ignore_errors=True)
+
+
+def _find_place(source: ModelSource) -> Path:
+    """Where servers' files go: the run's own place, or a temporary one that is gone with the servers."""
+    return source.folder or Path(mkdtemp(prefix="groupwise-servers-"))
+
+
+def _find_own_model(source: ModelSource, place: Path) -> Path | str:
+    """What a server of ours loads: the run's folder or hub name, or else the model, written here."""
+    is_adapted = hasattr(source.model, "peft_config")
+    if source.path is not None and (find_adapter(source.path) is not None) == is_adapted:
+        return source.path
+    return _write_model(source, source.model, place)
+
+
+def _find_whole_model(source: ModelSource, place: Path) -> tuple[Path, int]:
+    """The folder of the whole model that vLLM loads, and the rank of the adapter that will come; 0 = none."""
+    settings = getattr(source.model, "peft_config", {}).get("default")
+    rank = 0 if settings is None else int(settings.r)
+    named = source.path if settings is None else settings.base_model_name_or_path
+    if named and Path(named).expanduser().is_dir():
+        return Path(named).expanduser().resolve(), rank
+    if named:
+        from transformers.utils.hub import cached_file
+
+        config = cached_file(named, "config.json", local_files_only=True, _raise_exceptions_for_missing_entries=False)
+        if config is not None:
+            return Path(config).parent, rank
+    if settings is not None:
+        raise EngineFault(
+            f"the model {quote_line(str(named))!r} that the run's adapter sits on is no folder; give model.path a "
+            "local folder"
+        )
+    return _write_model(source, source.model, place), rank
+
+
+def _write_model(source: ModelSource, model: Any, place: Path) -> Path:
+    """Write a model and its tokenizer for servers to load."""
+    folder = (place / MODEL).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        model.save_pretrained(folder)
+        source.tokenizer.save_pretrained(folder)
+    except Exception as error:  # transformers and safetensors have no class in common for a disk that is full
+        reason = quote_line(str(getattr(error, "strerror", None) or error), limit=200)
+        raise EngineFault(
+            f"the model could not be written to {folder} for servers ({reason}); free some space"
+        ) from None
+    return folder

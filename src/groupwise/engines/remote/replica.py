@@ -1,0 +1,290 @@
+"""One server as the engine sees it: what it is asked, which weights it holds, and how much it did."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+from groupwise.core.errors import EngineFault
+from groupwise.core.score_requests import PromptAndResponse
+from groupwise.core.text.safe_text import quote_line
+from groupwise.engines.engine import Generation, Request, VersionSpan
+from groupwise.engines.remote import wire
+from groupwise.engines.remote.http_client import RequestRefusedFault, ServerClient, ServerFault
+from groupwise.engines.remote.server_facts import ServerFacts
+
+HEALTH_SECONDS = 5.0
+"""How long a server that was out may take to say that it is well."""
+RESUME_SECONDS = 10.0
+"""How long a server may take to go on after a hand-over that failed."""
+
+State = Literal["in", "on trial", "out"]
+Read = TypeVar("Read")
+
+
+class ServerProcess(Protocol):
+    """A server that was started here."""
+
+    @property
+    def url(self) -> str:
+        """Where it listens; another one may be known after it was started again."""
+
+    def is_running(self) -> bool:
+        """Whether the process lives; it may not answer yet."""
+
+    def start_again(self) -> None:
+        """Start a process that died, and return at once: whether it answers is asked at the next hand-over."""
+
+    def stop(self) -> None:
+        """End it; once it is ended, nothing happens."""
+
+
+@dataclass
+class ReplicaTally:
+    """What a replica did since it was last counted."""
+
+    requests: int = 0
+    """Requests that it answered."""
+    tokens: int = 0
+    """Tokens that it sampled."""
+    seconds: float = 0.0
+    """Time that its requests took, summed over requests."""
+    faults: int = 0
+    """Requests and hand-overs that it failed at."""
+
+
+class Replica:
+    """A server, its state, and the labels of the weights that it was handed.
+
+    Worked example: a server that dies is `out`. At the next hand-over it is well again and takes the weights: it is
+    `on trial`. It agrees with the learner on the canary's prompt: it is `in`, and answers requests.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        client: ServerClient,
+        facts: ServerFacts,
+        *,
+        vocabulary: int,
+        request_timeout: float,
+        handover_timeout: float,
+        process: ServerProcess | None = None,
+    ) -> None:
+        self.number, self.client, self.facts, self.process = number, client, facts, process
+        self.state: State = "in"
+        self._tally, self._tally_lock = ReplicaTally(), threading.Lock()
+        self._vocabulary = vocabulary
+        self._request_timeout, self._handover_timeout = request_timeout, handover_timeout
+        self._handed = [(facts.label, 0)]
+        self._model = facts.model
+        self._adapters, self._adapter_versions = list[str](), dict[str, int]()
+        self._is_initialised = False
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return f"replica {self.number} ({self.client.url})"
+
+    @property
+    def version(self) -> int:
+        """Version of the weights that it was handed last."""
+        return self._adapter_versions[self._adapters[-1]] if self._adapters else self._handed[-1][1]
+
+    def count(self, *, requests: int = 0, tokens: int = 0, seconds: float = 0.0, faults: int = 0) -> None:
+        """Add to what it did."""
+        with self._tally_lock:
+            self._tally.requests += requests
+            self._tally.tokens += tokens
+            self._tally.seconds += seconds
+            self._tally.faults += faults
+
+    def take_tally(self) -> ReplicaTally:
+        """What it did since this was last asked."""
+        with self._tally_lock:
+            tally, self._tally = self._tally, ReplicaTally()
+            return tally
+
+    def generate(self, request: Request) -> Generation:
+        """Answer one request."""
+        since, model = len(self._handed) - 1, self._model
+        question = wire.write_generate(request, model=model)
+        answer = self._ask(wire.GENERATE, question, "answer a request", request.max_tokens)
+        response = self._read(lambda: wire.read_generate(answer, request, vocabulary=self._vocabulary))
+        self.count(requests=1, tokens=len(response.generation.response_ids))
+        return self._name_versions(response, since, model)
+
+    def generate_batch(self, requests: Sequence[Request]) -> list[Generation]:
+        """Answer requests together, as one batch."""
+        since, num_tokens = len(self._handed) - 1, sum(request.max_tokens for request in requests)
+        answer = self._ask(wire.BATCH_GENERATE, wire.write_batch(requests), "answer a batch", num_tokens)
+        responses = self._read(lambda: wire.read_batch(answer, requests, vocabulary=self._vocabulary))
+        self.count(requests=len(requests), tokens=sum(len(one.generation.response_ids) for one in responses))
+        return [self._name_versions(response, since, self.facts.model) for response in responses]
+
+    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
+        """Log-probs as sampling would report them, through whatever the server has kept of earlier prompts.
+
+        The canary asks this, so that keys and values of old weights, left behind by a hand-over, are found.
+        """
+        if self.facts.takes_batches:
+            return self.score_batch(sequences, temperature)
+        return [self._score_by_token(prompt, response, temperature) for prompt, response in sequences]
+
+    def score_batch(self, sequences: Sequence[PromptAndResponse], temperature: float) -> list[tuple[float, ...]]:
+        """Score responses together, as one batch."""
+        num_tokens = sum(len(response) for _, response in sequences)
+        question = wire.write_batch_score(sequences, temperature)
+        answer = self._ask(wire.BATCH_SCORE, question, "score a batch", num_tokens)
+        return self._read(lambda: wire.read_batch_score(answer, sequences))
+
+    def score_pair(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
+        """Score one response: in one call where the server can, at temperature 1 and without an adapter.
+
+        A server with adapters that reads a prompt's log-probs beside requests that decode may die of it.
+        """
+        if temperature != 1.0 or self._adapters or not response:
+            return self._score_by_token(prompt, response, temperature)
+        since, num_tokens = len(self._handed) - 1, len(prompt) + len(response)
+        question = wire.write_score(prompt, response, model=self._model)
+        answer = self._ask(wire.GENERATE, question, "score a response", num_tokens)
+        logps, label = self._read(lambda: wire.read_score(answer, prompt, response))
+        if label is not None:
+            self._find_version(label, since)
+        return logps
+
+    def _score_by_token(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
+        since, logps = len(self._handed) - 1, list[float]()
+        for place, token in enumerate(response):
+            read_so_far = [*prompt, *response[:place]]
+            question = wire.write_next_score(read_so_far, token, model=self._model, temperature=temperature)
+            answer = self._ask(wire.GENERATE, question, "score a token", 8)
+            logp, label = self._read(lambda answer=answer, token=token: wire.read_next_score(answer, token))  # type: ignore[misc]
+            if label is not None:
+                self._find_version(label, since)
+            logps.append(logp)
+        return tuple(logps)
+
+    def take_file(self, path: Path, *, version: int, label: str) -> None:
+        """Take over the weights of a safetensors file that the server can read too."""
+        deadline = time.monotonic() + self._handover_timeout
+        self._handed.append((label, version))  # before it begins: answers under way may name it from here on
+        self._adapters.clear()
+        self._model = self.facts.model
+        self._step(deadline, "/pause?mode=keep", None, "pause")
+        try:
+            if not self._is_initialised:
+                self._step(deadline, "/init_weight_transfer_engine", {"init_info": {}}, "prepare for new weights")
+                self._is_initialised = True
+            self._step(deadline, "/start_weight_update", None, "begin to take new weights")
+            self._step(deadline, "/update_weights", {"update_info": {"path": str(path)}}, f"read weights from {path}")
+            self._step(deadline, "/finish_weight_update", {"weight_version": label}, "finish taking new weights")
+            self._forget_prefixes(deadline)
+        except EngineFault:
+            with suppress(EngineFault):  # nobody shall find it standing still
+                self._step(time.monotonic() + RESUME_SECONDS, "/resume", None, "go on")
+            raise
+        self._step(deadline, "/resume", None, "go on")
+        self._check_label(deadline, label)
+
+    def take_adapter(self, folder: Path, *, version: int, label: str) -> None:
+        """Take over an adapter of a folder that the server can read too; requests name it from here on.
+
+        Those under way go on with the adapter that they began with, so the one before stays until the next comes.
+        """
+        deadline = time.monotonic() + self._handover_timeout
+        name = f"{self.facts.model}-{label}"
+        question = {"lora_name": name, "lora_path": str(folder), "load_inplace": True}
+        self._step(deadline, "/v1/load_lora_adapter", question, f"read an adapter from {folder}")
+        self._adapter_versions[name] = version
+        self._adapters.append(name)
+        self._model = name
+        for old in self._adapters[:-2]:
+            self._step(deadline, "/v1/unload_lora_adapter", {"lora_name": old}, "put an old adapter away")
+        del self._adapters[:-2]
+
+    def look_again(self, describe: Callable[[ServerClient], ServerFacts]) -> None:
+        """See whether a server that was out is well again; a fault where it is not."""
+        if self.process is not None and self.process.url.rstrip("/") != self.client.url:
+            self.client = ServerClient(self.process.url)
+        self.client.get(wire.HEALTH, what="say that it is well", timeout=HEALTH_SECONDS)
+        self.facts = describe(self.client)
+        self._handed, self._is_initialised = [(self.facts.label, 0)], False
+        self._model, self._adapters = self.facts.model, []
+
+    def _forget_prefixes(self, deadline: float) -> None:
+        # Requests that stand still hold keys and values of the old weights, and vLLM resets nothing while they do.
+        path = "/reset_prefix_cache?reset_running_requests=true"
+        answer = self._step(deadline, path, None, "forget what old weights computed")
+        if isinstance(answer, dict) and answer.get("success") is False:
+            raise ServerFault(
+                f"the server {self.client.url} did not forget what old weights computed (it says so); look into its log"
+            )
+
+    def _check_label(self, deadline: float, label: str) -> None:
+        answer = self.client.get(
+            wire.WEIGHT_INFO, what="say which weights it holds", timeout=_count_seconds_left(deadline)
+        )
+        held = answer.get("weight_version") if isinstance(answer, dict) else answer
+        if held != label:
+            self._fail_on_version(str(held), label)
+
+    def _step(self, deadline: float, path: str, question: Any, what: str) -> Any:
+        """A step of a hand-over. What a server refuses here, it alone refuses: the others may take it."""
+        try:
+            return self.client.post(
+                path, question or {}, what=what, timeout=_count_seconds_left(deadline), is_fresh=True
+            )
+        except RequestRefusedFault as fault:
+            raise ServerFault(str(fault)) from None
+
+    def _ask(self, path: str, question: Any, what: str, num_tokens: int) -> Any:
+        limit, since = wire.limit_bytes(num_tokens), time.monotonic()
+        answer = self.client.post(path, question, what=what, timeout=self._request_timeout, max_bytes=limit)
+        self.count(seconds=time.monotonic() - since)
+        return answer
+
+    def _read(self, read: Callable[[], Read]) -> Read:
+        try:
+            return read()
+        except wire.WireError as error:
+            raise ServerFault(
+                f"the server {self.client.url} answered what was not asked ({error}); is it of another version?"
+            ) from None
+
+    def _name_versions(self, response: wire.SampledResponse, since: int, model: str) -> Generation:
+        """A response with its versions; its request was sent when the `since`-th weights had been handed over."""
+        generation, spans = response
+        num_tokens = len(generation.response_ids)
+        if model in self._adapter_versions:  # labels are those of the weights below an adapter
+            return replace(generation, versions=(VersionSpan(self._adapter_versions[model], num_tokens),))
+        if spans:
+            versions = tuple(VersionSpan(self._find_version(label, since), tokens) for label, tokens in spans)
+            return replace(generation, versions=versions)
+        if len(self._handed) - 1 > since:
+            raise ServerFault(
+                f"the server {self.client.url} does not say which weights sampled which token, and new ones came while "
+                "it answered; use a newer one, or rollout.lag = 1"
+            )
+        return replace(generation, versions=(VersionSpan(self._handed[since][1], num_tokens),))
+
+    def _find_version(self, label: str, since: int) -> int:
+        for held, version in self._handed[since:]:
+            if held == label:
+                return version
+        return self._fail_on_version(label, self._handed[-1][0])
+
+    def _fail_on_version(self, label: str, needed: str) -> int:
+        raise ServerFault(
+            f"the server {self.client.url} holds the weights {quote_line(label, limit=60)!r}, but {needed!r} were "
+            "handed over; does another run use this server?"
+        )
+
+
+def _count_seconds_left(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.001)

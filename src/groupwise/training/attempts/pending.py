@@ -1,0 +1,196 @@
+"""Attempts that are ready for an update still to be made, written out and read back exactly, without pickle.
+
+Everything that the update will read of them is here: trajectories with their facts, scores, spans of versions and
+unguided prompts, who takes part and who was set aside, what was recalled with which credit, and what stateful parts
+remembered. A trajectory that stands in several places (played, surviving, chosen) is written once where it is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from groupwise.core.errors import RecordError
+from groupwise.core.journal.blobs import pack_blob, unpack_blob
+from groupwise.core.journal.pending import PendingAttempts
+from groupwise.core.journal.states import StateBefore
+from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.core.records import Origin, SetAside, Step, StopReason, Task, Trajectory
+from groupwise.rollout.hosts.waiting import Waiting
+from groupwise.training.attempts.collect import UpdateAttempts
+
+_TUPLE, _MAP = "tuple", "map"
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+
+
+def write_pending(attempts: UpdateAttempts) -> PendingAttempts:
+    """Write the attempts of an update: first who takes part in what, then the trajectories."""
+    trajectories = _TrajectoryWriter()
+    content = {
+        "played": trajectories.write(attempts.played),
+        "survivors": trajectories.write(attempts.survivors),
+        "chosen": trajectories.write(attempts.chosen),
+        "recalled": [_write_recalled(recalled, trajectories) for recalled in attempts.recalled],
+        "left_out": attempts.left_out,
+        "set_aside": [(*trajectories.write([aside.trajectory]), aside.by) for aside in attempts.set_aside],
+        "request_words": [(*attempt, words) for attempt, words in attempts.request_words.items()],
+        "share_not_admitted": attempts.share_not_admitted,
+        "states": [
+            (state.path, state.kind, _write_value(state.state), _write_value(state.columns))
+            for state in attempts.states
+        ],
+        "measures_cost": dict(attempts.measures_cost),
+        "tasks": trajectories.tasks,
+    }
+    clock = {"steps": attempts.waiting.steps, "seconds": attempts.waiting.seconds, "played_in": attempts.played_in}
+    return PendingAttempts(contents=[pack_blob(content), *trajectories.blobs], clock=pack_blob(clock))
+
+
+def read_pending(pending: PendingAttempts) -> UpdateAttempts:
+    """The attempts again; ValueError, TypeError or LookupError where they are not as `write_pending` writes them."""
+    content, *written = (unpack_blob(blob) for blob in pending.contents)
+    clock = unpack_blob(pending.clock)
+    tasks = [Task(**_read_fields(task, {})) for task in content["tasks"]]
+    trajectories = [_read_trajectory(trajectory, tasks) for trajectory in written]
+    return UpdateAttempts(
+        played=[trajectories[place] for place in content["played"]],
+        survivors=[trajectories[place] for place in content["survivors"]],
+        chosen=[trajectories[place] for place in content["chosen"]],
+        recalled=[_read_recalled(recalled, trajectories) for recalled in content["recalled"]],
+        left_out=content["left_out"],
+        set_aside=[SetAside(trajectory=trajectories[place], by=by) for place, by in content["set_aside"]],
+        request_words={(task, attempt): words for task, attempt, words in content["request_words"]},
+        share_not_admitted=content["share_not_admitted"],
+        states=[
+            StateBefore(path=path, kind=kind, state=_read_value(state), columns=_read_value(columns))
+            for path, kind, state, columns in content["states"]
+        ],
+        measures_cost=content["measures_cost"],
+        waiting=Waiting(steps=clock["steps"], seconds=clock["seconds"]),
+        played_in=clock["played_in"],
+    )
+
+
+class _TrajectoryWriter:
+    """Writes trajectories into numbered places, each content once; their tasks are listed beside them."""
+
+    def __init__(self) -> None:
+        self.blobs: list[bytes] = []
+        self.tasks: list[dict[str, Any]] = []
+        self._place_of_blob: dict[bytes, int] = {}
+        self._place_of_object: dict[int, int] = {}
+        self._task_of_object: dict[int, int] = {}
+        self._kept: list[Trajectory] = []  # an id says which object is meant only as long as the object lives
+
+    def write(self, trajectories: Iterable[Trajectory]) -> list[int]:
+        """The places of trajectories, in their order."""
+        return [self._write_one(trajectory) for trajectory in trajectories]
+
+    def _write_one(self, trajectory: Trajectory) -> int:
+        if id(trajectory) not in self._place_of_object:
+            self._kept.append(trajectory)
+            content = _write_fields(trajectory, skip=("task", "steps")) | {
+                "task": self._write_task(trajectory.task),
+                "steps": [_write_fields(step) for step in trajectory.steps],
+            }
+            blob = pack_blob(content)
+            if blob not in self._place_of_blob:
+                self._place_of_blob[blob] = len(self.blobs)
+                self.blobs.append(blob)
+            self._place_of_object[id(trajectory)] = self._place_of_blob[blob]
+        return self._place_of_object[id(trajectory)]
+
+    def _write_task(self, task: Task) -> int:
+        if id(task) not in self._task_of_object:
+            content = _write_fields(task)
+            if content not in self.tasks:
+                self.tasks.append(content)
+            self._task_of_object[id(task)] = self.tasks.index(content)
+        return self._task_of_object[id(task)]
+
+
+def _write_recalled(recalled: RecalledAttempt, trajectories: _TrajectoryWriter) -> dict[str, Any]:
+    """A recalled attempt; what the index of past attempts says of it in arrays goes as lists."""
+    past = recalled.past
+    return _write_fields(recalled, skip=("past", "trajectory")) | {
+        "past": _write_fields(past, skip=("states", "rewards"))
+        | {"states": past.states.tolist(), "rewards": past.rewards.tolist()},
+        "trajectory": None if recalled.trajectory is None else trajectories.write([recalled.trajectory])[0],
+    }
+
+
+def _read_recalled(content: Mapping[str, Any], trajectories: Sequence[Trajectory]) -> RecalledAttempt:
+    readers: Mapping[str, Reader] = {
+        "past": lambda past: PastAttempt(**_read_fields(past, _PAST_READERS)),
+        "trajectory": lambda place: None if place is None else trajectories[place],
+    }
+    return RecalledAttempt(**_read_fields(content, readers))
+
+
+def _read_trajectory(content: Mapping[str, Any], tasks: Sequence[Task]) -> Trajectory:
+    readers: Mapping[str, Reader] = {
+        "task": tasks.__getitem__,
+        "steps": lambda steps: tuple(Step(**_read_fields(step, {})) for step in steps),
+        "stop": StopReason,
+        "origin": Origin,
+    }
+    return Trajectory(**_read_fields(content, readers))
+
+
+def _write_fields(record: Any, *, skip: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a record by name; an error that names the one that cannot be written."""
+    content = {}
+    for entry in fields(record):
+        if entry.name not in skip:
+            try:
+                content[entry.name] = _write_value(getattr(record, entry.name))
+            except TypeError as error:
+                raise RecordError(
+                    f"{type(record).__name__}.{entry.name} holds {error}, which cannot be kept until the next update; "
+                    "give text, numbers, booleans, None, and lists, tuples and mappings of these, or set rollout.lag "
+                    "to 0"
+                ) from None
+    return content
+
+
+def _read_fields(content: Mapping[str, Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
+    return {name: readers.get(name, _read_value)(value) for name, value in content.items()}
+
+
+def _write_value(value: Any) -> Any:
+    """A value as JSON that tells tuples from lists; a TypeError that names the type of what has no form in JSON."""
+    if type(value) in _LEAVES:
+        return value
+    if isinstance(value, str | float):  # the entry of an enumeration, a number of NumPy's
+        return str(value) if isinstance(value, str) else float(value)
+    if isinstance(value, list | tuple):
+        # Long ones are of numbers alone.
+        entries = value if _LEAVES.issuperset(map(type, value)) else [_write_value(entry) for entry in value]
+        return {_TUPLE: entries} if isinstance(value, tuple) else entries
+    if isinstance(value, Mapping):
+        return {_MAP: [(_write_value(key), _write_value(entry)) for key, entry in value.items()]}
+    raise TypeError(f"a {type(value).__module__}.{type(value).__qualname__}")
+
+
+def _read_value(value: Any) -> Any:
+    """A value again; ValueError where it is not as `_write_value` writes one."""
+    if isinstance(value, list):
+        return value if _LEAVES.issuperset(map(type, value)) else [_read_value(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, entries),) = value.items()
+    if kind == _TUPLE:
+        return tuple(_read_value(entries))
+    if kind != _MAP:
+        raise ValueError(f"a value is neither a {_TUPLE} nor a {_MAP} but {kind!r}")
+    return {_read_value(key): _read_value(entry) for key, entry in entries}
+
+
+Reader = Callable[[Any], Any]
+_PAST_READERS: Mapping[str, Reader] = {
+    "states": lambda states: np.array(states, dtype=np.int64),
+    "rewards": lambda rewards: np.array(rewards, dtype=np.float64),
+}

@@ -1,0 +1,156 @@
+"""The rounds of an update: requested by the plan, played and scored, until the plan asks for no more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from groupwise.core.errors import ConfigError
+from groupwise.core.journal.attempt_index import PastAttempts
+from groupwise.core.parts.part import Part, kind_of
+from groupwise.core.records import FAULTS, Origin, Trajectory
+from groupwise.rewards import score_trajectory
+from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.hosts.waiting import Waiting
+from groupwise.rollout.plans.guided import merge_by_task
+from groupwise.rollout.plans.joining import Joining
+from groupwise.rollout.plans.plan import AttemptPlan, Played, PlayedRound
+from groupwise.rollout.plans.requests import AttemptRequest, check_requests
+from groupwise.rollout.player import Player
+from groupwise.training.attempts.requested import RunPlanTools, make_attempts, prepare_to_train, score_forced
+from groupwise.training.run import Run
+
+MAX_ROUNDS = 256
+"""Rounds after which a plan that still asks for more is taken for one that never ends."""
+
+
+@dataclass
+class PlayedRounds:
+    """What the rounds of an update brought so far."""
+
+    number: int
+    """Of the update."""
+    states_then: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What stateful parts remembered when the first round began, by path."""
+    played: list[Trajectory] = field(default_factory=list)
+    """Every attempt, faults included."""
+    rounds: list[PlayedRound] = field(default_factory=list)
+    """What the plan is shown of them, oldest first."""
+    joining: list[Joining] = field(default_factory=list)
+    """Guided attempts that join or replace unguided ones."""
+    tried: Counter[str] = field(default_factory=Counter)
+    """How many attempts each task had, by its id."""
+    request_words: dict[tuple[str, int], str] = field(default_factory=dict)
+    """What the plan asked for guided attempts with, in words, by task and attempt."""
+    waiting: Waiting = field(default_factory=Waiting)
+    """What environments took."""
+    played_in: float | None = None
+    """Seconds that all rounds took, where they were played ahead; None = they were not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Playground:
+    """What rounds are played with, and where the plan reads; a thread that plays has one of its own."""
+
+    player: Player
+    """Plays the attempts."""
+    tools: RunPlanTools
+    """What the plan may ask for."""
+    open_past_attempts: Callable[[], AbstractContextManager[PastAttempts]]
+    """Opens the past attempts for the plan to read in a round."""
+
+    @classmethod
+    def of(cls, run: Run) -> Playground:
+        """The run's own, for whoever plays while nothing else happens."""
+        return cls(
+            player=run.player,
+            tools=RunPlanTools(run),
+            open_past_attempts=lambda: nullcontext(run.journal.past_attempts),
+        )
+
+
+def play_rounds(run: Run, number: int, playground: Playground | None = None) -> PlayedRounds:
+    """Play attempts until the plan asks for no more; None = with what the run itself has."""
+    playground = playground or Playground.of(run)
+    rounds = PlayedRounds(number, states_then=playground.tools.read_states())
+    while requests := _next_requests(run, rounds, playground):
+        _play_round(run, requests, rounds, playground.player)
+    return rounds
+
+
+def has_survived(trajectory: Trajectory) -> bool:
+    """Whether an attempt took a step and ended without a fault."""
+    return trajectory.stop not in FAULTS and bool(trajectory.steps)
+
+
+def play_for_update(
+    player: Player, attempts: Sequence[Attempt], *, temperature: float, waiting: Waiting | None = None
+) -> list[Trajectory]:
+    """Play attempts; tokens forced on them get the policy's own log-probs. `waiting` is told what environments took."""
+    played = player.play(attempts, temperature=temperature, waiting=waiting)
+    return score_forced(player.engine, attempts, played, temperature)
+
+
+def _next_requests(run: Run, rounds: PlayedRounds, playground: Playground) -> Sequence[AttemptRequest]:
+    """What the plan wants next, if it can be played."""
+    plan: AttemptPlan = run.config.plan
+    assert isinstance(plan, Part), "a slot is filled by parts"
+    with playground.open_past_attempts() as past_attempts:
+        requests = plan.next(
+            Played(update=rounds.number, rounds=tuple(rounds.rounds)),
+            run.config.training.tasks,
+            tools=playground.tools,
+            past_attempts=past_attempts,
+            draw=run.draw(rounds.number),
+        )
+    where = f"update {rounds.number}: the plan {kind_of(type(plan))}"
+    if not requests and not rounds.rounds:
+        raise ConfigError(f"{where} asked for nothing in the first round; ask for at least one attempt")
+    if requests and len(rounds.rounds) == MAX_ROUNDS:
+        raise ConfigError(f"{where} still asked for more after {MAX_ROUNDS} rounds; give an empty list to end them")
+    check_requests(
+        plan,
+        requests,
+        is_known=playground.tools.knows,
+        attempted={trajectory.task.id for trajectory in rounds.played if trajectory.origin is Origin.FRESH},
+        max_tokens=run.config.rollout.max_tokens,
+        end_id=playground.player.prompter.frame.end_id,
+        vocabulary_size=run.learner.vocabulary_size,
+    )
+    return requests
+
+
+def _play_round(run: Run, requests: Sequence[AttemptRequest], rounds: PlayedRounds, player: Player) -> None:
+    """Play all requests of a round together, and sort what survived by whom it is compared with."""
+    by_request = [make_attempts(run, rounds.number, request, rounds.tried) for request in requests]
+    attempts = [attempt for attempts in by_request for attempt in attempts]
+    played = play_for_update(player, attempts, temperature=run.config.rollout.temperature, waiting=rounds.waiting)
+    rounds.played += played
+    survivors: list[Joining] = []
+    remaining = iter(played)
+    for request, attempts in zip(requests, by_request, strict=True):
+        scored = [
+            score_trajectory(trajectory, run.config.rewards)
+            for trajectory in islice(remaining, len(attempts))
+            if has_survived(trajectory)
+        ]
+        survivors.append((request, [prepare_to_train(request, trajectory) for trajectory in scored]))
+    unguided = [group for request, group in survivors if not request.is_guided]
+    own = [group for request, group in survivors if request.is_guided and request.joins == "own"]
+    joining = [(request, group) for request, group in survivors if request.joins != "own"]
+    rounds.joining += joining
+    for request, group in survivors:
+        if words := request.describe():
+            rounds.request_words |= {(trajectory.task.id, trajectory.attempt): words for trajectory in group}
+    rounds.rounds.append(
+        PlayedRound(
+            requests=tuple(requests),
+            groups=merge_by_task(unguided),
+            guided=merge_by_task(own),
+            joining=merge_by_task([group for _, group in joining]),
+        )
+    )

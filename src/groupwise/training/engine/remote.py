@@ -1,0 +1,176 @@
+"""Engines in other processes: servers of ours and vLLM's, that are there or that the run starts; without torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from groupwise.core.parts.engine_slot import ENTROPY, SCORES, VERSIONS
+from groupwise.core.parts.part import Part
+
+if TYPE_CHECKING:
+    from groupwise.engines.engine import Engine
+    from groupwise.engines.model_source import ModelSource
+    from groupwise.engines.remote.processes import ServerProcess
+
+CHECK_SECONDS = 10.0
+"""How long a server that is named may take to answer before a model loads."""
+
+
+class RemoteEngineConfig(Part):
+    """What servers have in common, whosever they are."""
+
+    urls: tuple[str, ...] = ()
+    """Servers that are there already, as `groupwise serve` prints them; the run hands them its weights. Empty = the run
+    starts its own, and stops them."""
+    replicas: Annotated[int, Field(ge=0)] = 0
+    """Servers that the run starts; 0 = one, or none where `urls` names some."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What the servers compute in; one that is there already must compute in it too."""
+    request_timeout: Annotated[float, Field(gt=0)] = 600.0
+    """Seconds that an answer may take; then it is asked for elsewhere, and the server is out until the next hand-over
+    of weights."""
+    handover_timeout: Annotated[float, Field(gt=0)] = 300.0
+    """Seconds that a server may take to take new weights over."""
+    start_timeout: Annotated[float, Field(gt=0)] = 600.0
+    """Seconds until servers that the run starts must be healthy."""
+    gpus: tuple[str, ...] = ()
+    """GPUs of servers that the run starts, such as ["1", "2"], in turn (CUDA_VISIBLE_DEVICES). Empty = those that the
+    trainer sees."""
+
+    @model_validator(mode="after")
+    def _names_or_starts(self) -> RemoteEngineConfig:
+        if self.urls and self.replicas:
+            raise ValueError(
+                f"urls names {len(self.urls)} servers and replicas asks for {self.replicas} more; give urls for "
+                "servers that are there, or replicas to let the run start them"
+            )
+        return self
+
+    def check_device(self, device: str) -> None:
+        """Refuse servers that are not there; what the learner computes on does not matter to them."""
+        from groupwise.engines.remote.http_client import ServerClient
+
+        for url in self.urls:
+            ServerClient(url).get("/health", what="say that it is healthy", timeout=CHECK_SECONDS)
+
+    def _open(self, source: ModelSource, processes: list[ServerProcess], max_in_flight: int) -> Engine:
+        from groupwise.engines.remote.engine import open_server_engine
+
+        return open_server_engine(
+            self.urls or [process.url for process in processes],
+            source=source,
+            precision=self.precision,
+            request_timeout=self.request_timeout,
+            handover_timeout=self.handover_timeout,
+            max_in_flight=max_in_flight,
+            processes=processes or None,
+        )
+
+
+class ServerEngineConfig(RemoteEngineConfig, slot="engine"):
+    """Samples with our own engine in other processes, here or on other machines, as the local engine would, to the
+    bit."""
+
+    gives: ClassVar[frozenset[str]] = frozenset({ENTROPY, SCORES, VERSIONS})
+    """All that an engine can give."""
+
+    decoding: Literal["auto", "eager", "graphs"] = "auto"
+    """How servers that the run starts decode: graphs = in lanes, a CUDA graph a step; auto = graphs on a GPU where the
+    model allows."""
+    rows: Annotated[int, Field(ge=1)] = 256
+    """Most responses that decode at a time in a server, with graphs."""
+    memory: Annotated[float, Field(gt=0, le=1)] = 0.3
+    """Share of the GPU's memory that keys and values of a server may take, with graphs."""
+    compile_parts: bool = False
+    """Whether norms and feed-forward parts are compiled, with graphs: faster, after half a minute at the start."""
+    batch_tokens: Annotated[int, Field(ge=1)] = 32768
+    """Most tokens of a batch: of prompts that are read together, and, without graphs, of prompts and responses."""
+
+    def open(self, source: ModelSource) -> Engine:
+        """An engine over servers that are there, or that are started here."""
+        processes = [] if self.urls else self._start_servers(source)
+        return self._open(source, processes, max_in_flight=1)
+
+    def _start_servers(self, source: ModelSource) -> list[ServerProcess]:
+        from groupwise.engines.remote.launch import start_own_servers
+
+        return start_own_servers(
+            source,
+            replicas=self.replicas or 1,
+            gpus=self.gpus,
+            start_timeout=self.start_timeout,
+            options={
+                "precision": self.precision,
+                "decoding": self.decoding,
+                "rows": self.rows,
+                "memory": self.memory,
+                "compile-parts": self.compile_parts,
+                "batch-tokens": self.batch_tokens,
+            },
+        )
+
+
+class VllmServerConfig(RemoteEngineConfig, slot="engine"):
+    """Samples with vLLM servers, which live in an environment of their own."""
+
+    gives: ClassVar[frozenset[str]] = frozenset({SCORES, VERSIONS})
+    """vLLM gives no entropies."""
+
+    max_in_flight: Annotated[int, Field(ge=1)] = 128
+    """Most requests that are under way at a server; others wait here."""
+    python: str = "python"
+    """The interpreter of an environment with vLLM, for servers that the run starts."""
+    memory: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of a GPU's memory that each server takes; none = they compute on the CPU."""
+    context: Annotated[int, Field(ge=2)] | None = None
+    """Tokens that a prompt and its response may have together; none = what the model allows."""
+    flags: tuple[str, ...] = ()
+    """Further flags of vLLM, such as ["--max-num-seqs", "64"]."""
+
+    def check_device(self, device: str) -> None:
+        """Refuse servers that are not there, or an environment without vLLM."""
+        super().check_device(device)
+        if not self.urls:
+            from groupwise.engines.vllm.command import find_vllm
+
+            find_vllm(self.python)
+
+    def check_model(self, model: Any) -> None:
+        """Refuse a model that vLLM would refuse, where its settings tell."""
+        from pathlib import Path
+
+        from groupwise.core.errors import ConfigError
+        from groupwise.engines.vllm.command import MIN_CPU_HEAD, check_heads
+
+        if self.urls or self.memory is not None:
+            return
+        hidden, heads, path = (getattr(model, name, None) for name in ("hidden", "heads", "path"))
+        if hidden and heads and hidden // heads < MIN_CPU_HEAD:
+            raise ConfigError(
+                f"model.heads: {heads} heads of {hidden // heads} each, but vLLM on a CPU refuses heads narrower than "
+                f"{MIN_CPU_HEAD}; use fewer heads or the local engine"
+            )
+        if path and (Path(path).expanduser() / "config.json").is_file():
+            check_heads(Path(path).expanduser(), on_gpu=False)
+
+    def open(self, source: ModelSource) -> Engine:
+        """An engine over servers that are there, or that are started here."""
+        processes = [] if self.urls else self._start_servers(source)
+        return self._open(source, processes, max_in_flight=self.max_in_flight)
+
+    def _start_servers(self, source: ModelSource) -> list[ServerProcess]:
+        from groupwise.engines.remote.launch import start_vllm_servers
+
+        return start_vllm_servers(
+            source,
+            replicas=self.replicas or 1,
+            gpus=self.gpus,
+            start_timeout=self.start_timeout,
+            precision=self.precision,
+            max_model_len=self.context,
+            python=self.python,
+            gpu_memory=self.memory,
+            extra=self.flags,
+        )
