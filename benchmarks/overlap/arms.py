@@ -96,8 +96,9 @@ def describe_run(start: Path, *, arm: str, seed: int, updates: int, tasks: int, 
     """The settings of a run: the demo's, with fewer tasks, from the start's weights, its engine in another process."""
     settings = load_run(DEMO).config()
     settings.pop("warm_start")
-    # What is old is what the learner says before the update: the same for every arm, also where the engine is behind.
-    settings["algorithm"]["loss"] |= {"old": "learner"}
+    # What a lag above 0 adds by itself, for every arm: the ratio is taken against the learner, and what the engine lies
+    # behind it goes into a truncated weight, which at lag 0 is 1.
+    settings["algorithm"]["loss"] |= {"old": "learner", "corrections": [{"kind": "truncate"}]}
     settings["rollout"] |= ARMS[arm]
     settings["training"] |= {"updates": updates, "tasks": tasks, "checkpoint_every": 1000}
     settings["evaluation"] |= {"tasks": panel, "every": every}

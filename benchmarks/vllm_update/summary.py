@@ -22,7 +22,7 @@ def summarise_arm(updates: Sequence[Record], *, warm: int) -> dict[str, Any]:
         "stages": {name: statistics.median(update["stages"].get(name, 0.0) for update in timed) for name in stages},
         "inside": {name: statistics.median(update["inside"].get(name, 0.0) for update in timed) for name in parts},
         "trained_tokens": timed[-1]["metrics"].get("learner/tokens"),
-        "computed_tokens": timed[-1]["metrics"].get("learner/computed"),
+        "token_ratio": timed[-1]["metrics"].get("learner/token_ratio"),
         "environment_steps": timed[-1]["total_steps"] - updates[updates.index(timed[-1]) - 1]["total_steps"],
     }
 

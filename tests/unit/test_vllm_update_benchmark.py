@@ -15,7 +15,7 @@ def make_update(number: int, rollout: float, learn: float) -> dict[str, Any]:
         "stages": {"rollout": rollout, "learn": learn},
         "inside": {"rollout: engine": rollout / 2},
         "total_steps": 100 * number,
-        "metrics": {"learner/tokens": 7.0, "learner/computed": 9.0},
+        "metrics": {"learner/tokens": 7.0, "learner/token_ratio": 9.0},
     }
 
 
