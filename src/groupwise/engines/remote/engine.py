@@ -15,10 +15,11 @@ from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from groupwise.core.errors import ConfigError, EngineFault, GroupwiseError
 from groupwise.core.score_requests import PromptAndResponse
+from groupwise.engines.adapter_folder import read_adapter_settings
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.remote import wire
@@ -45,8 +46,11 @@ class ServerEngine:
         *,
         describe: Callable[[ServerClient], ServerFacts],
         processes: Sequence[ServerProcess] = (),
+        adapter: Mapping[str, Any] | None = None,
     ) -> None:
         self._replicas, self._describe, self._processes = replicas, describe, tuple(processes)
+        self.adapter_settings = adapter
+        """What `adapter_config.json` says of the run's LoRA adapter; None where the run's model has none."""
         facts = [replica.facts for replica in replicas.members]
         contexts = [fact.context for fact in facts if fact.context is not None]
         self._gives = frozenset.intersection(*(fact.gives for fact in facts))
@@ -246,11 +250,12 @@ def _open(
     kinds = {replica.facts.takes_batches for replica in replicas}
     if len(kinds) > 1:
         raise ConfigError("engine.urls: servers of ours are named beside others; name servers of one kind")
+    adapter = read_adapter_settings(source.model)
     if kinds == {True}:
-        return ServerEngine(Replicas(replicas, max_in_flight=1), describe=describe, processes=processes)
-    return StreamingServerEngine(
-        Replicas(replicas, max_in_flight=max_in_flight), describe=describe, processes=processes
-    )
+        batches = Replicas(replicas, max_in_flight=1)
+        return ServerEngine(batches, describe=describe, processes=processes, adapter=adapter)
+    streams = Replicas(replicas, max_in_flight=max_in_flight)
+    return StreamingServerEngine(streams, describe=describe, processes=processes, adapter=adapter)
 
 
 def _check_urls(urls: Sequence[str]) -> None:

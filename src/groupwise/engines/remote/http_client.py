@@ -62,6 +62,7 @@ class ServerClient:
         timeout: float,
         max_bytes: int = MAX_ANSWER_BYTES,
         is_fresh: bool = False,
+        is_text: bool = False,
     ) -> Any:
         """Send JSON to a path: the JSON that comes back, None where the answer is empty.
 
@@ -73,9 +74,11 @@ class ServerClient:
             max_bytes: how much is read of it.
             is_fresh: whether a connection of its own is opened. One that was kept may turn out to be closed, and then
                 the call is made again: twice is once too often for what changes something.
+            is_text: whether the answer is a sentence for people and no JSON, as some routes of vLLM's have it; None
+                comes back.
         """
         body = json.dumps(question).encode()
-        call = _Call("POST", path, body, what, timeout, time.monotonic() + timeout, max_bytes)
+        call = _Call("POST", path, body, what, timeout, time.monotonic() + timeout, max_bytes, is_text)
         return self._make(call, is_fresh=is_fresh)
 
     def abort(self) -> None:
@@ -172,7 +175,7 @@ class ServerClient:
             )
         if status != http.HTTPStatus.OK:
             self._fail(call, f"status {status}: {_quote(text)}", status=status)
-        if not text.strip():
+        if call.is_text or not text.strip():
             return None
         try:
             return json.loads(text, parse_constant=_refuse_constant)
@@ -202,6 +205,7 @@ class _Call(NamedTuple):
     timeout: float
     deadline: float
     max_bytes: int
+    is_text: bool = False
 
 
 class _StaleConnectionError(Exception):

@@ -83,7 +83,7 @@ class Replica:
         self._request_timeout, self._handover_timeout = request_timeout, handover_timeout
         self._handed = [(facts.label, 0)]
         self._model = facts.model
-        self._adapters, self._adapter_versions = list[str](), dict[str, int]()
+        self._adapters, self._adapter_versions, self._adapters_taken = list[str](), dict[str, int](), 0
         self._is_initialised = False
 
     @property
@@ -176,7 +176,8 @@ class Replica:
         self._handed.append((label, version))  # before it begins: answers under way may name it from here on
         self._adapters.clear()
         self._model = self.facts.model
-        self._step(deadline, "/pause?mode=keep", None, "pause")
+        # vLLM would forget prefixes when it pauses; it is told to once the weights are there, and asked whether it did.
+        self._step(deadline, "/pause?mode=keep&clear_cache=false", None, "pause")
         try:
             if not self._is_initialised:
                 self._step(deadline, "/init_weight_transfer_engine", {"init_info": {}}, "prepare for new weights")
@@ -198,14 +199,18 @@ class Replica:
         Those under way go on with the adapter that they began with, so the one before stays until the next comes.
         """
         deadline = time.monotonic() + self._handover_timeout
-        name = f"{self.facts.model}-{label}"
-        question = {"lora_name": name, "lora_path": str(folder), "load_inplace": True}
-        self._step(deadline, "/v1/load_lora_adapter", question, f"read an adapter from {folder}")
+        # A name of its own for each hand-over: vLLM keeps prefixes by an adapter's name, and one that may be loaded in
+        # place is read from its folder again at every step.
+        self._adapters_taken += 1
+        name = f"{self.facts.model}-{self._adapters_taken}-{label}"
+        question = {"lora_name": name, "lora_path": str(folder)}
+        self._step(deadline, "/v1/load_lora_adapter", question, f"read an adapter from {folder}", is_text=True)
         self._adapter_versions[name] = version
         self._adapters.append(name)
         self._model = name
         for old in self._adapters[:-2]:
-            self._step(deadline, "/v1/unload_lora_adapter", {"lora_name": old}, "put an old adapter away")
+            question = {"lora_name": old}
+            self._step(deadline, "/v1/unload_lora_adapter", question, "put an old adapter away", is_text=True)
         del self._adapters[:-2]
 
     def look_again(self, describe: Callable[[ServerClient], ServerFacts]) -> None:
@@ -234,12 +239,11 @@ class Replica:
         if held != label:
             self._fail_on_version(str(held), label)
 
-    def _step(self, deadline: float, path: str, question: Any, what: str) -> Any:
+    def _step(self, deadline: float, path: str, question: Any, what: str, *, is_text: bool = False) -> Any:
         """A step of a hand-over. What a server refuses here, it alone refuses: the others may take it."""
         try:
-            return self.client.post(
-                path, question or {}, what=what, timeout=_count_seconds_left(deadline), is_fresh=True
-            )
+            seconds = _count_seconds_left(deadline)
+            return self.client.post(path, question or {}, what=what, timeout=seconds, is_fresh=True, is_text=is_text)
         except RequestRefusedFault as fault:
             raise ServerFault(str(fault)) from None
 

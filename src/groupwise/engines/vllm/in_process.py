@@ -20,6 +20,7 @@ from groupwise.core.errors import ConfigError, EngineFault
 from groupwise.core.parts.engine_slot import SCORES, VERSIONS
 from groupwise.core.score_requests import PromptAndResponse
 from groupwise.core.text.safe_text import quote_line
+from groupwise.engines.adapter_folder import read_adapter_settings
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.vllm.command import (
@@ -30,7 +31,7 @@ from groupwise.engines.vllm.command import (
     check_heads,
     choose_lora_rank,
 )
-from groupwise.engines.vllm.model_folder import read_adapter_settings, write_model_folder
+from groupwise.engines.vllm.model_folder import write_model_folder
 
 if TYPE_CHECKING:
     import torch
@@ -132,11 +133,13 @@ class VllmEngine:
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
         """Take over weights by name, within the process."""
+        self._refuse_parts()
         self._updates.take(weights)
         self._finish(version)
 
     def load_file(self, path: Path, *, version: int) -> None:
         """Take over the weights of a safetensors file."""
+        self._refuse_parts()
         self._updates.take_file(path)
         self._finish(version)
 
@@ -161,6 +164,14 @@ class VllmEngine:
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm, self._updates
         cleanup_dist_env_and_memory()
+
+    def _refuse_parts(self) -> None:
+        """Refuse an adapter's weights as if they were the model's, whose names vLLM does not know."""
+        if self.adapter_settings is not None:
+            raise ConfigError(
+                "training.weight_transfer: vLLM takes a model's LoRA adapter as a folder; use the weight_transfer "
+                "adapter"
+            )
 
     def _finish(self, version: int) -> None:
         if self._llm.reset_prefix_cache() is False:

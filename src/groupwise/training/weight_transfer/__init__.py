@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from groupwise.core.parts.part import Part
+from groupwise.training.weight_transfer.adapter import Adapter
 from groupwise.training.weight_transfer.in_memory import InMemory
 from groupwise.training.weight_transfer.protocol import WeightTransfer, WeightTransferPart, WeightTransferSlot
 from groupwise.training.weight_transfer.through_file import ThroughFile
@@ -10,10 +11,12 @@ from groupwise.training.weight_transfer.through_file import ThroughFile
 WEIGHT_TRANSFERS: dict[str, type[Part]] = {
     "in_memory": InMemory,
     "through_file": ThroughFile,
+    "adapter": Adapter,
 }
 
 __all__ = [
     "WEIGHT_TRANSFERS",
+    "Adapter",
     "InMemory",
     "ThroughFile",
     "WeightTransfer",
