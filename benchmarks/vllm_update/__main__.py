@@ -34,10 +34,11 @@ from benchmarks.vllm_update.summary import summarise
 from groupwise.config.run_file import decode_run
 from groupwise.engines.remote.processes import Command, ServerProcess
 from groupwise.engines.remote.server.command import groupwise_command
-from groupwise.engines.vllm.command import vllm_command
+from groupwise.engines.vllm.command import find_vllm, vllm_command
 
 STARTED = time.monotonic()
 ON_GPU = ["--attention-backend", "FLASH_ATTN", "--kv-cache-memory-bytes", "4G", "--max-num-seqs", "128"]
+ON_GPU += ["--no-skip-tokenizer-init"]
 ON_CPU = ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(CONTEXT)]
 MAX_START = 200.0
 """Seconds that servers may take to open."""
@@ -91,7 +92,7 @@ def start_servers(phase: str, options: argparse.Namespace, model: Path) -> dict[
     precision = "bfloat16" if on_gpu else "float32"
 
     def make_vllm(port: int) -> Command:
-        return vllm_command(
+        arguments, variables = vllm_command(
             model,
             port=port,
             served_model_name="policy",
@@ -101,6 +102,9 @@ def start_servers(phase: str, options: argparse.Namespace, model: Path) -> dict[
             gpu_memory=GPU_SHARE if on_gpu else None,
             extra=ON_GPU if on_gpu else ON_CPU,
         )
+        if not find_vllm(options.python_vllm).has_scale_out:
+            arguments[arguments.index("-m") + 1] = "benchmarks.vllm_update.serve_older"
+        return arguments, variables
 
     def make_ours(port: int) -> Command:
         settings = {"precision": precision, "device": options.device, "memory": 0.05, "rows": 128}
