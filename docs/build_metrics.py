@@ -23,6 +23,8 @@ SECTIONS = {
     "learner": "What the optimiser did.",
     "engine": "Whether the engine follows.",
     "loss": "What the loss measured, over the tokens that trained; which of them depends on the loss's parts.",
+    "replicas": "What servers did, where the engine is one of servers; `N` is a server's number, from 0. Like seconds, "
+    "these differ from run to run.",
     "evaluation": "What trackers hear of an evaluation; the journal has its attempts one by one.",
     "seconds": "Where the time of the update went.",
     "speed": "How fast it went. Like seconds, and unlike everything above, these differ from run to run.",

@@ -43,7 +43,7 @@ def prepare_folder(run: Run) -> Iterator[Trackers]:
 def start_run(run: Run, observer: RunObserver) -> int:
     """Begin a run: its warm start, if it has one, and the checkpoint of update 0."""
     if run.config.warm_start is None:
-        run.canary.check(run.engine, run.learner, version=0)
+        run.start_engine()
     else:
         observer.on_stage("warm start", 0)
         report_epoch, report_faults = observer.on_warm_start_epoch, observer.on_expert_faults

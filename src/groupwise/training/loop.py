@@ -89,11 +89,11 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     learned = _learn(run, samples, totals)  # the learner packs the samples itself
     ahead = source.finish_ahead(number, clock)  # what was played meanwhile with the weights before these
     clock.begin_stage("handover")
-    canary_gap = run.hand_over(number)
+    of_engine = run.take_engine_metrics(run.hand_over(number))
     run.observe(number, attempts.survivors, batch, learned)
     clock.begin_stage("write")
     metrics = compute_update_metrics(
-        run.config, attempts, batch, totals, learned=learned, canary_gap=canary_gap, seconds=clock.seconds
+        run.config, attempts, batch, totals, learned=learned, of_engine=of_engine, seconds=clock.seconds
     )
     update = _describe_update(number, attempts, batch, metrics, ahead)
     run.journal.write(update, checkpoints=run.paths.checkpoint_numbers())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from groupwise.core.run_lock import RunLock
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.seeds import seed_of
 from groupwise.core.text.value_words import describe_value
-from groupwise.engines.engine import Engine
+from groupwise.engines.engine import ClosingEngine, Engine, ReplicatedEngine, SubmittingEngine
 from groupwise.engines.model_source import ModelSource
 from groupwise.envs.part_queries import ask_instruction
 from groupwise.rollout.hosts.host import Host, open_host
@@ -33,11 +34,13 @@ from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
 from groupwise.training.run_checks import check_algorithm, check_journal, check_panels, check_tasks
 from groupwise.training.run_config import RunConfig, is_ours
-from groupwise.training.weight_transfer.canary import Canary, choose_tolerance
+from groupwise.training.weight_transfer.canary import Canary, Tolerance, choose_tolerance
 from groupwise.training.weight_transfer.protocol import WeightTransfer
 
 CANARY_TOKENS = 64
 """Most tokens of the prompt that engine and learner must score alike: enough to run every weight."""
+KEPT_CANARY_TOKENS = 288
+"""As many where servers keep prefixes: two blocks of 128 tokens, the largest that vLLM takes by itself."""
 
 
 def open_run(
@@ -76,16 +79,17 @@ def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: t
     if config.threads:
         torch.set_num_threads(config.threads)
     check_journal(folder)
-    host = _open_host(config)
-    try:
-        return _open_with_host(host, config, folder, lock, model_and_tokenizer, loss, device)
-    except BaseException:
-        host.shutdown()
-        raise
+    with ExitStack() as opened:  # ended again where something after it cannot be opened
+        host = _open_host(config)
+        opened.callback(host.shutdown)
+        run = _open_with_host(host, opened, config, folder, lock, model_and_tokenizer, loss, device)
+        opened.pop_all()
+        return run
 
 
 def _open_with_host(
     host: Host,
+    opened: ExitStack,
     config: RunConfig,
     folder: Path,
     lock: RunLock,
@@ -103,7 +107,8 @@ def _open_with_host(
     model = model.to(device)
     paths = RunPaths(folder)
     engine = open_run_engine(config, model, tokenizer, folder=paths.servers if lock.is_held else None)
-    tolerance = choose_tolerance(config.engine.precision, model)
+    if isinstance(engine, ClosingEngine):
+        opened.callback(engine.close)
     learner = _open_learner(config, model, loss)
     prompter = Prompter(
         tokenizer,
@@ -111,7 +116,6 @@ def _open_with_host(
         memory=config.rollout.memory,
         instruction=ask_instruction(config.env),
     )
-    opening = prompter.encode_opening("")[:CANARY_TOKENS]
     journal = Journal(paths.journal, read_only=not lock.is_held)
     if lock.is_held:
         journal.name_panels(panels)
@@ -127,11 +131,25 @@ def _open_with_host(
         host=host,
         journal=journal,
         panels=panels,
-        canary=Canary(opening, (*opening[-4:], prompter.frame.end_id), tolerance=tolerance),
+        canary=_make_canary(prompter, engine, choose_tolerance(config.engine.precision, model)),
         tasks=tasks,
         curriculum=_start_curriculum(config, tasks),
         part_states=part_states,
     )
+
+
+def _make_canary(prompter: Prompter, engine: Engine, tolerance: Tolerance) -> Canary:
+    """The canary of a run: the beginning of its own prompts.
+
+    A server that keeps prefixes of prompts keeps them by the block. The prompt is then repeated until it has blocks:
+    only what was kept can have been left behind by old weights.
+    """
+    opening = prompter.encode_opening("")[:CANARY_TOKENS]
+    response = (*opening[-4:], prompter.frame.end_id)
+    if isinstance(engine, ReplicatedEngine) and isinstance(engine, SubmittingEngine):
+        num = min(KEPT_CANARY_TOKENS, (engine.context or KEPT_CANARY_TOKENS) - len(response))
+        opening = (opening * (num // len(opening) + 1))[:num]
+    return Canary(opening, response, tolerance=tolerance)
 
 
 def _start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:

@@ -17,7 +17,7 @@ from groupwise.core.records import Task, Trajectory
 from groupwise.core.run_lock import RunLock
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.seeds import seed_of
-from groupwise.engines.engine import Engine
+from groupwise.engines.engine import ClosingEngine, Engine, MeasuredEngine, ReplicatedEngine
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.rollout.hosts.host import Host
 from groupwise.rollout.player import Player
@@ -77,8 +77,10 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """End the environments' processes, close the journal, and give the folder back."""
+        """End the environments' processes, close engine and journal, and give the folder back."""
         self.host.shutdown()
+        if isinstance(self.engine, ClosingEngine):
+            self.engine.close()
         self.journal.close()  # its log goes into it: one file less that a copy can forget
         self.lock.release()
 
@@ -112,6 +114,18 @@ class Run:
         """Whether anything compares with the policy that the run started from."""
         loss, measures = self.config.algorithm.loss, self.config.algorithm.measures_reference
         return measures or (loss is not None and REFERENCE_LOGP in loss.needs)
+
+    def start_engine(self) -> None:
+        """See that the engine samples with the weights that the run starts from, as version 0."""
+        if isinstance(self.engine, ReplicatedEngine):
+            self.hand_over(0)  # a server may hold anything
+        else:
+            self.canary.check(self.engine, self.learner, version=0)
+
+    def take_engine_metrics(self, canary_gap: float) -> dict[str, float]:
+        """How far the engine is from the learner, and what it counted since it was last asked, where it counts."""
+        counts = self.engine.take_metrics() if isinstance(self.engine, MeasuredEngine) else {}
+        return {"engine/canary_gap": canary_gap, **counts}
 
     def observe(
         self, number: int, survivors: Sequence[Trajectory], batch: CreditedBatch, learned: Mapping[str, float]

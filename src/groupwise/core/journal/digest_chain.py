@@ -1,8 +1,9 @@
 """The updates of a journal as a chain of digests: each over the one before it and over what was written for the update.
 
 A checkpoint holds the chain's end. A journal that lacks an update, holds another one, or one of whose rows was changed
-does not lead there, so that a run never goes on beside a past that is not its own. Left out is what the clock says,
-which differs between two runs of the same seed, and the evaluations, which nothing learns from.
+does not lead there, so that a run never goes on beside a past that is not its own. Left out is what the clock says
+and how servers shared the work, which differ between two runs of the same seed, and the evaluations, which nothing
+learns from.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ START = hashlib.sha256(b"groupwise journal").hexdigest()
 LINKED = (
     "SELECT number, version FROM updates WHERE number = ?",
     "SELECT name, value FROM metrics WHERE number = ? AND name NOT GLOB 'seconds/*' AND name NOT GLOB 'speed/*' "
-    "ORDER BY name",
+    "AND name NOT GLOB 'replicas/*' ORDER BY name",
     "SELECT task, attempt, stop, outcome, success, origin, error, steps, credit, parent FROM trajectories "
     "WHERE number = ? ORDER BY task, attempt",
     "SELECT task, attempt, stop, steps, error FROM faults WHERE number = ? ORDER BY task, attempt",

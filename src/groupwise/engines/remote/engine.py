@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -159,11 +160,12 @@ class ServerEngine:
         self._version = version
 
     def _hand_over_to(self, replica: Replica, take: Callable[[Replica], None]) -> None:
-        was_out = replica.state == "out"
+        was_out, since = replica.state == "out", time.monotonic()
         try:
             if was_out:
                 replica.look_again(self._describe)
             take(replica)
+            replica.count(handover_seconds=time.monotonic() - since)
         except GroupwiseError as fault:
             replica.count(faults=1)
             self._replicas.dismiss(replica, str(fault))

@@ -56,6 +56,8 @@ class ReplicaTally:
     """Time that its requests took, summed over requests."""
     faults: int = 0
     """Requests and hand-overs that it failed at."""
+    handover_seconds: float = 0.0
+    """Time of its hand-overs."""
 
 
 class Replica:
@@ -96,13 +98,22 @@ class Replica:
         """Version of the weights that it was handed last."""
         return self._adapter_versions[self._adapters[-1]] if self._adapters else self._handed[-1][1]
 
-    def count(self, *, requests: int = 0, tokens: int = 0, seconds: float = 0.0, faults: int = 0) -> None:
+    def count(
+        self,
+        *,
+        requests: int = 0,
+        tokens: int = 0,
+        seconds: float = 0.0,
+        faults: int = 0,
+        handover_seconds: float = 0.0,
+    ) -> None:
         """Add to what it did."""
         with self._tally_lock:
             self._tally.requests += requests
             self._tally.tokens += tokens
             self._tally.seconds += seconds
             self._tally.faults += faults
+            self._tally.handover_seconds += handover_seconds
 
     def take_tally(self) -> ReplicaTally:
         """What it did since this was last asked."""
@@ -124,7 +135,7 @@ class Replica:
         since, num_tokens = len(self._handed) - 1, sum(request.max_tokens for request in requests)
         answer = self._ask(wire.BATCH_GENERATE, wire.write_batch(requests), "answer a batch", num_tokens)
         responses = self._read(lambda: wire.read_batch(answer, requests, vocabulary=self._vocabulary))
-        self.count(requests=len(requests), tokens=sum(len(one.generation.response_ids) for one in responses))
+        self.count(requests=len(requests), tokens=sum(len(answer.response_ids) for answer, _ in responses))
         return [self._name_versions(response, since, self.facts.model) for response in responses]
 
     def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:

@@ -7,6 +7,7 @@ import torch
 from groupwise.core.rules import RuleResult
 from groupwise.core.seeds import seed_of
 from groupwise.engines.conformance.suite import check_engine
+from groupwise.engines.engine import ClosingEngine
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.open_run import choose_device, open_run_engine
 from groupwise.training.run_config import RunConfig
@@ -24,12 +25,16 @@ def check_run_engine(config: RunConfig) -> list[RuleResult]:
     engine = open_run_engine(config, model.to(device), tokenizer)
     special = set(tokenizer.all_special_ids)
     token_ids = [token for token in range(len(tokenizer)) if token not in special]
-    return check_engine(
-        engine,
-        token_ids=token_ids,
-        weights=_nudge_weights(model, seed_of(config.seed, "engine check")),
-        max_gap=TOLERANCES[config.engine.precision].gap,
-    )
+    try:
+        return check_engine(
+            engine,
+            token_ids=token_ids,
+            weights=_nudge_weights(model, seed_of(config.seed, "engine check")),
+            max_gap=TOLERANCES[config.engine.precision].gap,
+        )
+    finally:
+        if isinstance(engine, ClosingEngine):
+            engine.close()
 
 
 def _nudge_weights(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:

@@ -15,6 +15,7 @@ from groupwise.core.text.value_words import describe_value
 from groupwise.training.learner.answers import EXTRA, is_metric
 from groupwise.training.metrics.loss import LOSS_METRICS
 from groupwise.training.metrics.metric import SHARE, Metric
+from groupwise.training.metrics.replicas import REPLICA_METRICS, REPLICA_NUMBER
 
 METRICS: dict[str, Metric] = {
     "rollout/success": Metric(
@@ -257,6 +258,7 @@ METRICS: dict[str, Metric] = {
         "Above 1e-3 the run stops by itself: the engine did not take the weights over, or computes in lower precision.",
     ),
     **LOSS_METRICS,
+    **REPLICA_METRICS,
     "evaluation/success": Metric(
         "share of the evaluation's attempts that solved their task, every task counting the same",
         SHARE,
@@ -331,12 +333,17 @@ METRICS: dict[str, Metric] = {
 """Every metric that a run may log, by name."""
 
 
+def find_metric(name: str) -> Metric | None:
+    """What a metric is, by its name; None where the table has none of it. Those of a replica have its number."""
+    return METRICS.get(REPLICA_NUMBER.sub("replicas/N/", name))
+
+
 def check_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     """Refuse a metric whose name the table does not have, or whose value is no number; the metrics as plain numbers."""
     for name, value in metrics.items():
         if not is_metric(name, value):
             raise TrainingError(f"metric {name!r} is {describe_value(value)}; give a finite number, or leave it out")
-        if name not in METRICS and not name.startswith(EXTRA):
+        if find_metric(name) is None and not name.startswith(EXTRA):
             raise TrainingError(
                 f"metric {name!r} is not in the table of training/metrics/table.py; {nearest(name, METRICS)}. A part "
                 f"from elsewhere names its own {EXTRA}..."

@@ -22,7 +22,7 @@ def compute_update_metrics(
     totals: Totals,
     *,
     learned: Mapping[str, float],
-    canary_gap: float,
+    of_engine: Mapping[str, float],
     seconds: Mapping[str, float],
 ) -> dict[str, float]:
     """Every metric of an update by name, checked against the table of metrics.
@@ -33,14 +33,14 @@ def compute_update_metrics(
         batch: those that take part, with their credit.
         totals: what was counted of the samples.
         learned: what the learner measured; nothing where nothing trained.
-        canary_gap: how far engine and learner differ after the hand-over of weights.
+        of_engine: how far engine and learner differ after the hand-over of weights, and what the engine counted.
         seconds: of each stage that is over.
     """
     algorithm = config.algorithm
     if attempts.played_in is not None:  # they played while something else was learnt
         seconds = {**seconds, "seconds/rollout": attempts.played_in}
     metrics = compute_rollout_metrics(attempts.played, attempts.survivors)
-    metrics |= {"engine/canary_gap": canary_gap, "learner/tokens": float(totals.tokens)}
+    metrics |= {**of_engine, "learner/tokens": float(totals.tokens)}
     is_penalised = credit_rests_on_penalties(algorithm, batch)
     metrics["credit/penalties_alone"] = float(is_penalised)
     metrics |= compute_credit_metrics(*batch.for_fresh()) | compute_rescue_metrics(attempts, batch)

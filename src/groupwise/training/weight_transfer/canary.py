@@ -14,9 +14,9 @@ from typing import Protocol
 
 from transformers import PreTrainedModel
 
-from groupwise.core.errors import TrainingError
+from groupwise.core.errors import EngineFault, TrainingError
 from groupwise.core.score_requests import PromptAndResponse
-from groupwise.engines.engine import Engine
+from groupwise.engines.engine import Engine, ReplicatedEngine
 from groupwise.training.learner.answers import read_scores
 
 
@@ -48,48 +48,93 @@ class ScoringLearner(Protocol):
         """Log-probability of each response token given its prompt, under the weights that were handed over."""
 
 
+class CheckedEngine(Protocol):
+    """What the canary asks of an engine, or of one of its replicas."""
+
+    @property
+    def version(self) -> int:
+        """Version of the weights in use."""
+
+    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt."""
+
+
+@dataclass
+class _Memory:
+    """What was said at the last check that was passed, and how far apart both ever were."""
+
+    of_learner: Sequence[float]
+    of_engine: Sequence[float]
+    noise: float
+
+
 class Canary:
-    """A fixed prompt and response that engine and learner must score alike."""
+    """A fixed prompt and response that engine and learner must score alike; every replica of an engine for itself."""
 
     def __init__(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, tolerance: Tolerance = TOLERANCES["float32"]
     ) -> None:
         self._prompt, self._response = tuple(prompt_ids), tuple(response_ids)
         self._tolerance = tolerance
-        self._learner_before: Sequence[float] | None = None
-        self._engine_before: Sequence[float] = ()
-        self._noise = 0.0
+        self._memories: dict[str, _Memory] = {}
 
     def check(self, engine: Engine, learner: ScoringLearner, *, version: int) -> float:
-        """Compare engine and learner: the largest gap in log-prob; an error where it is too large or nothing came."""
+        """Compare engine and learner: the largest gap in log-prob; an error where it is too large or nothing came.
+
+        A replica that does not pass is dismissed, and one that does admitted; it is an error where none passes.
+        """
+        if isinstance(engine, ReplicatedEngine):
+            return self._check_replicas(engine, learner, version)
+        return self._check_single(engine, "the engine", learner, version)
+
+    def _check_replicas(self, engine: ReplicatedEngine, learner: ScoringLearner, version: int) -> float:
+        gaps, faults = list[float](), list[TrainingError | EngineFault]()
+        for replica in engine.replicas:
+            try:
+                gaps.append(self._check_single(replica, replica.name, learner, version))
+                engine.admit(replica.name)
+            except (TrainingError, EngineFault) as fault:
+                faults.append(fault)
+                engine.dismiss(replica.name, str(fault))
+        if not gaps:
+            raise faults[0]
+        return max(gaps)
+
+    def _check_single(self, engine: CheckedEngine, name: str, learner: ScoringLearner, version: int) -> float:
         if engine.version != version:
             raise TrainingError(
-                f"the engine reports weights of version {engine.version}, but version {version} was handed over; "
-                "its `load` did not take, or training.weight_transfer never called it"
+                f"{name} reports weights of version {engine.version}, but version {version} was handed "
+                "over; its `load` did not take, or training.weight_transfer never called it"
             )
         pairs, num = [(self._prompt, self._response)], len(self._response)
-        of_engine = read_scores(engine.score(pairs), num, f"the engine {type(engine).__name__}: score")
+        of_engine = read_scores(engine.score(pairs), num, f"{name} {type(engine).__name__}: score")
         of_learner = read_scores(learner.logps(pairs), num, f"the learner {type(learner).__name__}: logps")
+        before = self._memories.get(name)
         gap = _find_distance(of_engine, of_learner)
-        moved = 0.0 if self._learner_before is None else _find_distance(of_learner, self._learner_before)
-        if not gap <= self._tolerance.gap or self._has_stayed_behind(of_engine, gap, moved):  # NaN is no agreement
+        moved = 0.0 if before is None else _find_distance(of_learner, before.of_learner)
+        if not gap <= self._tolerance.gap or self._has_stayed_behind(
+            of_engine, before, gap, moved
+        ):  # NaN: no agreement
             raise TrainingError(
-                f"after the hand-over of version {version} the engine and the learner disagree by {gap:.3g} nats on a "
-                f"fixed prompt (allowed {self._tolerance.gap:g}; the update moved the learner by {moved:.3g}): the "
-                "engine did not take the weights over, or training.weight_transfer never gave them to it"
+                f"after the hand-over of version {version} {name} and the learner disagree by {gap:.3g} "
+                f"nats on a fixed prompt (allowed {self._tolerance.gap:g}; the update moved the learner by "
+                f"{moved:.3g}): the engine did not take the weights over, or training.weight_transfer never gave them "
+                "to it"
             )
-        self._learner_before, self._engine_before, self._noise = of_learner, of_engine, max(self._noise, gap)
+        self._memories[name] = _Memory(of_learner, of_engine, max(gap, before.noise if before else 0.0))
         return gap
 
-    def _has_stayed_behind(self, of_engine: Sequence[float], gap: float, moved: float) -> bool:
+    def _has_stayed_behind(self, of_engine: Sequence[float], before: _Memory | None, gap: float, moved: float) -> bool:
         """Whether the learner moved and the engine did not.
 
         Then the engine says the same to the last bit, or is about as far from the learner as the learner came, and
         farther than it ever was.
         """
+        if before is None:
+            return False
         rounding = self._tolerance.rounding
-        is_apart = gap > max(0.5 * moved, rounding, 4 * self._noise)
-        return moved > rounding and (is_apart or [*of_engine] == [*self._engine_before])
+        is_apart = gap > max(0.5 * moved, rounding, 4 * before.noise)
+        return moved > rounding and (is_apart or [*of_engine] == [*before.of_engine])
 
 
 def _find_distance(some: Sequence[float], others: Sequence[float]) -> float:

@@ -24,7 +24,7 @@ from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import PlayedGroup, describe_underived
 from groupwise.training.metrics.metric import SHARE
-from groupwise.training.metrics.table import METRICS
+from groupwise.training.metrics.table import find_metric
 
 MAIN_CURVES = {
     "rollout/success": "Success",
@@ -206,7 +206,7 @@ def read_last_and_first(folder: RunFolder) -> tuple[list[PlayedGroup], list[Play
 
 def make_metric_curve(folder: RunFolder, name: str, title: str, verdict: RunVerdict | None) -> Curve:
     """A metric as a curve, with the evaluations where it is success."""
-    metric = METRICS.get(name)
+    metric = find_metric(name)
     meaning = metric.meaning[0].upper() + metric.meaning[1:] + "." if metric else name
     has_scores = name == "rollout/success" and verdict is not None and verdict.measure == "success"
     return Curve(
@@ -226,7 +226,8 @@ def _write_metric_table(folder: RunFolder) -> Html | None:
         values = [value for _, value in sorted(curve.items())]
         if values:
             shown = [format_compact(value) for value in (values[0], values[-1], min(values), max(values))]
-            meaning = METRICS[name].meaning if name in METRICS else None
+            metric = find_metric(name)
+            meaning = metric.meaning if metric else None
             cells = [tag("td", value) for value in shown]
             rows.append(tag("tr", tag("th", tag("code", name), scope="row", title=meaning), cells))
     head = tag("tr", [tag("th", name, scope="col") for name in ("metric", "first", "last", "lowest", "highest")])
