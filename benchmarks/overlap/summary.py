@@ -40,7 +40,8 @@ def compare_success(records: Sequence[Record], arms: Sequence[str], steps: int) 
     not of further seeds: beside them stands each seed.
     """
     by_arm: dict[str, dict[int, list[float]]] = {
-        arm: {run["seed"]: solved_at(run["evaluations"], steps) for run in records if run["arm"] == arm} for arm in arms
+        arm: {run["seed"]: interpolate_solved(run["evaluations"], steps) for run in records if run["arm"] == arm}
+        for arm in arms
     }
     rows = {}
     for arm, by_seed in by_arm.items():
@@ -54,10 +55,10 @@ def compare_success(records: Sequence[Record], arms: Sequence[str], steps: int) 
     return {"total_steps": steps, "arms": rows, "more": more}
 
 
-def solved_at(evaluations: Sequence[Record], steps: int) -> list[float]:
+def interpolate_solved(evaluations: Sequence[Record], steps: int) -> list[float]:
     """How much of each task is solved after some environment steps: between evaluations, on the line that joins them.
 
-    >>> solved_at([{"total_steps": 0, "solved": "01"}, {"total_steps": 100, "solved": "11"}], 25)
+    >>> interpolate_solved([{"total_steps": 0, "solved": "01"}, {"total_steps": 100, "solved": "11"}], 25)
     [0.25, 1.0]
     """
     assert evaluations[0]["total_steps"] <= steps <= evaluations[-1]["total_steps"], "no evaluation on either side"

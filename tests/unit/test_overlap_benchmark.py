@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from benchmarks.overlap.processor import TICKS, measure_children
-from benchmarks.overlap.summary import choose_marks, compare_seconds, compare_success, solved_at, summarise_seconds
+from benchmarks.overlap.summary import (
+    choose_marks,
+    compare_seconds,
+    compare_success,
+    interpolate_solved,
+    summarise_seconds,
+)
 from benchmarks.overlap.turns import TurnTaker, run_in_turns
 
 
@@ -37,9 +43,15 @@ def test_arms_are_compared_at_steps_that_all_of_them_reached() -> None:
 
 def test_between_evaluations_success_lies_on_the_line_that_joins_them() -> None:
     curve = [evaluate(0, "01"), evaluate(100, "11"), evaluate(200, "10")]
-    assert [solved_at(curve, steps) for steps in (0, 50, 100, 150, 200)] == [[0, 1], [0.5, 1], [1, 1], [1, 0.5], [1, 0]]
+    assert [interpolate_solved(curve, steps) for steps in (0, 50, 100, 150, 200)] == [
+        [0, 1],
+        [0.5, 1],
+        [1, 1],
+        [1, 0.5],
+        [1, 0],
+    ]
     with pytest.raises(AssertionError, match="no evaluation"):
-        solved_at(curve, 201)
+        interpolate_solved(curve, 201)
 
 
 def test_success_at_equal_steps_is_not_that_of_the_last_evaluation() -> None:
