@@ -82,7 +82,7 @@ def test_facts_of_the_server() -> None:
         ]
         info = call(url, "GET", "/groupwise/v1/info")[1]
         assert info["gives"] == ["entropy", "scores", "versions"]
-        assert (info["vocabulary_size"], info["context"], info["precision"]) == (VOCABULARY, 256, "float32")
+        assert (info["vocabulary"], info["context"], info["precision"]) == (VOCABULARY, 256, "float32")
         checksums = call(url, "POST", "/weight_checker", {"action": "checksum"})[1]["checksums"]
         assert set(checksums) == {name for name, _ in family("llama").named_parameters()}
     with serve_model(takes_batches=False) as url:

@@ -80,7 +80,7 @@ class Routes:
             "gives": sorted(model.gives),
             "precision": card.precision,
             "dtype": card.dtype,
-            "vocabulary_size": card.vocabulary,
+            "vocabulary": card.vocabulary,
             "context": model.context,
             "version": model.version,
         }
