@@ -1,4 +1,4 @@
-"""Run where vLLM is: vLLM in one process is put to the rules, compared with transformers, and handed weights and adapters.
+"""Run where vLLM is: vLLM in one process is put to the rules, compared with transformers, handed weights and adapters.
 
 Prints one line of JSON.
 """

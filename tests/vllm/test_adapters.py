@@ -12,6 +12,7 @@ peft = pytest.importorskip("peft")
 
 from groupwise.engines.engine import Request, VersionSpan  # noqa: E402
 from groupwise.engines.model_source import ModelSource  # noqa: E402
+from groupwise.models.folder import load_model  # noqa: E402
 from groupwise.training.weight_transfer import Adapter  # noqa: E402
 from groupwise.training.weight_transfer.canary import Canary  # noqa: E402
 from tests.vllm.environment import (  # noqa: E402
@@ -29,7 +30,7 @@ from tests.vllm.environment import (  # noqa: E402
 def make_adapted(base: str) -> Any:
     """A model with an adapter of its own, over the base in a folder."""
     settings = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", base_model_name_or_path=base)
-    return peft.get_peft_model(make_model(), settings).eval()
+    return peft.get_peft_model(load_model(base, dtype=torch.float32), settings).eval()
 
 
 def fill_adapter(model: Any, seed: int) -> None:
