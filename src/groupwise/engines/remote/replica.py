@@ -191,8 +191,7 @@ class Replica:
         self._step(deadline, "/pause?mode=keep&clear_cache=false", None, "pause")
         try:
             if not self._is_initialised:
-                self._step(deadline, "/init_weight_transfer_engine", {"init_info": {}}, "prepare for new weights")
-                self._is_initialised = True
+                self._prepare(deadline)
             self._step(deadline, "/start_weight_update", None, "begin to take new weights")
             self._step(deadline, "/update_weights", {"update_info": {"path": str(path)}}, f"read weights from {path}")
             self._step(deadline, "/finish_weight_update", {"weight_version": label}, "finish taking new weights")
@@ -233,6 +232,22 @@ class Replica:
         self.facts = describe(self.client)
         self._handed, self._is_initialised = [(self.facts.label, 0)], False
         self._model, self._adapters = self.facts.model, []
+
+    def _prepare(self, deadline: float) -> None:
+        """Prepare a server for its first weights; refused by one that was started without our way in for them."""
+        try:
+            self._step(deadline, "/init_weight_transfer_engine", {"init_info": {}}, "prepare for new weights")
+        except ServerFault as fault:
+            if fault.status is None:
+                raise
+            reason = quote_line(str(fault), limit=200)
+            raise ServerFault(
+                f"the server {self.client.url} has no way in for weights from a file ({reason}); start it with "
+                "`groupwise serve`, or install groupwise beside vLLM (pip install --no-deps groupwise) and start it "
+                'with --weight-transfer-config \'{"backend": "groupwise_file"}\'',
+                status=fault.status,
+            ) from None
+        self._is_initialised = True
 
     def _forget_prefixes(self, deadline: float) -> None:
         # Requests that stand still hold keys and values of the old weights, and vLLM resets nothing while they do.
