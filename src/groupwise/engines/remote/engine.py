@@ -25,7 +25,7 @@ from groupwise.engines.engine import Generation, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.remote import wire
 from groupwise.engines.remote.http_client import ServerClient
-from groupwise.engines.remote.replica import Replica, ServerProcess
+from groupwise.engines.remote.replica import Replica, StartedServer
 from groupwise.engines.remote.replicas import Replicas, name_session
 from groupwise.engines.remote.server_facts import ServerFacts, ask_server, check_server
 
@@ -46,7 +46,7 @@ class ServerEngine:
         replicas: Replicas,
         *,
         describe: Callable[[ServerClient], ServerFacts],
-        processes: Sequence[ServerProcess] = (),
+        processes: Sequence[StartedServer] = (),
         adapter: Mapping[str, Any] | None = None,
     ) -> None:
         self._replicas, self._describe, self._processes = replicas, describe, tuple(processes)
@@ -133,8 +133,7 @@ class ServerEngine:
     def close(self) -> None:
         """Cancel what waits, and stop the servers that were started here."""
         self._replicas.close()
-        for process in self._processes:
-            process.stop()
+        _stop(self._processes)
 
     def _hand_over(self, take: Callable[[Replica], None], version: int) -> None:
         """Hand something over to all servers at once; those that fail are out, and where all do it is a fault."""
@@ -199,7 +198,7 @@ def open_server_engine(
     request_timeout: float,
     handover_timeout: float,
     max_in_flight: int,
-    processes: Sequence[ServerProcess] | None = None,
+    processes: Sequence[StartedServer] | None = None,
 ) -> ServerEngine:
     """An engine over servers that are up; each is asked who it is, and refused where it cannot serve the run's model.
 
@@ -215,8 +214,7 @@ def open_server_engine(
     try:
         return _open(urls, source, precision, request_timeout, handover_timeout, max_in_flight, processes or ())
     except BaseException:
-        for process in processes or ():
-            process.stop()
+        _stop(processes or ())
         raise
 
 
@@ -227,7 +225,7 @@ def _open(
     request_timeout: float,
     handover_timeout: float,
     max_in_flight: int,
-    processes: Sequence[ServerProcess],
+    processes: Sequence[StartedServer],
 ) -> ServerEngine:
     clients = [ServerClient(url) for url in urls]
     _check_urls([client.url for client in clients])
@@ -258,6 +256,15 @@ def _open(
         return ServerEngine(batches, describe=describe, processes=processes, adapter=adapter)
     streams = Replicas(replicas, max_in_flight=max_in_flight)
     return StreamingServerEngine(streams, describe=describe, processes=processes, adapter=adapter)
+
+
+def _stop(processes: Sequence[StartedServer]) -> None:
+    """Stop servers, all at once: each may take a while."""
+    threads = [threading.Thread(target=process.stop, daemon=True) for process in processes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def _check_urls(urls: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ State = Literal["in", "on trial", "out"]
 Read = TypeVar("Read")
 
 
-class ServerProcess(Protocol):
+class StartedServer(Protocol):
     """A server that was started here."""
 
     @property
@@ -76,7 +76,7 @@ class Replica:
         vocabulary: int,
         request_timeout: float,
         handover_timeout: float,
-        process: ServerProcess | None = None,
+        process: StartedServer | None = None,
     ) -> None:
         self.number, self.client, self.facts, self.process = number, client, facts, process
         self.state: State = "in"
