@@ -26,7 +26,7 @@ from groupwise.engines.model_source import ModelSource
 from groupwise.engines.remote import wire
 from groupwise.engines.remote.http_client import ServerClient
 from groupwise.engines.remote.replica import Replica, StartedServer
-from groupwise.engines.remote.replicas import Replicas, name_session
+from groupwise.engines.remote.replicas import Replicas, find_other_weights, name_session
 from groupwise.engines.remote.server_facts import ServerFacts, ask_server, check_server
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ServerEngine:
         self._gives = frozenset.intersection(*(fact.gives for fact in facts))
         self._context = min(contexts, default=None)
         self._owner = 100_000 + secrets.randbelow(900_000)
-        self._version = 0
+        self._version, self._has_handed_over = 0, False
 
     @property
     def gives(self) -> frozenset[str]:
@@ -147,9 +147,22 @@ class ServerEngine:
             thread.start()
         for thread in threads:
             thread.join()  # each step has a time-out of its own
+        self._compare_newcomers()
         if not self.replicas:
             raise EngineFault(self._replicas.describe_end())
         self._version = version
+
+    def _compare_newcomers(self) -> None:
+        """Dismiss a server that has just begun or come back, and holds other weights than another one, to the bit.
+
+        Not at every hand-over: a digest of each weight of a large model takes longer than handing it over.
+        """
+        known = [replica for replica in self.replicas if replica.state == "in" and self._has_handed_over]
+        newcomers = [replica for replica in self.replicas if replica not in known]
+        self._has_handed_over = True
+        if newcomers:
+            for replica, reason in find_other_weights([*known, *newcomers]):
+                self._replicas.dismiss(replica, reason)
 
     def _hand_over_to(self, replica: Replica, take: Callable[[Replica], None]) -> None:
         was_out, since = replica.state == "out", time.monotonic()

@@ -1,4 +1,4 @@
-"""A server that does what a test tells it: it speaks vLLM's routes, answers by seed, and fails as it is told to."""
+"""A server that does what a test tells it: it speaks vLLM's routes, answers by seed, and fails as it is asked to."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class ScriptedServer:
         self.questions: list[tuple[str, Any]] = []
         self.max_under_way = 0
         self.released = threading.Event()
-        """Set, lets go whoever was told to hang."""
+        """Set, lets go whoever was described to hang."""
         self.lock = threading.Lock()
+        self._called = threading.Condition(self.lock)
         self._under_way = 0
         self._sockets: set[socket.socket] = set()
         self._server: ThreadingHTTPServer | None = None
@@ -44,6 +45,10 @@ class ScriptedServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def is_up(self) -> bool:
+        return self._server is not None
 
     def start(self, port: int | None = None) -> None:
         """Listen, with the weights that it came with; again, on the same port, after it was killed."""
@@ -76,10 +81,18 @@ class ScriptedServer:
         """Let the next calls of a route go wrong, in turn."""
         self.troubles.setdefault(route, []).extend(troubles)
 
+    def wait_for_calls(self, path: str, num: int) -> None:
+        """Wait until a route was called so often."""
+        with self.lock:
+            assert self._called.wait_for(lambda: self.calls[path] >= num, timeout=20), (
+                f"{path}: {self.calls[path]} calls"
+            )
+
     @contextmanager
     def _count(self, path: str, question: Any) -> Iterator[None]:
         with self.lock:
             self.calls[path] += 1
+            self._called.notify_all()
             self.questions.append((path, question))
             self._under_way += path in GENERATE
             self.max_under_way = max(self.max_under_way, self._under_way)
@@ -105,8 +118,8 @@ class ScriptedServer:
                 card = {"id": self.facts["model"], "max_model_len": self.facts["max_model_len"], "parent": None}
                 return 200, {"data": [card]}
             if path == "/server_info" and not self.takes_batches:
-                told = {"dtype": f"torch.{self.facts['dtype']}", "logprobs_mode": "processed_logprobs"}
-                return 200, {"vllm_config": {"model_config": told}}
+                described = {"dtype": f"torch.{self.facts['dtype']}", "logprobs_mode": "processed_logprobs"}
+                return 200, {"vllm_config": {"model_config": described}}
             if path == "/weight_info":
                 return 200, {"weight_version": self.label}
             if path.startswith("/groupwise/") and self.takes_batches:

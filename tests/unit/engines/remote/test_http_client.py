@@ -140,8 +140,7 @@ def test_whoever_waits_is_let_go_by_abort_and_does_not_ask_again(start_server: S
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
-    while server.calls[PATH] < 2:
-        assert thread.is_alive()
+    server.wait_for_calls(PATH, 2)
     client.abort()
     thread.join(10)
     assert len(faults) == 1
