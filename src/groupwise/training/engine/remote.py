@@ -56,9 +56,8 @@ class RemoteEngineConfig(Part):
         from groupwise.engines.remote.http_client import ServerClient
 
         for url in self.urls:
-            client = ServerClient(url)
-            client.get("/health", what="say that it is healthy", timeout=CHECK_SECONDS)
-            client.abort()
+            with ServerClient(url) as client:
+                client.get("/health", what="say that it is healthy", timeout=CHECK_SECONDS)
 
     def _open(self, source: ModelSource, processes: list[ServerProcess], max_in_flight: int) -> Engine:
         from groupwise.engines.remote.engine import open_server_engine
