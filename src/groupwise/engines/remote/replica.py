@@ -194,8 +194,7 @@ class Replica:
         self._step(deadline, "/pause?mode=keep&clear_cache=false", None, "pause")
         try:
             if not self._is_initialised:
-                self._step(deadline, "/init_weight_transfer_engine", {"init_info": {}}, "prepare for new weights")
-                self._is_initialised = True
+                self._prepare(deadline)
             self._step(deadline, "/start_weight_update", None, "begin to take new weights")
             self._step(deadline, "/update_weights", {"update_info": {"path": str(path)}}, f"read weights from {path}")
             self._step(deadline, "/finish_weight_update", {"weight_version": label}, "finish taking new weights")
@@ -250,11 +249,28 @@ class Replica:
     def look_again(self, describe: Callable[[ServerClient], ServerFacts]) -> None:
         """See whether a server that was out is well again; a fault where it is not."""
         if self.process is not None and self.process.url.rstrip("/") != self.client.url:
+            self.client.abort()
             self.client = ServerClient(self.process.url)
         self.client.get(wire.HEALTH, what="say that it is well", timeout=HEALTH_SECONDS)
         self.facts = describe(self.client)
         self._handed, self._current, self._is_initialised = [(self.facts.label, 0)], 0, False
         self._model, self._adapters = self.facts.model, []
+
+    def _prepare(self, deadline: float) -> None:
+        """Prepare a server for its first weights; refused by one that was started without our way in for them."""
+        try:
+            self._step(deadline, "/init_weight_transfer_engine", {"init_info": {}}, "prepare for new weights")
+        except ServerFault as fault:
+            if fault.status is None:
+                raise
+            reason = quote_line(str(fault), limit=200)
+            raise ServerFault(
+                f"the server {self.client.url} has no way in for weights from a file ({reason}); start it with "
+                "`groupwise serve`, or install groupwise beside vLLM (pip install --no-deps groupwise) and start it "
+                'with --weight-transfer-config \'{"backend": "groupwise_file"}\'',
+                status=fault.status,
+            ) from None
+        self._is_initialised = True
 
     def _forget_prefixes(self, deadline: float) -> None:
         # Requests that stand still hold keys and values of the old weights, and vLLM resets nothing while they do.

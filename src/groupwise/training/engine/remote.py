@@ -63,9 +63,8 @@ class RemoteEngineConfig(Part):
 
         self._check_may_open()
         for url in self.urls:
-            client = ServerClient(url)
-            client.get("/health", what="say that it is healthy", timeout=CHECK_SECONDS)
-            client.abort()
+            with ServerClient(url) as client:
+                client.get("/health", what="say that it is healthy", timeout=CHECK_SECONDS)
 
     def _check_may_open(self) -> None:
         """Refuse servers that somebody else's run names, and programs that it would start, where it is only read."""

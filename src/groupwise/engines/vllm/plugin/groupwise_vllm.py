@@ -69,9 +69,16 @@ class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  #
         load(HELD_WEIGHTS[update_info.held].items() if update_info.held else read_weights(update_info.path))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Read a file, and be done when this returns."""
-        with torch.device(self.device):
-            self.receive_weights(self.parse_update_info(update_info))
+        """Read a file, and be done when this returns.
+
+        A file that does not fit leaves the model as it can be used: else the next request would end the server.
+        """
+        try:
+            with torch.device(self.device):
+                self.receive_weights(self.parse_update_info(update_info))
+        except BaseException:
+            self.finish_weight_update()
+            raise
         if self.device.type != "cpu":  # where there is nothing to wait for, and no accelerator to ask
             torch.accelerator.synchronize()
 
