@@ -228,7 +228,7 @@ def _read_url(url: str) -> tuple[str, str, int | None, str, bool]:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
-    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
+    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or "@" in parts.netloc:
         raise ConfigError(f"engine.urls: {url!r} is no URL of a server; write one such as 'http://127.0.0.1:8101'")
     return parts.geturl(), host, port, parts.path, parts.scheme == "https"
 

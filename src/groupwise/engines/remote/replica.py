@@ -20,6 +20,9 @@ from groupwise.engines.remote.server_facts import ServerFacts
 
 HEALTH_SECONDS = 5.0
 """How long a server that was out may take to say that it is well."""
+DYING_SECONDS = 30.0
+"""How long a process that failed is watched: one that lost a part of itself may take a while to end."""
+DYING_POLL_SECONDS = 0.1
 RESUME_SECONDS = 10.0
 """How long a server may take to go on after a hand-over that failed."""
 
@@ -90,6 +93,7 @@ class Replica:
         self._model = facts.model
         self._adapters, self._adapter_versions, self._adapters_taken = list[str](), dict[str, int](), 0
         self._is_initialised = False
+        self._is_reviving, self._is_given_up = False, threading.Event()
 
     @property
     def name(self) -> str:
@@ -245,6 +249,31 @@ class Replica:
             return None
         checksums = answer.get("checksums") if isinstance(answer, dict) else None
         return checksums if isinstance(checksums, dict) else None
+
+    def revive(self) -> None:
+        """See to it, in the background, that a process which was started here and dies is started again."""
+        with self._tally_lock:
+            if self.process is None or self._is_reviving:
+                return
+            self._is_reviving = True
+        threading.Thread(target=self._revive, args=(self.process,), daemon=True, name=f"revive {self.name}").start()
+
+    def _revive(self, process: StartedServer) -> None:
+        """Wait for the process's end, which may come some seconds after its last answer, and start it again."""
+        deadline = time.monotonic() + DYING_SECONDS
+        try:
+            while process.is_running():
+                if self._is_given_up.wait(DYING_POLL_SECONDS) or time.monotonic() > deadline:
+                    return  # it lives: whether it is well is asked at the next hand-over
+            if not self._is_given_up.is_set():
+                process.start_again()
+        finally:
+            self._is_reviving = False
+
+    def give_up(self) -> None:
+        """End everything that is under way: the engine is closed."""
+        self._is_given_up.set()
+        self.client.abort()
 
     def look_again(self, describe: Callable[[ServerClient], ServerFacts]) -> None:
         """See whether a server that was out is well again; a fault where it is not."""

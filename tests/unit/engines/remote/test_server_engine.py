@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from groupwise.engines.engine import (
     SubmittingEngine,
     VersionSpan,
 )
+from groupwise.engines.remote import engine as engine_module
 from groupwise.engines.remote.engine import open_server_engine
 from groupwise.engines.remote.http_client import ServerFault
 from tests.unit.engines.remote.conftest import OpenEngine, StartServer
@@ -284,17 +286,21 @@ def test_servers_are_named_once_and_are_of_one_kind(start_server: StartServer, o
 
 
 class Started:
-    """A server that was started here, as the engine knows it."""
+    """A server that was started here, as the engine knows it; its process takes a moment to end."""
 
     def __init__(self, server: ScriptedServer) -> None:
         self._server, self.url, self.is_stopped, self.starts = server, server.url, False, 0
+        self._last_looks = 2
+        self.is_back = threading.Event()
 
     def is_running(self) -> bool:
-        return self._server.is_up
+        self._last_looks -= not self._server.is_up
+        return self._last_looks >= 0
 
     def start_again(self) -> None:
         self.starts += 1
         self._server.start()
+        self.is_back.set()
 
     def stop(self) -> None:
         self.is_stopped = True
@@ -320,7 +326,16 @@ def test_a_server_that_was_started_here_and_died_is_started_again_and_readmitted
     engine = open_urls([server.url for server in servers], processes=processes, request_timeout=10.0)
     servers[0].trouble(STREAM, die)
     engine.generate(REQUESTS)
+    assert processes[0].is_back.wait(20)
     assert [process.starts for process in processes] == [1, 0]
     engine.load_file(write_weights(tmp_path, 1), version=1)
     assert [replica.state for replica in engine.replicas] == ["on trial", "in"]
     engine.close()
+
+
+def test_weights_lie_in_memory_where_there_is_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(engine_module, "MEMORY_FOLDER", tmp_path)
+    assert engine_module.find_memory_folder(1000) == tmp_path
+    assert engine_module.find_memory_folder(2**60) is None
+    monkeypatch.setattr(engine_module, "MEMORY_FOLDER", tmp_path / "not there")
+    assert engine_module.find_memory_folder(1000) is None
