@@ -71,6 +71,16 @@ def ask_whole_weights() -> dict[str, Any]:
     return {"gaps": gaps, "stale": stale, "fresh": fresh, "rules": statuses, "refusal": refusal}
 
 
+def ask_tied_weights() -> dict[str, Any]:
+    """The gap after a hand-over of a model whose head is its embeddings, of which a CPU keeps a packed copy."""
+    first, second = make_model(0, is_tied=True), make_model(77, is_tied=True)
+    engine = open_engine(first)
+    engine.load(list_weights(second), version=1)
+    gaps = find_gaps(engine, second, 1.0)
+    engine.close()
+    return {"tied": gaps}
+
+
 def ask_adapters() -> dict[str, Any]:
     """The gap to an adapter's product, merged by hand, of two adapters in turn."""
     import torch
@@ -112,4 +122,4 @@ class FakeSettings:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps({**ask_whole_weights(), **ask_adapters()}) + "\n")
+    sys.stdout.write(json.dumps({**ask_whole_weights(), **ask_tied_weights(), **ask_adapters()}) + "\n")

@@ -42,7 +42,7 @@ def find_reason_to_skip() -> str | None:
     return None
 
 
-def make_model(seed: int = 0, *, heads: int = 2) -> transformers.PreTrainedModel:
+def make_model(seed: int = 0, *, heads: int = 2, is_tied: bool = False) -> transformers.PreTrainedModel:
     """A model with grouped attention, whose distributions are far from even."""
     config = transformers.LlamaConfig(
         vocab_size=VOCABULARY,
@@ -53,6 +53,7 @@ def make_model(seed: int = 0, *, heads: int = 2) -> transformers.PreTrainedModel
         num_key_value_heads=heads // 2,
         max_position_embeddings=CONTEXT,
         initializer_range=0.1,
+        tie_word_embeddings=is_tied,
         bos_token_id=1,
         eos_token_id=2,
         pad_token_id=0,
@@ -94,15 +95,15 @@ def save_model(model: Any, folder: Path) -> ModelSource:
     return ModelSource(model=model, tokenizer=None, path=str(folder), folder=folder.parent / f"{folder.name}-servers")
 
 
-def start(source: ModelSource, *, replicas: int = 1, precision: str = "float32") -> list[ServerProcess]:
+def start(source: ModelSource, *, replicas: int = 1, context: int | None = CONTEXT) -> list[ServerProcess]:
     """Start servers and wait until they are healthy."""
     return start_vllm_servers(
         source,
         replicas=replicas,
         gpus=(),
         start_timeout=SECONDS,
-        precision=precision,
-        max_model_len=CONTEXT,
+        precision="float32",
+        max_model_len=context,
         python=PYTHON,
         gpu_memory=None,
         extra=(),

@@ -88,6 +88,17 @@ class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  #
 
         with torch.device(self.device):
             finalize_layerwise_reload(self.model, self.model_config)
+            self._pack_tied_head()
+
+    def _pack_tied_head(self) -> None:
+        """Let a head that is tied to the embeddings follow them.
+
+        It shares their memory and is named in no file, so that vLLM does nothing for it after loading; on a CPU it
+        computes with a packed copy, which would stay behind.
+        """
+        head = getattr(self.model, "lm_head", None)
+        if head is not None and getattr(self.model_config.hf_config, "tie_word_embeddings", False):
+            head.quant_method.process_weights_after_loading(head)
 
     @staticmethod
     def trainer_send_weights(iterator: Iterator[tuple[str, torch.Tensor]], trainer_args: dict[str, Any]) -> None:
