@@ -227,6 +227,7 @@ class Replica:
         # place is read from its folder again at every step.
         self._adapters_taken += 1
         name = f"{self.facts.model}-{self._adapters_taken}-{label}"
+        self._handed.append((label, version))  # what servers of ours call it; others name the weights below it
         question = {"lora_name": name, "lora_path": str(folder)}
         self._step(deadline, "/v1/load_lora_adapter", question, f"read an adapter from {folder}", is_text=True)
         self._adapter_versions[name] = version
@@ -350,10 +351,10 @@ class Replica:
         """A response with its versions; the server held the `since`-th weights when its request was sent."""
         generation, spans = response
         num_tokens = len(generation.response_ids)
-        if model in self._adapter_versions:  # labels are those of the weights below an adapter
+        versions = tuple(VersionSpan(self._find_version(label, since), tokens) for label, tokens in spans)
+        if model in self._adapter_versions:
             return replace(generation, versions=(VersionSpan(self._adapter_versions[model], num_tokens),))
-        if spans:
-            versions = tuple(VersionSpan(self._find_version(label, since), tokens) for label, tokens in spans)
+        if versions:
             return replace(generation, versions=versions)
         if len(self._handed) - 1 > since:
             raise ServerFault(

@@ -98,6 +98,42 @@ def test_scores_are_those_of_the_weights_at_any_temperature(
         assert replica.score(pairs, temperature=temperature) == expected
 
 
+@BOTH
+def test_an_adapter_is_handed_over_beside_the_model(
+    start_server: StartServer, open_engine: OpenEngine, takes_batches: bool, tmp_path: Path
+) -> None:
+    server = start_server(takes_batches=takes_batches)
+    engine = open_engine(server)
+    for version, seed in enumerate((5, 6, 7)):
+        folder = tmp_path / str(version)
+        folder.mkdir()
+        write_weights(folder, seed)
+        engine.load_adapter(folder, version=version)
+        [replica] = engine.replicas
+        assert (engine.version, replica.version) == (version, version)
+        [generation] = engine.generate(REQUESTS[:1])
+        assert generation.response_ids == answer(REQUESTS[0], seed)
+        assert generation.versions == (VersionSpan(version, len(generation.response_ids)),)
+        assert engine.score([((1, 2), (3, 4))]) == [pytest.approx(ToyModel(make_weights(seed)).score((1, 2), (3, 4)))]
+    if not takes_batches:  # the last two: a request under way goes on with the one that it began with
+        assert [name.rpartition("-")[2][-1] for name in server.adapters] == ["1", "2"]
+        # Log-probs of prompts beside requests that decode kill a server with adapters.
+        assert not any("prompt_logprobs" in (q or {}).get("sampling_params", ()) for _, q in server.questions)
+
+
+def test_weights_below_an_adapter_that_are_not_ours_are_found(
+    start_server: StartServer, open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    server = start_server()
+    engine = open_engine(server)
+    (tmp_path / "adapter").mkdir()
+    write_weights(tmp_path / "adapter", 5)
+    engine.load_adapter(tmp_path / "adapter", version=1)
+    open_engine(server).load_file(write_weights(tmp_path, 1), version=1)
+    with pytest.raises(EngineFault, match=r"does another run use this server\?$"):
+        engine.generate(REQUESTS[:1])
+
+
 GARBAGE: list[tuple[str, Trouble]] = [
     ("nothing", say(b"")),
     ("no JSON", say(b"<html>")),
