@@ -29,6 +29,6 @@ __all__ = [
     "Linear",
     "LocalEngine",
     "ServerEngineConfig",
+    "VllmInProcess",
     "VllmServerConfig",
 ]
-__all__ = ["ENGINES", "SCHEDULES", "Constant", "Cosine", "Linear", "LocalEngine", "VllmInProcess"]

@@ -48,8 +48,10 @@ class ServerEngine:
         describe: Callable[[ServerClient], ServerFacts],
         processes: Sequence[ServerProcess] = (),
         adapter: Mapping[str, Any] | None = None,
+        precision: str = "float32",
     ) -> None:
         self._replicas, self._describe, self._processes = replicas, describe, tuple(processes)
+        self._precision = precision
         self.adapter_settings = adapter
         """What `adapter_config.json` says of the run's LoRA adapter; None where the run's model has none."""
         facts = [replica.facts for replica in replicas.members]
@@ -92,11 +94,16 @@ class ServerEngine:
         )
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
-        """Hand weights over through a file in memory, for servers on this machine."""
+        """Hand weights over through a file in memory, for servers on this machine.
+
+        They go in what the servers compute in: cast here they are the same numbers, and half as many bytes.
+        """
+        import torch
         from safetensors.torch import save_file
 
         place = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
-        tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+        dtype = getattr(torch, self._precision)
+        tensors = {name: _narrow(value.detach(), dtype).cpu().contiguous() for name, value in weights.items()}
         with TemporaryDirectory(prefix="groupwise-", dir=place) as folder:
             path = Path(folder) / f"{version:04d}.safetensors"
             try:
@@ -233,8 +240,12 @@ def _open(
     _check_urls([client.url for client in clients])
 
     def describe(client: ServerClient) -> ServerFacts:
-        facts = ask_server(client, timeout=OPENING_SECONDS)
-        check_server(client, facts, source, precision, OPENING_SECONDS)
+        try:
+            facts = ask_server(client, timeout=OPENING_SECONDS)
+            check_server(client, facts, source, precision, OPENING_SECONDS)
+        except GroupwiseError:
+            client.abort()
+            raise
         return facts
 
     replicas = [
@@ -255,9 +266,9 @@ def _open(
     adapter = read_adapter_settings(source.model)
     if kinds == {True}:
         batches = Replicas(replicas, max_in_flight=1)
-        return ServerEngine(batches, describe=describe, processes=processes, adapter=adapter)
+        return ServerEngine(batches, describe=describe, processes=processes, adapter=adapter, precision=precision)
     streams = Replicas(replicas, max_in_flight=max_in_flight)
-    return StreamingServerEngine(streams, describe=describe, processes=processes, adapter=adapter)
+    return StreamingServerEngine(streams, describe=describe, processes=processes, adapter=adapter, precision=precision)
 
 
 def _check_urls(urls: Sequence[str]) -> None:
@@ -280,3 +291,8 @@ def _score(
 
 def _name_prompt(prompt: Sequence[int]) -> str:
     return f"prompt {list(prompt)}"
+
+
+def _narrow(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A weight in the type that servers compute in, where that takes fewer bytes."""
+    return value.to(dtype) if value.is_floating_point() and dtype.itemsize < value.dtype.itemsize else value

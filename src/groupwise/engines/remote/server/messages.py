@@ -33,8 +33,7 @@ READ = (
 )
 """Sampling parameters that are read."""
 MAX_SEED = 2**64
-LABEL = re.compile(r"[0-9]{1,9}(-[A-Za-z0-9._-]+)?\Z")
-MAX_LABEL = 200
+VERSION = re.compile("[0-9]{1,18}")
 
 
 class RefusedRequest(EngineFault):
@@ -129,16 +128,11 @@ def read_text(body: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def read_label(value: Any) -> str:
-    """What weights are called: text that begins with the number of their version, such as `3` or `3-a1b2`."""
-    if not isinstance(value, str) or not LABEL.match(value) or len(value) > MAX_LABEL:
-        raise RefusedRequest(f"weight_version is {_show(value)}; give text that begins with a number, such as '3'")
-    return value
-
-
-def read_version(label: str) -> int:
-    """The version that a label names."""
-    return int(label.partition("-")[0])
+def read_version(value: Any) -> int:
+    """A version of the weights: a whole number, which vLLM writes as text."""
+    if not isinstance(value, str) or not VERSION.fullmatch(value):
+        raise RefusedRequest(f"weight_version is {_show(value)}; give a whole number as text, such as '3'")
+    return int(value)
 
 
 def read_temperature(value: Any) -> float:
@@ -171,14 +165,14 @@ def write_generation(answer: Generation) -> dict[str, Any]:
     }
 
 
-def write_choice(answer: Generation, *, label: str, named: Mapping[int, float]) -> dict[str, Any]:
-    """A generation as vLLM's route gives it, with `entropies` in addition.
-
-    Args:
-        answer: by the weights of one version, since nothing is handed over while a response is sampled.
-        label: what those weights are called.
-        named: log-probs of tokens that were asked for by name, at the first place.
+def write_choice(answer: Generation, *, named: Mapping[int, float]) -> dict[str, Any]:
+    """A generation as vLLM's route gives it, with `entropies` in addition; `named` are log-probs of tokens that were
+    asked for by name, at the first place.
     """
+    spans, start = [], 0
+    for span in answer.versions:
+        spans.append({"version": str(span.version), "start": start, "end": start + span.tokens})
+        start += span.tokens
     top = [{"token_id": token, "logprob": logp} for token, logp in named.items()]
     content = [
         {"token_id": token, "logprob": logp, "top_logprobs": [] if place else top}
@@ -190,7 +184,7 @@ def write_choice(answer: Generation, *, label: str, named: Mapping[int, float]) 
         "logprobs": {"content": content},
         "entropies": answer.entropy,
         "finish_reason": "stop" if answer.stopped else "length",
-        "weight_versions": [{"version": label, "start": 0, "end": len(answer.response_ids)}],
+        "weight_versions": spans,
     }
 
 

@@ -9,12 +9,12 @@ from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.remote.server.messages import (
     RefusedRequest,
     read_ids,
-    read_label,
     read_list,
     read_request,
     read_single_request,
     read_temperature,
     read_text,
+    read_version,
     write_choice,
     write_generation,
     write_prompt_logprobs,
@@ -36,7 +36,7 @@ class Routes:
         self._table: dict[tuple[str, str], Route] = {
             ("GET", "/health"): lambda body, query: {"status": "healthy"},
             ("GET", "/v1/models"): self._list_models,
-            ("GET", "/weight_info"): lambda body, query: {"weight_version": model.label},
+            ("GET", "/weight_info"): lambda body, query: {"weight_version": str(model.version)},
             ("POST", "/inference/v1/generate"): self._generate_single,
             ("POST", "/pause"): self._pause,
             ("POST", "/resume"): self._resume,
@@ -80,16 +80,15 @@ class Routes:
             "gives": sorted(model.gives),
             "precision": card.precision,
             "dtype": card.dtype,
-            "vocabulary_size": card.vocabulary,
+            "vocabulary": card.vocabulary,
             "context": model.context,
-            "weight_version": model.label,
+            "version": model.version,
         }
 
     def _generate_batch(self, body: Body, query: Query) -> dict[str, Any]:
         vocabulary = self._model.card.vocabulary
         requests = [read_request(fields, vocabulary=vocabulary) for fields in read_list(body, "requests")]
-        answers, label = self._model.generate(requests)
-        return {"weight_version": label, "generations": [write_generation(answer) for answer in answers]}
+        return {"generations": [write_generation(answer) for answer in self._model.generate(requests)]}
 
     def _score_batch(self, body: Body, query: Query) -> dict[str, Any]:
         vocabulary, sequences = self._model.card.vocabulary, []
@@ -101,8 +100,7 @@ class Routes:
         temperature = read_temperature(body.get("temperature", 1.0))
         if not temperature:
             raise RefusedRequest("temperature is 0; log-probs need a positive one")
-        scores, label = self._model.score(sequences, temperature=temperature)
-        return {"weight_version": label, "scores": scores}
+        return {"scores": self._model.score(sequences, temperature=temperature)}
 
     def _generate_single(self, body: Body, query: Query) -> dict[str, Any]:
         name = body.get("model") or self._model.card.name
@@ -112,12 +110,12 @@ class Routes:
             )
         single = read_single_request(body, vocabulary=self._model.card.vocabulary)
         ids, temperature = single.request.prompt_ids, single.request.temperature
-        [answer], label = self._model.generate([single.request])
-        named = self._model.score([(ids, (token,)) for token in single.named_ids], temperature=temperature or 1.0)[0]
+        [answer] = self._model.generate([single.request])
+        named = self._model.score([(ids, (token,)) for token in single.named_ids], temperature=temperature or 1.0)
         logps = {token: logp for token, (logp,) in zip(single.named_ids, named, strict=True)}
-        message: dict[str, Any] = {"model": name, "choices": [write_choice(answer, label=label, named=logps)]}
+        message: dict[str, Any] = {"model": name, "choices": [write_choice(answer, named=logps)]}
         if single.wants_prompt:  # at temperature 1, as vLLM gives them
-            [scores], _ = self._model.score([(ids[:1], ids[1:])], temperature=1.0)
+            [scores] = self._model.score([(ids[:1], ids[1:])], temperature=1.0)
             message["prompt_logprobs"] = write_prompt_logprobs(ids, scores)
         return message
 
@@ -144,9 +142,8 @@ class Routes:
         return {"message": "read"}
 
     def _finish_update(self, body: Body, query: Query) -> dict[str, Any]:
-        label = read_label(body.get("weight_version"))
-        self._model.finish_update(label)
-        return {"message": "finished", "weight_version": label}
+        self._model.finish_update(read_version(body.get("weight_version")))
+        return {"message": "finished"}
 
     def _check_weights(self, body: Body, query: Query) -> dict[str, Any]:
         if body.get("action") != "checksum":
@@ -154,10 +151,9 @@ class Routes:
         return {"checksums": self._model.compute_checksums()}
 
     def _load_adapter(self, body: Body, query: Query) -> dict[str, Any]:
-        """Take an adapter over; it is called by the model's name and the label of its weights."""
-        name, own = read_text(body, "lora_name"), f"{self._model.card.name}-"
-        if not name.startswith(own):
-            raise RefusedRequest(f"lora_name is {quote_line(name)!r}; give {own}VERSION")
-        self._model.load_adapter(read_text(body, "lora_path"), read_label(name.removeprefix(own)))
+        """Take an adapter over; its name ends with the version of its weights, and requests call it by its name."""
+        name = read_text(body, "lora_name")
+        version = name.rpartition("-")[2]
+        self._model.load_adapter(read_text(body, "lora_path"), read_version(version))
         self._adapter = name
         return {"message": f"adapter {name} is in use"}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from groupwise.core.score_requests import PromptAndResponse
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.engine import Engine, Generation, Request
-from groupwise.engines.remote.server.messages import RefusedRequest, read_version
+from groupwise.engines.remote.server.messages import RefusedRequest
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +60,6 @@ class ServedModel:
         self._is_open = threading.Event()
         self._is_open.set()
         self._staged: dict[str, torch.Tensor] | None = None
-        self._label = str(self._engine.version)
         self.card = card
 
     @property
@@ -74,25 +73,23 @@ class ServedModel:
         return self._engine.context
 
     @property
-    def label(self) -> str:
-        """What the weights in use are called; it begins with their version."""
-        return self._label
+    def version(self) -> int:
+        """Version of the weights in use."""
+        return self._engine.version
 
-    def generate(self, requests: Sequence[Request]) -> tuple[list[Generation], str]:
-        """Answer requests as one batch; with the label of the weights that did."""
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Answer requests as one batch."""
         for request in requests:
             self._check_length(len(request.prompt_ids) + request.max_tokens)
         self._wait_at_gate()
-        return self._compute(lambda: (self._engine.generate(requests), self._label))
+        return self._compute(lambda: self._engine.generate(requests))
 
-    def score(
-        self, sequences: Sequence[PromptAndResponse], *, temperature: float
-    ) -> tuple[list[tuple[float, ...]], str]:
-        """Score sequences as one batch; with the label of the weights that did."""
+    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float) -> list[tuple[float, ...]]:
+        """Score sequences as one batch."""
         for prompt, response in sequences:
             self._check_length(len(prompt) + len(response))
         self._wait_at_gate()
-        return self._compute(lambda: (self._engine.score(sequences, temperature=temperature), self._label))
+        return self._compute(lambda: self._engine.score(sequences, temperature=temperature))
 
     def pause(self) -> None:
         """Let requests wait from now on; what is being computed is finished first."""
@@ -112,28 +109,24 @@ class ServedModel:
             raise RefusedRequest("no update of the weights was started; call /start_weight_update first", status=409)
         self._staged |= self._read_weights(Path(path))
 
-    def finish_update(self, label: str) -> None:
-        """Use the weights that were read, under a label."""
+    def finish_update(self, version: int) -> None:
+        """Use the weights that were read, as a version."""
         if self._staged is None:
             raise RefusedRequest("no update of the weights was started; call /start_weight_update first", status=409)
         staged, self._staged = self._staged, None
-        self._compute(lambda: self._load(staged, label))
+        self._compute(lambda: self._engine.load(staged, version=version))
 
-    def load_adapter(self, folder: str, label: str) -> None:
-        """Use the weights of a LoRA adapter's folder, under a label; the model must have such an adapter already."""
+    def load_adapter(self, folder: str, version: int) -> None:
+        """Use the weights of a LoRA adapter's folder, as a version; the model must have such an adapter already."""
         stored = self._read_file(Path(folder) / ADAPTER_WEIGHTS)
         own = {_name_as_stored(name): name for name in self._parameters()}
         weights = {own.get(name, name): value for name, value in stored.items()}
         self._check_fit(weights, folder)
-        self._compute(lambda: self._load(weights, label))
+        self._compute(lambda: self._engine.load(weights, version=version))
 
     def compute_checksums(self) -> dict[str, str]:
         """A digest of each weight, by name."""
         return self._compute(lambda: {name: _hash_tensor(value) for name, value in self._parameters().items()})
-
-    def _load(self, weights: Mapping[str, torch.Tensor], label: str) -> None:
-        self._engine.load(weights, version=read_version(label))
-        self._label = label
 
     def _compute(self, work: Callable[[], Answer]) -> Answer:
         return self._thread.submit(work).result()
