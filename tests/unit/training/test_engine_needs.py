@@ -201,5 +201,5 @@ def test_a_section_without_kind_is_the_engine_of_this_process_as_in_the_runs_tha
     assert decode_run(content, overrides=["engine.rows=8"]).engine == LocalEngine(rows=8)
     del content["engine"]
     assert decode_run(content).engine == LocalEngine()
-    with pytest.raises(ConfigError, match=r"there is no engine 'vlm'; Valid: local"):
+    with pytest.raises(ConfigError, match=r"there is no engine 'vlm'; did you mean 'vllm'\? Valid: local, server"):
         decode_run(content | {"engine": {"kind": "vlm"}})

@@ -171,8 +171,7 @@ class Replicas:
         if was != "out":
             _log.warning("engine: %s is out until a hand-over brings it back: %s", replica.name, reason)
             replica.client.abort()
-        if replica.process is not None and not replica.process.is_running():
-            replica.process.start_again()
+        replica.revive()
         for job in jobs:
             self._move(job, ServerFault(reason))
 
@@ -212,7 +211,7 @@ class Replicas:
                 desk.jobs.clear()
                 desk.has_work.notify_all()
         for replica in self.members:
-            replica.client.abort()
+            replica.give_up()
         for job in jobs:
             if not job.future.cancel():
                 job.future.set_exception(EngineFault("the engine was closed before a request was answered"))
