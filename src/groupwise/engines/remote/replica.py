@@ -164,11 +164,13 @@ class Replica:
     def score_pair(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
         """Score one response: in one call where the server can, at temperature 1 and without an adapter.
 
-        A server with adapters that reads a prompt's log-probs beside requests that decode may die of it.
+        A server with adapters that reads a prompt's log-probs beside requests that decode may die of it. One whose
+        context is full has no room for the token that must be sampled after the prompt.
         """
-        if temperature != 1.0 or self._adapters or not response:
-            return self._score_by_token(prompt, response, temperature)
         since, num_tokens = self._current, len(prompt) + len(response)
+        is_full = self.facts.context is not None and num_tokens >= self.facts.context
+        if temperature != 1.0 or self._adapters or is_full or not response:
+            return self._score_by_token(prompt, response, temperature)
         question = wire.write_score(prompt, response, model=self._model)
         answer = self._ask(wire.GENERATE, question, "score a response", num_tokens)
         logps, label = self._read(lambda: wire.read_score(answer, prompt, response))
