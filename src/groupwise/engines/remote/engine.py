@@ -240,8 +240,12 @@ def _open(
     _check_urls([client.url for client in clients])
 
     def describe(client: ServerClient) -> ServerFacts:
-        facts = ask_server(client, timeout=OPENING_SECONDS)
-        check_server(client, facts, source, precision, OPENING_SECONDS)
+        try:
+            facts = ask_server(client, timeout=OPENING_SECONDS)
+            check_server(client, facts, source, precision, OPENING_SECONDS)
+        except GroupwiseError:
+            client.abort()
+            raise
         return facts
 
     replicas = [

@@ -137,6 +137,7 @@ class ServerProcess:
         while self._group.is_alive():
             try:
                 client.get("/health", what="say that it is healthy", timeout=HEALTH_SECONDS)
+                client.abort()  # it is not asked again
                 return self._group.is_alive()  # another server may have answered in its place
             except ServerFault:
                 pass

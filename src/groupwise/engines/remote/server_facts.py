@@ -134,7 +134,7 @@ def _ask_optional(client: ServerClient, path: str, timeout: float) -> Any:
 
 def _read_info(client: ServerClient, info: Any, model: str, label: str) -> ServerFacts:
     """What one of our own servers says of itself."""
-    vocabulary, context, precision = (_dig(info, name) for name in ("vocabulary_size", "context", "precision"))
+    vocabulary, context, precision = (_dig(info, name) for name in ("vocabulary", "context", "precision"))
     gives = _dig(info, "gives")
     if (
         type(vocabulary) is not int

@@ -25,6 +25,8 @@ BATCH_SCORE = "/groupwise/v1/score"
 WEIGHT_INFO = "/weight_info"
 SERVER_INFO = "/server_info?config_format=json"
 
+MAX_VERSIONS = 10**7
+"""Versions that one owner can name."""
 ANSWER_BYTES = 2**16
 """What an answer may have beside its tokens."""
 TOKEN_BYTES = 2**10
@@ -54,11 +56,11 @@ def limit_bytes(num_tokens: int) -> int:
 
 
 def write_label(version: int, *, owner: int) -> str:
-    """What a server calls the weights of a version: the version, then whose they are.
+    """What a server calls the weights of a version: whose they are, then the version.
 
-    Two runs then do not take each other's weights for their own. The version comes first: servers of ours read it.
+    Two runs then do not take each other's weights for their own. A number, since servers of ours count versions.
     """
-    return f"{version}-{owner}"
+    return str(owner * MAX_VERSIONS + version)
 
 
 # --- one request a call, as vLLM takes it ---
@@ -173,12 +175,11 @@ def write_batch(requests: Sequence[Request]) -> dict[str, Any]:
 
 def read_batch(answer: Any, requests: Sequence[Request], *, vocabulary: int) -> list[SampledResponse]:
     """A batch's answers, one for each request."""
-    label = _read_label(_read_mapping(answer, "the answer").get("weight_version"))
-    rows = answer.get("generations")
+    rows = _read_mapping(answer, "the answer").get("generations")
     if not isinstance(rows, list) or len(rows) != len(requests):
         raise WireError(f"generations is {describe_value(rows)}, but {len(requests)} are needed")
     return [
-        _read_generation(_read_mapping(row, "a generation"), request, vocabulary, label)
+        _read_generation(_read_mapping(row, "a generation"), request, vocabulary)
         for row, request in zip(rows, requests, strict=True)
     ]
 
@@ -298,8 +299,7 @@ def _read_label(value: Any) -> str:
     return value
 
 
-def _read_generation(row: Mapping[str, Any], request: Request, vocabulary: int, label: str) -> SampledResponse:
-    """A batch's answer to a request; nothing is handed over while a batch is sampled, so all of it has one label."""
+def _read_generation(row: Mapping[str, Any], request: Request, vocabulary: int) -> SampledResponse:
     ids = _read_ids(row.get("response_ids"), vocabulary)
     stopped = _check_end(ids, None, request)
     entropy, spans = row.get("entropy"), row.get("versions")
@@ -316,7 +316,7 @@ def _read_generation(row: Mapping[str, Any], request: Request, vocabulary: int, 
         stopped=stopped,
         versions=(),
     )
-    return SampledResponse(generation, tuple((label, tokens) for _, tokens in spans))
+    return SampledResponse(generation, tuple((str(label), tokens) for label, tokens in spans))
 
 
 def _show(value: object) -> str:

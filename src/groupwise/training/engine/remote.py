@@ -53,7 +53,9 @@ class RemoteEngineConfig(Part):
         from groupwise.engines.remote.http_client import ServerClient
 
         for url in self.urls:
-            ServerClient(url).get("/health", what="say that it is healthy", timeout=CHECK_SECONDS)
+            client = ServerClient(url)
+            client.get("/health", what="say that it is healthy", timeout=CHECK_SECONDS)
+            client.abort()
 
     def _open(self, source: ModelSource, processes: list[ServerProcess], max_in_flight: int) -> Engine:
         from groupwise.engines.remote.engine import open_server_engine
