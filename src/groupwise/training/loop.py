@@ -12,9 +12,9 @@ from groupwise.core.sample import Sample
 from groupwise.core.text.value_words import describe_value
 from groupwise.core.totals import Totals
 from groupwise.training.attempts.collect import UpdateAttempts
-from groupwise.training.attempts.open_source import open_source
 from groupwise.training.attempts.pending import write_pending
-from groupwise.training.attempts.source import AttemptSource, PlayedNow
+from groupwise.training.attempts.source import AttemptSource, open_source
+from groupwise.training.attempts.stepped import PlayedNow
 from groupwise.training.checkpoints.run_checkpoints import resume_run, save_run
 from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.folder_start import check_unused, prepare_folder, start_run
@@ -78,7 +78,7 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     """
     clock, source = Stopwatch(observer, number), source or PlayedNow(run)
     clock.begin_stage("rollout")
-    attempts = source.take(number)  # next attempts: play, score, admit, measure, shape, replay past ones
+    attempts = source.take(number, clock)  # next attempts: play, score, admit, measure, shape, replay past ones
     clock.begin_stage("credit")
     batch = credit_batch(
         run.config.algorithm, attempts.chosen, attempts.recalled, version=number - 1, states=attempts.states

@@ -80,7 +80,7 @@ def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: t
         torch.set_num_threads(config.threads)
     check_journal(folder)
     with ExitStack() as opened:  # ended again where something after it cannot be opened
-        host = _open_host(config)
+        host = open_run_host(config)
         opened.callback(host.shutdown)
         run = _open_with_host(host, opened, config, folder, lock, model_and_tokenizer, loss, device)
         opened.pop_all()
@@ -195,7 +195,7 @@ def _open_transfer(config: RunConfig, folder: Path | None) -> WeightTransfer:
     return transfer
 
 
-def _open_host(config: RunConfig) -> Host:
+def open_run_host(config: RunConfig) -> Host:
     """Open the host that the environments run in.
 
     Environments from elsewhere are asked for their tasks and words there first, where an exit costs a worker and not

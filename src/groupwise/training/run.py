@@ -23,6 +23,7 @@ from groupwise.rollout.hosts.host import Host
 from groupwise.rollout.player import Player
 from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
+from groupwise.training.drawn_tasks import DrawnTasks
 from groupwise.training.learner.protocol import Learner
 from groupwise.training.part_states import PartStates
 from groupwise.training.run_config import RunConfig
@@ -65,6 +66,8 @@ class Run:
     """The states of stateful parts, by path."""
     panels: Mapping[str, str]
     """Hash of each panel that is trained or evaluated on, by split."""
+    drawn_tasks: DrawnTasks = field(default_factory=DrawnTasks)
+    """What the curriculum gave for updates that are still to be made."""
     state_lock: Any = field(default_factory=RLock)
     """Held by whoever draws from the curriculum, or reads or changes part states, where attempts play meanwhile."""
 
@@ -132,6 +135,7 @@ class Run:
     ) -> None:
         """Tell curriculum and stateful parts how an update went."""
         with self.state_lock:
+            self.drawn_tasks.forget_until(number)
             self.curriculum.observe(survivors)
             self.part_states.observe(number, survivors, batch, learned)
 

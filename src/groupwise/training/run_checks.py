@@ -11,12 +11,14 @@ from groupwise.core.parts.part import Part, name_of
 from groupwise.core.parts.slots import Loss
 from groupwise.core.records import Task
 from groupwise.core.run_paths import JOURNAL, RunPaths
+from groupwise.core.text.json_text import is_plain
 from groupwise.envs.kit.panel import panel_hash
 from groupwise.envs.kit.panel_file import PanelFile
 from groupwise.envs.part_queries import ask_max_steps, ask_panel
 from groupwise.rollout.hosts.host import Fault, Host, NoExpert
 from groupwise.rollout.measures.tools import check_measures
 from groupwise.rollout.plans.plan import TopUp
+from groupwise.training.lag_corrections import check_staleness
 from groupwise.training.loss_context import check_loss_context
 from groupwise.training.run_config import RunConfig
 
@@ -32,7 +34,20 @@ def check_algorithm(config: RunConfig) -> Loss:
     check_measures(config.algorithm)
     for part in config.algorithm.parts():
         part.check_attempts(config.rollout.plan.attempts)
+    if config.rollout.lag:
+        _check_lag(config)
     return loss
+
+
+def _check_lag(config: RunConfig) -> None:
+    """Refuse an overlap that the engine cannot play, or whose attempts would be dropped for their age."""
+    is_free = config.rollout.lag == "free"
+    if is_free and not getattr(config.engine, "goes_on_over_handover", False):
+        raise ConfigError(
+            f'rollout.lag: "free" lets attempts go on while weights are handed over, which the engine '
+            f"{name_of(config.engine)} cannot; set rollout.lag to 1, or use an engine of servers"
+        )
+    check_staleness(config.algorithm, max_age=config.rollout.max_age if is_free else 1)
 
 
 def check_journal(folder: Path) -> None:
@@ -62,7 +77,19 @@ def check_tasks(config: RunConfig, host: Host) -> tuple[Task, ...]:
     if config.warm_start is not None:
         _check_expert(host, tasks[0])
     _check_past_attempts(config, tasks)
+    if config.rollout.lag:
+        _check_payloads(tasks)
     return tasks
+
+
+def _check_payloads(tasks: Sequence[Task]) -> None:
+    """Refuse tasks that cannot be written down with attempts that were played ahead."""
+    for task in tasks:
+        if not is_plain(dict(task.payload)):
+            raise ConfigError(
+                f"env: the payload of task {task.id!r} holds what JSON cannot write, and rollout.lag keeps tasks in "
+                "the journal with the attempts that were played ahead; give JSON values, or set rollout.lag to 0"
+            )
 
 
 def _check_expert(host: Host, task: Task) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.parts.engine_slot import REFUSED_SAMPLING, EngineSlot
+from groupwise.core.parts.engine_slot import REFUSED_SAMPLING, VERSIONS, EngineSlot
 from groupwise.core.parts.part import Part, Slot, load_catalogue
 from groupwise.envs.environment import EnvironmentSlot
 from groupwise.envs.part_queries import ask_vocabulary
@@ -21,6 +21,7 @@ from groupwise.rollout.prompts.memory import MemorySlot, Window
 from groupwise.rollout.prompts.prompter import PromptTemplate, TemplateSlot
 from groupwise.tasks import CurriculumSlot, Shuffled
 from groupwise.training.engine.config import LocalEngine
+from groupwise.training.lag_corrections import correct_lag
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.protocol import LearnerSlot
 from groupwise.training.trackers.tracker import TrackerSlot
@@ -64,6 +65,9 @@ class RolloutConfig(Part):
     max_age: Annotated[int, Field(ge=1)] = 1
     """At a lag above 0: how many versions the weights may lie back that sampled an attempt when it is learnt from. With
     `free`, attempts are asked for that much ahead; what was asked for is never discarded."""
+    corrects_lag: bool = True
+    """Whether, at a lag above 0, the loss gets truncated importance weights (`truncate`, where its `old` is the learner
+    and it corrects nothing yet) and the filters one on `staleness`, with `max_age`."""
 
     @field_validator("lag", mode="before")
     @classmethod
@@ -170,6 +174,17 @@ class RunConfig(Part):
     """A supervised start, if any."""
     trackers: tuple[TrackerSlot, ...] = ()
     """Dashboards that get a copy of the metrics."""
+
+    @model_validator(mode="after")
+    def _corrects_lag(self) -> RunConfig:
+        if self.rollout.lag and self.rollout.corrects_lag:
+            algorithm = correct_lag(
+                self.algorithm,
+                max_age=self.rollout.max_age,
+                knows_versions=VERSIONS in getattr(self.engine, "gives", frozenset()),
+            )
+            object.__setattr__(self, "algorithm", algorithm)  # frozen from here on
+        return self
 
     @property
     def num_workers(self) -> int:

@@ -29,7 +29,13 @@ from groupwise.core.journal.file import (
     report_damage,
     rewrite_up_to,
 )
-from groupwise.core.journal.pending import PendingAttempts, digest_pending, read_pending, write_pending
+from groupwise.core.journal.pending import (
+    PendingAttempts,
+    digest_pending,
+    list_pending,
+    read_pending,
+    write_pending,
+)
 from groupwise.core.journal.states import StateBefore, read_states, write_states
 from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.core.records import SetAside, Trajectory
@@ -275,6 +281,10 @@ class Journal:
         """What was played ahead while an update was learnt, by the update that it is for."""
         with report_damage(self._path):
             return read_pending(self._database, number)
+
+    def list_pending(self, number: int) -> list[int]:
+        """The updates that something was played ahead for while an update was learnt."""
+        return list_pending(self._database, number)
 
     def digest_pending(self, number: int) -> str | None:
         """The digest of what was played ahead while an update was learnt; None where there is nothing."""

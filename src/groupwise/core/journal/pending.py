@@ -69,6 +69,14 @@ def read_pending(database: JournalDatabase, number: int) -> dict[int, PendingAtt
     return {following: PendingAttempts(clock=clock, contents=rest) for following, (clock, *rest) in contents.items()}
 
 
+def list_pending(database: JournalDatabase, number: int) -> list[int]:
+    """The updates that something was played ahead for while an update was learnt."""
+    if not has_pending(database):
+        return []
+    query = "SELECT DISTINCT following FROM pending WHERE number = ? ORDER BY following"
+    return [int(following) for (following,) in database.execute(query, (number,))]
+
+
 def digest_pending(database: JournalDatabase, number: int) -> str | None:
     """The digest of what was played ahead during an update, from the rows as they stand; None where there are none."""
     if not has_pending(database):

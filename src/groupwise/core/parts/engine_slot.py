@@ -43,7 +43,11 @@ REFUSED_SAMPLING: Mapping[str, str] = {
 
 
 class EnginePart(Protocol):
-    """Fills the slot `engine`: the settings of an engine, and how it is opened."""
+    """Fills the slot `engine`: the settings of an engine, and how it is opened.
+
+    One whose engine answers several threads at once, and goes on answering while it takes over weights, also has
+    `goes_on_over_handover = True`: `rollout.lag = "free"` asks for it.
+    """
 
     @property
     def gives(self) -> frozenset[str]:

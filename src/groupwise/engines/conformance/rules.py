@@ -274,7 +274,9 @@ def weights_are_taken_over(subject: Subject) -> str:
 
 
 def old_weights_leave_nothing_behind(subject: Subject) -> str:
-    """Keys and values that old weights computed would mix two policies within one prompt; `load` forgets them."""
+    """Keys and values that old weights computed would mix two policies within one prompt; `load` forgets them, those
+    that it keeps by session and those that it keeps by prompt.
+    """
     subject.require_repeatable()
     following, _, _ = subject.hand_over
     kept = subject.ask(following)
@@ -284,4 +286,11 @@ def old_weights_leave_nothing_behind(subject: Subject) -> str:
     if not gap <= subject.max_gap:
         shown = difference or f"log-probs differ by up to {gap:.3g} nats"
         raise BrokenRuleError(f"a session from before `load`, against none: {shown}")
+    if SCORES in subject.engine.gives:
+        pairs = [(request.prompt_ids, answer.response_ids) for request, answer in zip(following, kept, strict=True)]
+        gap = find_largest_gap([answer.logp for answer in kept], subject.engine.score(pairs))
+        if not gap <= subject.max_gap:
+            raise BrokenRuleError(
+                f"after `load` sampled and scored log-probs of prompts from before differ by up to {gap:.3g} nats"
+            )
     return f"{len(following)} sessions went on after the hand-over"

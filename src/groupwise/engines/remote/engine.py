@@ -25,8 +25,8 @@ from groupwise.engines.engine import Generation, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.remote import wire
 from groupwise.engines.remote.http_client import ServerClient
-from groupwise.engines.remote.replica import Replica, ServerProcess
-from groupwise.engines.remote.replicas import Replicas, name_session
+from groupwise.engines.remote.replica import Replica, StartedServer
+from groupwise.engines.remote.replicas import Replicas, find_other_weights, name_session
 from groupwise.engines.remote.server_facts import ServerFacts, ask_server, check_server
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ServerEngine:
         replicas: Replicas,
         *,
         describe: Callable[[ServerClient], ServerFacts],
-        processes: Sequence[ServerProcess] = (),
+        processes: Sequence[StartedServer] = (),
         adapter: Mapping[str, Any] | None = None,
         precision: str = "float32",
     ) -> None:
@@ -59,7 +59,7 @@ class ServerEngine:
         self._gives = frozenset.intersection(*(fact.gives for fact in facts))
         self._context = min(contexts, default=None)
         self._owner = 100_000 + secrets.randbelow(900_000)
-        self._version = 0
+        self._version, self._has_handed_over = 0, False
 
     @property
     def gives(self) -> frozenset[str]:
@@ -140,8 +140,7 @@ class ServerEngine:
     def close(self) -> None:
         """Cancel what waits, and stop the servers that were started here."""
         self._replicas.close()
-        for process in self._processes:
-            process.stop()
+        _stop(self._processes)
 
     def _hand_over(self, take: Callable[[Replica], None], version: int) -> None:
         """Hand something over to all servers at once; those that fail are out, and where all do it is a fault."""
@@ -155,9 +154,22 @@ class ServerEngine:
             thread.start()
         for thread in threads:
             thread.join()  # each step has a time-out of its own
+        self._compare_newcomers()
         if not self.replicas:
             raise EngineFault(self._replicas.describe_end())
         self._version = version
+
+    def _compare_newcomers(self) -> None:
+        """Dismiss a server that has just begun or come back, and holds other weights than another one, to the bit.
+
+        Not at every hand-over: a digest of each weight of a large model takes longer than handing it over.
+        """
+        known = [replica for replica in self.replicas if replica.state == "in" and self._has_handed_over]
+        newcomers = [replica for replica in self.replicas if replica not in known]
+        self._has_handed_over = True
+        if newcomers:
+            for replica, reason in find_other_weights([*known, *newcomers]):
+                self._replicas.dismiss(replica, reason)
 
     def _hand_over_to(self, replica: Replica, take: Callable[[Replica], None]) -> None:
         was_out, since = replica.state == "out", time.monotonic()
@@ -206,7 +218,7 @@ def open_server_engine(
     request_timeout: float,
     handover_timeout: float,
     max_in_flight: int,
-    processes: Sequence[ServerProcess] | None = None,
+    processes: Sequence[StartedServer] | None = None,
 ) -> ServerEngine:
     """An engine over servers that are up; each is asked who it is, and refused where it cannot serve the run's model.
 
@@ -222,8 +234,7 @@ def open_server_engine(
     try:
         return _open(urls, source, precision, request_timeout, handover_timeout, max_in_flight, processes or ())
     except BaseException:
-        for process in processes or ():
-            process.stop()
+        _stop(processes or ())
         raise
 
 
@@ -234,7 +245,7 @@ def _open(
     request_timeout: float,
     handover_timeout: float,
     max_in_flight: int,
-    processes: Sequence[ServerProcess],
+    processes: Sequence[StartedServer],
 ) -> ServerEngine:
     clients = [ServerClient(url) for url in urls]
     _check_urls([client.url for client in clients])
@@ -269,6 +280,15 @@ def _open(
         return ServerEngine(batches, describe=describe, processes=processes, adapter=adapter, precision=precision)
     streams = Replicas(replicas, max_in_flight=max_in_flight)
     return StreamingServerEngine(streams, describe=describe, processes=processes, adapter=adapter, precision=precision)
+
+
+def _stop(processes: Sequence[StartedServer]) -> None:
+    """Stop servers, all at once: each may take a while."""
+    threads = [threading.Thread(target=process.stop, daemon=True) for process in processes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def _check_urls(urls: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ import json
 import socket
 import threading
 import time
+import weakref
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, NoReturn
 from urllib.parse import urlsplit
@@ -48,6 +49,7 @@ class ServerClient:
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
         self._busy: set[http.client.HTTPConnection] = set()
+        weakref.finalize(self, _close_all, self._idle)
 
     def get(self, path: str, *, what: str, timeout: float, max_bytes: int = MAX_ANSWER_BYTES) -> Any:
         """Ask for what is at a path: its JSON, None where the answer is empty."""
@@ -84,13 +86,11 @@ class ServerClient:
     def abort(self) -> None:
         """Break every connection: whoever waits for an answer gets a fault now. Later calls connect anew."""
         with self._lock:
-            busy, idle = self._busy, self._idle
-            self._busy, self._idle = set(), []
+            busy, self._busy = self._busy, set()
+            _close_all(self._idle)
         for connection in busy:
             with suppress(OSError, AttributeError):  # closing alone would let the other thread wait
                 connection.sock.shutdown(socket.SHUT_RDWR)
-        for connection in idle:
-            connection.close()
 
     def _make(self, call: _Call, *, is_fresh: bool = False) -> Any:
         connection = None if is_fresh else self._take_idle()
@@ -231,6 +231,11 @@ def _limit_wait(connection: http.client.HTTPConnection, deadline: float) -> None
         raise TimeoutError
     if connection.sock is not None:  # it is None once the last byte of an answer was read
         connection.sock.settimeout(remaining)
+
+
+def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -23,11 +23,14 @@ HEALTH_SECONDS = 5.0
 RESUME_SECONDS = 10.0
 """How long a server may take to go on after a hand-over that failed."""
 
+CHECKSUM_BYTES = 2**24
+"""What is read of a server's checksums."""
+
 State = Literal["in", "on trial", "out"]
 Read = TypeVar("Read")
 
 
-class ServerProcess(Protocol):
+class StartedServer(Protocol):
     """A server that was started here."""
 
     @property
@@ -76,14 +79,14 @@ class Replica:
         vocabulary: int,
         request_timeout: float,
         handover_timeout: float,
-        process: ServerProcess | None = None,
+        process: StartedServer | None = None,
     ) -> None:
         self.number, self.client, self.facts, self.process = number, client, facts, process
         self.state: State = "in"
         self._tally, self._tally_lock = ReplicaTally(), threading.Lock()
         self._vocabulary = vocabulary
         self._request_timeout, self._handover_timeout = request_timeout, handover_timeout
-        self._handed = [(facts.label, 0)]
+        self._handed, self._current = [(facts.label, 0)], 0
         self._model = facts.model
         self._adapters, self._adapter_versions, self._adapters_taken = list[str](), dict[str, int](), 0
         self._is_initialised = False
@@ -96,7 +99,7 @@ class Replica:
     @property
     def version(self) -> int:
         """Version of the weights that it was handed last."""
-        return self._adapter_versions[self._adapters[-1]] if self._adapters else self._handed[-1][1]
+        return self._adapter_versions[self._adapters[-1]] if self._adapters else self._handed[self._current][1]
 
     def count(
         self,
@@ -123,7 +126,7 @@ class Replica:
 
     def generate(self, request: Request) -> Generation:
         """Answer one request."""
-        since, model = len(self._handed) - 1, self._model
+        since, model = self._current, self._model
         question = wire.write_generate(request, model=model)
         answer = self._ask(wire.GENERATE, question, "answer a request", request.max_tokens)
         response = self._read(lambda: wire.read_generate(answer, request, vocabulary=self._vocabulary))
@@ -132,7 +135,7 @@ class Replica:
 
     def generate_batch(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests together, as one batch."""
-        since, num_tokens = len(self._handed) - 1, sum(request.max_tokens for request in requests)
+        since, num_tokens = self._current, sum(request.max_tokens for request in requests)
         answer = self._ask(wire.BATCH_GENERATE, wire.write_batch(requests), "answer a batch", num_tokens)
         responses = self._read(lambda: wire.read_batch(answer, requests, vocabulary=self._vocabulary))
         self.count(requests=len(requests), tokens=sum(len(answer.response_ids) for answer, _ in responses))
@@ -161,7 +164,7 @@ class Replica:
         """
         if temperature != 1.0 or self._adapters or not response:
             return self._score_by_token(prompt, response, temperature)
-        since, num_tokens = len(self._handed) - 1, len(prompt) + len(response)
+        since, num_tokens = self._current, len(prompt) + len(response)
         question = wire.write_score(prompt, response, model=self._model)
         answer = self._ask(wire.GENERATE, question, "score a response", num_tokens)
         logps, label = self._read(lambda: wire.read_score(answer, prompt, response))
@@ -170,7 +173,7 @@ class Replica:
         return logps
 
     def _score_by_token(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
-        since, logps = len(self._handed) - 1, list[float]()
+        since, logps = self._current, list[float]()
         for place, token in enumerate(response):
             read_so_far = [*prompt, *response[:place]]
             question = wire.write_next_score(read_so_far, token, model=self._model, temperature=temperature)
@@ -203,6 +206,7 @@ class Replica:
             raise
         self._step(deadline, "/resume", None, "go on")
         self._check_label(deadline, label)
+        self._current = len(self._handed) - 1
 
     def take_adapter(self, folder: Path, *, version: int, label: str) -> None:
         """Take over an adapter of a folder that the server can read too; requests name it from here on.
@@ -224,13 +228,32 @@ class Replica:
             self._step(deadline, "/v1/unload_lora_adapter", question, "put an old adapter away", is_text=True)
         del self._adapters[:-2]
 
+    def read_checksums(self) -> dict[str, Any] | None:
+        """Digests of the weights that the server computes with, by its own names for them; None where it has none."""
+        try:
+            answer = self.client.post(
+                "/weight_checker",
+                {"action": "checksum"},
+                what="compute checksums of its weights",
+                timeout=self._handover_timeout,
+                max_bytes=CHECKSUM_BYTES,
+            )
+        except RequestRefusedFault:
+            return None
+        except ServerFault as fault:
+            if fault.status is None:
+                raise
+            return None
+        checksums = answer.get("checksums") if isinstance(answer, dict) else None
+        return checksums if isinstance(checksums, dict) else None
+
     def look_again(self, describe: Callable[[ServerClient], ServerFacts]) -> None:
         """See whether a server that was out is well again; a fault where it is not."""
         if self.process is not None and self.process.url.rstrip("/") != self.client.url:
             self.client = ServerClient(self.process.url)
         self.client.get(wire.HEALTH, what="say that it is well", timeout=HEALTH_SECONDS)
         self.facts = describe(self.client)
-        self._handed, self._is_initialised = [(self.facts.label, 0)], False
+        self._handed, self._current, self._is_initialised = [(self.facts.label, 0)], 0, False
         self._model, self._adapters = self.facts.model, []
 
     def _forget_prefixes(self, deadline: float) -> None:
@@ -273,7 +296,7 @@ class Replica:
             ) from None
 
     def _name_versions(self, response: wire.SampledResponse, since: int, model: str) -> Generation:
-        """A response with its versions; its request was sent when the `since`-th weights had been handed over."""
+        """A response with its versions; the server held the `since`-th weights when its request was sent."""
         generation, spans = response
         num_tokens = len(generation.response_ids)
         if model in self._adapter_versions:  # labels are those of the weights below an adapter

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from groupwise.core.errors import EngineFault
+from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.engine import Request
 from groupwise.engines.remote.http_client import ServerFault
 from groupwise.engines.remote.replica import Replica
@@ -42,6 +43,31 @@ def choose_replica(session: str, numbers: Sequence[int]) -> int:
 def name_session(request: Request) -> str:
     """What a request is routed by: its session, or its seed where it has none."""
     return f"seed {request.seed}" if request.session is None else f"session {request.session}"
+
+
+def find_other_weights(replicas: Sequence[Replica]) -> Iterator[tuple[Replica, str]]:
+    """The replicas whose weights are not those of the first, and why; those that fail at saying it too.
+
+    Where the first is the one that is wrong, it does not pass its canary.
+    """
+    if len(replicas) < 2:
+        return
+    first = replicas[0]
+    try:
+        expected = first.read_checksums()
+    except EngineFault as fault:
+        yield first, str(fault)
+        return
+    for replica in replicas[1:] if expected else ():
+        try:
+            checksums = replica.read_checksums()
+        except EngineFault as fault:
+            yield replica, str(fault)
+            continue
+        # Servers that cut the model into other pieces have other names for them.
+        if expected and checksums and expected.keys() == checksums.keys() and expected != checksums:
+            name = next(name for name in expected if expected[name] != checksums[name])
+            yield replica, f"after the hand-over its {quote_line(name, limit=80)} is not that of {first.name}"
 
 
 @dataclass(eq=False)
@@ -136,9 +162,10 @@ class Replicas:
         with self._lock:
             if self._is_closed:
                 return
-            self._last_reason = reason
             was, replica.state = replica.state, "out"
             self._num_left += was == "in"
+            if was != "out":  # what fails there now fails because it is out
+                self._last_reason = reason
             desk = self._desks[replica.number]
             jobs, desk.jobs = desk.jobs, deque()
         if was != "out":

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import memmove, string_at
 from functools import cache
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from groupwise.core.errors import ConfigError
 
 STATE_BYTES = 624 * 4 + 4
 """Bytes of numpy's generator: 624 numbers, and how many of them were used."""
+_LENT = RLock()
+"""Held while the generators are lent: attempts may play in several threads."""
 
 
 class PrivateRandom:
@@ -33,13 +36,14 @@ class PrivateRandom:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Within, the process-wide generators are this environment's; after it, they are as they were before."""
-        outside = _take()
-        _set(self._state)
-        try:
-            yield
-        finally:
-            self._state = _take()
-            _set(outside)
+        with _LENT:
+            outside = _take()
+            _set(self._state)
+            try:
+                yield
+            finally:
+                self._state = _take()
+                _set(outside)
 
     def fork(self) -> PrivateRandom:
         """A copy that goes on from here by itself."""
@@ -51,13 +55,14 @@ class PrivateRandom:
 @contextmanager
 def undo_draws() -> Iterator[None]:
     """After it, the process-wide generators are as they were before."""
-    before = _take()
-    _set(before)
-    try:
-        yield
-    finally:
-        _take()
+    with _LENT:
+        before = _take()
         _set(before)
+        try:
+            yield
+        finally:
+            _take()
+            _set(before)
 
 
 def _take() -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -130,6 +131,11 @@ class Prompter:
         self._instruction = instruction
         self._ids_of = lru_cache(KEPT_TEXTS)(self._tokenize)
         self.frame = DialogueFrame.from_tokenizer(tokenizer)
+
+    def copy(self) -> Prompter:
+        """A prompter for another thread: a tokenizer serves one at a time."""
+        tokenizer = copy.deepcopy(self._tokenizer)
+        return Prompter(tokenizer, template=self._template, memory=self._memory, instruction=self._instruction)
 
     def encode_opening(self, goal: str, guidance_text: str = "") -> tuple[int, ...]:
         """Encode the head of an attempt's prompts, with guidance if there is some; a line break ends it."""

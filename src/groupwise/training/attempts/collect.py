@@ -97,7 +97,8 @@ def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateAttempts:
         played_in=rounds.played_in,
         measures_cost=cost,
     )
-    return replace(attempts, states=run.part_states.describe_before(rounds.states_then, attempts.members))
+    with run.state_lock:  # attempts of later updates may ask the parts meanwhile
+        return replace(attempts, states=run.part_states.describe_before(rounds.states_then, attempts.members))
 
 
 def _replace_by_measured(

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts.attempt_results import check_drawn_tasks
 from groupwise.core.records import Origin, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import Engine
 from groupwise.rollout.episodes import Attempt
 from groupwise.rollout.plans.guided import strip_guidance
 from groupwise.rollout.plans.requests import AttemptRequest
+from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.training.run import Run
 
 
@@ -23,6 +23,10 @@ class RunPlanTools:
     """What a run's plan can ask for: tasks, and the words of the tokenizer."""
 
     run: Run
+    number: int
+    """Of the update that the plan is for."""
+    prompter: Prompter
+    """Whose tokenizer is meant."""
     handed_out: set[str] = field(default_factory=set)
     """Ids of the tasks that the curriculum gave for this update."""
 
@@ -36,8 +40,7 @@ class RunPlanTools:
         if type(num) is not int or num < 0:
             raise ConfigError(f"the plan asked tools.fresh for {num!r} tasks; ask for a whole number, 0 or more")
         with self.run.state_lock:
-            tasks = self.run.curriculum.next(num)
-        check_drawn_tasks(self.run.curriculum, tasks, num)
+            tasks = self.run.drawn_tasks.draw(self.number, num, self.run.curriculum)
         self.handed_out |= {task.id for task in tasks}
         return tasks
 
@@ -53,11 +56,11 @@ class RunPlanTools:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a text."""
-        return self.run.prompter.encode(text)
+        return self.prompter.encode(text)
 
     def text(self, token_ids: Sequence[int]) -> str:
         """What a response says."""
-        return self.run.prompter.text(token_ids)
+        return self.prompter.text(token_ids)
 
     def knows(self, task_id: str) -> bool:
         """Whether a task may be attempted: the curriculum gave it, or the panel has it."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.attempt_index import PastAttempts
+from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.records import FAULTS, Origin, Trajectory
 from groupwise.rewards import score_trajectory
@@ -64,18 +66,27 @@ class Playground:
     """Opens the past attempts for the plan to read in a round."""
 
     @classmethod
-    def of(cls, run: Run) -> Playground:
+    def of(cls, run: Run, number: int) -> Playground:
         """The run's own, for whoever plays while nothing else happens."""
         return cls(
             player=run.player,
-            tools=RunPlanTools(run),
+            tools=RunPlanTools(run, number, run.prompter),
             open_past_attempts=lambda: nullcontext(run.journal.past_attempts),
+        )
+
+    @classmethod
+    def of_thread(cls, run: Run, number: int, player: Player) -> Playground:
+        """One for a thread, which has a player of its own and its own way to the past attempts."""
+        return cls(
+            player=player,
+            tools=RunPlanTools(run, number, player.prompter),
+            open_past_attempts=partial(_open_past_attempts, run),
         )
 
 
 def play_rounds(run: Run, number: int, playground: Playground | None = None) -> PlayedRounds:
     """Play attempts until the plan asks for no more; None = with what the run itself has."""
-    playground = playground or Playground.of(run)
+    playground = playground or Playground.of(run, number)
     rounds = PlayedRounds(number, states_then=playground.tools.read_states())
     while requests := _next_requests(run, rounds, playground):
         _play_round(run, requests, rounds, playground.player)
@@ -93,6 +104,13 @@ def play_for_update(
     """Play attempts; tokens forced on them get the policy's own log-probs. `waiting` is told what environments took."""
     played = player.play(attempts, temperature=temperature, waiting=waiting)
     return score_forced(player.engine, attempts, played, temperature)
+
+
+@contextmanager
+def _open_past_attempts(run: Run) -> Iterator[PastAttempts]:
+    """Open the past attempts for a thread: SQLite lets no other use the run's own connection."""
+    with Journal(run.paths.journal, read_only=True) as journal:
+        yield journal.past_attempts
 
 
 def _next_requests(run: Run, rounds: PlayedRounds, playground: Playground) -> Sequence[AttemptRequest]:

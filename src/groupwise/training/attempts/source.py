@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
-from groupwise.training.attempts.collect import UpdateAttempts, collect_update
+from groupwise.core.journal.file import report_damage
+from groupwise.training.attempts.collect import UpdateAttempts
+from groupwise.training.attempts.free import PlayedFreely
+from groupwise.training.attempts.pending import read_pending
+from groupwise.training.attempts.stepped import PlayedNow, PlayedOneAhead
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.run import Run
 
@@ -18,8 +22,8 @@ class AttemptSource(Protocol):
     attempt that was asked for an update is handed out with that update.
     """
 
-    def take(self, number: int) -> UpdateAttempts:
-        """The attempts of an update; attempts of later ones may begin to play."""
+    def take(self, number: int, clock: Stopwatch) -> UpdateAttempts:
+        """The attempts of an update, once they are there; attempts of later ones may begin to play."""
 
     def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateAttempts]:
         """What was played ahead, by update, once update `number` is learnt and before its weights are handed over.
@@ -37,31 +41,14 @@ class AttemptSource(Protocol):
     ) -> None: ...
 
 
-class PlayedNow:
-    """Plays the attempts of an update when they are asked for, with the weights of the update before (lag 0).
+def open_source(run: Run, done: int) -> AttemptSource:
+    """Open the source of a run's attempts, for the updates after those that are done."""
+    kinds: dict[int | str, Callable[[Run, Mapping[int, UpdateAttempts]], AttemptSource]]
+    kinds = {0: PlayedNow, 1: PlayedOneAhead, "free": PlayedFreely}
+    return kinds[run.config.rollout.lag](run, read_ready(run, done))
 
-    What was played ahead before the run stopped, with another lag, is handed out first.
-    """
 
-    def __init__(self, run: Run, ready: Mapping[int, UpdateAttempts] | None = None) -> None:
-        self._run = run
-        self._ready = dict(ready or {})
-
-    def take(self, number: int) -> UpdateAttempts:
-        """Play them, unless they are there."""
-        return self._ready.pop(number) if number in self._ready else collect_update(self._run, number)
-
-    def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateAttempts]:
-        """Nothing is played ahead; what another lag left is kept until its turn."""
-        return dict(self._ready)
-
-    def close(self) -> None:
-        """Nothing plays."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def read_ready(run: Run, done: int) -> dict[int, UpdateAttempts]:
+    """The attempts that were played ahead when update `done` was written, by the update that they are for."""
+    with report_damage(run.paths.journal):
+        return {number: read_pending(pending) for number, pending in run.journal.read_pending(done).items()}

@@ -1,18 +1,45 @@
-"""Lag 1: the attempts of the next update play while this one is learnt, with exactly the weights of the one before."""
+"""Attempts that are played by a version of the weights which the clock has no say in: lag 0 and lag 1."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
+from types import TracebackType
+from typing import Self
 
-from groupwise.rollout.stop_signal import StopSignal
-from groupwise.training.attempts.collect import UpdateAttempts, prepare_update
-from groupwise.training.attempts.playing_thread import PlayingThread, open_past_attempts
-from groupwise.training.attempts.rounds import PlayedRounds, Playground, play_rounds
-from groupwise.training.attempts.source import PlayedNow
+from groupwise.training.attempts.collect import UpdateAttempts, collect_update, prepare_update
+from groupwise.training.attempts.playing_thread import PlayingThread
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.run import Run
+
+
+class PlayedNow:
+    """Plays the attempts of an update when they are asked for, with the weights of the update before (lag 0).
+
+    What was played ahead before the run stopped, with another lag, is handed out first.
+    """
+
+    def __init__(self, run: Run, ready: Mapping[int, UpdateAttempts] | None = None) -> None:
+        self._run = run
+        self._ready = dict(ready or {})
+
+    def take(self, number: int, clock: Stopwatch) -> UpdateAttempts:
+        """Play them, unless they are there."""
+        return self._ready.pop(number) if number in self._ready else collect_update(self._run, number)
+
+    def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateAttempts]:
+        """Nothing is played ahead; what another lag left is kept until its turn."""
+        return dict(self._ready)
+
+    def close(self) -> None:
+        """Nothing plays."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class PlayedOneAhead(PlayedNow):
@@ -28,33 +55,24 @@ class PlayedOneAhead(PlayedNow):
         super().__init__(run, ready)
         self._playing: PlayingThread | None = None
 
-    def take(self, number: int) -> UpdateAttempts:
+    def take(self, number: int, clock: Stopwatch) -> UpdateAttempts:
         """The attempts that were played ahead; those of the next update begin to play."""
-        attempts = super().take(number)
-        if number < self._run.config.training.updates and number + 1 not in self._ready:
-            self._playing = PlayingThread(number + 1, partial(_play_ahead, self._run, number + 1))
+        attempts, following = super().take(number, clock), number + 1
+        if following <= self._run.config.training.updates and following not in self._ready:
+            self._playing = PlayingThread(self._run, following, self._run.player)
         return attempts
 
     def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateAttempts]:
         """Wait until the next update's attempts are played, and prepare them while the engine has their weights."""
-        if self._playing is None:
-            return dict(self._ready)
-        clock.begin_stage("wait")
-        rounds = self._playing.wait()
-        self._playing = None
-        clock.begin_stage("prepare")
-        self._ready[rounds.number] = prepare_update(self._run, rounds)
+        if self._playing is not None:
+            clock.begin_stage("wait")
+            rounds = self._playing.wait()
+            self._playing = None
+            clock.begin_stage("prepare")
+            self._ready[rounds.number] = prepare_update(self._run, rounds)
         return dict(self._ready)
 
     def close(self) -> None:
         """End the attempts that play."""
         if self._playing is not None:
             self._playing.stop()
-
-
-def _play_ahead(run: Run, number: int, stop: StopSignal) -> PlayedRounds:
-    own = Playground.of(run)
-    playground = replace(
-        own, player=replace(own.player, stop=stop), open_past_attempts=partial(open_past_attempts, run)
-    )
-    return play_rounds(run, number, playground)

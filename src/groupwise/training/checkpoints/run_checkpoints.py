@@ -19,12 +19,12 @@ _log = logging.getLogger(__name__)
 
 def save_run(run: Run, number: int) -> Path:
     """Write the checkpoint of an update: what `resume_run` needs to go on as if the run had never stopped."""
-    state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
-    if run.part_states:
-        state["parts"] = run.part_states.state_dict()
+    with run.state_lock:  # attempts that play may draw tasks
+        state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
+        drawn = run.drawn_tasks.state_dict(without=run.journal.list_pending(number))
+        parts = run.part_states.state_dict()
     pending = run.journal.digest_pending(number)
-    if pending is not None:
-        state["pending"] = pending
+    state |= {name: value for name, value in {"parts": parts, "drawn": drawn, "pending": pending}.items() if value}
     return save_checkpoint(run.checkpoints, number, run.learner, run.tokenizer, state)
 
 
@@ -45,6 +45,7 @@ def resume_run(run: Run) -> int | None:
     number = int(state["update"])
     _rewind_journal(run, number, str(state["journal"]), pending=state.get("pending"))
     run.curriculum.load_state_dict(state["curriculum"])
+    run.drawn_tasks.load_state_dict(state.get("drawn", {}))
     run.part_states.load_state_dict(state.get("parts", {}), checkpoint=path)
     if run.needs_reference:
         _hold_reference(run)

@@ -21,6 +21,9 @@ CHECK_SECONDS = 10.0
 class RemoteEngineConfig(Part):
     """What servers have in common, whosever they are."""
 
+    goes_on_over_handover: ClassVar[bool] = True
+    """They answer several threads, and requests that are under way when new weights come: `rollout.lag = "free"`."""
+
     urls: tuple[str, ...] = ()
     """Servers that are there already, as `groupwise serve` prints them; the run hands them its weights. Empty = the run
     starts its own, and stops them."""

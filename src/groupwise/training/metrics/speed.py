@@ -29,14 +29,22 @@ class Stopwatch:
 
 
 def compute_speed_metrics(
-    played: Sequence[Trajectory], totals: Totals, seconds: Mapping[str, float], waiting: Waiting
+    played: Sequence[Trajectory],
+    totals: Totals,
+    seconds: Mapping[str, float],
+    waiting: Waiting,
+    played_in: float | None = None,
 ) -> dict[str, float]:
-    """Tokens a second of sampling and of learning, from the seconds by stage; steps a second of environments."""
+    """Tokens a second of sampling and of learning, from the seconds by stage; steps a second of environments.
+
+    `played_in` are the seconds of sampling where it went on beside other stages.
+    """
     sampled = sum(len(step.response_ids) for trajectory in played for step in trajectory.steps)
     counts = {
-        "sampled_tokens": (sampled, seconds.get("seconds/rollout")),
+        "sampled_tokens": (sampled, seconds.get("seconds/rollout") if played_in is None else played_in),
         "trained_tokens": (totals.tokens, seconds.get("seconds/learn")),
         "env_steps": (waiting.steps, waiting.seconds),
     }
     speeds = {f"speed/{name}": number / taken for name, (number, taken) in counts.items() if number and taken}
-    return speeds | {"speed/env_seconds": waiting.seconds}
+    ahead = {} if played_in is None else {"speed/played_seconds": played_in}
+    return speeds | ahead | {"speed/env_seconds": waiting.seconds}

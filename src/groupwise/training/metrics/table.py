@@ -280,7 +280,7 @@ METRICS: dict[str, Metric] = {
         "As for `rollout/steps`.",
     ),
     "seconds/rollout": Metric(
-        "time spent sampling attempts, environments included; at a lag above 0 beside the other stages",
+        "time spent sampling attempts, environments included; near 0 where they were played ahead",
         "s",
         "Most of the time is usual. Fewer or shorter attempts, or more memory sharing (`full`, `anchored_window`).",
     ),
@@ -319,8 +319,14 @@ METRICS: dict[str, Metric] = {
         "tokens / s",
         "Low: raise `training.learner.token_budget` as far as memory allows; keep `share_prefixes` on.",
     ),
+    "speed/played_seconds": Metric(
+        "time that the update's attempts took to play, beside other stages; only at a lag above 0",
+        "s",
+        "Longer than the rest of an update: sampling is what the run waits for; add engines. See `seconds/wait`.",
+    ),
     "speed/env_seconds": Metric(
-        "the part of `seconds/rollout` in which sampling waited for environments to open and to act",
+        "the part of `seconds/rollout`, or of `speed/played_seconds`, in which sampling waited for environments to "
+        "open and to act",
         "s",
         "More than half of `seconds/rollout`: environments hold the run up; raise `rollout.workers`, up to one a core.",
     ),

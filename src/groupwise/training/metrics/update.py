@@ -37,14 +37,12 @@ def compute_update_metrics(
         seconds: of each stage that is over.
     """
     algorithm = config.algorithm
-    if attempts.played_in is not None:  # they played while something else was learnt
-        seconds = {**seconds, "seconds/rollout": attempts.played_in}
     metrics = compute_rollout_metrics(attempts.played, attempts.survivors)
     metrics |= {**of_engine, "learner/tokens": float(totals.tokens)}
     is_penalised = credit_rests_on_penalties(algorithm, batch)
     metrics["credit/penalties_alone"] = float(is_penalised)
     metrics |= compute_credit_metrics(*batch.for_fresh()) | compute_rescue_metrics(attempts, batch)
-    metrics |= compute_speed_metrics(attempts.played, totals, seconds, attempts.waiting)
+    metrics |= compute_speed_metrics(attempts.played, totals, seconds, attempts.waiting, attempts.played_in)
     metrics |= {**attempts.measures_cost, **learned, **batch.context.metrics()}
     if config.rollout.lag:
         metrics |= compute_age_metrics(attempts.chosen, batch.version)

@@ -1,0 +1,113 @@
+"""Random attempts of a whole update: who played, who survived, who takes part, what was recalled and set aside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import numpy as np
+
+from groupwise import Task, Trajectory
+from groupwise.core.journal.states import StateBefore
+from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.core.records import SetAside
+from groupwise.rollout.hosts.waiting import Waiting
+from groupwise.training.attempts.collect import UpdateAttempts
+from tests.laws.recorded_steps import attempts
+
+_TEXT = st.text(max_size=5)
+_NUMBER = st.floats(allow_nan=False)
+_VALUE = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), _NUMBER, _TEXT),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.lists(inner, max_size=2).map(tuple), st.dictionaries(_TEXT, inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+_FACTS = st.dictionaries(st.sampled_from(("fact", "tuple", "map")), _VALUE, max_size=2)
+_TASKS = st.builds(
+    Task,
+    id=_TEXT,
+    env=_TEXT,
+    split=_TEXT,
+    seed=st.integers(0, 2**70),
+    payload=st.dictionaries(_TEXT, _VALUE, max_size=2),
+    tags=st.lists(_TEXT, max_size=2).map(tuple),
+)
+
+
+@st.composite
+def _vary(draw: st.DrawFn, trajectory: Trajectory) -> Trajectory:
+    """An attempt with other facts, scores, prompts and marks than it had when it was played; often the same."""
+    if draw(st.booleans()):
+        return trajectory
+    steps = [
+        replace(
+            step,
+            facts=draw(_FACTS),
+            reward=draw(_NUMBER),
+            unguided_prompt_ids=draw(st.lists(st.integers(0, 9), max_size=2).map(tuple)),
+        )
+        for step in trajectory.steps
+    ]
+    return replace(
+        trajectory,
+        steps=tuple(steps),
+        task=draw(_TASKS),
+        scores=draw(st.dictionaries(_TEXT, _NUMBER, max_size=2)),
+        parent=draw(st.none() | _TEXT),
+        error=draw(st.none() | _TEXT),
+        off_policy=draw(st.booleans()),
+    )
+
+
+@st.composite
+def _recall(draw: st.DrawFn, trajectory: Trajectory) -> RecalledAttempt:
+    num = len(trajectory.steps)
+    past = PastAttempt(
+        task=draw(_TEXT),
+        number=draw(st.integers(1, 9)),
+        attempt=draw(st.integers(0, 9)),
+        version=draw(st.integers(0, 9)),
+        origin=trajectory.origin.value,
+        score=draw(_NUMBER),
+        credit=draw(_NUMBER),
+        states=np.array(draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=num, max_size=num)), dtype=np.int64),
+        rewards=np.array(draw(st.lists(_NUMBER, min_size=num, max_size=num)), dtype=np.float64),
+    )
+    return RecalledAttempt(
+        past=past,
+        task=trajectory.task.id,
+        why=draw(_TEXT),
+        keeps_credit=draw(st.booleans()),
+        trajectory=draw(st.sampled_from((trajectory, None))),
+        log_ratio=draw(st.none() | _NUMBER),
+        credit=tuple(draw(st.lists(_NUMBER, max_size=num))),
+    )
+
+
+@st.composite
+def update_attempts(draw: st.DrawFn) -> UpdateAttempts:
+    """The attempts of an update, ready to learn from."""
+    played = draw(attempts())
+    survivors = [draw(_vary(trajectory)) for trajectory in played if draw(st.booleans())]
+    chosen = [draw(_vary(trajectory)) for trajectory in survivors]
+    words = st.dictionaries(st.tuples(_TEXT, st.integers(0, 9)), _TEXT, max_size=2)
+    columns = st.dictionaries(_TEXT, st.dictionaries(_TEXT, _NUMBER, max_size=2), max_size=2)
+    states = st.builds(
+        StateBefore, path=_TEXT, kind=_TEXT, state=st.dictionaries(_TEXT, _VALUE, max_size=2), columns=columns
+    )
+    return UpdateAttempts(
+        played=played,
+        survivors=survivors,
+        chosen=chosen,
+        recalled=[draw(_recall(trajectory)) for trajectory in draw(attempts())],
+        left_out=draw(st.integers(0, 9)),
+        set_aside=[SetAside(trajectory=draw(_vary(played[0])), by=draw(_TEXT))],
+        request_words=draw(words),
+        share_not_admitted=draw(st.none() | _NUMBER),
+        states=draw(st.lists(states, max_size=2)),
+        waiting=Waiting(steps=draw(st.integers(0, 9)), seconds=draw(_NUMBER)),
+        played_in=draw(st.none() | _NUMBER),
+        measures_cost=draw(st.dictionaries(_TEXT, _NUMBER, max_size=2)),
+    )
