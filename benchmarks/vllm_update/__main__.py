@@ -84,7 +84,7 @@ class Phase:
         errors = {arm: self.folder / f"{arm}.error" for arm in self.arms}
         return (
             {arm: json.loads(path.read_text()) for arm, path in updates.items() if path.exists()},
-            {arm: path.read_text()[-2000:] for arm, path in errors.items() if path.exists()},
+            {arm: path.read_text().strip().splitlines()[-1] for arm, path in errors.items() if path.exists()},
         )
 
 
