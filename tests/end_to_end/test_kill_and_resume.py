@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,44 @@ def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
         assert num_recalled > 2
         assert {row["origin"] for row in whole.attempts()} == {"fresh", "reflected"}
         assert whole.curve("shaping/groups")
+
+
+OVERLAPPING = RESCUED.replace("[rollout]", "[rollout]\nlag = 1")
+"""The same, with the attempts of each update played while the one before is learnt."""
+
+
+def test_a_run_that_plays_ahead_ends_alike_too(tmp_path: Path) -> None:
+    killed = train_with_kills(tmp_path, num_kills=12, run=OVERLAPPING)
+    assert {"learn", "wait", "prepare", "handover", "write"} <= {name for name, _ in killed}
+    check_weights(tmp_path)
+    check_chains(tmp_path)
+
+
+SERVED = OVERLAPPING + '\n[engine]\nkind = "server"\n'
+"""The same, with the engine in another process, which every process that trains starts and stops."""
+
+
+def test_a_run_that_plays_ahead_in_another_process_ends_as_the_one_in_a_single_one(tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    assert train_with_kills(tmp_path / "local", num_kills=0, run=OVERLAPPING) == []
+    assert len(train_with_kills(tmp_path, num_kills=3, run=SERVED)) == 3
+    check_weights(tmp_path)
+    check_chains(tmp_path)
+    shutil.copytree(tmp_path / "local" / "whole", tmp_path / "whole", dirs_exist_ok=True)  # beside it: the served run
+    check_weights(tmp_path)
+    check_chains(tmp_path)
+
+
+def check_chains(folder: Path) -> None:
+    """Every row of every update is the same, and so is what was played ahead at each checkpoint."""
+    with open_journal(folder / "whole") as whole, open_journal(folder / "killed") as resumed:
+        chain = whole.check_digest_chain()
+        assert chain.fault is None
+        assert len(chain.digests) == 1 + UPDATES
+        assert resumed.check_digest_chain() == chain
+        pending = [whole.digest_pending(number) for number in (2, 4, 6)]
+        assert None not in pending
+        assert [resumed.digest_pending(number) for number in (2, 4, 6)] == pending
 
 
 def train_with_kills(folder: Path, *, num_kills: int, run: str = RUN) -> list[tuple[str, int]]:

@@ -50,7 +50,7 @@ def evaluate(
         # Of an update and a split the journal keeps one evaluation; one with other settings would pass for it.
         keeps = not dry and settings == config.evaluation.model_copy(update={"split": settings.split})
         opened = open_run_at(config, run, checkpoint, read_only=not keeps)
-        with opened.journal:
+        with opened:
             evaluation = evaluate_run(opened, seeds=range(seeds), settings=settings, write=keeps)
     if not keeps and not dry:
         errors().print("not kept in the journal: the settings are not those of the run", highlight=False)

@@ -46,8 +46,11 @@ def warmup(
 
     console, lock = output(), RunLock(out.with_name(f".{out.name}.tmp"), is_draft=True)
     lock.acquire()  # the model is written there, and by one process alone
-    with lock.release_on_failure(), TemporaryDirectory(prefix="groupwise-") as scratch:
-        run = open_run(config, Path(scratch))
+    with (
+        lock.release_on_failure(),
+        TemporaryDirectory(prefix="groupwise-") as scratch,
+        open_run(config, Path(scratch)) as run,
+    ):
         losses = _teach(run, source, min_earned, console)
         console.print(f"loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs", highlight=False)
         if config.evaluation.tasks:

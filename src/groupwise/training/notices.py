@@ -13,6 +13,19 @@ LONG = 1000
 
 def list_notices(config: RunConfig) -> list[str]:
     """List what is worth a look before the run begins, a line each."""
+    return [*_describe_free_lag(config), *_describe_history(config)]
+
+
+def _describe_free_lag(config: RunConfig) -> list[str]:
+    if config.rollout.lag != "free":
+        return []
+    return [
+        'rollout.lag = "free": which weights sample what depends on the clock, so that neither a second run nor a '
+        "resumed one comes to the same numbers; rollout.lag = 1 repeats itself to the bit"
+    ]
+
+
+def _describe_history(config: RunConfig) -> list[str]:
     depth, shown = find_deepest_history(config.algorithm), count_steps_shown(config.rollout.memory)
     if depth is None or shown == (depth, depth):
         return []

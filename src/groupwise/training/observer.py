@@ -18,7 +18,10 @@ class RunObserver:
     """Follows a run and does nothing: the loop calls its methods; derive from it and override what you want to know."""
 
     def on_stage(self, name: str, number: int) -> None:
-        """A stage of an update begins: warm start, evaluate, rollout, credit, learn, handover, write, checkpoint."""
+        """A stage of an update begins: warm start, evaluate, rollout, credit, learn, handover, write, checkpoint.
+
+        At a lag above 0 also wait and prepare, for attempts that are played ahead.
+        """
 
     def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
         """An epoch of the supervised start is over; mean loss of each so far, and how many there will be."""

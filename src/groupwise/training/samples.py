@@ -40,7 +40,7 @@ class CreditedBatch:
     num_fresh: int
     """How many of them were sampled in this update; the others were recalled."""
     version: int
-    """Of the weights that sampled the fresh ones: the learner's when credit was given."""
+    """The learner's when credit was given; at lag 0 the one that sampled the fresh ones."""
     states: Sequence[StateBefore] = ()
     """What the stateful parts began the update with."""
     values: FloatArray

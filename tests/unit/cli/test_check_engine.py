@@ -73,6 +73,6 @@ def test_a_broken_one_of_your_own_is_named_with_the_reason() -> None:
 
 
 def test_an_engine_that_is_not_there_is_one_sentence() -> None:
-    ran = CliRunner().invoke(app, ["check", "engine", "run.toml", "--set", "engine.kind=vllm"])
+    ran = CliRunner().invoke(app, ["check", "engine", "run.toml", "--set", "engine.kind=ours"])
     assert isinstance(ran.exception, ConfigError)
-    assert str(ran.exception).endswith("there is no engine 'vllm'; Valid: local")
+    assert str(ran.exception).endswith("there is no engine 'ours'; Valid: local, server, vllm, vllm_in_process")

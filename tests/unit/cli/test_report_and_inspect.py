@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import shutil
 from pathlib import Path
 
@@ -96,6 +97,33 @@ def test_inspect_names_the_panels_that_the_run_began_with(tmp_path: Path) -> Non
     invoke("report", folder)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "<dt>panels</dt><dd>test\N{NO-BREAK SPACE}bbbbbbbbbbbb, train\N{NO-BREAK SPACE}aaaaaaaaaaaa</dd>" in page
+
+
+@pytest.mark.parametrize(
+    ("rollout", "said"),
+    [
+        (
+            {"lag": 1, "max_age": 1},
+            "one update ahead: each but the first learns from what the version before the learner's sampled",
+        ),
+        (
+            {"lag": "free", "max_age": 2},
+            "free, at most 2 versions behind: attempts went on while weights were handed over, so that neither a "
+            "second run nor a resumed one comes to the same numbers",
+        ),
+        ({"lag": 0, "max_age": 1}, ""),
+    ],
+)
+def test_report_and_inspect_say_how_far_ahead_attempts_were_played(
+    tmp_path: Path, rollout: dict[str, object], said: str
+) -> None:
+    rest = settings(recipes.hgpo())["rollout"]
+    folder = write_run(tmp_path / "run", updates=1, rollout=rest | rollout)
+    lines = [line for line in words(invoke("inspect", folder)) if line.startswith("attempts played")]
+    assert lines == ([f"attempts played {said}"] if said else [])
+    invoke("report", folder)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert (f"<dt>attempts played</dt><dd>{html.escape(said)}</dd>" in page) == bool(said)
 
 
 def test_inspect_has_a_column_for_rescued_groups_where_there_are_any(tmp_path: Path) -> None:

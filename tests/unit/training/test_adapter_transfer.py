@@ -74,9 +74,9 @@ def test_what_goes_over_is_the_adapter_that_peft_computes_with(tmp_path: Path, a
             place.rename(folder)
 
     Adapter().open(None).hand_over(list_weights(adapted), Keeper(settings), version=1)  # type: ignore[arg-type]
-    found = find_adapter(str(folder))
-    assert found is not None
-    again = load_adapter(found, load_model(found.base, dtype=torch.float32)).eval()
+    stored = find_adapter(str(folder))
+    assert stored is not None
+    again = load_adapter(stored, load_model(stored.base, dtype=torch.float32)).eval()
     below = load_model(str(tmp_path / "base"), dtype=torch.float32).eval()
     with torch.no_grad():
         expected, held, plain = (model(input_ids=PAIR).logits for model in (adapted, again, below))

@@ -118,6 +118,14 @@ def test_an_unknown_metric_is_refused_and_one_from_elsewhere_is_not() -> None:
     )
 
 
+def test_metrics_of_a_replica_have_its_number() -> None:
+    known = {"replicas/alive": 2.0, "replicas/0/requests": 3.0, "replicas/17/handover_seconds": 0.5}
+    assert check_metrics(known) == known
+    for name in ("replicas/N/x", "replicas/0/alive", "replicas/-1/requests", "replicas/a/requests", "replicas/0"):
+        with pytest.raises(TrainingError, match="is not in the table"):
+            check_metrics({name: 1.0})
+
+
 def test_every_entry_says_something() -> None:
     for name, metric in METRICS.items():
         assert "/" in name

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import ConfigError, EngineFault  # noqa: E402
+from groupwise.core.parts.trust import only_reading  # noqa: E402
 from groupwise.engines.model_source import ModelSource  # noqa: E402
 from groupwise.engines.remote import launch  # noqa: E402
 from groupwise.engines.remote.processes import find_free_port  # noqa: E402
@@ -71,6 +72,23 @@ def test_a_server_of_another_precision_is_refused(tmp_path: Path) -> None:
         pytest.raises(ConfigError, match=r"computes in float32, but engine\.prec"),
     ):
         open_run(config(1, engine=ServerEngineConfig(urls=(url,), precision="bfloat16")), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("engine", "reach"),
+    [
+        (
+            ServerEngineConfig(urls=("http://127.0.0.1:1",)),
+            "'server' is not loaded without --trust: it connects to the",
+        ),
+        (VllmServerConfig(python="./anything"), "'vllm' is not loaded without --trust: it starts the program"),
+    ],
+)
+def test_a_run_that_is_only_read_reaches_no_server_and_starts_no_program(engine: Any, reach: str) -> None:
+    with only_reading(), pytest.raises(ConfigError, match=reach):
+        check_engine_gives(config(1, engine=engine), device="cpu")
+    with only_reading():  # our own code, on a model that is data
+        check_engine_gives(config(1, engine=ServerEngineConfig(replicas=1)), device="cpu")
 
 
 def _open_tiny() -> tuple[Any, Any]:

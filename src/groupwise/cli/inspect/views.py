@@ -29,7 +29,7 @@ from groupwise.reports.run.number_format import (
     format_signed,
     shorten_hash,
 )
-from groupwise.reports.run.overview import UpdateLine, describe_penalties, find_penalised_updates
+from groupwise.reports.run.overview import UpdateLine, describe_lag, describe_penalties, find_penalised_updates
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import (
@@ -57,6 +57,9 @@ def print_overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], 
     if folder.panels:
         named = ", ".join(f"{escape(split)} {shorten_hash(digest)}" for split, digest in folder.panels.items())
         console.print(f"[dim]panels: {named}[/]", highlight=False)
+    lag = describe_lag(folder)
+    if lag:
+        console.print(f"attempts played {lag}", highlight=False, markup=False, soft_wrap=True)
     if not lines:
         console.print("no update yet")
     else:

@@ -7,7 +7,9 @@ together does not depend on the clock (`ServerEngine`). Other servers take a req
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 import threading
 import time
 from collections import Counter
@@ -101,10 +103,10 @@ class ServerEngine:
         import torch
         from safetensors.torch import save_file
 
-        place = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
         dtype = getattr(torch, self._precision)
         tensors = {name: _narrow(value.detach(), dtype).cpu().contiguous() for name, value in weights.items()}
-        with TemporaryDirectory(prefix="groupwise-", dir=place) as folder:
+        num_bytes = sum(value.nbytes for value in tensors.values())
+        with TemporaryDirectory(prefix="groupwise-", dir=find_memory_folder(num_bytes)) as folder:
             path = Path(folder) / f"{version:04d}.safetensors"
             try:
                 save_file(tensors, path)
@@ -280,6 +282,18 @@ def _open(
         return ServerEngine(batches, describe=describe, processes=processes, adapter=adapter, precision=precision)
     streams = Replicas(replicas, max_in_flight=max_in_flight)
     return StreamingServerEngine(streams, describe=describe, processes=processes, adapter=adapter, precision=precision)
+
+
+def find_memory_folder(num_bytes: int) -> Path | None:
+    """Where a file of so many bytes lies in memory; None where there is no such place, or too little room in it.
+
+    Containers often have 64 MiB of it.
+    """
+    try:
+        has_room = shutil.disk_usage(MEMORY_FOLDER).free > 2 * num_bytes
+    except OSError:
+        return None
+    return MEMORY_FOLDER if has_room and os.access(MEMORY_FOLDER, os.W_OK) else None
 
 
 def _stop(processes: Sequence[StartedServer]) -> None:

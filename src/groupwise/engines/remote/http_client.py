@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
+from types import TracebackType
 from typing import Any, Literal, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
@@ -82,6 +83,14 @@ class ServerClient:
         body = json.dumps(question).encode()
         call = _Call("POST", path, body, what, timeout, time.monotonic() + timeout, max_bytes, is_text)
         return self._make(call, is_fresh=is_fresh)
+
+    def __enter__(self) -> ServerClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
 
     def abort(self) -> None:
         """Break every connection: whoever waits for an answer gets a fault now. Later calls connect anew."""
@@ -219,7 +228,7 @@ def _read_url(url: str) -> tuple[str, str, int | None, str, bool]:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
-    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
+    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or "@" in parts.netloc:
         raise ConfigError(f"engine.urls: {url!r} is no URL of a server; write one such as 'http://127.0.0.1:8101'")
     return parts.geturl(), host, port, parts.path, parts.scheme == "https"
 

@@ -133,11 +133,10 @@ class ServerProcess:
 
     def _becomes_healthy(self, deadline: float, timeout: float) -> bool:
         """Wait for the server: True once it answers, False once it has ended."""
-        client = ServerClient(self.url)
         while self._group.is_alive():
             try:
-                client.get("/health", what="say that it is healthy", timeout=HEALTH_SECONDS)
-                client.abort()  # it is not asked again
+                with ServerClient(self.url) as client:
+                    client.get("/health", what="say that it is healthy", timeout=HEALTH_SECONDS)
                 return self._group.is_alive()  # another server may have answered in its place
             except ServerFault:
                 pass

@@ -20,6 +20,9 @@ from groupwise.engines.remote.server_facts import ServerFacts
 
 HEALTH_SECONDS = 5.0
 """How long a server that was out may take to say that it is well."""
+DYING_SECONDS = 30.0
+"""How long a process that failed is watched: one that lost a part of itself may take a while to end."""
+DYING_POLL_SECONDS = 0.1
 RESUME_SECONDS = 10.0
 """How long a server may take to go on after a hand-over that failed."""
 
@@ -90,6 +93,7 @@ class Replica:
         self._model = facts.model
         self._adapters, self._adapter_versions, self._adapters_taken = list[str](), dict[str, int](), 0
         self._is_initialised = False
+        self._is_reviving, self._is_given_up = False, threading.Event()
 
     @property
     def name(self) -> str:
@@ -160,11 +164,13 @@ class Replica:
     def score_pair(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
         """Score one response: in one call where the server can, at temperature 1 and without an adapter.
 
-        A server with adapters that reads a prompt's log-probs beside requests that decode may die of it.
+        A server with adapters that reads a prompt's log-probs beside requests that decode may die of it. One whose
+        context is full has no room for the token that must be sampled after the prompt.
         """
-        if temperature != 1.0 or self._adapters or not response:
-            return self._score_by_token(prompt, response, temperature)
         since, num_tokens = self._current, len(prompt) + len(response)
+        is_full = self.facts.context is not None and num_tokens >= self.facts.context
+        if temperature != 1.0 or self._adapters or is_full or not response:
+            return self._score_by_token(prompt, response, temperature)
         question = wire.write_score(prompt, response, model=self._model)
         answer = self._ask(wire.GENERATE, question, "score a response", num_tokens)
         logps, label = self._read(lambda: wire.read_score(answer, prompt, response))
@@ -194,8 +200,7 @@ class Replica:
         self._step(deadline, "/pause?mode=keep&clear_cache=false", None, "pause")
         try:
             if not self._is_initialised:
-                self._step(deadline, "/init_weight_transfer_engine", {"init_info": {}}, "prepare for new weights")
-                self._is_initialised = True
+                self._prepare(deadline)
             self._step(deadline, "/start_weight_update", None, "begin to take new weights")
             self._step(deadline, "/update_weights", {"update_info": {"path": str(path)}}, f"read weights from {path}")
             self._step(deadline, "/finish_weight_update", {"weight_version": label}, "finish taking new weights")
@@ -218,6 +223,7 @@ class Replica:
         # place is read from its folder again at every step.
         self._adapters_taken += 1
         name = f"{self.facts.model}-{self._adapters_taken}-{label}"
+        self._handed.append((label, version))  # what servers of ours call it; others name the weights below it
         question = {"lora_name": name, "lora_path": str(folder)}
         self._step(deadline, "/v1/load_lora_adapter", question, f"read an adapter from {folder}", is_text=True)
         self._adapter_versions[name] = version
@@ -247,14 +253,56 @@ class Replica:
         checksums = answer.get("checksums") if isinstance(answer, dict) else None
         return checksums if isinstance(checksums, dict) else None
 
+    def revive(self) -> None:
+        """See to it, in the background, that a process which was started here and dies is started again."""
+        with self._tally_lock:
+            if self.process is None or self._is_reviving:
+                return
+            self._is_reviving = True
+        threading.Thread(target=self._revive, args=(self.process,), daemon=True, name=f"revive {self.name}").start()
+
+    def _revive(self, process: StartedServer) -> None:
+        """Wait for the process's end, which may come some seconds after its last answer, and start it again."""
+        deadline = time.monotonic() + DYING_SECONDS
+        try:
+            while process.is_running():
+                if self._is_given_up.wait(DYING_POLL_SECONDS) or time.monotonic() > deadline:
+                    return  # it lives: whether it is well is asked at the next hand-over
+            if not self._is_given_up.is_set():
+                process.start_again()
+        finally:
+            self._is_reviving = False
+
+    def give_up(self) -> None:
+        """End everything that is under way: the engine is closed."""
+        self._is_given_up.set()
+        self.client.abort()
+
     def look_again(self, describe: Callable[[ServerClient], ServerFacts]) -> None:
         """See whether a server that was out is well again; a fault where it is not."""
         if self.process is not None and self.process.url.rstrip("/") != self.client.url:
+            self.client.abort()
             self.client = ServerClient(self.process.url)
         self.client.get(wire.HEALTH, what="say that it is well", timeout=HEALTH_SECONDS)
         self.facts = describe(self.client)
         self._handed, self._current, self._is_initialised = [(self.facts.label, 0)], 0, False
         self._model, self._adapters = self.facts.model, []
+
+    def _prepare(self, deadline: float) -> None:
+        """Prepare a server for its first weights; refused by one that was started without our way in for them."""
+        try:
+            self._step(deadline, "/init_weight_transfer_engine", {"init_info": {}}, "prepare for new weights")
+        except ServerFault as fault:
+            if fault.status is None:
+                raise
+            reason = quote_line(str(fault), limit=200)
+            raise ServerFault(
+                f"the server {self.client.url} has no way in for weights from a file ({reason}); start it with "
+                "`groupwise serve`, or install groupwise beside vLLM (pip install --no-deps groupwise) and start it "
+                'with --weight-transfer-config \'{"backend": "groupwise_file"}\'',
+                status=fault.status,
+            ) from None
+        self._is_initialised = True
 
     def _forget_prefixes(self, deadline: float) -> None:
         # Requests that stand still hold keys and values of the old weights, and vLLM resets nothing while they do.
@@ -299,10 +347,10 @@ class Replica:
         """A response with its versions; the server held the `since`-th weights when its request was sent."""
         generation, spans = response
         num_tokens = len(generation.response_ids)
-        if model in self._adapter_versions:  # labels are those of the weights below an adapter
+        versions = tuple(VersionSpan(self._find_version(label, since), tokens) for label, tokens in spans)
+        if model in self._adapter_versions:
             return replace(generation, versions=(VersionSpan(self._adapter_versions[model], num_tokens),))
-        if spans:
-            versions = tuple(VersionSpan(self._find_version(label, since), tokens) for label, tokens in spans)
+        if versions:
             return replace(generation, versions=versions)
         if len(self._handed) - 1 > since:
             raise ServerFault(

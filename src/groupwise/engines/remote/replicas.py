@@ -171,8 +171,7 @@ class Replicas:
         if was != "out":
             _log.warning("engine: %s is out until a hand-over brings it back: %s", replica.name, reason)
             replica.client.abort()
-        if replica.process is not None and not replica.process.is_running():
-            replica.process.start_again()
+        replica.revive()
         for job in jobs:
             self._move(job, ServerFault(reason))
 
@@ -212,7 +211,7 @@ class Replicas:
                 desk.jobs.clear()
                 desk.has_work.notify_all()
         for replica in self.members:
-            replica.client.abort()
+            replica.give_up()
         for job in jobs:
             if not job.future.cancel():
                 job.future.set_exception(EngineFault("the engine was closed before a request was answered"))
@@ -225,9 +224,9 @@ class Replicas:
         if self._is_closed:
             raise EngineFault("the engine is closed, and answers no requests; open another one")
         desk.jobs.append(job)
-        if desk.num_idle:
-            desk.has_work.notify()
-        elif desk.num_workers < self._max_in_flight:
+        desk.has_work.notify()
+        # A thread counts as idle until it has woken: several jobs may have come for it by then.
+        if len(desk.jobs) > desk.num_idle and desk.num_workers < self._max_in_flight:
             desk.num_workers += 1
             threading.Thread(
                 target=self._work, args=(desk,), name=f"groupwise {desk.replica.name}", daemon=True
@@ -240,6 +239,8 @@ class Replicas:
                 continue
             job.is_begun = True
             try:
+                if desk.replica.state == "out":  # since the job was put here
+                    raise ServerFault(self._last_reason)
                 answer = job.ask(desk.replica)
             except ServerFault as fault:
                 desk.replica.count(faults=1)

@@ -7,7 +7,7 @@ asked for raises a `WireError` with what is wrong; whoever asked knows which ser
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -243,7 +243,7 @@ def _read_logp(entry: Mapping[str, Any]) -> float:
 
 
 def _read_number(value: Any, name: str) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:  # NaN is not, nor 1 and 400 zeros
         raise WireError(f"{name} is {_show(value)}, but a finite number is needed")
     return float(value)
 

@@ -86,7 +86,8 @@ class DecodingStep:
         graph = torch.cuda.CUDAGraph()
         # Graphs run one after another and hand over in static tensors only, so they may share their memory.
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Only this thread must leave the device alone meanwhile: a learner may work on it in another one.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             self._run_once(num, width)
         self.state.is_done.copy_(was_done_L)
         self.state.next_draw.zero_()

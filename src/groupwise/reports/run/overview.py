@@ -112,6 +112,19 @@ def describe_penalties(numbers: Sequence[int], updates: int) -> str:
     )
 
 
+def describe_lag(folder: RunFolder) -> str:
+    """What is to be said of a run that played while it learnt; nothing of one that did not."""
+    lag = folder.setting("rollout.lag")
+    if lag == 1:
+        return "one update ahead: each but the first learns from what the version before the learner's sampled"
+    if lag != "free":
+        return ""
+    return (
+        f"free, at most {folder.setting('rollout.max_age')} versions behind: attempts went on while weights were "
+        "handed over, so that neither a second run nor a resumed one comes to the same numbers"
+    )
+
+
 def has_success(folder: RunFolder) -> bool:
     """Whether the environment says which attempts succeeded."""
     return not folder.attempts or any(attempt["success"] is not None for attempt in folder.attempts)

@@ -117,5 +117,9 @@ def open_run_at(config: RunConfig, folder: Path, number: int | None = None, *, r
         wanted = "no checkpoint" if number is None else f"no checkpoint {number}"
         raise ConfigError(f"{folder}: there is {wanted}; there are: {known or 'none yet'}")
     run = open_run(config, folder, read_only=read_only)
-    run.hand_over(int(load_checkpoint(path, run.learner)["update"]))
+    try:
+        run.hand_over(int(load_checkpoint(path, run.learner)["update"]))
+    except BaseException:
+        run.close()
+        raise
     return run

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from groupwise.core.errors import ConfigError
 from groupwise.core.parts.engine_slot import ENTROPY, SCORES, VERSIONS
-from groupwise.core.parts.part import Part
+from groupwise.core.parts.part import Part, kind_of
+from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 
 if TYPE_CHECKING:
     from groupwise.engines.engine import Engine
@@ -20,6 +23,9 @@ CHECK_SECONDS = 10.0
 
 class RemoteEngineConfig(Part):
     """What servers have in common, whosever they are."""
+
+    starts_others: ClassVar[bool] = False
+    """Whether the servers that it starts are programs that the run file names."""
 
     goes_on_over_handover: ClassVar[bool] = True
     """They answer several threads, and requests that are under way when new weights come: `rollout.lag = "free"`."""
@@ -55,10 +61,19 @@ class RemoteEngineConfig(Part):
         """Refuse servers that are not there; what the learner computes on does not matter to them."""
         from groupwise.engines.remote.http_client import ServerClient
 
+        self._check_may_open()
         for url in self.urls:
-            client = ServerClient(url)
-            client.get("/health", what="say that it is healthy", timeout=CHECK_SECONDS)
-            client.abort()
+            with ServerClient(url) as client:
+                client.get("/health", what="say that it is healthy", timeout=CHECK_SECONDS)
+
+    def _check_may_open(self) -> None:
+        """Refuse servers that somebody else's run names, and programs that it would start, where it is only read."""
+        if (self.urls or self.starts_others) and not may_run():
+            reach = "connects to the servers" if self.urls else "starts the program"
+            raise ConfigError(
+                f"the engine {kind_of(type(self))!r} is {WITHOUT_TRUST}: it {reach} that this run names; add --trust "
+                "if you trust whoever wrote it"
+            )
 
     def _open(self, source: ModelSource, processes: list[ServerProcess], max_in_flight: int) -> Engine:
         from groupwise.engines.remote.engine import open_server_engine
@@ -122,6 +137,8 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
 
     gives: ClassVar[frozenset[str]] = frozenset({SCORES, VERSIONS})
     """vLLM gives no entropies."""
+    starts_others: ClassVar[bool] = True
+    """`python` may be anything."""
 
     max_in_flight: Annotated[int, Field(ge=1)] = 128
     """Most requests that are under way at a server; others wait here."""
@@ -144,9 +161,6 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
 
     def check_model(self, model: Any) -> None:
         """Refuse a model that vLLM would refuse, where its settings tell."""
-        from pathlib import Path
-
-        from groupwise.core.errors import ConfigError
         from groupwise.engines.vllm.command import MIN_CPU_HEAD, check_heads
 
         if self.urls or self.memory is not None:

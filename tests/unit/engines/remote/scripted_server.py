@@ -9,8 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from safetensors.numpy import load_file
 
 from tests.unit.engines.remote.toy_model import VOCABULARY, ToyModel, make_weights
 
@@ -58,6 +61,7 @@ class ScriptedServer:
             "",
         )
         self.is_paused = False
+        self.adapters: dict[str, ToyModel] = {}
         handler = type("BoundHandler", (Handler,), {"owner": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port if port is None else port), handler)
         self._server.daemon_threads = True
@@ -150,19 +154,22 @@ class ScriptedServer:
 
     def _answer_single(self, question: Any) -> tuple[int, Any]:
         sampling, prompt = question["sampling_params"], question["token_ids"]
-        if question["model"] != self.facts["model"]:
+        model = {self.facts["model"]: self.model, **self.adapters}.get(question["model"])
+        if model is None:
             return 404, {"error": "no such model"}
         if any(int(token) >= self.facts["vocabulary"] for token in sampling.get("logit_bias", {})):
             return 400, {"error": "out-of-vocab"}
+        if len(prompt) + sampling["max_tokens"] > self.facts["max_model_len"]:
+            return 400, {"error": "longer than the context"}
         temperature = sampling["temperature"]
-        ids, logps, _ = self.model.sample(
+        ids, logps, _ = model.sample(
             prompt, sampling["seed"], sampling["max_tokens"], temperature, sampling.get("stop_token_ids", ())
         )
         content: list[dict[str, Any]] = [
             {"token_id": token, "logprob": logp} for token, logp in zip(ids, logps, strict=True)
         ]
         for token in sampling.get("logprob_token_ids", ())[:1]:
-            logp = float(self.model.predict(prompt, temperature)[token])
+            logp = float(model.predict(prompt, temperature)[token])
             content[0]["top_logprobs"] = [content[0], {"token_id": token, "logprob": logp}]
             content[0] = {**content[0], "top_logprobs": [{"token_id": token, "logprob": logp}]}
         stopped = ids[-1] in sampling.get("stop_token_ids", ())
@@ -172,7 +179,7 @@ class ScriptedServer:
             choice["weight_versions"] = [{"version": self.label, "start": 0, "end": len(ids)}]
         answer: dict[str, Any] = {"choices": [choice]}
         if "prompt_logprobs" in sampling:
-            scores = self.model.score(prompt[:1], prompt[1:])
+            scores = model.score(prompt[:1], prompt[1:])
             rows = [{str(token): {"logprob": logp}} for token, logp in zip(prompt[1:], scores, strict=True)]
             answer["prompt_logprobs"] = [None, *rows]
         return 200, answer
@@ -188,11 +195,24 @@ class ScriptedServer:
             if self.forgets_prefixes:
                 self.model.kept.clear()
             return 200, {"success": True}
+        elif path == "/v1/load_lora_adapter":
+            self._take_adapter(question["lora_name"], question["lora_path"])
+        elif path == "/v1/unload_lora_adapter":
+            self.adapters.pop(question["lora_name"], None)
         elif path in ("/pause", "/resume"):
             self.is_paused = path == "/pause"
         elif path not in ("/init_weight_transfer_engine", "/start_weight_update"):
             return 404, {"detail": "Not Found"}
         return 200, {"message": "done"}
+
+    def _take_adapter(self, name: str, folder: str) -> None:
+        """Take an adapter: beside the model, or, as servers of ours do, in its place and under its own label."""
+        [path] = Path(folder).iterdir()
+        if self.takes_batches:
+            self.model.load(str(path))
+            self.label = name.rpartition("-")[2]
+        else:
+            self.adapters[name] = ToyModel(load_file(path))
 
     def remember(self, connection: socket.socket) -> None:
         with self.lock:

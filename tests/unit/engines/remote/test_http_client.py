@@ -22,7 +22,17 @@ def call(client: ServerClient, *, timeout: float = 10.0, **more: Any) -> Any:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "localhost:8101", "ftp://host/", "http://", "http://host:port/", "http://host/?a=b", "//host", "http://["],
+    [
+        "",
+        "localhost:8101",
+        "ftp://host/",
+        "http://",
+        "http://host:port/",
+        "http://host/?a=b",
+        "//host",
+        "http://[",
+        "http://me:secret@host/",
+    ],
 )
 def test_what_is_no_url_is_refused_by_name(url: str) -> None:
     with pytest.raises(ConfigError, match=r"is no URL of a server; write one such as 'http://127\.0\.0\.1:8101'$"):

@@ -29,7 +29,7 @@ def make_maker(how: str = "") -> Callable[[int], Command]:
 
 
 @contextmanager
-def started(tmp_path: Path, how: str = "", **settings: int) -> Iterator[ServerProcess]:
+def start_server(tmp_path: Path, how: str = "", **settings: int) -> Iterator[ServerProcess]:
     process = ServerProcess(make_maker(how), name="the server", log=tmp_path / "logs" / "server.log", **settings)
     try:
         yield process
@@ -83,7 +83,7 @@ def test_servers_are_healthy_when_they_are_handed_out_and_gone_when_they_are_sto
 
 
 def test_a_server_takes_its_own_processes_along(tmp_path: Path) -> None:
-    with started(tmp_path, "child") as process:
+    with start_server(tmp_path, "child") as process:
         process.wait_until_healthy(timeout=PATIENCE)
         child = read_child(process.log)
         assert not is_gone(child)
@@ -91,7 +91,7 @@ def test_a_server_takes_its_own_processes_along(tmp_path: Path) -> None:
 
 
 def test_a_server_that_was_killed_is_started_again_where_it_was(tmp_path: Path) -> None:
-    with started(tmp_path) as process:
+    with start_server(tmp_path) as process:
         process.wait_until_healthy(timeout=PATIENCE)
         url, pid = process.url, process.pid
         process.start_again()
@@ -106,7 +106,7 @@ def test_a_server_that_was_killed_is_started_again_where_it_was(tmp_path: Path) 
 
 
 def test_the_last_words_of_a_server_that_ends_early_are_in_the_error(tmp_path: Path) -> None:
-    with started(tmp_path, "fails") as process, pytest.raises(EngineFault) as caught:
+    with start_server(tmp_path, "fails") as process, pytest.raises(EngineFault) as caught:
         process.wait_until_healthy(timeout=PATIENCE)
     head, _, log = str(caught.value).rpartition("; its log is ")
     assert head == (
@@ -131,7 +131,7 @@ def test_one_server_that_fails_takes_the_others_along(tmp_path: Path, monkeypatc
 
 
 def test_a_server_that_never_answers_is_given_up_in_time(tmp_path: Path) -> None:
-    with started(tmp_path, "sleeps") as process, pytest.raises(EngineFault) as caught:
+    with start_server(tmp_path, "sleeps") as process, pytest.raises(EngineFault) as caught:
         process.wait_until_healthy(timeout=0.3)
     assert str(caught.value).startswith(
         "the server was not healthy within 0.3 seconds (its log is empty); allow more with start_timeout, or look into "
@@ -145,7 +145,7 @@ def test_a_port_that_is_taken_is_refused_and_any_other_is_found(
         stranger.bind(("127.0.0.1", 0))
         stranger.listen()
         port = stranger.getsockname()[1]
-        with pytest.raises(ConfigError) as caught, started(tmp_path, port=port):
+        with pytest.raises(ConfigError) as caught, start_server(tmp_path, port=port):
             pass
         assert str(caught.value) == (
             f"port {port} of 127.0.0.1 cannot be taken (Address already in use); give another one, or end who listens "
@@ -156,7 +156,7 @@ def test_a_port_that_is_taken_is_refused_and_any_other_is_found(
         monkeypatch.setattr(processes, "HEALTH_SECONDS", 0.3)
         free, ports = processes.find_free_port, [port]
         monkeypatch.setattr(processes, "find_free_port", lambda: ports.pop() if ports else free())
-        with started(tmp_path) as process:
+        with start_server(tmp_path) as process:
             process.wait_until_healthy(timeout=PATIENCE)
             assert process.url != f"http://127.0.0.1:{port}"
 

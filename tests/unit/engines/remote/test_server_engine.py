@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from groupwise.engines.engine import (
     SubmittingEngine,
     VersionSpan,
 )
+from groupwise.engines.remote import engine as engine_module
 from groupwise.engines.remote.engine import open_server_engine
 from groupwise.engines.remote.http_client import ServerFault
 from tests.unit.engines.remote.conftest import OpenEngine, StartServer
@@ -88,12 +90,49 @@ def test_scores_are_those_of_the_weights_at_any_temperature(
     start_server: StartServer, open_engine: OpenEngine, takes_batches: bool
 ) -> None:
     engine, model = open_engine(start_server(takes_batches=takes_batches)), ToyModel(make_weights(0))
-    pairs = [((1, 2, 3), (4, 5)), ((9,), (1, 2, 3)), ((5, 5), ())]
+    full = tuple(range(20)) * 4
+    pairs = [((1, 2, 3), (4, 5)), ((9,), (1, 2, 3)), ((5, 5), ()), (full, full[:16])]
     for temperature in (1.0, 0.7):
         expected = [pytest.approx(model.score(*pair, temperature)) for pair in pairs]
         assert engine.score(pairs, temperature=temperature) == expected
         [replica] = engine.replicas
         assert replica.score(pairs, temperature=temperature) == expected
+
+
+@BOTH
+def test_an_adapter_is_handed_over_beside_the_model(
+    start_server: StartServer, open_engine: OpenEngine, takes_batches: bool, tmp_path: Path
+) -> None:
+    server = start_server(takes_batches=takes_batches)
+    engine = open_engine(server)
+    for version, seed in enumerate((5, 6, 7)):
+        folder = tmp_path / str(version)
+        folder.mkdir()
+        write_weights(folder, seed)
+        engine.load_adapter(folder, version=version)
+        [replica] = engine.replicas
+        assert (engine.version, replica.version) == (version, version)
+        [generation] = engine.generate(REQUESTS[:1])
+        assert generation.response_ids == answer(REQUESTS[0], seed)
+        assert generation.versions == (VersionSpan(version, len(generation.response_ids)),)
+        assert engine.score([((1, 2), (3, 4))]) == [pytest.approx(ToyModel(make_weights(seed)).score((1, 2), (3, 4)))]
+    if not takes_batches:  # the last two: a request under way goes on with the one that it began with
+        assert [name.rpartition("-")[2][-1] for name in server.adapters] == ["1", "2"]
+        # Log-probs of prompts beside requests that decode kill a server with adapters.
+        assert not any("prompt_logprobs" in (q or {}).get("sampling_params", ()) for _, q in server.questions)
+
+
+def test_weights_below_an_adapter_that_are_not_ours_are_found(
+    start_server: StartServer, open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    server = start_server()
+    engine = open_engine(server)
+    (tmp_path / "adapter").mkdir()
+    write_weights(tmp_path / "adapter", 5)
+    engine.load_adapter(tmp_path / "adapter", version=1)
+    open_engine(server).load_file(write_weights(tmp_path, 1), version=1)
+    with pytest.raises(EngineFault, match=r"does another run use this server\?$"):
+        engine.generate(REQUESTS[:1])
 
 
 GARBAGE: list[tuple[str, Trouble]] = [
@@ -284,17 +323,21 @@ def test_servers_are_named_once_and_are_of_one_kind(start_server: StartServer, o
 
 
 class Started:
-    """A server that was started here, as the engine knows it."""
+    """A server that was started here, as the engine knows it; its process takes a moment to end."""
 
     def __init__(self, server: ScriptedServer) -> None:
         self._server, self.url, self.is_stopped, self.starts = server, server.url, False, 0
+        self._last_looks = 2
+        self.is_back = threading.Event()
 
     def is_running(self) -> bool:
-        return self._server.is_up
+        self._last_looks -= not self._server.is_up
+        return self._last_looks >= 0
 
     def start_again(self) -> None:
         self.starts += 1
         self._server.start()
+        self.is_back.set()
 
     def stop(self) -> None:
         self.is_stopped = True
@@ -320,7 +363,16 @@ def test_a_server_that_was_started_here_and_died_is_started_again_and_readmitted
     engine = open_urls([server.url for server in servers], processes=processes, request_timeout=10.0)
     servers[0].trouble(STREAM, die)
     engine.generate(REQUESTS)
+    assert processes[0].is_back.wait(20)
     assert [process.starts for process in processes] == [1, 0]
     engine.load_file(write_weights(tmp_path, 1), version=1)
     assert [replica.state for replica in engine.replicas] == ["on trial", "in"]
     engine.close()
+
+
+def test_weights_lie_in_memory_where_there_is_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(engine_module, "MEMORY_FOLDER", tmp_path)
+    assert engine_module.find_memory_folder(1000) == tmp_path
+    assert engine_module.find_memory_folder(2**60) is None
+    monkeypatch.setattr(engine_module, "MEMORY_FOLDER", tmp_path / "not there")
+    assert engine_module.find_memory_folder(1000) is None

@@ -22,13 +22,13 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     options = _read_options()
     try:
-        server = take_port(options.host, options.port)
-        if options.host not in LOCAL:
-            _say(
-                f"warning: whoever reaches {options.host} can use this model, change its weights, and have weights "
-                "read from any path: there is no authentication; let nobody in whom you do not trust"
-            )
-        _serve(server, options)
+        with take_port(options.host, options.port) as server:
+            if options.host not in LOCAL:
+                _say(
+                    f"warning: whoever reaches {options.host} can use this model, change its weights, and have weights "
+                    "read from any path: there is no authentication; let nobody in whom you do not trust"
+                )
+            _serve(server, options)
     except GroupwiseError as error:
         _say(f"error: {str(error).removeprefix('model.path: ')}")
         sys.exit(2)
@@ -61,7 +61,6 @@ def _serve(server: EngineServer, options: argparse.Namespace) -> None:
     signal.signal(signal.SIGINT, stop)
     _say(f"{model.card.name} ({model.card.root}) at {server.url}")
     server.serve_forever(poll_interval=0.1)
-    server.server_close()
     sys.stdout.flush()
     os._exit(0)  # a response in the making is not waited for
 

@@ -33,7 +33,7 @@ class EngineServer(ThreadingHTTPServer):
         self.routes: Routes | None = None
         try:
             self.server_bind()
-        except OSError:
+        except BaseException:
             self.server_close()
             raise
 

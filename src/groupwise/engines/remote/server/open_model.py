@@ -20,6 +20,10 @@ def open_served_model(options: argparse.Namespace) -> ServedModel:
     """Load a model as the options of the command say, and open an engine over it."""
     device = _choose_device(options.device)
     model = _load(options).to(device)
+    for weight in model.parameters():
+        # Loaded weights lie in the mapped file, wherever that puts them; where a number lies can decide its last bit,
+        # and a run's own engine has copies.
+        weight.data = weight.data.clone()
 
     def open_in_thread() -> Engine:
         if options.threads:

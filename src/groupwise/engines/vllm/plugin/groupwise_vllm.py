@@ -69,9 +69,16 @@ class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  #
         load(HELD_WEIGHTS[update_info.held].items() if update_info.held else read_weights(update_info.path))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Read a file, and be done when this returns."""
-        with torch.device(self.device):
-            self.receive_weights(self.parse_update_info(update_info))
+        """Read a file, and be done when this returns.
+
+        A file that does not fit leaves the model as it can be used: else the next request would end the server.
+        """
+        try:
+            with torch.device(self.device):
+                self.receive_weights(self.parse_update_info(update_info))
+        except BaseException:
+            self.finish_weight_update()
+            raise
         if self.device.type != "cpu":  # where there is nothing to wait for, and no accelerator to ask
             torch.accelerator.synchronize()
 
@@ -81,6 +88,17 @@ class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  #
 
         with torch.device(self.device):
             finalize_layerwise_reload(self.model, self.model_config)
+            self._pack_tied_head()
+
+    def _pack_tied_head(self) -> None:
+        """Let a head that is tied to the embeddings follow them.
+
+        It shares their memory and is named in no file, so that vLLM does nothing for it after loading; on a CPU it
+        computes with a packed copy, which would stay behind.
+        """
+        head = getattr(self.model, "lm_head", None)
+        if head is not None and getattr(self.model_config.hf_config, "tie_word_embeddings", False):
+            head.quant_method.process_weights_after_loading(head)
 
     @staticmethod
     def trainer_send_weights(iterator: Iterator[tuple[str, torch.Tensor]], trainer_args: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from groupwise.reports.run.number_format import (
     format_signed,
     shorten_hash,
 )
-from groupwise.reports.run.overview import describe_penalties, find_penalised_updates, sum_stage_seconds
+from groupwise.reports.run.overview import describe_lag, describe_penalties, find_penalised_updates, sum_stage_seconds
 from groupwise.reports.run.page.curves import format_interval
 from groupwise.reports.run.page.marks import draw_bar, draw_intervals
 from groupwise.reports.run.page.markup import Html, join, tag
@@ -42,6 +42,7 @@ def write_headline(folder: RunFolder, method: str, note: str) -> Html:
         "model": describe_part(folder.setting("model")),
         "seed": NO_NUMBER if folder.setting("seed") is None else str(folder.setting("seed")),
         "updates": describe_updates(folder),
+        **({"attempts played": lag} if (lag := describe_lag(folder)) else {}),
         "time": format_seconds(sum(sum_stage_seconds(folder).values()) or None),
     }
     return tag(

@@ -1,0 +1,27 @@
+"""VLLM in the trainer's own process, asked where it is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.vllm.environment import MAX_GAP, Numbers, run_with_vllm
+
+
+def test_vllm_in_one_process_is_an_engine(numbers: Numbers) -> None:
+    answer = run_with_vllm(Path(__file__).with_name("ask_in_process.py"))
+    assert {rule: found for rule, found in answer["rules"].items() if found.startswith("broken")} == {}
+    assert sum(found.startswith("kept") for found in answer["rules"].values()) == 15
+    for temperature, gaps in answer["gaps"].items():
+        numbers.measured[f"in process: gap to transformers at temperature {temperature}, sampled and scored"] = gaps
+        assert max(gaps) <= MAX_GAP
+    numbers.measured["in process: nats off without the cache reset"] = round(answer["stale"], 3)
+    numbers.measured["in process: gap to merged adapters, sampled and scored"] = answer["adapters"]
+    numbers.measured["in process: gap after a hand-over of tied weights, sampled and scored"] = answer["tied"]
+    assert max(answer["tied"]) <= MAX_GAP
+    assert answer["stale"] > 0.1
+    assert answer["fresh"] <= MAX_GAP
+    assert max(map(max, answer["adapters"])) <= MAX_GAP
+    assert answer["refusal"].startswith(
+        "vLLM did not take the weights over (There is no module or parameter named 'of' in LlamaForCausalLM."
+    )
+    assert answer["refusal"].endswith("; look at what it wrote above")

@@ -1,0 +1,238 @@
+"""A real vLLM server: tokens, seeds, stops, log-probs, hand-over, and what a forgotten cache does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise.core.errors import TrainingError  # noqa: E402
+from groupwise.engines.conformance.suite import check_engine  # noqa: E402
+from groupwise.engines.engine import Request, VersionSpan  # noqa: E402
+from groupwise.engines.remote.engine import ServerEngine, StreamingServerEngine  # noqa: E402
+from groupwise.engines.remote.replica import Replica  # noqa: E402
+from groupwise.training.weight_transfer import ThroughFile  # noqa: E402
+from groupwise.training.weight_transfer.canary import Canary  # noqa: E402
+from tests.vllm.environment import (  # noqa: E402
+    MAX_GAP,
+    VOCABULARY,
+    Numbers,
+    find_gap,
+    list_weights,
+    make_model,
+    make_prompts,
+    save_model,
+    score_with_transformers,
+    serve,
+)
+
+MODELS = {0: make_model(0), 1: make_model(77)}
+"""By the version that they are handed over as, where it is even or odd."""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamingServerEngine]:
+    with serve(save_model(MODELS[0], tmp_path_factory.mktemp("server") / "model")) as engine:
+        assert isinstance(engine, StreamingServerEngine)
+        yield engine
+
+
+@pytest.fixture
+def fresh(engine: StreamingServerEngine) -> StreamingServerEngine:
+    """The server with the weights that it was started with."""
+    engine.load(list_weights(MODELS[0]), version=0)
+    return engine
+
+
+def ask(temperature: float = 1.0, *, max_tokens: int = 24, stop_ids: tuple[int, ...] = ()) -> list[Request]:
+    return [
+        Request(
+            prompt_ids=prompt,
+            seed=2**62 + i,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            stop_ids=stop_ids,
+            session=f"attempt {i}",
+        )
+        for i, prompt in enumerate(make_prompts())
+    ]
+
+
+class Learner:
+    """Who owns the weights, as far as the canary asks."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def logps(self, pairs: Any) -> list[tuple[float, ...]]:
+        return [score_with_transformers(self._model, prompt, response) for prompt, response in pairs]
+
+
+def test_every_rule_of_the_suite_is_kept(fresh: StreamingServerEngine, numbers: Numbers) -> None:
+    results = check_engine(fresh, token_ids=range(3, VOCABULARY), weights=list_weights(MODELS[1]), max_gap=MAX_GAP)
+    assert {result.rule: result.found for result in results if result.status == "broken"} == {}
+    not_tested = {result.rule for result in results if result.status == "not tested"}
+    assert not_tested == {"entropies_are_those_of_the_distribution"}
+    numbers.measured["server: rules kept"] = sum(result.status == "kept" for result in results)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probs_are_those_of_transformers(
+    fresh: StreamingServerEngine, temperature: float, numbers: Numbers
+) -> None:
+    requests = ask(temperature)
+    answers = fresh.generate(requests)
+    pairs = [(request.prompt_ids, answer.response_ids) for request, answer in zip(requests, answers, strict=True)]
+    expected = [score_with_transformers(MODELS[0], *pair, temperature=temperature) for pair in pairs]
+    sampled = max(find_gap(answer.logp, logps) for answer, logps in zip(answers, expected, strict=True))
+    scored = max(map(find_gap, fresh.score(pairs, temperature=temperature), expected))
+    numbers.measured[f"server: gap to transformers at temperature {temperature:g}, sampled"] = sampled
+    numbers.measured[f"server: gap to transformers at temperature {temperature:g}, scored"] = scored
+    assert sampled <= MAX_GAP
+    assert scored <= MAX_GAP
+
+
+def test_a_request_has_its_tokens_alone_and_in_company(fresh: StreamingServerEngine, numbers: Numbers) -> None:
+    together = fresh.generate(ask())
+    alone = [fresh.generate([request])[0] for request in ask()]
+    assert [answer.response_ids for answer in alone] == [answer.response_ids for answer in together]
+    gap = max(find_gap(a.logp, b.logp) for a, b in zip(alone, together, strict=True))
+    numbers.measured["server: log-probs alone against in company differ by"] = gap
+    assert gap <= MAX_GAP
+
+
+def test_a_stop_token_ends_a_response_and_belongs_to_it(fresh: StreamingServerEngine) -> None:
+    whole = fresh.generate(ask())
+    stop = whole[0].response_ids[3]
+    for answer, stopped in zip(whole, fresh.generate(ask(stop_ids=(stop,))), strict=True):
+        ids = answer.response_ids
+        is_there = stop in ids
+        assert stopped.response_ids == (ids[: ids.index(stop) + 1] if is_there else ids)
+        assert stopped.stopped is is_there
+
+
+def test_the_model_s_own_end_token_stops_nothing_unless_it_is_asked_to(fresh: StreamingServerEngine) -> None:
+    end = int(MODELS[0].config.eos_token_id)
+    requests = [Request(prompt_ids=make_prompts()[0], seed=seed, max_tokens=40, temperature=2.0) for seed in range(60)]
+    answers = fresh.generate(requests)
+    assert any(end in answer.response_ids[:-1] for answer in answers)
+    assert {len(answer.response_ids) for answer in answers} == {40}
+
+
+def test_weights_arrive_through_memory_and_through_a_file(
+    fresh: StreamingServerEngine, tmp_path: Any, numbers: Numbers
+) -> None:
+    seconds = []
+    for version in range(1, 5):
+        model, since = MODELS[version % 2], time.monotonic()
+        if version < 3:
+            fresh.load(list_weights(model), version=version)
+        else:
+            ThroughFile().open(tmp_path / "weights").hand_over(list_weights(model), fresh, version=version)
+        seconds.append(time.monotonic() - since)
+        requests = ask()
+        answers = fresh.generate(requests)
+        assert {answer.versions for answer in answers} == {(VersionSpan(version, 24),)}
+        pairs = [(request.prompt_ids, answer.response_ids) for request, answer in zip(requests, answers, strict=True)]
+        gap = max(
+            find_gap(a.logp, score_with_transformers(model, *pair)) for a, pair in zip(answers, pairs, strict=True)
+        )
+        assert gap <= MAX_GAP
+    numbers.measured["server: seconds of a hand-over, median"] = round(sorted(seconds)[len(seconds) // 2], 3)
+
+
+def test_checksums_are_those_of_the_weights(fresh: StreamingServerEngine) -> None:
+    first = read_checksums(fresh)
+    fresh.load(list_weights(MODELS[1]), version=1)
+    other = read_checksums(fresh)
+    fresh.load(list_weights(MODELS[0]), version=2)
+    assert read_checksums(fresh) == first
+    changed = {name for name in first if first[name] != other[name]}
+    assert {name.rsplit(":", 1)[-1] for name in changed} >= {"model.embed_tokens.weight"}
+
+
+def read_checksums(engine: ServerEngine) -> dict[str, str]:
+    [replica] = engine.replicas
+    answer = replica.client.post("/weight_checker", {"action": "checksum"}, what="sum its weights up", timeout=60)
+    return dict(answer["checksums"])
+
+
+def test_the_canary_sees_each_hand_over_and_one_that_does_nothing(
+    fresh: StreamingServerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = make_prompts()[4][:64]
+    [replica] = fresh.replicas
+    canary = Canary(prompt, prompt[-5:])
+    for version in range(1, 4):
+        fresh.load(list_weights(MODELS[version % 2]), version=version)
+        assert canary.check(replica, Learner(MODELS[version % 2]), version=version) <= MAX_GAP  # type: ignore[arg-type]
+    fresh.load(list_weights(MODELS[1]), version=4)  # those of version 3 again
+    with pytest.raises(TrainingError, match="disagree by"):
+        canary.check(replica, Learner(MODELS[0]), version=4)  # type: ignore[arg-type]
+
+
+def test_without_the_cache_reset_the_canary_finds_it(
+    fresh: StreamingServerEngine, monkeypatch: pytest.MonkeyPatch, numbers: Numbers
+) -> None:
+    prompt = make_prompts()[4][:64]
+    [replica] = fresh.replicas
+    canary = Canary(prompt, prompt[-5:])
+    canary.check(replica, Learner(MODELS[0]), version=0)  # type: ignore[arg-type]
+    monkeypatch.setattr(Replica, "_forget_prefixes", lambda self, deadline: None)
+    fresh.load(list_weights(MODELS[1]), version=1)
+    with pytest.raises(TrainingError, match="after the hand-over of version 1 the engine and the learner disagree by"):
+        canary.check(replica, Learner(MODELS[1]), version=1)  # type: ignore[arg-type]
+    stale = find_gap(replica.score([(prompt, prompt[-5:])])[0], score_with_transformers(MODELS[1], prompt, prompt[-5:]))
+    plain = find_gap(fresh.score([(prompt, prompt[-5:])])[0], score_with_transformers(MODELS[1], prompt, prompt[-5:]))
+    numbers.measured["server: nats off without the cache reset, by way of the cache"] = round(stale, 3)
+    numbers.measured["server: nats off without the cache reset, by prompt_logprobs, which never read it"] = plain
+    assert stale > 0.1
+    monkeypatch.undo()
+    fresh.load(list_weights(MODELS[1]), version=2)
+    canary = Canary(prompt, prompt[-5:])
+    assert canary.check(replica, Learner(MODELS[1]), version=2) <= MAX_GAP  # type: ignore[arg-type]
+
+
+def test_a_response_that_goes_on_over_a_hand_over_has_spans(fresh: StreamingServerEngine, numbers: Numbers) -> None:
+    prompt = make_prompts()[4]
+    for length in (400, 100, 50):
+        futures = fresh.submit([Request(prompt_ids=prompt, seed=5, max_tokens=length, session="a")])
+        wait_until_busy(fresh)
+        fresh.load(list_weights(MODELS[1]), version=1)
+        [answer] = [future.result(timeout=60) for future in futures]
+        if len(answer.versions) == 2:
+            break
+        fresh.load(list_weights(MODELS[0]), version=0)
+    (old, first), (new, rest) = answer.versions
+    assert (old, new, first + rest) == (0, 1, len(answer.response_ids))
+    before = score_with_transformers(MODELS[0], prompt, answer.response_ids)
+    after = score_with_transformers(MODELS[1], prompt, answer.response_ids)
+    # What comes after the hand-over was computed by the new weights alone, keys and values of the beginning included.
+    assert find_gap(answer.logp[:first], before[:first]) <= MAX_GAP
+    assert find_gap(answer.logp[first:], after[first:]) <= MAX_GAP
+    numbers.measured["server: spans of an update in flight"] = [list(span) for span in answer.versions]
+
+
+def wait_until_busy(engine: ServerEngine, *, seconds: float = 30.0) -> None:
+    """Wait until a server has taken a request and not answered it."""
+    [replica] = engine.replicas
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        text = read_metrics(replica)
+        if "vllm:num_requests_running" in text and any(
+            line.startswith("vllm:num_requests_running") and float(line.rsplit(" ", 1)[1]) > 0
+            for line in text.splitlines()
+        ):
+            return
+    raise AssertionError(f"no request was under way within {seconds:g} seconds")
+
+
+def read_metrics(replica: Any) -> str:
+    import urllib.request
+
+    with urllib.request.urlopen(f"{replica.client.url}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
