@@ -10,7 +10,7 @@ import pytest
 from groupwise.core.errors import EngineFault
 from groupwise.engines.engine import Request, VersionSpan
 from groupwise.engines.remote.replica import Replica
-from groupwise.engines.vllm.weight_sync import WeightSync
+from groupwise.engines.vllm.server_group import ServerGroup
 from tests.unit.engines.remote.conftest import OpenEngine, StartServer
 from tests.unit.engines.remote.toy_model import write_weights
 
@@ -23,15 +23,15 @@ def test_servers_stand_still_while_weights_are_sent_and_then_sample_with_them(
     servers = [start_server(), start_server()]
     engine = open_engine(*servers)
     path = write_weights(tmp_path, 7)
-    monkeypatch.setattr(WeightSync, "_ask_world_size", lambda self, client: 1)
+    monkeypatch.setattr(ServerGroup, "_ask_world_size", lambda self, client: 1)
 
     def send(replicas: Sequence[Replica], label: str) -> None:
         assert [server.is_paused for server in servers] == [True, True]
-        sync = WeightSync([replica.client for replica in replicas], seconds=5)
-        sync.label = label
-        sync.start_weight_update()
-        sync.update_weights({"path": str(path)})
-        sync.finish_weight_update()
+        group = ServerGroup([replica.client for replica in replicas], seconds=5)
+        group.label = label
+        group.start_weight_update()
+        group.update_weights({"path": str(path)})
+        group.finish_weight_update()
 
     engine.load_through(send, version=3)
     assert [server.is_paused for server in servers] == [False, False]
