@@ -17,6 +17,7 @@ from tests.oracles.state import gigpo, step_grpo
 ORACLES: dict[str, Callable[..., Result]] = {
     "a_grae": a_grae,
     "cispo": grpo,
+    "d3s": grpo,
     "dapo": grpo,
     "dgpo": dgpo,
     "dr_grpo": dr_grpo,
@@ -24,6 +25,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "gigpo": gigpo,
     "grpo": grpo,
     "gspo": grpo,
+    "gtpo": dr_grpo,
     "hgpo": hgpo,
     "mars": mars,
     "mc_grpo": mc_grpo,
@@ -67,7 +69,9 @@ class Variant:
         if self.recipe == "mars":
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
-            self.recipe in {"dr_grpo", "rloo"} or self.hyper.get("scale") == "none" or self.hyper.get("base") == "rloo"
+            self.recipe in {"dr_grpo", "rloo", "gtpo"}
+            or self.hyper.get("scale") == "none"
+            or self.hyper.get("base") == "rloo"
         )
 
     def __str__(self) -> str:
@@ -88,7 +92,7 @@ VARIANTS: list[Variant] = [
         {"alone": "raw"},
         {"average": "step", "alone": "raw"},
     ),
-    *[Variant(name) for name in ("dapo", "gspo", "cispo", "sapo")],
+    *[Variant(name) for name in ("dapo", "gspo", "cispo", "sapo", "gtpo", "d3s")],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     *_variants("rloo", {}, {"average": "step"}, {"alone": "raw"}),
     *_variants("flow_grpo", {}, {"reference": True}),

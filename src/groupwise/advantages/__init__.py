@@ -6,7 +6,9 @@ from groupwise.advantages.above_prior import AbovePrior
 from groupwise.advantages.baselines import DistinctMean, LeaveOneOut, Mean, Median, NoBaseline
 from groupwise.advantages.bounded import Bounded
 from groupwise.advantages.combine import Blend, Sum, Term
+from groupwise.advantages.conflict_tokens import ConflictTokens
 from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
+from groupwise.advantages.dual_down_sampling import DualDownSampling
 from groupwise.advantages.merged import Merged
 from groupwise.advantages.penalised import Penalised, PenalisedRefusals
 from groupwise.advantages.relative import Relative
@@ -60,7 +62,12 @@ ESTIMATORS: dict[str, type[Part]] = {
     "asymmetric": Asymmetric,
 }
 
-TOKEN_CREDITS: dict[str, type[Part]] = {"discounted_tokens": DiscountedTokens, "first_tokens": FirstTokens}
+TOKEN_CREDITS: dict[str, type[Part]] = {
+    "discounted_tokens": DiscountedTokens,
+    "first_tokens": FirstTokens,
+    "conflict_tokens": ConflictTokens,
+    "dual_down_sampling": DualDownSampling,
+}
 
 __all__ = [
     "BASELINES",
@@ -74,10 +81,12 @@ __all__ = [
     "Bounded",
     "Centred",
     "ColumnSignal",
+    "ConflictTokens",
     "Deviation",
     "DiscountedTokens",
     "DistinctDeviation",
     "DistinctMean",
+    "DualDownSampling",
     "EpisodeReturn",
     "FirstTokens",
     "LeaveOneOut",

@@ -24,6 +24,7 @@ from groupwise.recipes.recipe import RecipeSummary, recipe
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
+from groupwise.recipes.tokens import d3s, gtpo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
     "grpo": grpo,
@@ -48,6 +49,8 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "mars": mars,
     "flow_grpo": flow_grpo,
     "step_grpo": step_grpo,
+    "gtpo": gtpo,
+    "d3s": d3s,
 }
 
 __all__ = [
@@ -56,6 +59,7 @@ __all__ = [
     "a_grae",
     "build",
     "cispo",
+    "d3s",
     "dapo",
     "dgpo",
     "dr_grpo",
@@ -63,6 +67,7 @@ __all__ = [
     "gigpo",
     "grpo",
     "gspo",
+    "gtpo",
     "hgpo",
     "mars",
     "mc_grpo",

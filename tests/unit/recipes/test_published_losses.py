@@ -14,6 +14,7 @@ from groupwise.losses import (
     ConstantLength,
     EntropyBonus,
     Kl,
+    Plain,
     PolicyLoss,
     Sapo,
     SequenceMean,
@@ -120,6 +121,8 @@ EXPECTED: list[tuple[str, dict[str, Any], PolicyLoss]] = [
         ),
     ),
     ("step_grpo", {}, GRPO),
+    ("gtpo", {}, PolicyLoss(surrogate=Plain(), aggregate=SequenceMean())),
+    ("d3s", {}, TOKENS),
 ]
 
 
