@@ -54,8 +54,8 @@ BY_HEART = (
     "warm_start.batch_tokens=256",
 )
 """A warm start on the very tasks that are trained on, where a tiny model solves no others."""
-SUMS = ("env.num_terms=4", "rollout.max_tokens=24")
-"""Shorter sums."""
+SUMS = ("env.num_terms=4", "rollout.max_tokens=24", "warm_start.epochs=90")
+"""Shorter sums, known a little better."""
 SHORT = ("rollout.max_tokens=8", "rewards=[{kind='environment'}, {kind='overlong', limit=8, buffer=7}]")
 """A charge for long responses, where a tiny model solves nothing at all: so attempts still differ in what they earn."""
 OWN: dict[str, tuple[str, ...]] = {
