@@ -14,13 +14,13 @@ import torch
 from hypothesis import given
 
 from groupwise import RecordError, recipes
-from groupwise.advantages import ConflictTokens, DiscountedTokens, DualDownSampling, FirstTokens
+from groupwise.advantages.token_credit import ConflictTokens, DiscountedTokens, DualDownSampling, FirstTokens
 from groupwise.batching import pad_rows
 from groupwise.core.parts.slots import TokenCreditPart
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import update
 from tests.equivalence.rollouts import make_tangled_samples
-from tests.oracles.random_answers import by_answer, random_answers, tables_of, trained_of
+from tests.oracles.random_answers import by_answer, masks_by_answer, random_answers, tables_of
 from tests.oracles.token_methods import Answer
 
 DR_GRPO = recipes.dr_grpo().advantage
@@ -40,7 +40,7 @@ WEIGHTS_OF_ONE: dict[str, Any] = {
 def credit(part: TokenCreditPart, answers: Sequence[Answer]) -> tuple[list[list[float]], list[list[bool]]]:
     table, tokens = tables_of(answers)
     made = part(table, DR_GRPO(table).by_step(), tokens)
-    return by_answer(made, tokens, answers), trained_of(made, tokens, answers)
+    return by_answer(made, tokens, answers), masks_by_answer(made, tokens, answers)
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -93,9 +93,9 @@ def test_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(name: 
 def test_token_credit_of_the_step_is_none_to_the_bit_in_loss_and_gradient(name: str) -> None:
     loss = recipes.build(name).loss
     assert loss is not None
-    samples = [replace(one, advantage=0.3 * number - 1.0) for number, one in enumerate(make_tangled_samples())]
+    samples = [replace(sample, advantage=0.3 * n - 1.0) for n, sample in enumerate(make_tangled_samples())]
     by_token = [
-        replace(one, advantage=(0.3 * number - 1.0,) * len(one.response_ids)) for number, one in enumerate(samples)
+        replace(sample, advantage=(0.3 * n - 1.0,) * len(sample.response_ids)) for n, sample in enumerate(samples)
     ]
     plain = update(build("llama"), loss, samples, pad_rows(samples))
     spread = update(build("llama"), loss, by_token, pad_rows(by_token))

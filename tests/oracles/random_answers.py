@@ -53,6 +53,27 @@ def by_answer(credit: TokenCredit, tokens: TokenTable, answers: Sequence[Answer]
     return [credit.values[tokens.row(number)].tolist() for number in range(len(answers))]
 
 
-def trained_of(credit: TokenCredit, tokens: TokenTable, answers: Sequence[Answer]) -> list[list[bool]]:
+def masks_by_answer(credit: TokenCredit, tokens: TokenTable, answers: Sequence[Answer]) -> list[list[bool]]:
     """Which of each answer's tokens train."""
     return [credit.trains[tokens.row(number)].tolist() for number in range(len(answers))]
+
+
+def cut(rng: random.Random, size: int) -> list[int]:
+    """Random ends of segments of an answer."""
+    return [*sorted(rng.sample(range(1, size), rng.randint(0, size - 1))), size]
+
+
+def add_segments(rng: random.Random, answers: Sequence[Answer]) -> None:
+    """Give answers segments with values, lines with accuracies and potentials, and log-probs at other temperatures."""
+    for answer in answers:
+        ends, levels = cut(rng, len(answer.ids)), [0.0, 0.25, 0.5, 0.92, 1.0, rng.random()]
+        answer.facts = {
+            "segment_ends": ends,
+            "segment_values": [rng.choice(levels) for _ in ends[1:]],
+            "line_token_ends": ends,
+            "line_accuracy": [rng.choice(levels) for _ in (0, *ends)],
+            "potential_ends": ends,
+            "potentials": [rng.choice([-1.0, *levels]) for _ in ends],
+            "logp_hot": [logp * rng.uniform(0.7, 1.2) for logp in answer.logp],
+            "logp_cold": [logp * rng.uniform(0.9, 1.5) for logp in answer.logp],
+        }

@@ -16,9 +16,11 @@ from tests.oracles.state import gigpo, step_grpo
 
 ORACLES: dict[str, Callable[..., Result]] = {
     "a_grae": a_grae,
+    "after_vsrm": dr_grpo,
     "cispo": grpo,
     "d3s": grpo,
     "dapo": grpo,
+    "dcpo": grpo,
     "dgpo": dgpo,
     "dr_grpo": dr_grpo,
     "flow_grpo": flow_grpo,
@@ -38,6 +40,8 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "rloo": rloo,
     "salt": salt,
     "sapo": grpo,
+    "spae": dr_grpo,
+    "spo_chain": rloo,
     "step_grpo": step_grpo,
 }
 
@@ -69,7 +73,7 @@ class Variant:
         if self.recipe == "mars":
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
-            self.recipe in {"dr_grpo", "rloo", "gtpo"}
+            self.recipe in {"dr_grpo", "rloo", "gtpo", "spo_chain", "spae", "after_vsrm"}
             or self.hyper.get("scale") == "none"
             or self.hyper.get("base") == "rloo"
         )
@@ -92,7 +96,10 @@ VARIANTS: list[Variant] = [
         {"alone": "raw"},
         {"average": "step", "alone": "raw"},
     ),
-    *[Variant(name) for name in ("dapo", "gspo", "cispo", "sapo", "gtpo", "d3s")],
+    *[
+        Variant(name)
+        for name in ("dapo", "gspo", "cispo", "sapo", "gtpo", "d3s", "dcpo", "spo_chain", "spae", "after_vsrm")
+    ],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     *_variants("rloo", {}, {"average": "step"}, {"alone": "raw"}),
     *_variants("flow_grpo", {}, {"reference": True}),

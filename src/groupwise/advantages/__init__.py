@@ -6,9 +6,7 @@ from groupwise.advantages.above_prior import AbovePrior
 from groupwise.advantages.baselines import DistinctMean, LeaveOneOut, Mean, Median, NoBaseline
 from groupwise.advantages.bounded import Bounded
 from groupwise.advantages.combine import Blend, Sum, Term
-from groupwise.advantages.conflict_tokens import ConflictTokens
 from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
-from groupwise.advantages.dual_down_sampling import DualDownSampling
 from groupwise.advantages.merged import Merged
 from groupwise.advantages.penalised import Penalised, PenalisedRefusals
 from groupwise.advantages.relative import Relative
@@ -20,7 +18,6 @@ from groupwise.advantages.scales import (
     NoScale,
 )
 from groupwise.advantages.signals import Centred, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
-from groupwise.advantages.tokens import DiscountedTokens, FirstTokens
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts.part import Part
 
@@ -62,33 +59,21 @@ ESTIMATORS: dict[str, type[Part]] = {
     "asymmetric": Asymmetric,
 }
 
-TOKEN_CREDITS: dict[str, type[Part]] = {
-    "discounted_tokens": DiscountedTokens,
-    "first_tokens": FirstTokens,
-    "conflict_tokens": ConflictTokens,
-    "dual_down_sampling": DualDownSampling,
-}
-
 __all__ = [
     "BASELINES",
     "ESTIMATORS",
     "SCALES",
     "SIGNALS",
-    "TOKEN_CREDITS",
     "AbovePrior",
     "Asymmetric",
     "Blend",
     "Bounded",
     "Centred",
     "ColumnSignal",
-    "ConflictTokens",
     "Deviation",
-    "DiscountedTokens",
     "DistinctDeviation",
     "DistinctMean",
-    "DualDownSampling",
     "EpisodeReturn",
-    "FirstTokens",
     "LeaveOneOut",
     "Mean",
     "MeanAbsoluteDeviation",

@@ -20,11 +20,12 @@ from groupwise.recipes.episode import (
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
+from groupwise.recipes.probes import after_vsrm, spae, spo_chain
 from groupwise.recipes.recipe import RecipeSummary, recipe
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
-from groupwise.recipes.tokens import d3s, gtpo
+from groupwise.recipes.tokens import d3s, dcpo, gtpo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
     "grpo": grpo,
@@ -51,16 +52,22 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "step_grpo": step_grpo,
     "gtpo": gtpo,
     "d3s": d3s,
+    "dcpo": dcpo,
+    "spo_chain": spo_chain,
+    "spae": spae,
+    "after_vsrm": after_vsrm,
 }
 
 __all__ = [
     "RECIPES",
     "RecipeSummary",
     "a_grae",
+    "after_vsrm",
     "build",
     "cispo",
     "d3s",
     "dapo",
+    "dcpo",
     "dgpo",
     "dr_grpo",
     "flow_grpo",
@@ -82,6 +89,8 @@ __all__ = [
     "rloo",
     "salt",
     "sapo",
+    "spae",
+    "spo_chain",
     "step_grpo",
     "summary",
 ]

@@ -123,6 +123,10 @@ EXPECTED: list[tuple[str, dict[str, Any], PolicyLoss]] = [
     ("step_grpo", {}, GRPO),
     ("gtpo", {}, PolicyLoss(surrogate=Plain(), aggregate=SequenceMean())),
     ("d3s", {}, TOKENS),
+    ("dcpo", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2, dual=3.0), aggregate=TokenMean())),
+    ("spo_chain", {}, TOKENS),
+    ("spae", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.28), aggregate=TokenMean())),
+    ("after_vsrm", {}, TOKENS),
 ]
 
 

@@ -109,6 +109,9 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
     ("dr_grpo", {}, relative(scale=NO_SCALE)),
     ("gtpo", {}, relative(scale=NO_SCALE)),
+    ("spae", {}, relative(scale=NO_SCALE)),
+    ("after_vsrm", {}, relative(scale=NO_SCALE)),
+    ("spo_chain", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
     ("dr_grpo", {"average": "step", "alone": "error"}, relative(scale=NO_SCALE, average="step", alone="error")),
     ("rloo", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
     (

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from groupwise.advantages import DiscountedTokens, DualDownSampling, FirstTokens
+from groupwise.advantages.token_credit import DiscountedTokens, DualDownSampling, FirstTokens
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Credit, Derivation
 from groupwise.core.errors import RecordError

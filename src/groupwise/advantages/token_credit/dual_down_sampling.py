@@ -55,7 +55,7 @@ class DualDownSampling(Part, slot="token_credit"):
         values, progress = credit.values[tokens.step], self._read_progress(table)
         candidates = np.flatnonzero(table.trains & (np.bincount(tokens.step, minlength=len(table)) > 0))
         num_samples = _count(len(candidates), self.first_samples, self.last_samples, progress)
-        chosen = candidates[choose_most_varied(credit.values[candidates], num_samples)]
+        chosen = candidates[choose_max_variance(credit.values[candidates], num_samples)]
         of_chosen = np.flatnonzero(np.isin(tokens.step, chosen))
         trains: BoolArray = np.zeros(len(tokens), dtype=np.bool_)
         if len(of_chosen):
@@ -64,15 +64,15 @@ class DualDownSampling(Part, slot="token_credit"):
             trains[of_chosen[np.argsort(-key, kind="stable")[:num_tokens]]] = True
         return TokenCredit(values=values, trains=trains, trace=TokenTrace(weight=np.ones(len(tokens)), part=self))
 
-    def start(self, *, seed: int) -> Progress:
+    def start(self, *, seed: int) -> DownSamplingProgress:
         """Begin at the first share; nothing here is random."""
-        return Progress(self.updates)
+        return DownSamplingProgress(self.updates)
 
     def _read_progress(self, table: StepTable) -> float:
         return float(to_numbers(COLUMN, table.column(COLUMN))[0]) if COLUMN in table.extra and len(table) else 0.0
 
 
-class Progress:
+class DownSamplingProgress:
     """How far a run has come: the state of `DualDownSampling`."""
 
     def __init__(self, updates: int) -> None:
@@ -95,10 +95,10 @@ class Progress:
         self._seen = int(state["seen"])
 
 
-def choose_most_varied(values: FloatArray, num: int) -> IntArray:
+def choose_max_variance(values: FloatArray, num: int) -> IntArray:
     """Positions of the `num` values (C) with the largest variance among all such choices, in ascending order.
 
-    >>> choose_most_varied(np.array([0.0, 3.0, 1.0, -2.0]), 2).tolist()
+    >>> choose_max_variance(np.array([0.0, 3.0, 1.0, -2.0]), 2).tolist()
     [1, 3]
     """
     order = np.argsort(-values, kind="stable")  # the largest first

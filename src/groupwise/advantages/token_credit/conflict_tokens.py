@@ -6,25 +6,22 @@ Axes: S steps of the table, K sampled tokens of all steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
+from groupwise.advantages.token_credit.conflict_trace import ConflictTrace
+from groupwise.advantages.token_credit.entropy_memories import INITIAL_ENTROPY, UNKNOWN, InitialEntropy
 from groupwise.core.column_checks import to_numbers
-from groupwise.core.credit import Credit, Derivation
+from groupwise.core.credit import Credit
 from groupwise.core.parts.part import Part
-from groupwise.core.parts.stateful import ObservedUpdate
-from groupwise.core.records import Task
-from groupwise.core.segments import BoolArray, FloatArray
+from groupwise.core.segments import BoolArray
 from groupwise.core.step_table import StepTable
 from groupwise.core.token_credit import TokenCredit
 from groupwise.core.token_table import TokenTable
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-COLUMN, UNKNOWN = "initial_entropy", -1.0
 
 
 class ConflictTokens(Part, slot="token_credit"):
@@ -58,8 +55,8 @@ class ConflictTokens(Part, slot="token_credit"):
         entropy = np.bincount(tokens.step, weights=tokens.column("entropy", table), minlength=len(table))
         mean_entropy = np.divide(entropy, length, out=np.zeros(len(table)), where=length > 0)
         initial = float(mean_entropy[length > 0].mean()) if length.any() else 0.0
-        if COLUMN in table.extra and len(table):
-            known = float(to_numbers(COLUMN, table.column(COLUMN))[0])
+        if INITIAL_ENTROPY in table.extra and len(table):
+            known = float(to_numbers(INITIAL_ENTROPY, table.column(INITIAL_ENTROPY))[0])
             initial = initial if known == UNKNOWN else known
         forward, backward = (find_conflicts(table, credit, tokens, end=end) for end in ("first", "last"))
         good = (credit.values > 0)[tokens.step]
@@ -84,31 +81,6 @@ class ConflictTokens(Part, slot="token_credit"):
         return InitialEntropy()
 
 
-class InitialEntropy:
-    """The mean entropy of the first update's answers: the state of `ConflictTokens`."""
-
-    def __init__(self) -> None:
-        self._level = UNKNOWN
-
-    def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
-        """The initial entropy, the same for all tasks."""
-        return {COLUMN: np.full(len(tasks), self._level)}
-
-    def observe(self, update: ObservedUpdate) -> None:
-        """Take the level of the first update that has entropies; later ones change nothing."""
-        steps = [step for trajectory in update.trajectories for step in trajectory.steps if step.entropy]
-        if self._level == UNKNOWN and steps:
-            self._level = math.fsum(math.fsum(step.entropy) / len(step.entropy) for step in steps) / len(steps)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The level."""
-        return {"level": self._level}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from it."""
-        self._level = float(state["level"])
-
-
 def find_conflicts(table: StepTable, credit: Credit, tokens: TokenTable, *, end: str) -> BoolArray:
     """Which tokens (K) lie in the unbroken run of conflict tokens from the first, or from the last, of their answer."""
     place = tokens.position if end == "first" else tokens.step_length - 1 - tokens.position
@@ -122,46 +94,3 @@ def find_conflicts(table: StepTable, credit: Credit, tokens: TokenTable, *, end:
     np.minimum.at(first_break, tokens.step[~is_shared], place[~is_shared])
     in_run: BoolArray = is_shared & (place < first_break[tokens.step])
     return in_run
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ConflictTrace:
-    """How `ConflictTokens` comes by a token's credit, with the initial entropy that it went by."""
-
-    part: ConflictTokens
-    """The part."""
-    initial: float
-    """Mean entropy of the initial policy's answers."""
-
-    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """The answer's credit less its entropy, times a factor for each end that the token is in conflict at."""
-        part, step = self.part, int(tokens.step[token])
-        group = [
-            s for s in range(len(table)) if (table.task[s], table.index[s]) == (table.task[step], table.index[step])
-        ]
-        answers = {s: [k for k, of in enumerate(tokens.step.tolist()) if of == s] for s in group}
-        own, position, earned = answers[step], int(tokens.position[token]), float(credit.values[step])
-        mean_entropy = math.fsum(float(tokens.entropy[k]) for k in own) / len(own)
-        by_ids = {s: [int(tokens.token[k]) for k in answer] for s, answer in answers.items()}
-        signs = {s: float(credit.values[s]) for s in group}
-        runs = _measure_run(by_ids, signs, step), _measure_run({s: ids[::-1] for s, ids in by_ids.items()}, signs, step)
-        factor, from_end = 1.0, len(own) - 1 - position
-        for is_in_run in (position < runs[0], from_end < runs[1]):
-            factor *= (part.boost if earned > 0 else 0.0) if is_in_run else 1.0
-        if part.divides_by_conflicts:
-            factor /= max(1, sum(place < runs[0] or len(own) - 1 - place < runs[1] for place in range(len(own))))
-        is_unsure = mean_entropy > part.max_entropy > self.initial
-        value = 0.0 if is_unsure else factor * (earned - part.entropy_weight * mean_entropy)
-        words = f"{factor:.6g} x ({earned:.6g} - {part.entropy_weight:.6g} x entropy {mean_entropy:.6g}) = {value:.6g}"
-        return Derivation(value=value, formula=f"entropy {mean_entropy:.6g} is too large: 0" if is_unsure else words)
-
-
-def _measure_run(ids: Mapping[int, Sequence[int]], credit: Mapping[int, float], step: int) -> int:
-    """How many tokens an answer begins with that good and bad answers both have at the same place."""
-    if credit[step] == 0:
-        return 0
-    for place, token in enumerate(ids[step]):
-        holders = [credit[s] for s, answer in ids.items() if len(answer) > place and answer[place] == token]
-        if not (max(holders) > 0 > min(holders)):
-            return place
-    return len(ids[step])
