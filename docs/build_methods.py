@@ -18,6 +18,10 @@ RELATIONS = {
     "grpo": ["`grpo` at one step per attempt is what verl and TRL call GRPO, up to eps."],
     "dr_grpo": ["`rloo` = n / (n - 1) x `dr_grpo`.", "`grpo` = `dr_grpo` / (deviation + eps)."],
     "rloo": ["`rloo` = n / (n - 1) x `dr_grpo`."],
+    "rec": ["`rec(weighted=True)` has the gradient of the clipped loss on the credit of `dr_grpo`, token by token."],
+    "opmd": ["`opmd(tau=0)` = REINFORCE on the credit of `dr_grpo` = `asymre(shift=0)`."],
+    "asymre": ["`asymre(shift=c)` = `dr_grpo` + c: the same as -c logp beside the loss of REINFORCE."],
+    "red_weight": ["For large temperatures, `red_weight` = `dr_grpo`."],
     "gigpo": ["`gigpo(step_weight=0)` = `grpo`."],
     "hgpo": [
         "`hgpo(depth=0, scale='none')` = the state term of `gigpo(scale='none')`.",

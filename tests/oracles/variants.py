@@ -9,6 +9,7 @@ from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_bas
 from tests.oracles.edges import salt
 from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
 from tests.oracles.history import hgpo
+from tests.oracles.off_policy import asymre, opmd, red_weight
 from tests.oracles.rescue import r3, r3_hgpo
 from tests.oracles.roles import mars
 from tests.oracles.rows import Result
@@ -16,6 +17,7 @@ from tests.oracles.state import gigpo, step_grpo
 
 ORACLES: dict[str, Callable[..., Result]] = {
     "a_grae": a_grae,
+    "asymre": asymre,
     "cispo": grpo,
     "dapo": grpo,
     "dgpo": dgpo,
@@ -28,9 +30,12 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "mars": mars,
     "mc_grpo": mc_grpo,
     "ngrpo": ngrpo,
+    "opmd": opmd,
     "r3": r3,
     "r3_grpo_ablation": r3,
     "r3_hgpo": r3_hgpo,
+    "rec": dr_grpo,
+    "red_weight": red_weight,
     "reinforce_pp": reinforce_pp,
     "reinforce_pp_baseline": reinforce_pp_baseline,
     "rloo": rloo,
@@ -67,7 +72,9 @@ class Variant:
         if self.recipe == "mars":
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
-            self.recipe in {"dr_grpo", "rloo"} or self.hyper.get("scale") == "none" or self.hyper.get("base") == "rloo"
+            self.recipe in {"dr_grpo", "rloo", "rec", "opmd", "asymre"}
+            or self.hyper.get("scale") == "none"
+            or self.hyper.get("base") == "rloo"
         )
 
     def __str__(self) -> str:
@@ -90,6 +97,10 @@ VARIANTS: list[Variant] = [
     ),
     *[Variant(name) for name in ("dapo", "gspo", "cispo", "sapo")],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
+    Variant("rec"),
+    *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),
+    *_variants("asymre", {}, {"shift": -0.5}),
+    *_variants("red_weight", {}, {"temperature": 0.5}),
     *_variants("rloo", {}, {"average": "step"}, {"alone": "raw"}),
     *_variants("flow_grpo", {}, {"reference": True}),
     *_variants("mc_grpo", {}, {"eps": 0.01}, {"reference": True}),
@@ -149,6 +160,7 @@ LAW_VARIANTS: list[Variant] = [
     *_variants("mc_grpo", {"reference": True}),
     *_variants("ngrpo", {"reference": True}),
     *_variants("mars", {"scale": "std", "whiten": True}),
+    *_variants("opmd", {"baseline": "log_mean_exp"}),
 ]
 """Each recipe as it comes, and settings that take another path through the library: enough for the laws, where every
 case draws many tables."""
