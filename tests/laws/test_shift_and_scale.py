@@ -19,6 +19,10 @@ SHIFT: dict[str, str] = {
     "grpo": "outcome",
     "dr_grpo": "outcome",
     "rloo": "outcome",
+    "rec": "outcome",
+    "opmd": "outcome",
+    "asymre": "outcome",
+    "red_weight": "outcome",
     "dapo": "outcome",
     "gspo": "outcome",
     "cispo": "outcome",
@@ -56,6 +60,10 @@ SCALE: dict[str, str] = {
     "spo_chain": "linear",
     "spae": "linear",
     "after_vsrm": "linear",
+    "rec": "linear",
+    "opmd": "linear",
+    "asymre": "linear with its shift",
+    "red_weight": "linear with its temperature",
     "mars": "linear to six decimals",
     "grpo": "invariant up to eps",
     "dapo": "invariant up to eps",
@@ -84,6 +92,8 @@ SCALE: dict[str, str] = {
 LINEAR_SETTINGS: list[tuple[str, dict[str, object]]] = [
     ("dr_grpo", {}),
     ("rloo", {}),
+    ("rec", {}),
+    ("opmd", {}),
     ("gigpo", {"scale": "none"}),
     ("gigpo", {"scale": "none", "reference": True}),
     ("hgpo", {"scale": "none", "episode": True}),
@@ -159,6 +169,23 @@ def test_credit_in_units_of_the_reward_scales_with_it_bit_for_bit(
 ) -> None:
     after = values(scale_rewards(rows, factor), recipe, **hyper)
     assert np.array_equal(after, factor * values(rows, recipe, **hyper))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "hyper", "unit"),
+    [
+        ("asymre", {}, "shift"),
+        ("red_weight", {}, "temperature"),
+        ("opmd", {"baseline": "log_mean_exp"}, "temperature"),
+    ],
+)
+@given(rows=plain_rows, factor=FACTORS)
+def test_a_constant_in_units_of_the_reward_scales_with_it(
+    recipe: str, hyper: dict[str, object], unit: str, rows: list[Row], factor: float
+) -> None:
+    scaled = factor * recipes.summary(recipe).options[unit]
+    after = values(scale_rewards(rows, factor), recipe, **hyper | {unit: scaled})
+    np.testing.assert_allclose(after, factor * values(rows, recipe, **hyper), rtol=1e-12, atol=1e-12)
 
 
 @given(rows=plain_rows, factor=FACTORS)

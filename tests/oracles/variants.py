@@ -9,6 +9,7 @@ from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_bas
 from tests.oracles.edges import salt
 from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
 from tests.oracles.history import hgpo
+from tests.oracles.off_policy import asymre, opmd, red_weight
 from tests.oracles.rescue import r3, r3_hgpo
 from tests.oracles.roles import mars
 from tests.oracles.rows import Result
@@ -17,6 +18,7 @@ from tests.oracles.state import gigpo, step_grpo
 ORACLES: dict[str, Callable[..., Result]] = {
     "a_grae": a_grae,
     "after_vsrm": dr_grpo,
+    "asymre": asymre,
     "cispo": grpo,
     "d3s": grpo,
     "dapo": grpo,
@@ -32,9 +34,12 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "mars": mars,
     "mc_grpo": mc_grpo,
     "ngrpo": ngrpo,
+    "opmd": opmd,
     "r3": r3,
     "r3_grpo_ablation": r3,
     "r3_hgpo": r3_hgpo,
+    "rec": dr_grpo,
+    "red_weight": red_weight,
     "reinforce_pp": reinforce_pp,
     "reinforce_pp_baseline": reinforce_pp_baseline,
     "rloo": rloo,
@@ -73,7 +78,7 @@ class Variant:
         if self.recipe == "mars":
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
-            self.recipe in {"dr_grpo", "rloo", "gtpo", "spo_chain", "spae", "after_vsrm"}
+            self.recipe in {"dr_grpo", "rloo", "rec", "opmd", "asymre", "gtpo", "spo_chain", "spae", "after_vsrm"}
             or self.hyper.get("scale") == "none"
             or self.hyper.get("base") == "rloo"
         )
@@ -101,6 +106,10 @@ VARIANTS: list[Variant] = [
         for name in ("dapo", "gspo", "cispo", "sapo", "gtpo", "d3s", "dcpo", "spo_chain", "spae", "after_vsrm")
     ],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
+    Variant("rec"),
+    *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),
+    *_variants("asymre", {}, {"shift": -0.5}),
+    *_variants("red_weight", {}, {"temperature": 0.5}),
     *_variants("rloo", {}, {"average": "step"}, {"alone": "raw"}),
     *_variants("flow_grpo", {}, {"reference": True}),
     *_variants("mc_grpo", {}, {"eps": 0.01}, {"reference": True}),
@@ -160,6 +169,7 @@ LAW_VARIANTS: list[Variant] = [
     *_variants("mc_grpo", {"reference": True}),
     *_variants("ngrpo", {"reference": True}),
     *_variants("mars", {"scale": "std", "whiten": True}),
+    *_variants("opmd", {"baseline": "log_mean_exp"}),
 ]
 """Each recipe as it comes, and settings that take another path through the library: enough for the laws, where every
 case draws many tables."""

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from groupwise.advantages.above_prior import AbovePrior
-from groupwise.advantages.baselines import DistinctMean, LeaveOneOut, Mean, Median, NoBaseline
+from groupwise.advantages.baselines import (
+    DistinctMean,
+    LeaveOneOut,
+    LogMeanExp,
+    Mean,
+    Median,
+    NoBaseline,
+    ShiftedMean,
+)
 from groupwise.advantages.bounded import Bounded
 from groupwise.advantages.combine import Blend, Sum, Term
 from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
+from groupwise.advantages.exponential import ExponentiallyWeighted
 from groupwise.advantages.merged import Merged
 from groupwise.advantages.penalised import Penalised, PenalisedRefusals
 from groupwise.advantages.relative import Relative
@@ -38,6 +47,8 @@ BASELINES: dict[str, type[Part]] = {
     "leave_one_out": LeaveOneOut,
     "median": Median,
     "distinct_mean": DistinctMean,
+    "shifted_mean": ShiftedMean,
+    "log_mean_exp": LogMeanExp,
     "no_baseline": NoBaseline,
 }
 
@@ -57,6 +68,7 @@ ESTIMATORS: dict[str, type[Part]] = {
     "whitened": Whitened,
     "question_weighted": QuestionWeighted,
     "asymmetric": Asymmetric,
+    "exponentially_weighted": ExponentiallyWeighted,
 }
 
 __all__ = [
@@ -74,7 +86,9 @@ __all__ = [
     "DistinctDeviation",
     "DistinctMean",
     "EpisodeReturn",
+    "ExponentiallyWeighted",
     "LeaveOneOut",
+    "LogMeanExp",
     "Mean",
     "MeanAbsoluteDeviation",
     "Median",
@@ -87,6 +101,7 @@ __all__ = [
     "QuestionWeighted",
     "Relative",
     "ReturnToGo",
+    "ShiftedMean",
     "StepRewardSignal",
     "Sum",
     "Term",

@@ -13,9 +13,10 @@ from groupwise.losses.aggregates import (
 )
 from groupwise.losses.corrections import Mask, OffPolicyMask, Reject, Truncate
 from groupwise.losses.pairings import AllPairs, BestAgainstWorst
-from groupwise.losses.penalties import EntropyBonus, Kl
+from groupwise.losses.penalties import EntropyBonus, Kl, SquaredChange
 from groupwise.losses.policy_loss import METRICS, LossResult, PolicyLoss, Tally
 from groupwise.losses.ratios import SequenceRatio, TokenRatio
+from groupwise.losses.rec import Rec, Reinforce
 from groupwise.losses.simpo import Simpo
 from groupwise.losses.slots import TokenLoss
 from groupwise.losses.surrogates import Cispo, Clip, Plain, Sapo
@@ -42,6 +43,8 @@ SURROGATES: dict[str, type[Part]] = {
     "clip": Clip,
     "cispo": Cispo,
     "sapo": Sapo,
+    "reinforce": Reinforce,
+    "rec": Rec,
 }
 
 CORRECTIONS: dict[str, type[Part]] = {
@@ -54,6 +57,7 @@ CORRECTIONS: dict[str, type[Part]] = {
 PENALTIES: dict[str, type[Part]] = {
     "kl": Kl,
     "entropy_bonus": EntropyBonus,
+    "squared_change": SquaredChange,
 }
 
 AGGREGATES: dict[str, type[Part]] = {
@@ -90,12 +94,15 @@ __all__ = [
     "OffPolicyMask",
     "Plain",
     "PolicyLoss",
+    "Rec",
+    "Reinforce",
     "Reject",
     "Sapo",
     "SequenceMean",
     "SequenceRatio",
     "SequenceSum",
     "Simpo",
+    "SquaredChange",
     "StepMean",
     "Tally",
     "TokenColumns",

@@ -20,6 +20,7 @@ from groupwise.recipes.episode import (
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
+from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.probes import after_vsrm, spae, spo_chain
 from groupwise.recipes.recipe import RecipeSummary, recipe
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
@@ -37,6 +38,10 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "gspo": gspo,
     "cispo": cispo,
     "sapo": sapo,
+    "rec": rec,
+    "opmd": opmd,
+    "asymre": asymre,
+    "red_weight": red_weight,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -63,6 +68,7 @@ __all__ = [
     "RecipeSummary",
     "a_grae",
     "after_vsrm",
+    "asymre",
     "build",
     "cispo",
     "d3s",
@@ -80,10 +86,13 @@ __all__ = [
     "mc_grpo",
     "names",
     "ngrpo",
+    "opmd",
     "r3",
     "r3_grpo_ablation",
     "r3_hgpo",
+    "rec",
     "recipe",
+    "red_weight",
     "reinforce_pp",
     "reinforce_pp_baseline",
     "rloo",

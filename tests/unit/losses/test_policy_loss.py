@@ -316,7 +316,7 @@ def test_a_loss_is_written_down_and_read_back() -> None:
         (
             {"surrogate": "clipp"},
             "PolicyLoss: surrogate: there is no surrogate 'clipp'; did you mean 'clip'? "
-            "Valid: cispo, clip, plain, sapo",
+            "Valid: cispo, clip, plain, rec, reinforce, sapo",
         ),
         ({"ratio": Clip()}, "PolicyLoss: ratio: Clip is a surrogate, but a ratio is needed here"),
         ({"old": "nobody"}, "PolicyLoss: old: input should be 'learner' or 'engine', found 'nobody'"),

@@ -16,9 +16,12 @@ from groupwise.losses import (
     Kl,
     Plain,
     PolicyLoss,
+    Rec,
+    Reinforce,
     Sapo,
     SequenceMean,
     SequenceRatio,
+    SquaredChange,
     TokenMean,
     TokenRatio,
     TrajectoryMean,
@@ -66,6 +69,24 @@ EXPECTED: list[tuple[str, dict[str, Any], PolicyLoss]] = [
         {"tau_positive": 2.0, "tau_negative": 3.0},
         PolicyLoss(surrogate=Sapo(tau_positive=2.0, tau_negative=3.0), aggregate=SequenceMean()),
     ),
+    (
+        "rec",
+        {},
+        PolicyLoss(surrogate=Rec(region="one_side", weighted=False, low=0.2, high=0.2), old="engine"),
+    ),
+    (
+        "rec",
+        {"region": "ring", "low": 3e-4, "high": 4e-4, "by_answer": True},
+        PolicyLoss(
+            ratio=SequenceRatio(unit="step", length="mean"),
+            surrogate=Rec(region="ring", weighted=False, low=3e-4, high=4e-4, far_low=0.6, far_high=2.0),
+            aggregate=SequenceMean(),
+            old="engine",
+        ),
+    ),
+    ("opmd", {}, PolicyLoss(surrogate=Reinforce(), penalties=(SquaredChange(weight=0.1),), old="engine")),
+    ("asymre", {}, PolicyLoss(surrogate=Reinforce(), old="engine")),
+    ("red_weight", {}, PolicyLoss(surrogate=Reinforce(), old="engine")),
     (
         "gigpo",
         {},
@@ -163,6 +184,13 @@ def test_recipes_named_for_their_loss_keep_the_credit_of_grpo(name: str) -> None
         ("dapo", {"low": -0.1}, "Clip: low: input should be greater than or equal to 0, found -0.1"),
         ("gspo", {"unit": "token"}, "gspo: unit: input should be 'step' or 'trajectory', found 'token'"),
         ("cispo", {"cap": 0.0}, "Cispo: cap: input should be greater than 0, found 0.0"),
+        (
+            "rec",
+            {"region": "ring", "far_low": 0.1},
+            "Rec: the ring begins within the region (low 0.2, far_low 0.1, high 0.2, far_high 2); give far_low and "
+            "far_high that are at least low and high",
+        ),
+        ("opmd", {"tau": -1.0}, "SquaredChange: weight: input should be greater than or equal to 0, found -1.0"),
         ("sapo", {"tau": 1.0}, "sapo: unknown option 'tau'; Valid: tau_negative, tau_positive"),
     ],
 )

@@ -207,6 +207,19 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             baseline={"kind": "median"}, scale={"kind": "median_absolute_deviation", "eps": 0.5, "fallback": 1e-3}
         ),
     ),
+    ("rec", {}, relative(scale=NO_SCALE)),
+    ("opmd", {}, relative(scale=NO_SCALE)),
+    (
+        "opmd",
+        {"baseline": "log_mean_exp", "temperature": 0.5},
+        relative(baseline={"kind": "log_mean_exp", "temperature": 0.5}, scale=NO_SCALE),
+    ),
+    ("asymre", {}, relative(baseline={"kind": "shifted_mean", "shift": 0.1}, scale=NO_SCALE)),
+    (
+        "red_weight",
+        {},
+        {"kind": "exponentially_weighted", "of": relative(scale=NO_SCALE), "temperature": 1.0},
+    ),
     ("ngrpo", {}, relative(of=bound(1.0), virtual=[1.0])),
     ("ngrpo", {"virtual": 0}, relative()),
     (
