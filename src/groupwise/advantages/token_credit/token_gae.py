@@ -55,7 +55,7 @@ def _read_values(table: StepTable, credit: Credit, tokens: TokenTable) -> FloatA
     check_unscaled(table, credit, "token_gae")
     if not isinstance(credit.trace, Comparison):
         raise RecordError("token_gae reads the baseline of a comparison in groups; use the estimator relative")
-    baseline = np.where(np.isnan(credit.trace.baseline), credit.trace.signal, credit.trace.baseline)
+    baseline = credit.trace.signal - credit.trace.values  # also where nobody was compared with
     if ENDS not in table.extra or not len(tokens):
         return baseline[tokens.step]
     segments = read_segments(table, tokens, ends=ENDS, numbers=VALUES, more=-1)
