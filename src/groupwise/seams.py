@@ -46,11 +46,14 @@ if TYPE_CHECKING:
         PAIRS,
         REFERENCE_LOGP,
         LossResult,
+        PairSums,
+        PairTerms,
         PolicyLoss,
         Tally,
         TokenColumns,
         TokenLoss,
         TrajectorySums,
+        share_of_pairs,
         share_of_step,
     )
     from groupwise.rollout import AttemptRequest, Group, PlanTools, Played, PlayedRound
@@ -144,7 +147,10 @@ PLACES = {
         "Tally",
         "TokenColumns",
         "TokenLoss",
+        "PairSums",
+        "PairTerms",
         "TrajectorySums",
+        "share_of_pairs",
         "share_of_step",
     ),
     "groupwise.rollout": (
@@ -214,6 +220,8 @@ __all__ = [
     "Origin",
     "Outcome",
     "Pair",
+    "PairSums",
+    "PairTerms",
     "Part",
     "PartState",
     "PastAttempt",
@@ -252,5 +260,6 @@ __all__ = [
     "WeightTransferSlot",
     "Whose",
     "check_engine",
+    "share_of_pairs",
     "share_of_step",
 ]

@@ -42,6 +42,13 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "salt": salt,
     "sapo": grpo,
     "step_grpo": step_grpo,
+    # Losses over pairs, beside the credit that reports show.
+    "simpo": grpo,
+    "dpo": grpo,
+    "rpo": grpo,
+    "w_dpo": grpo,
+    "step_apo": grpo,
+    "p3o": rloo,
 }
 
 DISCOUNTED = {"gigpo", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
@@ -72,7 +79,7 @@ class Variant:
         if self.recipe == "mars":
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
-            self.recipe in {"dr_grpo", "rloo", "rec", "opmd", "asymre"}
+            self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre"}
             or self.hyper.get("scale") == "none"
             or self.hyper.get("base") == "rloo"
         )
@@ -95,7 +102,7 @@ VARIANTS: list[Variant] = [
         {"alone": "raw"},
         {"average": "step", "alone": "raw"},
     ),
-    *[Variant(name) for name in ("dapo", "gspo", "cispo", "sapo")],
+    *[Variant(name) for name in ("dapo", "gspo", "cispo", "sapo", "simpo", "dpo", "rpo", "w_dpo", "step_apo", "p3o")],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
     *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),

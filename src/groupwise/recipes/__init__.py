@@ -21,6 +21,7 @@ from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
+from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
 from groupwise.recipes.recipe import RecipeSummary, recipe
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
@@ -53,6 +54,12 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "mars": mars,
     "flow_grpo": flow_grpo,
     "step_grpo": step_grpo,
+    "simpo": simpo,
+    "dpo": dpo,
+    "rpo": rpo,
+    "w_dpo": w_dpo,
+    "step_apo": step_apo,
+    "p3o": p3o,
 }
 
 __all__ = [
@@ -64,6 +71,7 @@ __all__ = [
     "cispo",
     "dapo",
     "dgpo",
+    "dpo",
     "dr_grpo",
     "flow_grpo",
     "gigpo",
@@ -75,6 +83,7 @@ __all__ = [
     "names",
     "ngrpo",
     "opmd",
+    "p3o",
     "r3",
     "r3_grpo_ablation",
     "r3_hgpo",
@@ -84,8 +93,12 @@ __all__ = [
     "reinforce_pp",
     "reinforce_pp_baseline",
     "rloo",
+    "rpo",
     "salt",
     "sapo",
+    "simpo",
+    "step_apo",
     "step_grpo",
     "summary",
+    "w_dpo",
 ]
