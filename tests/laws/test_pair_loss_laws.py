@@ -86,11 +86,11 @@ def learn_in_parts(
     totals = totals_with(paired)
     columns = [columns_of([paired.tokens[position] for position in part], dtype) for part in parts]
     with torch.no_grad():
-        summary = merge_summaries(loss, (loss.first_pass(each, totals) for each in columns))
+        summary = merge_summaries(loss, (loss.first_pass(micro, totals) for micro in columns))
     value, slopes = 0.0, [0.0] * len(paired.tokens)
-    for part, each in zip(parts, columns, strict=True):
-        share = loss(each, totals, summary).loss
-        (by_logp,) = torch.autograd.grad(share, each.logp)
+    for part, micro in zip(parts, columns, strict=True):
+        share = loss(micro, totals, summary).loss
+        (by_logp,) = torch.autograd.grad(share, micro.logp)
         value += float(share.detach())
         for position, slope in zip(part, by_logp.tolist(), strict=True):
             slopes[position] = slope

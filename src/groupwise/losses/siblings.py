@@ -47,13 +47,13 @@ class Siblings(Part, slot="pairing"):
         for steps in states.values():
             if self.which == "best_against_worst":
                 steps = [max(steps, key=value.__getitem__), min(steps, key=value.__getitem__)]
-            told_apart = [
+            differing = [
                 (a, b) if value[a] > value[b] else (b, a)
                 for a, b in combinations(steps, 2)
                 if value[a] != value[b] and (action[a] < 0 or action[a] != action[b])
             ]
-            weight = 1.0 if self.counts == "pair" else 1 / max(len(told_apart), 1)
-            pairs += [_make_pair(table, a, b, weight, value[a] - value[b]) for a, b in told_apart]
+            weight = 1.0 if self.counts == "pair" else 1 / max(len(differing), 1)
+            pairs += [_make_pair(table, a, b, weight, value[a] - value[b]) for a, b in differing]
         return pairs
 
 

@@ -60,7 +60,7 @@ def test_two_steps_of_one_attempt_may_be_held_against_each_other() -> None:
     assert siblings()(table) == [Pair(0, 0, 1.0, 1.0, 1, 0)]
 
 
-def judged(verdict: list[float], returns: list[float], tasks: str = "tttt") -> StepTable:
+def judge(verdict: list[float], returns: list[float], tasks: str = "tttt") -> StepTable:
     num = len(returns)
     return StepTable.from_columns(
         task=list(tasks[:num]), attempt=range(num), index=[0] * num, reward=returns, verdict=verdict
@@ -71,13 +71,13 @@ BY_VERDICT = ByVerdict(outcome=EpisodeReturn(), verdict=ColumnSignal(name="verdi
 
 
 def test_outcomes_decide_and_verdicts_weigh_what_they_leave_open() -> None:
-    pairs = BY_VERDICT(judged([0.5, 0.75, 1.0], [1.0, 1.0, 0.0]))
+    pairs = BY_VERDICT(judge([0.5, 0.75, 1.0], [1.0, 1.0, 0.0]))
     assert pairs == [Pair(1, 0, 0.25, 0.25), Pair(0, 2, 1.0, 1.0), Pair(1, 2, 1.0, 1.0)]
 
 
 def test_what_both_judges_find_equal_and_other_tasks_are_no_pair() -> None:
-    assert BY_VERDICT(judged([0.5, 0.5], [1.0, 1.0])) == []
-    assert BY_VERDICT(judged([0.5, 0.5], [1.0, 0.0], "tu")) == []
+    assert BY_VERDICT(judge([0.5, 0.5], [1.0, 1.0])) == []
+    assert BY_VERDICT(judge([0.5, 0.5], [1.0, 0.0], "tu")) == []
 
 
 def test_the_verdict_of_an_attempt_is_the_mean_of_its_steps() -> None:
@@ -89,7 +89,7 @@ def test_the_verdict_of_an_attempt_is_the_mean_of_its_steps() -> None:
 
 def test_a_verdict_beyond_its_range_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
-        BY_VERDICT(judged([0.5, 7.0], [1.0, 0.0]))
+        BY_VERDICT(judge([0.5, 7.0], [1.0, 0.0]))
     assert str(caught.value) == (
         "task 't', attempt 1, index 0: its verdict is 7, but pairs are weighed by verdicts from 0 to 1; scale what "
         "judges the steps"
