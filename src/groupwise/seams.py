@@ -46,11 +46,14 @@ if TYPE_CHECKING:
         PAIRS,
         REFERENCE_LOGP,
         LossResult,
+        PairSums,
+        PairTerms,
         PolicyLoss,
         Tally,
         TokenColumns,
         TokenLoss,
         TrajectorySums,
+        share_of_pairs,
         share_of_step,
     )
     from groupwise.rollout import AttemptRequest, Group, PlanTools, Played, PlayedRound
@@ -144,7 +147,10 @@ PLACES = {
         "Tally",
         "TokenColumns",
         "TokenLoss",
+        "PairSums",
+        "PairTerms",
         "TrajectorySums",
+        "share_of_pairs",
         "share_of_step",
     ),
     "groupwise.rollout": (
@@ -216,6 +222,8 @@ __all__ = [
     "Origin",
     "Outcome",
     "Pair",
+    "PairSums",
+    "PairTerms",
     "Part",
     "PartState",
     "PastAttempt",
@@ -254,5 +262,6 @@ __all__ = [
     "WeightTransferSlot",
     "Whose",
     "check_engine",
+    "share_of_pairs",
     "share_of_step",
 ]

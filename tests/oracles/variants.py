@@ -48,6 +48,13 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "spae": dr_grpo,
     "spo_chain": rloo,
     "step_grpo": step_grpo,
+    # Losses over pairs, beside the credit that reports show.
+    "simpo": grpo,
+    "dpo": grpo,
+    "rpo": grpo,
+    "w_dpo": grpo,
+    "step_apo": grpo,
+    "p3o": rloo,
 }
 
 DISCOUNTED = {"gigpo", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
@@ -78,7 +85,8 @@ class Variant:
         if self.recipe == "mars":
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
-            self.recipe in {"dr_grpo", "rloo", "rec", "opmd", "asymre", "gtpo", "spo_chain", "spae", "after_vsrm"}
+            self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre"}
+            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm"}
             or self.hyper.get("scale") == "none"
             or self.hyper.get("base") == "rloo"
         )
@@ -101,10 +109,8 @@ VARIANTS: list[Variant] = [
         {"alone": "raw"},
         {"average": "step", "alone": "raw"},
     ),
-    *[
-        Variant(name)
-        for name in ("dapo", "gspo", "cispo", "sapo", "gtpo", "d3s", "dcpo", "spo_chain", "spae", "after_vsrm")
-    ],
+    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "spo_chain", "spae", "after_vsrm")],
+    *[Variant(name) for name in ("dapo", "gspo", "cispo", "sapo", "simpo", "dpo", "rpo", "w_dpo", "step_apo", "p3o")],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
     *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),

@@ -11,12 +11,17 @@ from groupwise.losses.aggregates import (
     TokenMean,
     TrajectoryMean,
 )
+from groupwise.losses.by_verdict import ByVerdict
 from groupwise.losses.corrections import Mask, OffPolicyMask, Reject, Truncate
+from groupwise.losses.dpo import Dpo, Rpo, StepApo
+from groupwise.losses.p3o import P3o
+from groupwise.losses.pair_sums import PairSums, PairTerms, share_of_pairs
 from groupwise.losses.pairings import AllPairs, BestAgainstWorst
 from groupwise.losses.penalties import EntropyBonus, Kl, SquaredChange
 from groupwise.losses.policy_loss import METRICS, LossResult, PolicyLoss, Tally
 from groupwise.losses.ratios import SequenceRatio, TokenRatio
 from groupwise.losses.rec import Rec, Reinforce
+from groupwise.losses.siblings import Siblings
 from groupwise.losses.simpo import Simpo
 from groupwise.losses.slots import TokenLoss
 from groupwise.losses.surrogates import Cispo, Clip, Plain, Sapo
@@ -26,11 +31,17 @@ from groupwise.losses.trajectory_sums import TrajectorySums, share_of_step
 LOSSES: dict[str, type[Part]] = {
     "policy_loss": PolicyLoss,
     "simpo": Simpo,
+    "dpo": Dpo,
+    "rpo": Rpo,
+    "step_apo": StepApo,
+    "p3o": P3o,
 }
 
 PAIRINGS: dict[str, type[Part]] = {
     "best_against_worst": BestAgainstWorst,
     "all_pairs": AllPairs,
+    "siblings": Siblings,
+    "by_verdict": ByVerdict,
 }
 
 RATIOS: dict[str, type[Part]] = {
@@ -84,25 +95,33 @@ __all__ = [
     "SURROGATES",
     "AllPairs",
     "BestAgainstWorst",
+    "ByVerdict",
     "Cispo",
     "Clip",
     "ConstantLength",
+    "Dpo",
     "EntropyBonus",
     "Kl",
     "LossResult",
     "Mask",
     "OffPolicyMask",
+    "P3o",
+    "PairSums",
+    "PairTerms",
     "Plain",
     "PolicyLoss",
     "Rec",
     "Reinforce",
     "Reject",
+    "Rpo",
     "Sapo",
     "SequenceMean",
     "SequenceRatio",
     "SequenceSum",
+    "Siblings",
     "Simpo",
     "SquaredChange",
+    "StepApo",
     "StepMean",
     "Tally",
     "TokenColumns",
@@ -112,5 +131,6 @@ __all__ = [
     "TrajectoryMean",
     "TrajectorySums",
     "Truncate",
+    "share_of_pairs",
     "share_of_step",
 ]

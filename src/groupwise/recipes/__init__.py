@@ -21,6 +21,7 @@ from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
+from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
 from groupwise.recipes.probes import after_vsrm, spae, spo_chain
 from groupwise.recipes.recipe import RecipeSummary, recipe
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
@@ -61,6 +62,12 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "spo_chain": spo_chain,
     "spae": spae,
     "after_vsrm": after_vsrm,
+    "simpo": simpo,
+    "dpo": dpo,
+    "rpo": rpo,
+    "w_dpo": w_dpo,
+    "step_apo": step_apo,
+    "p3o": p3o,
 }
 
 __all__ = [
@@ -75,6 +82,7 @@ __all__ = [
     "dapo",
     "dcpo",
     "dgpo",
+    "dpo",
     "dr_grpo",
     "flow_grpo",
     "gigpo",
@@ -87,6 +95,7 @@ __all__ = [
     "names",
     "ngrpo",
     "opmd",
+    "p3o",
     "r3",
     "r3_grpo_ablation",
     "r3_hgpo",
@@ -96,10 +105,14 @@ __all__ = [
     "reinforce_pp",
     "reinforce_pp_baseline",
     "rloo",
+    "rpo",
     "salt",
     "sapo",
+    "simpo",
     "spae",
     "spo_chain",
+    "step_apo",
     "step_grpo",
     "summary",
+    "w_dpo",
 ]

@@ -46,7 +46,7 @@ def d3s(
     last_tokens: PartOfAll = 1.0,
     updates: Annotated[int, Field(ge=1)] = 100,
 ) -> Algorithm:
-    """D3S (2025, arXiv:2509.22115): GRPO on the answers whose credit varies most, and their tokens of most |A| * H.
+    """D3S (2025, arXiv:2509.22115): GRPO on the most varied answers, and their tokens of most credit times entropy.
 
     N = share of the answers with the largest Var(A),   K = share of their tokens;   (1 - p) * first + p * last
 

@@ -33,8 +33,8 @@ class LossContext:
     """The columns that the loss declares, by name (N each)."""
     channels: Mapping[str, FloatArray] = field(default_factory=dict)
     """Further credit, by name (N each)."""
-    pairs: tuple[Pair, ...] = ()
-    """Which trajectories are held against each other, by their numbers in the update."""
+    pairs: tuple[Pair, ...] | None = None
+    """Which trajectories are held against each other, by their numbers in the update; None = nobody asks."""
 
     def columns_of(self, row: int) -> dict[str, float]:
         """The declared columns of one row."""
@@ -45,8 +45,9 @@ class LossContext:
         return {name: float(channel[row]) for name, channel in self.channels.items()}
 
     def metrics(self) -> dict[str, float]:
-        """Mean size of the credit of each channel."""
-        return {f"extra/channel/{name}": float(np.abs(channel).mean()) for name, channel in self.channels.items()}
+        """Mean size of the credit of each channel, and how many pairs there are: without any, nothing is learnt."""
+        sizes = {f"extra/channel/{name}": float(np.abs(channel).mean()) for name, channel in self.channels.items()}
+        return sizes if self.pairs is None else sizes | {"extra/pairs": float(len(self.pairs))}
 
 
 def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
@@ -132,10 +133,10 @@ def _read_column(table: StepTable, name: str, loss: object) -> FloatArray:
 
 def _find_pairs(
     algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory], keep: BoolArray
-) -> tuple[Pair, ...]:
+) -> tuple[Pair, ...] | None:
     """The pairs of the table's attempts as pairs of trajectories, chosen among what trains."""
     if algorithm.pairing is None:
-        return ()
+        return None
     number_of_row = [number for number, trajectory in enumerate(trajectories) for _ in trajectory.steps]
     trajectory_of: dict[int, int] = {}
     for attempt, number in zip(table.attempt[table.step_of_row].tolist(), number_of_row, strict=True):
@@ -148,4 +149,4 @@ def _find_pairs(
     trains[table.step_of_row] = keep
     # In place of the filters, which are in `keep`: those that read the credit too, which a table cannot ask.
     pairs = algorithm.pairing(replace(table, extra={**table.extra, "trains": trains}, filters=(), _asked={}))
-    return tuple(Pair(trajectory_of[pair.winner], trajectory_of[pair.loser], pair.weight) for pair in pairs)
+    return tuple(pair._replace(winner=trajectory_of[pair.winner], loser=trajectory_of[pair.loser]) for pair in pairs)

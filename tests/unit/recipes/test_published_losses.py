@@ -7,21 +7,31 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, recipes
-from groupwise.groups import DropPivot, DropSolved, ZeroSpread
+from groupwise.advantages import ColumnSignal, EpisodeReturn, ReturnToGo
+from groupwise.groups import ByState, DropPivot, DropSolved, ZeroSpread
 from groupwise.losses import (
+    AllPairs,
+    BestAgainstWorst,
+    ByVerdict,
     Cispo,
     Clip,
     ConstantLength,
+    Dpo,
     EntropyBonus,
     Kl,
+    P3o,
     Plain,
     PolicyLoss,
     Rec,
     Reinforce,
+    Rpo,
     Sapo,
     SequenceMean,
     SequenceRatio,
+    Siblings,
+    Simpo,
     SquaredChange,
+    StepApo,
     TokenMean,
     TokenRatio,
     TrajectoryMean,
@@ -38,7 +48,7 @@ RLOO = PolicyLoss(
 )
 TOKENS = PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=TokenMean())
 
-EXPECTED: list[tuple[str, dict[str, Any], PolicyLoss]] = [
+EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("grpo", {}, GRPO),
     ("grpo", {"average": "step", "alone": "raw"}, GRPO),
     ("dr_grpo", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=ConstantLength(per_sequence=True))),
@@ -148,11 +158,18 @@ EXPECTED: list[tuple[str, dict[str, Any], PolicyLoss]] = [
     ("spo_chain", {}, TOKENS),
     ("spae", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.28), aggregate=TokenMean())),
     ("after_vsrm", {}, TOKENS),
+    ("simpo", {}, Simpo(beta=2.5, margin=0.55)),
+    ("dpo", {}, Dpo(beta=0.1, reference=True, per="weight")),
+    ("rpo", {}, Rpo(beta=0.01, eta=0.005)),
+    ("w_dpo", {}, Dpo(beta=0.1, reference=True, per="pair")),
+    ("w_dpo", {"reference": False}, Dpo(beta=0.1, reference=False, per="pair")),
+    ("step_apo", {}, StepApo(beta=0.3, alpha=1.0)),
+    ("p3o", {}, P3o(clip="separate", width=0.2, joint_width=0.2)),
 ]
 
 
 @pytest.mark.parametrize(("name", "options", "loss"), EXPECTED)
-def test_a_recipe_has_the_loss_its_docstring_states(name: str, options: dict[str, Any], loss: PolicyLoss) -> None:
+def test_a_recipe_has_the_loss_its_docstring_states(name: str, options: dict[str, Any], loss: Any) -> None:
     assert recipes.build(name, **options).loss == loss
 
 
@@ -176,6 +193,25 @@ def test_the_filters_of_a_recipe(name: str, filters: tuple[object, ...]) -> None
 @pytest.mark.parametrize("name", ["dapo", "gspo", "cispo", "sapo"])
 def test_recipes_named_for_their_loss_keep_the_credit_of_grpo(name: str) -> None:
     assert recipes.build(name).advantage == recipes.grpo().advantage
+
+
+def test_who_is_paired_in_a_recipe() -> None:
+    pairings = {name: part for name in recipes.names() if (part := recipes.build(name).pairing) is not None}
+    best = BestAgainstWorst()
+    state = Siblings(by=ByState(), of=ReturnToGo(gamma=1.0))
+    verdict = ByVerdict(outcome=EpisodeReturn(), verdict=ColumnSignal(name="accepted"))
+    assert pairings == {
+        "simpo": best,
+        "dpo": best,
+        "rpo": best,
+        "w_dpo": verdict,
+        "step_apo": state,
+        "p3o": AllPairs(counts="pair"),
+    }
+    assert recipes.dpo(pairs="all").pairing == AllPairs(counts="task")
+    assert recipes.step_apo(pairs="all", gamma=0.5).pairing == Siblings(
+        by=ByState(), of=ReturnToGo(gamma=0.5), which="all"
+    )
 
 
 @pytest.mark.parametrize(

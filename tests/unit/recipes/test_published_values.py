@@ -208,6 +208,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ),
     ),
     ("rec", {}, relative(scale=NO_SCALE)),
+    ("p3o", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
     ("opmd", {}, relative(scale=NO_SCALE)),
     (
         "opmd",
