@@ -51,7 +51,7 @@ def test_measures_are_facts_that_fit_the_answer(played: tuple[str, Path]) -> Non
         assert set(facts) == OF_THE_WORLD | FACTS[name]
         for ends in {"segment_ends", "potential_ends", "line_token_ends"} & FACTS[name]:
             assert facts[ends][-1] == num
-        if name == "after_vsrm" and all(facts["lines_right"]):
+        if name == "after_vsrm" and "; ;" not in f"; {row['action']} ;":  # a line of nothing is none to the world
             assert facts["line_token_ends"][:-1] == facts["line_ends"][:-1], "the measure cuts where the world does"
         if name == "dcpo":
             assert len(facts["logp_hot"]) == len(facts["logp_cold"]) == num
