@@ -32,19 +32,19 @@ NOTHING = make_update([()], [()])
 
 
 def levels(part: Any, *updates: ObservedUpdate) -> list[float]:
-    """What the table is told before each update and after the last; the state goes through its dict in between."""
-    state, told = part.start(seed=0), []
+    """What the table reads before each update and after the last; the state goes through its dict in between."""
+    state, read = part.start(seed=0), []
     for update in (*updates, None):
         ((_, column),) = state.columns(TASKS).items()
         assert column.dtype == np.float64
         assert column[0] == column[1]
-        told.append(float(column[0]))
+        read.append(float(column[0]))
         if update is not None:
             state.observe(update)
             kept, state = state.state_dict(), part.start(seed=0)
             state.load_state_dict(kept)
             assert state.state_dict() == kept
-    return told
+    return read
 
 
 def test_progress_goes_from_0_to_1_and_stays() -> None:
