@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from groupwise import Algorithm, ConfigError, StepTable, recipes
+from groupwise.core.errors import list_names
 from groupwise.recipes.recipe import recipe, summarise
 
 NAMES = [
@@ -27,7 +28,7 @@ NAMES = [
 ]
 """The recipes that differ in their credit."""
 
-VALID = f"Valid: {', '.join(sorted(recipes.names()))}"
+VALID = f"Valid: {list_names(recipes.names())}"
 
 
 def test_every_recipe_is_listed_simplest_first() -> None:
