@@ -42,6 +42,14 @@ RELATIONS = {
     "r3_hgpo": ["With nothing to recall, rank or reflect on, `r3_hgpo` = `hgpo(invalid_penalty=0)`."],
     "flow_grpo": ["`flow_grpo()` = `grpo()`; they differ in the loss that follows."],
     "reinforce_pp_baseline": ["`dr_grpo`, whitened over the batch's tokens."],
+    "gtpo": [
+        "`gtpo(boost=1, entropy_weight=0)` = `dr_grpo`'s credit where no bad answer begins or ends as a good one."
+    ],
+    "d3s": ["`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens."],
+    "dcpo": ["Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit."],
+    "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
+    "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],
+    "after_vsrm": ["`after_vsrm(weight=0)` = `dr_grpo`'s credit."],
 }
 
 

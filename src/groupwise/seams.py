@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         share_of_step,
     )
     from groupwise.rollout import AttemptRequest, Group, PlanTools, Played, PlayedRound
-    from groupwise.rollout.measures import JudgeQuestion, Tools
+    from groupwise.rollout.measures import Continuation, JudgeQuestion, Tools
     from groupwise.training.engine.config import LocalEngine
     from groupwise.training.learner import Learned, Learner, LearnerConfig, LearnerSlot
     from groupwise.training.run_config import WarmStartConfig
@@ -161,6 +161,7 @@ PLACES = {
         "PlanTools",
     ),
     "groupwise.rollout.measures": (
+        "Continuation",
         "JudgeQuestion",
         "Tools",
     ),
@@ -192,6 +193,7 @@ __all__ = [
     "BoolArray",
     "Comparison",
     "ConfigError",
+    "Continuation",
     "Credit",
     "Derivation",
     "Draw",

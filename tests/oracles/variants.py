@@ -17,15 +17,19 @@ from tests.oracles.state import gigpo, step_grpo
 
 ORACLES: dict[str, Callable[..., Result]] = {
     "a_grae": a_grae,
+    "after_vsrm": dr_grpo,
     "asymre": asymre,
     "cispo": grpo,
+    "d3s": grpo,
     "dapo": grpo,
+    "dcpo": grpo,
     "dgpo": dgpo,
     "dr_grpo": dr_grpo,
     "flow_grpo": flow_grpo,
     "gigpo": gigpo,
     "grpo": grpo,
     "gspo": grpo,
+    "gtpo": dr_grpo,
     "hgpo": hgpo,
     "mars": mars,
     "mc_grpo": mc_grpo,
@@ -41,6 +45,8 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "rloo": rloo,
     "salt": salt,
     "sapo": grpo,
+    "spae": dr_grpo,
+    "spo_chain": rloo,
     "step_grpo": step_grpo,
     # Losses of another kind, beside the credit that reports show.
     "after_etr": grpo,
@@ -85,6 +91,7 @@ class Variant:
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
             self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre"}
+            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm"}
             or self.hyper.get("scale") == "none"
             or self.hyper.get("base") == "rloo"
         )
@@ -127,6 +134,7 @@ VARIANTS: list[Variant] = [
             "p3o",
         )
     ],
+    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "spo_chain", "spae", "after_vsrm")],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
     *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),

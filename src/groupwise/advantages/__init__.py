@@ -28,7 +28,6 @@ from groupwise.advantages.scales import (
     NoScale,
 )
 from groupwise.advantages.signals import Centred, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
-from groupwise.advantages.tokens import DiscountedTokens, FirstTokens
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts.part import Part
 
@@ -74,14 +73,11 @@ ESTIMATORS: dict[str, type[Part]] = {
     "outcome_spread": OutcomeSpread,
 }
 
-TOKEN_CREDITS: dict[str, type[Part]] = {"discounted_tokens": DiscountedTokens, "first_tokens": FirstTokens}
-
 __all__ = [
     "BASELINES",
     "ESTIMATORS",
     "SCALES",
     "SIGNALS",
-    "TOKEN_CREDITS",
     "AbovePrior",
     "Asymmetric",
     "Blend",
@@ -89,12 +85,10 @@ __all__ = [
     "Centred",
     "ColumnSignal",
     "Deviation",
-    "DiscountedTokens",
     "DistinctDeviation",
     "DistinctMean",
     "EpisodeReturn",
     "ExponentiallyWeighted",
-    "FirstTokens",
     "LeaveOneOut",
     "LogMeanExp",
     "Mean",

@@ -22,10 +22,12 @@ from groupwise.recipes.history import hgpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
+from groupwise.recipes.probes import after_vsrm, spae, spo_chain
 from groupwise.recipes.recipe import RecipeSummary, recipe
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
+from groupwise.recipes.tokens import d3s, dcpo, gtpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
@@ -60,6 +62,12 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "mars": mars,
     "flow_grpo": flow_grpo,
     "step_grpo": step_grpo,
+    "gtpo": gtpo,
+    "d3s": d3s,
+    "dcpo": dcpo,
+    "spo_chain": spo_chain,
+    "spae": spae,
+    "after_vsrm": after_vsrm,
     "simpo": simpo,
     "dpo": dpo,
     "rpo": rpo,
@@ -73,10 +81,13 @@ __all__ = [
     "RecipeSummary",
     "a_grae",
     "after_etr",
+    "after_vsrm",
     "asymre",
     "build",
     "cispo",
+    "d3s",
     "dapo",
+    "dcpo",
     "dgpo",
     "disco",
     "dpo",
@@ -85,6 +96,7 @@ __all__ = [
     "gigpo",
     "grpo",
     "gspo",
+    "gtpo",
     "hgpo",
     "llds",
     "mars",
@@ -108,6 +120,8 @@ __all__ = [
     "salt",
     "sapo",
     "simpo",
+    "spae",
+    "spo_chain",
     "step_apo",
     "step_grpo",
     "summary",
