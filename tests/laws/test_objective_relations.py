@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import recipes
-from groupwise.losses import Clip, PolicyLoss, Rec, Reinforce, SequenceRatio, TokenRatio
+from groupwise.losses import Clip, ElasticClip, Plain, PolicyLoss, Rec, Reinforce, SequenceRatio, TokenRatio
 from tests.laws.calls import table_of, values
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import columns_of, random_update, run, totals_of
@@ -81,3 +81,21 @@ def test_what_a_pair_of_numbers_costs_under_opmd() -> None:
     result = run(recipes.opmd(tau=0.1).loss, columns_of([token], torch.float64), totals_of([token]))
     assert result.loss == pytest.approx(0.304, abs=1e-12)
     assert result.by_logp == pytest.approx([-0.71], abs=1e-12)
+
+
+@given(tokens=drawn_updates)
+def test_r2vpo_without_a_multiplier_is_the_plain_surrogate(tokens: list[Token]) -> None:
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    nothing = dataclasses.replace(columns, named={"ratio_multiplier": torch.zeros(len(tokens), dtype=torch.float64)})
+    held, plain = recipes.r2vpo(first=0.0).loss, PolicyLoss(surrogate=Plain())
+    assert held is not None
+    assert run(held, nothing, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
+
+
+@given(tokens=drawn_updates, spread=st.floats(0, 1))
+def test_an_elastic_clip_that_is_stiff_is_the_clip_to_the_bit(tokens: list[Token], spread: float) -> None:
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    mixed = torch.full((len(tokens),), spread, dtype=torch.float64)
+    stiff = PolicyLoss(surrogate=ElasticClip(by_credit=0.0, by_spread=0.0))
+    with_channel = dataclasses.replace(columns, channels={"spread": mixed})
+    assert run(stiff, with_channel, totals) == run(PolicyLoss(), columns, totals)

@@ -48,7 +48,12 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "spae": dr_grpo,
     "spo_chain": rloo,
     "step_grpo": step_grpo,
-    # Losses over pairs, beside the credit that reports show.
+    # Losses of another kind, beside the credit that reports show.
+    "after_etr": grpo,
+    "r2vpo": grpo,
+    "disco": grpo,
+    "reg_grpo": grpo,
+    "llds": grpo,
     "simpo": grpo,
     "dpo": grpo,
     "rpo": grpo,
@@ -109,8 +114,27 @@ VARIANTS: list[Variant] = [
         {"alone": "raw"},
         {"average": "step", "alone": "raw"},
     ),
+    *[
+        Variant(name)
+        for name in (
+            "dapo",
+            "gspo",
+            "cispo",
+            "sapo",
+            "after_etr",
+            "r2vpo",
+            "disco",
+            "reg_grpo",
+            "llds",
+            "simpo",
+            "dpo",
+            "rpo",
+            "w_dpo",
+            "step_apo",
+            "p3o",
+        )
+    ],
     *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "spo_chain", "spae", "after_vsrm")],
-    *[Variant(name) for name in ("dapo", "gspo", "cispo", "sapo", "simpo", "dpo", "rpo", "w_dpo", "step_apo", "p3o")],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
     *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),

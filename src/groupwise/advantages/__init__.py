@@ -17,6 +17,7 @@ from groupwise.advantages.combine import Blend, Sum, Term
 from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
 from groupwise.advantages.exponential import ExponentiallyWeighted
 from groupwise.advantages.merged import Merged
+from groupwise.advantages.outcome_spread import OutcomeSpread
 from groupwise.advantages.penalised import Penalised, PenalisedRefusals
 from groupwise.advantages.relative import Relative
 from groupwise.advantages.scales import (
@@ -69,6 +70,7 @@ ESTIMATORS: dict[str, type[Part]] = {
     "question_weighted": QuestionWeighted,
     "asymmetric": Asymmetric,
     "exponentially_weighted": ExponentiallyWeighted,
+    "outcome_spread": OutcomeSpread,
 }
 
 __all__ = [
@@ -96,6 +98,7 @@ __all__ = [
     "Merged",
     "NoBaseline",
     "NoScale",
+    "OutcomeSpread",
     "Penalised",
     "PenalisedRefusals",
     "QuestionWeighted",

@@ -13,14 +13,19 @@ from groupwise.losses.aggregates import (
 )
 from groupwise.losses.by_verdict import ByVerdict
 from groupwise.losses.corrections import Mask, OffPolicyMask, Reject, Truncate
+from groupwise.losses.disco import Disco
 from groupwise.losses.dpo import Dpo, Rpo, StepApo
+from groupwise.losses.elastic_clip import ElasticClip
+from groupwise.losses.llds import Llds
 from groupwise.losses.p3o import P3o
 from groupwise.losses.pair_sums import PairSums, PairTerms, share_of_pairs
 from groupwise.losses.pairings import AllPairs, BestAgainstWorst
 from groupwise.losses.penalties import EntropyBonus, Kl, SquaredChange
 from groupwise.losses.policy_loss import METRICS, LossResult, PolicyLoss, Tally
+from groupwise.losses.ratio_variance import RatioVariance
 from groupwise.losses.ratios import SequenceRatio, TokenRatio
 from groupwise.losses.rec import Rec, Reinforce
+from groupwise.losses.regression import Regression
 from groupwise.losses.siblings import Siblings
 from groupwise.losses.simpo import Simpo
 from groupwise.losses.slots import TokenLoss
@@ -35,6 +40,9 @@ LOSSES: dict[str, type[Part]] = {
     "rpo": Rpo,
     "step_apo": StepApo,
     "p3o": P3o,
+    "disco": Disco,
+    "regression": Regression,
+    "llds": Llds,
 }
 
 PAIRINGS: dict[str, type[Part]] = {
@@ -54,6 +62,7 @@ SURROGATES: dict[str, type[Part]] = {
     "clip": Clip,
     "cispo": Cispo,
     "sapo": Sapo,
+    "elastic_clip": ElasticClip,
     "reinforce": Reinforce,
     "rec": Rec,
 }
@@ -69,6 +78,7 @@ PENALTIES: dict[str, type[Part]] = {
     "kl": Kl,
     "entropy_bonus": EntropyBonus,
     "squared_change": SquaredChange,
+    "ratio_variance": RatioVariance,
 }
 
 AGGREGATES: dict[str, type[Part]] = {
@@ -99,9 +109,12 @@ __all__ = [
     "Cispo",
     "Clip",
     "ConstantLength",
+    "Disco",
     "Dpo",
+    "ElasticClip",
     "EntropyBonus",
     "Kl",
+    "Llds",
     "LossResult",
     "Mask",
     "OffPolicyMask",
@@ -110,7 +123,9 @@ __all__ = [
     "PairTerms",
     "Plain",
     "PolicyLoss",
+    "RatioVariance",
     "Rec",
+    "Regression",
     "Reinforce",
     "Reject",
     "Rpo",

@@ -53,6 +53,8 @@ class Rec(Part, slot="surrogate"):
 
     scales_with_credit: ClassVar[bool] = True
     """Its loss is the credit times something: a token without credit has none."""
+    is_trust_region: ClassVar[bool] = True
+    """It bounds how far a ratio goes."""
 
     region: Literal["one_side", "two_side", "ring"] = "one_side"
     """Which tokens are kept."""

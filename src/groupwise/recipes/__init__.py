@@ -28,6 +28,7 @@ from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
 from groupwise.recipes.tokens import d3s, dcpo, gtpo
+from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
     "grpo": grpo,
@@ -43,6 +44,11 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "opmd": opmd,
     "asymre": asymre,
     "red_weight": red_weight,
+    "after_etr": after_etr,
+    "r2vpo": r2vpo,
+    "disco": disco,
+    "reg_grpo": reg_grpo,
+    "llds": llds,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -74,6 +80,7 @@ __all__ = [
     "RECIPES",
     "RecipeSummary",
     "a_grae",
+    "after_etr",
     "after_vsrm",
     "asymre",
     "build",
@@ -82,6 +89,7 @@ __all__ = [
     "dapo",
     "dcpo",
     "dgpo",
+    "disco",
     "dpo",
     "dr_grpo",
     "flow_grpo",
@@ -90,18 +98,21 @@ __all__ = [
     "gspo",
     "gtpo",
     "hgpo",
+    "llds",
     "mars",
     "mc_grpo",
     "names",
     "ngrpo",
     "opmd",
     "p3o",
+    "r2vpo",
     "r3",
     "r3_grpo_ablation",
     "r3_hgpo",
     "rec",
     "recipe",
     "red_weight",
+    "reg_grpo",
     "reinforce_pp",
     "reinforce_pp_baseline",
     "rloo",

@@ -78,7 +78,7 @@ def make_update(run: Run, number: int, observer: RunObserver) -> Update:
     states = run.part_states.describe_before(states_then, attempts.members)
     batch = credit_batch(algorithm, attempts.chosen, attempts.recalled, version=number - 1, states=states)
     samples = make_samples(batch)
-    totals = count_totals(samples, max_tokens=run.config.rollout.max_tokens, pairs=batch.context.pairs or ())
+    totals = count_totals(samples, max_tokens=run.config.rollout.max_tokens, pairs=batch.context.pairs)
     clock.begin_stage("learn")
     learned = _learn(run, samples, totals)  # the learner packs the samples itself
     clock.begin_stage("handover")

@@ -33,8 +33,8 @@ class LossContext:
     """The columns that the loss declares, by name (N each)."""
     channels: Mapping[str, FloatArray] = field(default_factory=dict)
     """Further credit, by name (N each)."""
-    pairs: tuple[Pair, ...] | None = None
-    """Which trajectories are held against each other, by their numbers in the update; None = nobody asks."""
+    pairs: tuple[Pair, ...] = ()
+    """Which trajectories are held against each other, by their numbers in the update."""
 
     def columns_of(self, row: int) -> dict[str, float]:
         """The declared columns of one row."""
@@ -45,9 +45,8 @@ class LossContext:
         return {name: float(channel[row]) for name, channel in self.channels.items()}
 
     def metrics(self) -> dict[str, float]:
-        """Mean size of the credit of each channel, and how many pairs there are: without any, nothing is learnt."""
-        sizes = {f"extra/channel/{name}": float(np.abs(channel).mean()) for name, channel in self.channels.items()}
-        return sizes if self.pairs is None else sizes | {"extra/pairs": float(len(self.pairs))}
+        """Mean size of the credit of each channel."""
+        return {f"extra/channel/{name}": float(np.abs(channel).mean()) for name, channel in self.channels.items()}
 
 
 def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
@@ -133,10 +132,10 @@ def _read_column(table: StepTable, name: str, loss: object) -> FloatArray:
 
 def _find_pairs(
     algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory], keep: BoolArray
-) -> tuple[Pair, ...] | None:
+) -> tuple[Pair, ...]:
     """The pairs of the table's attempts as pairs of trajectories, chosen among what trains."""
     if algorithm.pairing is None:
-        return None
+        return ()
     number_of_row = [number for number, trajectory in enumerate(trajectories) for _ in trajectory.steps]
     trajectory_of: dict[int, int] = {}
     for attempt, number in zip(table.attempt[table.step_of_row].tolist(), number_of_row, strict=True):
