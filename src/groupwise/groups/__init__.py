@@ -15,7 +15,7 @@ from groupwise.groups.by_state import ByState
 from groupwise.groups.by_task import ByAttempt, ByTask
 from groupwise.groups.cross_context_replay import CrossContextReplay
 from groupwise.groups.drop_pivot import DropPivot
-from groupwise.groups.filters import DropSolved, OverlongMask, SmallCredit, Staleness, ZeroSpread
+from groupwise.groups.filters import DropFailed, DropSolved, OverlongMask, SmallCredit, Staleness, ZeroSpread
 from groupwise.groups.history_keyed_replay import HistoryKeyedReplay
 from groupwise.groups.selective_buffer import SelectiveBuffer
 
@@ -33,6 +33,7 @@ GROUPERS: dict[str, type[Part]] = {
 ADMISSIONS: dict[str, type[Part]] = {"at_most": AtMost, "without_truncated": WithoutTruncated}
 
 FILTERS: dict[str, type[Part]] = {
+    "drop_failed": DropFailed,
     "drop_pivot": DropPivot,
     "drop_solved": DropSolved,
     "overlong_mask": OverlongMask,
@@ -62,6 +63,7 @@ __all__ = [
     "ByState",
     "ByTask",
     "CrossContextReplay",
+    "DropFailed",
     "DropPivot",
     "DropSolved",
     "HistoryKeyedReplay",

@@ -27,6 +27,8 @@ class DropSolved(Part, slot="filter"):
     `accuracy` where the table has it, else the return, since a length penalty would keep solved tasks in.
     """
 
+    drops_solved_groups: ClassVar[bool] = True
+    """It leaves out tasks that every attempt solved."""
     best: float = 1.0
     """The score that counts as solved."""
 
@@ -34,6 +36,21 @@ class DropSolved(Part, slot="filter"):
         # A sum of rewards may miss the best by its last digit.
         missed = _find_scores(table) < self.best - 1e-9 * max(1.0, abs(self.best))
         return table.tasks.sum(missed.astype(np.float64))[table.task] > 0
+
+
+class DropFailed(Part, slot="filter"):
+    """Drop the tasks that no attempt solved: there is nothing to imitate.
+
+    Source: ours, for methods that learn from solved groups and would still sample dynamically (after ConciseR). Choice:
+    the score is the column `accuracy` where the table has it, else the return.
+    """
+
+    best: float = 1.0
+    """The score that counts as solved."""
+
+    def __call__(self, table: StepTable) -> BoolArray:
+        solved = _find_scores(table) >= self.best - 1e-9 * max(1.0, abs(self.best))
+        return table.tasks.sum(solved.astype(np.float64))[table.task] > 0
 
 
 class ZeroSpread(Part, slot="filter"):
@@ -45,6 +62,8 @@ class ZeroSpread(Part, slot="filter"):
     it, as verl's recipe does). Sampling more tasks in place of the dropped ones is the attempt plan's work.
     """
 
+    drops_solved_groups: ClassVar[bool] = True
+    """It leaves out tasks that every attempt solved."""
     alone: Literal["drop", "keep"] = "drop"
     """What happens to a task with one attempt."""
 
