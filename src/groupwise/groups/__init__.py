@@ -15,9 +15,10 @@ from groupwise.groups.by_state import ByState
 from groupwise.groups.by_task import ByAttempt, ByTask
 from groupwise.groups.cross_context_replay import CrossContextReplay
 from groupwise.groups.drop_pivot import DropPivot
-from groupwise.groups.filters import DropFailed, DropSolved, OverlongMask, SmallCredit, Staleness, ZeroSpread
+from groupwise.groups.filters import OverlongMask, SmallCredit, Staleness, ZeroSpread
 from groupwise.groups.history_keyed_replay import HistoryKeyedReplay
 from groupwise.groups.selective_buffer import SelectiveBuffer
+from groupwise.groups.solved_tasks import DropFailed, DropSolved
 
 GROUPERS: dict[str, type[Part]] = {
     "by_task": ByTask,
