@@ -69,6 +69,12 @@ class LineNumbers:
     """Number of its task."""
 
 
+def list_line_ends(trajectory: Trajectory) -> list[int]:
+    """Tokens up to the end of each line of an answer; the last line runs to the end of the response."""
+    (step,) = trajectory.steps
+    return [*step.facts["line_ends"][:-1], len(step.response_ids)]
+
+
 def credit_lines(algorithm: Algorithm, groups: Sequence[Sequence[Trajectory]], tools: Any) -> FloatArray:
     """The credit of each line under a method: the mean over its tokens that train, 0 where none does."""
     for part in algorithm.measures or ():
@@ -88,7 +94,7 @@ def credit_lines(algorithm: Algorithm, groups: Sequence[Sequence[Trajectory]], t
     lines = []
     for row, trajectory in enumerate(trajectories):
         place, begin = tokens.row(row), 0
-        for end in [*trajectory.steps[0].facts["line_ends"][:-1], len(trajectory.steps[0].response_ids)]:
+        for end in list_line_ends(trajectory):
             line = slice(place.start + begin, place.start + end)
             lines.append(float(values[line][trains[line]].mean()) if trains[line].any() else 0.0)
             begin = end
@@ -118,8 +124,33 @@ def _pearson(pairs: FloatArray) -> float:
     return float(x @ y) / size if np.abs(x).max() > 1e-12 and size > 0 else 0.0
 
 
+def compare_methods(
+    groups: Sequence[Sequence[Trajectory]], worth: Sequence[Sequence[float]], tools: Any
+) -> dict[str, Any]:
+    """The correlation of each method's credit with what lines were worth, given answer by answer."""
+    answers = [trajectory for group in groups for trajectory in group]
+    tasks = [number for number, group in enumerate(groups) for _ in group]
+    lines = LineNumbers(
+        true=np.array([value for values in worth for value in values]),
+        answer=np.array([number for number, values in enumerate(worth) for _ in values]),
+        task=np.array([task for task, values in zip(tasks, worth, strict=True) for _ in values]),
+    )
+    num_tokens = sum(len(trajectory.steps[0].response_ids) for trajectory in answers)
+    rows = {}
+    for name, algorithm in list_methods().items():
+        before = tools.cost()["measures/sampled_tokens"]
+        credit = credit_lines(algorithm, groups, tools)
+        rows[name] = {
+            "all_lines": correlate(credit, lines, within=False),
+            "within_answers": correlate(credit, lines, within=True),
+            "sampled_for_each_token": (tools.cost()["measures/sampled_tokens"] - before) / num_tokens,
+        }
+    right = sum(trajectory.scores["success"] for trajectory in answers) / len(answers)
+    return {"answers": len(answers), "lines": len(lines.true), "share_right": right, "methods": rows}
+
+
 def measure(num_tasks: int, num_attempts: int) -> dict[str, Any]:
-    """The correlation of each method's credit with the truth."""
+    """The correlation of each method's credit with the truth, under the policy whose slips are known."""
     part, policy = WorkedSums(num_terms=6), SlippingPolicy()
     tasks = part.panel("test")[:num_tasks]
     sums = ScriptedSums(part, policy, tasks)
@@ -127,25 +158,19 @@ def measure(num_tasks: int, num_attempts: int) -> dict[str, Any]:
         [sums.attempt(task, n, np.random.default_rng(seed_of(0, task.id, n))) for n in range(num_attempts)]
         for task in tasks
     ]
-    answers = [trajectory for group in groups for trajectory in group]
-    worth = [sums.line_values(trajectory) for trajectory in answers]
-    lines = LineNumbers(
-        true=np.array([value for values in worth for value in values]),
-        answer=np.array([n for n, values in enumerate(worth) for _ in values]),
-        task=np.array([n // num_attempts for n, values in enumerate(worth) for _ in values]),
-    )
-    num_tokens = sum(len(trajectory.steps[0].response_ids) for trajectory in answers)
-    rows = {}
-    for name, algorithm in list_methods().items():
-        sums.sampled = 0
-        credit = credit_lines(algorithm, groups, sums)
-        rows[name] = {
-            "all_lines": correlate(credit, lines, within=False),
-            "within_answers": correlate(credit, lines, within=True),
-            "sampled_for_each_token": sums.sampled / num_tokens,
-        }
-    right = sum(trajectory.scores["success"] for trajectory in answers) / len(answers)
-    return {"answers": len(answers), "lines": len(lines.true), "share_right": right, "methods": rows}
+    worth = [sums.line_values(trajectory) for group in groups for trajectory in group]
+    return compare_methods(groups, worth, sums)
+
+
+def print_table(result: dict[str, Any]) -> None:
+    """Show a result as one table."""
+    table = Table(title=f"{result['lines']} lines of {result['answers']} answers, {result['share_right']:.1%} right")
+    for heading in ("method", "r, all lines", "r, within answers", "sampled tokens for each"):
+        table.add_column(heading)
+    for name, row in result["methods"].items():
+        shown = ["{r:.2f} [{low:.2f}, {high:.2f}]".format(**row[which]) for which in ("all_lines", "within_answers")]
+        table.add_row(name, *shown, f"{row['sampled_for_each_token']:.1f}")
+    Console(width=120).print(table)
 
 
 def main() -> None:
@@ -159,13 +184,7 @@ def main() -> None:
         "machine": f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}",
         **measure(options.tasks, options.attempts),
     }
-    table = Table(title=f"{result['lines']} lines of {result['answers']} answers, {result['share_right']:.1%} right")
-    for heading in ("method", "r, all lines", "r, within answers", "sampled tokens for each"):
-        table.add_column(heading)
-    for name, row in result["methods"].items():
-        shown = ["{r:.2f} [{low:.2f}, {high:.2f}]".format(**row[which]) for which in ("all_lines", "within_answers")]
-        table.add_row(name, *shown, f"{row['sampled_for_each_token']:.1f}")
-    Console(width=120).print(table)
+    print_table(result)
     write_result(result, options.write)
 
 

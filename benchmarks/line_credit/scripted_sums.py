@@ -36,8 +36,7 @@ class ScriptedSums:
         self._prompts = {task.id: len(self._words) + number for number, task in enumerate(tasks)}
         self._tasks = list(tasks)
         self.stop_ids = (0,)
-        self.sampled = 0
-        """Tokens that measures had sampled."""
+        self._sampled = 0
 
     def attempt(self, task: Task, number: int, rng: np.random.Generator) -> Trajectory:
         """An attempt, as a run would record it."""
@@ -56,7 +55,7 @@ class ScriptedSums:
             self._finish(begun.task, number, begun.forced, np.random.default_rng(begun.seed))
             for number, begun in enumerate(continuations)
         ]
-        self.sampled += sum(len(played_one.steps[0].response_ids) - played_one.steps[0].forced for played_one in played)
+        self._sampled += sum(len(step.response_ids) - step.forced for trajectory in played for step in trajectory.steps)
         return played
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
@@ -74,7 +73,7 @@ class ScriptedSums:
                     versions=(),
                 )
             )
-        self.sampled += 2 * len(requests)
+        self._sampled += 2 * len(requests)
         return generations
 
     def score(
@@ -92,6 +91,10 @@ class ScriptedSums:
             )
             for prompt, response in pairs
         ]
+
+    def cost(self) -> dict[str, float]:
+        """What measures had sampled so far, as a metric."""
+        return {"measures/sampled_tokens": float(self._sampled)}
 
     def text(self, ids: Sequence[int]) -> str:
         """What ids say."""

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
+from benchmarks.line_credit import trained_model
 from benchmarks.line_credit.measure import LineNumbers, correlate, measure
 from benchmarks.line_credit.scripted_sums import ScriptedSums
+from groupwise.config.run_file import load_run
 from groupwise.engines.engine import Request
 from groupwise.envs import WorkedSums
 from groupwise.envs.worked_sums.line_values import SlippingPolicy
 from groupwise.rollout.measures import Continuation
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from tests.equivalence.example_runs import EXAMPLES, overrides_of
 
 PART, POLICY = WorkedSums(num_terms=4), SlippingPolicy(slip=0.2, slip_at_carry=0.4)
 TASKS = PART.panel("test")[:2]
@@ -68,3 +76,14 @@ def test_every_method_is_measured_and_the_finer_segments_say_more() -> None:
     assert fine["within_answers"]["r"] > coarse["within_answers"]["r"]
     assert methods["dr_grpo"]["within_answers"]["r"] == 0.0
     assert methods["dr_grpo"]["sampled_for_each_token"] == 0.0 < fine["sampled_for_each_token"]
+
+
+def test_a_trained_model_is_gone_on_from_at_each_line(tmp_path: Path) -> None:
+    example = EXAMPLES / "worked_sums.toml"
+    run = open_run(load_run(example, overrides=[*overrides_of(example), "training.updates=1"]), tmp_path)
+    train(run)
+    result = trained_model.measure(run, num_tasks=2, num_attempts=2, continuations=4)
+    assert result["answers"] == 4
+    assert result["continuations"] == 4
+    assert 0.0 <= result["max_correlation"] <= 1.0
+    assert all(-1.0 <= row["all_lines"]["r"] <= 1.0 for row in result["methods"].values())

@@ -6,7 +6,7 @@ Axes: S steps of the table, K sampled tokens of all steps.
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -41,6 +41,7 @@ class ConflictTokens(Part, slot="token_credit"):
     (`divides_by_conflicts`). An answer with A = 0 has no conflict tokens; leave groups without a spread to a filter.
     """
 
+    needs_entropy: ClassVar[bool] = True
     boost: Weight = 2.0
     """Weight of a conflict token of a good answer."""
     entropy_weight: Weight = 0.1

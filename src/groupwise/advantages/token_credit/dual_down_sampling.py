@@ -40,6 +40,7 @@ class DualDownSampling(Part, slot="token_credit"):
     """
 
     mixes_tasks: ClassVar[bool] = True
+    needs_entropy: ClassVar[bool] = True
     first_samples: PartOfAll = 0.25
     """Share of the samples that train at the beginning."""
     last_samples: PartOfAll = 1.0
@@ -58,10 +59,9 @@ class DualDownSampling(Part, slot="token_credit"):
         chosen = candidates[choose_max_variance(credit.values[candidates], num_samples)]
         of_chosen = np.flatnonzero(np.isin(tokens.step, chosen))
         trains: BoolArray = np.zeros(len(tokens), dtype=np.bool_)
-        if len(of_chosen):
-            key = np.abs(values[of_chosen]) * tokens.column("entropy", table)[of_chosen]
-            num_tokens = _count(len(of_chosen), self.first_tokens, self.last_tokens, progress)
-            trains[of_chosen[np.argsort(-key, kind="stable")[:num_tokens]]] = True
+        key = np.abs(values[of_chosen]) * tokens.column("entropy", table)[of_chosen]
+        num_tokens = _count(len(of_chosen), self.first_tokens, self.last_tokens, progress)
+        trains[of_chosen[np.argsort(-key, kind="stable")[:num_tokens]]] = True
         return TokenCredit(values=values, trains=trains, trace=TokenTrace(weight=np.ones(len(tokens)), part=self))
 
     def start(self, *, seed: int) -> DownSamplingProgress:

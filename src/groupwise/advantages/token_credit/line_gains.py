@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -37,6 +37,7 @@ class LineGains(Part, slot="token_credit"):
     of the answer's outcome stays.
     """
 
+    reads: ClassVar[frozenset[str]] = frozenset({ENDS, ACCURACY})
     weight: Amount = 1.0
     """Weight of what lines are paid."""
     min_change: Amount = 0.05

@@ -38,6 +38,7 @@ class PotentialCredit(Part, slot="token_credit"):
     """
 
     mixes_tasks: ClassVar[bool] = True
+    reads: ClassVar[frozenset[str]] = frozenset({ENDS, POTENTIALS})
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
     """How much of the credit is taken from lines long after the answer was known."""
     xi: Amount = 0.5

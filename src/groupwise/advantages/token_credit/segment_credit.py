@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -37,6 +37,7 @@ class SegmentCredit(Part, slot="token_credit"):
     the bit, and the estimator must not divide by a scale. Whitening, as in the release, is `whitened_tokens` around it.
     """
 
+    reads: ClassVar[frozenset[str]] = frozenset({ENDS, VALUES})
     max_probability: Annotated[float, Field(gt=0, le=1)] | None = 0.9
     """Probability below which a token trains; None = all do."""
 

@@ -37,6 +37,7 @@ class TemperedCredit(Part, slot="token_credit"):
     """
 
     mixes_tasks: ClassVar[bool] = True
+    reads: ClassVar[frozenset[str]] = frozenset({"logp_hot", "logp_cold"})
     target: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
     """The entropy to hold: H0."""
     max_gap: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1

@@ -34,6 +34,8 @@ class AnswerPotential(Part, slot="measure"):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"generate", "score"})
+    needs_entropy: ClassVar[bool] = True
+    writes: ClassVar[frozenset[str]] = frozenset({"potential_ends", "potentials"})
     stub: str = "answer"
     """What makes the policy answer; it is put after the lines so far."""
     gold: str = "gold_answer"

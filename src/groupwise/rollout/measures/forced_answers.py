@@ -32,6 +32,7 @@ class ForcedAnswers(Part, slot="measure"):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"play"})
+    writes: ClassVar[frozenset[str]] = frozenset({"line_token_ends", "line_accuracy"})
     stub: str = "answer"
     """What makes the policy answer; it is put after the lines so far."""
     separators: Separators = ("\n\n", "\n", ";")

@@ -32,6 +32,7 @@ class SegmentValues(Part, slot="measure"):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"play"})
+    writes: ClassVar[frozenset[str]] = frozenset({"segment_ends", "segment_values"})
     max_probability: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Probability below which a token counts as uncertain."""
     uncertain_tokens: Annotated[int, Field(ge=1)] = 5

@@ -23,6 +23,7 @@ class TemperedScore(Part, slot="measure"):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"score"})
+    writes: ClassVar[frozenset[str]] = frozenset({"logp_hot", "logp_cold"})
     hot: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 1.2
     """The higher temperature."""
     cold: Annotated[float, Field(gt=0, lt=1)] = 0.8

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
-from groupwise.core.parts.part import name_of
+from groupwise.core.parts.part import load_catalogue, name_of
 from groupwise.core.records import Task, Trajectory
 from groupwise.core.score_requests import PromptAndResponse, Whose
 from groupwise.core.segments import FloatArray
@@ -113,7 +113,8 @@ def check_learner(algorithm: Algorithm, learner: object) -> None:
 
 
 def check_measures(algorithm: Algorithm) -> None:
-    """Refuse measures that need what nothing here gives, before a model loads."""
+    """Refuse measures that need what nothing here gives, and parts that read what none writes; before a model loads."""
+    _check_read_facts(algorithm)
     for part in algorithm.measures or ():
         for need in sorted(part.needs - NEEDS):
             raise ConfigError(
@@ -123,3 +124,28 @@ def check_measures(algorithm: Algorithm) -> None:
             raise ConfigError(
                 f"algorithm.measures: {name_of(part)} asks a judge, and there is none; give algorithm.judge"
             )
+
+
+def _check_read_facts(algorithm: Algorithm) -> None:
+    """Refuse token credit whose facts a measure of groupwise writes, where no measure here may write them.
+
+    A part says what it reads in `reads`, a measure what it writes in `writes`; without that it may write anything.
+    """
+    measures = algorithm.measures or ()
+    if any(not hasattr(part, "writes") for part in measures):
+        return
+    written = {fact for part in measures for fact in getattr(part, "writes", ())}
+    writers = {
+        fact: kind
+        for kind, known in load_catalogue("measure").items()
+        if isinstance(writes := getattr(known, "writes", None), frozenset)
+        for fact in writes
+    }
+    for part in algorithm.parts():
+        if part.slot == "token_credit":
+            for fact in sorted(getattr(part, "reads", frozenset()) - written):
+                if fact in writers:
+                    raise ConfigError(
+                        f"algorithm.token_credit: {name_of(part)} reads the fact {fact!r}, which nothing here writes; "
+                        f"add the measure {writers[fact]!r} to algorithm.measures"
+                    )
