@@ -27,6 +27,8 @@ SHIFT: dict[str, str] = {
     "gspo": "outcome",
     "cispo": "outcome",
     "sapo": "outcome",
+    "srpo": "with best",
+    "after_concise_r": "outcome",
     "after_etr": "outcome",
     "r2vpo": "outcome",
     "disco": "outcome",
@@ -81,6 +83,8 @@ SCALE: dict[str, str] = {
     "gspo": "invariant up to eps",
     "cispo": "invariant up to eps",
     "sapo": "invariant up to eps",
+    "srpo": "invariant with best up to eps",
+    "after_concise_r": "invariant up to eps",
     "after_etr": "invariant up to eps",
     "r2vpo": "invariant up to eps",
     "disco": "invariant up to eps",
@@ -169,6 +173,12 @@ def test_ngrpo_moves_with_its_best(rows: list[Row], shift: float) -> None:
     np.testing.assert_allclose(after, values(rows, "ngrpo", best=BEST), rtol=1e-9, atol=1e-9)
 
 
+@given(rows=plain_rows, shift=SHIFTS)
+def test_srpo_moves_with_its_best(rows: list[Row], shift: float) -> None:
+    after = values(with_last_rewards(rows, shift), "srpo", best=1.0 + shift, k=1)
+    np.testing.assert_allclose(after, values(rows, "srpo", best=1.0, k=1), rtol=1e-9, atol=1e-9)
+
+
 @given(rows=plain_rows.map(with_accuracy), shift=SHIFTS)
 def test_dgpo_ignores_a_shift_where_accuracy_is_recorded(rows: list[Row], shift: float) -> None:
     after = values(with_last_rewards(rows, shift), "dgpo")
@@ -246,6 +256,12 @@ def test_scaling_rewards_and_eps_together_changes_no_bit(recipe: str, eps: float
 def test_ngrpo_scales_with_its_best(rows: list[Row], factor: float) -> None:
     after = values(scale_rewards(rows, factor), "ngrpo", best=factor * BEST)
     np.testing.assert_allclose(after, values(rows, "ngrpo", best=BEST), rtol=1e-4, atol=1e-9)
+
+
+@given(rows=plain_rows, factor=FACTORS)
+def test_srpo_scales_with_its_best(rows: list[Row], factor: float) -> None:
+    after = values(scale_rewards(rows, factor), "srpo", best=factor, k=1)
+    np.testing.assert_allclose(after, values(rows, "srpo", best=1.0, k=1), rtol=1e-4, atol=1e-4)
 
 
 @given(rows=plain_rows.map(with_accuracy), factor=FACTORS)

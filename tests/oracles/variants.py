@@ -13,6 +13,7 @@ from tests.oracles.off_policy import asymre, opmd, red_weight
 from tests.oracles.rescue import r3, r3_hgpo
 from tests.oracles.roles import mars
 from tests.oracles.rows import Result
+from tests.oracles.staged import srpo
 from tests.oracles.state import gigpo, step_grpo
 
 ORACLES: dict[str, Callable[..., Result]] = {
@@ -48,6 +49,8 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "spae": dr_grpo,
     "spo_chain": rloo,
     "step_grpo": step_grpo,
+    "srpo": srpo,
+    "after_concise_r": grpo,
     # Losses of another kind, beside the credit that reports show.
     "after_etr": grpo,
     "r2vpo": grpo,
@@ -137,6 +140,8 @@ VARIANTS: list[Variant] = [
     *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "spo_chain", "spae", "after_vsrm")],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
+    Variant("after_concise_r"),
+    *_variants("srpo", {}, {"k": 1}, {"k": 2, "best": 0.5}),
     *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),
     *_variants("asymre", {}, {"shift": -0.5}),
     *_variants("red_weight", {}, {"temperature": 0.5}),

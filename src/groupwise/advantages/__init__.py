@@ -18,6 +18,7 @@ from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
 from groupwise.advantages.exponential import ExponentiallyWeighted
 from groupwise.advantages.merged import Merged
 from groupwise.advantages.outcome_spread import OutcomeSpread
+from groupwise.advantages.pass_at_bonus import PassAtBonus
 from groupwise.advantages.penalised import Penalised, PenalisedRefusals
 from groupwise.advantages.relative import Relative
 from groupwise.advantages.scales import (
@@ -71,6 +72,7 @@ ESTIMATORS: dict[str, type[Part]] = {
     "asymmetric": Asymmetric,
     "exponentially_weighted": ExponentiallyWeighted,
     "outcome_spread": OutcomeSpread,
+    "pass_at_bonus": PassAtBonus,
 }
 
 __all__ = [
@@ -99,6 +101,7 @@ __all__ = [
     "NoBaseline",
     "NoScale",
     "OutcomeSpread",
+    "PassAtBonus",
     "Penalised",
     "PenalisedRefusals",
     "QuestionWeighted",

@@ -19,6 +19,7 @@ from groupwise.recipes.episode import (
 )
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
+from groupwise.recipes.ladders import after_concise_r, srpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
@@ -49,6 +50,8 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "disco": disco,
     "reg_grpo": reg_grpo,
     "llds": llds,
+    "srpo": srpo,
+    "after_concise_r": after_concise_r,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -80,6 +83,7 @@ __all__ = [
     "RECIPES",
     "RecipeSummary",
     "a_grae",
+    "after_concise_r",
     "after_etr",
     "after_vsrm",
     "asymre",
@@ -122,6 +126,7 @@ __all__ = [
     "simpo",
     "spae",
     "spo_chain",
+    "srpo",
     "step_apo",
     "step_grpo",
     "summary",

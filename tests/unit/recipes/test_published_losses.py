@@ -157,6 +157,17 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         ),
     ),
     ("step_grpo", {}, GRPO),
+    (
+        "srpo",
+        {},
+        PolicyLoss(surrogate=Clip(low=0.2, high=0.2, dual=10.0), penalties=(Kl(estimator="k3", weight=0.001),)),
+    ),
+    ("after_concise_r", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.28))),
+    (
+        "after_concise_r",
+        {"stage": 1},
+        PolicyLoss(surrogate=Clip(low=0.2, high=0.28), penalties=(EntropyBonus(weight=0.001),)),
+    ),
     ("after_etr", {}, PolicyLoss(surrogate=ElasticClip(low=0.2, high=0.2), aggregate=SequenceMean())),
     (
         "r2vpo",

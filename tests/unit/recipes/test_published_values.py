@@ -208,6 +208,20 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ),
     ),
     ("rec", {}, relative(scale=NO_SCALE)),
+    (
+        "srpo",
+        {"k": 2, "best": 3.0},
+        {
+            "kind": "sum",
+            "terms": [
+                {"weight": 1.0, "of": relative()},
+                {
+                    "weight": 1.0,
+                    "of": {"kind": "pass_at_bonus", "of": EPISODE, "best": 3.0, "k": 2, "eps": 1e-6},
+                },
+            ],
+        },
+    ),
     ("p3o", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
     ("opmd", {}, relative(scale=NO_SCALE)),
     (
