@@ -224,9 +224,9 @@ class Replicas:
         if self._is_closed:
             raise EngineFault("the engine is closed, and answers no requests; open another one")
         desk.jobs.append(job)
-        if desk.num_idle:
-            desk.has_work.notify()
-        elif desk.num_workers < self._max_in_flight:
+        desk.has_work.notify()
+        # One that was woken counts as idle until it took its job, so that what waits is counted too.
+        if len(desk.jobs) > desk.num_idle and desk.num_workers < self._max_in_flight:
             desk.num_workers += 1
             threading.Thread(
                 target=self._work, args=(desk,), name=f"groupwise {desk.replica.name}", daemon=True

@@ -89,6 +89,21 @@ def test_no_more_is_under_way_at_a_server_than_it_may(start_server: StartServer,
     assert server.max_under_way == 3
 
 
+def test_many_that_come_at_once_after_a_single_one_are_under_way_together(
+    start_server: StartServer, open_engine: OpenEngine
+) -> None:
+    server = start_server()
+    engine = open_engine(server, max_in_flight=8)
+    engine.generate(make_requests(1))  # whose thread stays for a while
+    gate = threading.Event()
+    server.trouble(STREAM, *[lambda _, handler, answer: (gate.wait(PATIENCE), answer)[1]] * 8)
+    futures = submit(engine, make_requests(8, turn=1))
+    server.wait_for_calls(STREAM, 2 + 1 + 8)  # two were asked when it was opened
+    gate.set()
+    assert all(future.result(PATIENCE).response_ids for future in futures)
+    assert server.max_under_way == 8
+
+
 def test_many_threads_may_submit_at_once(start_server: StartServer, open_engine: OpenEngine) -> None:
     engine = open_engine(start_server(), start_server())
     answers: dict[int, list[Generation]] = {}
