@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
+from groupwise.core.journal.blobs import unpack_blob
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.training.attempts.collect import UpdateAttempts
@@ -43,10 +44,15 @@ def test_attempts_come_back_as_they_were_down_to_types_and_signs(
 
 
 @given(attempts=update_attempts())
-def test_a_trajectory_that_stands_in_several_places_is_written_once(attempts: UpdateAttempts) -> None:
+def test_steps_that_stand_in_several_places_are_written_once(attempts: UpdateAttempts) -> None:
     copied = [replace(trajectory) for trajectory in attempts.played]
-    everywhere = replace(attempts, survivors=copied, chosen=copied, recalled=(), set_aside=())
-    assert len(write_pending(everywhere).contents) == 1 + len({repr(trajectory) for trajectory in copied})
+    shaped = [
+        replace(trajectory, steps=(*trajectory.steps[:-1], replace(trajectory.steps[-1], shaped=1.0)))
+        for trajectory in copied
+    ]
+    everywhere = replace(attempts, survivors=copied, chosen=shaped, recalled=(), set_aside=())
+    _, *written = write_pending(everywhere).contents
+    assert [len(unpack_blob(steps)) for steps in written] == [len(trajectory.steps) + 1 for trajectory in copied]
 
 
 @settings(max_examples=20)  # each writes three files

@@ -2,7 +2,7 @@
 
 Everything that the update will read of them is here: trajectories with their facts, scores, spans of versions and
 unguided prompts, who takes part and who was set aside, what was recalled with which credit, and what stateful parts
-remembered. A trajectory that stands in several places (played, surviving, chosen) is written once where it is the same.
+remembered. Steps that stand in several places (of an attempt as it was played, scored, chosen) are written once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.training.attempts.collect import UpdateAttempts
 
 _TUPLE, _MAP = "tuple", "map"
+_TRAJECTORY_FIELDS = tuple(entry.name for entry in fields(Trajectory))
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
@@ -44,17 +45,19 @@ def write_pending(attempts: UpdateAttempts) -> PendingAttempts:
         ],
         "measures_cost": dict(attempts.measures_cost),
         "tasks": trajectories.tasks,
+        "trajectories": trajectories.trajectories,
     }
     clock = {"steps": attempts.waiting.steps, "seconds": attempts.waiting.seconds, "played_in": attempts.played_in}
-    return PendingAttempts(contents=[pack_blob(content), *trajectories.blobs], clock=pack_blob(clock))
+    return PendingAttempts(contents=[pack_blob(content), *trajectories.pack_steps()], clock=pack_blob(clock))
 
 
 def read_pending(pending: PendingAttempts) -> UpdateAttempts:
     """The attempts again; ValueError, TypeError or LookupError where they are not as `write_pending` writes them."""
-    content, *written = (unpack_blob(blob) for blob in pending.contents)
+    content, *attempts = (unpack_blob(blob) for blob in pending.contents)
     clock = unpack_blob(pending.clock)
     tasks = [Task(**_read_fields(task, {})) for task in content["tasks"]]
-    trajectories = [_read_trajectory(trajectory, tasks) for trajectory in written]
+    steps = [[Step(**_read_fields(step, {})) for step in of_attempt] for of_attempt in attempts]
+    trajectories = [_read_trajectory(trajectory, tasks, steps) for trajectory in content["trajectories"]]
     return UpdateAttempts(
         played=[trajectories[place] for place in content["played"]],
         survivors=[trajectories[place] for place in content["survivors"]],
@@ -75,41 +78,50 @@ def read_pending(pending: PendingAttempts) -> UpdateAttempts:
 
 
 class _TrajectoryWriter:
-    """Writes trajectories into numbered places, each content once; their tasks are listed beside them."""
+    """Writes trajectories into numbered places; the steps of an attempt together, each once, whoever holds them."""
 
     def __init__(self) -> None:
-        self.blobs: list[bytes] = []
         self.tasks: list[dict[str, Any]] = []
-        self._place_of_blob: dict[bytes, int] = {}
-        self._place_of_object: dict[int, int] = {}
-        self._task_of_object: dict[int, int] = {}
-        self._kept: list[Trajectory] = []  # an id says which object is meant only as long as the object lives
+        self.trajectories: list[dict[str, Any]] = []
+        self._written: list[Trajectory] = []
+        self._place_of_object: dict[int, int] = {}  # the objects live on in `_written`, so that their ids stay theirs
+        self._steps: dict[str, dict[int, Step]] = {}
+        self._place_of_attempt: dict[str, int] = {}
+        self._place_of_task: dict[str, int] = {}
 
     def write(self, trajectories: Iterable[Trajectory]) -> list[int]:
         """The places of trajectories, in their order."""
         return [self._write_one(trajectory) for trajectory in trajectories]
 
+    def pack_steps(self) -> list[bytes]:
+        """The steps of all that was written, a blob an attempt."""
+        return [pack_blob([_write_fields(step) for step in steps.values()]) for steps in self._steps.values()]
+
     def _write_one(self, trajectory: Trajectory) -> int:
         if id(trajectory) not in self._place_of_object:
-            self._kept.append(trajectory)
-            content = _write_fields(trajectory, skip=("task", "steps")) | {
-                "task": self._write_task(trajectory.task),
-                "steps": [_write_fields(step) for step in trajectory.steps],
-            }
-            blob = pack_blob(content)
-            if blob not in self._place_of_blob:
-                self._place_of_blob[blob] = len(self.blobs)
-                self.blobs.append(blob)
-            self._place_of_object[id(trajectory)] = self._place_of_blob[blob]
+            self._place_of_object[id(trajectory)] = len(self.trajectories)
+            self._written.append(trajectory)
+            known = self._steps.setdefault(trajectory.id, {})
+            for step in trajectory.steps:
+                known.setdefault(id(step), step)
+            places = {key: place for place, key in enumerate(known)}
+            self.trajectories.append(
+                _write_fields(trajectory, skip=("task", "steps"))
+                | {
+                    "task": self._write_task(trajectory.task),
+                    "attempt_place": self._place_of_attempt.setdefault(trajectory.id, len(self._place_of_attempt)),
+                    "steps": [places[id(step)] for step in trajectory.steps],
+                }
+            )
         return self._place_of_object[id(trajectory)]
 
     def _write_task(self, task: Task) -> int:
-        if id(task) not in self._task_of_object:
+        if id(task) not in self._place_of_object:
             content = _write_fields(task)
-            if content not in self.tasks:
-                self.tasks.append(content)
-            self._task_of_object[id(task)] = self.tasks.index(content)
-        return self._task_of_object[id(task)]
+            place = self._place_of_task.setdefault(repr(content), len(self.tasks))  # 1 and 1.0 are equal, and two
+            self.tasks += [content] if place == len(self.tasks) else []
+            self._place_of_object[id(task)] = place
+        return self._place_of_object[id(task)]
 
 
 def _write_recalled(recalled: RecalledAttempt, trajectories: _TrajectoryWriter) -> dict[str, Any]:
@@ -130,14 +142,15 @@ def _read_recalled(content: Mapping[str, Any], trajectories: Sequence[Trajectory
     return RecalledAttempt(**_read_fields(content, readers))
 
 
-def _read_trajectory(content: Mapping[str, Any], tasks: Sequence[Task]) -> Trajectory:
+def _read_trajectory(content: Mapping[str, Any], tasks: Sequence[Task], steps: Sequence[Sequence[Step]]) -> Trajectory:
+    of_attempt = steps[content["attempt_place"]]
     readers: Mapping[str, Reader] = {
         "task": tasks.__getitem__,
-        "steps": lambda steps: tuple(Step(**_read_fields(step, {})) for step in steps),
+        "steps": lambda places: tuple(of_attempt[place] for place in places),
         "stop": StopReason,
         "origin": Origin,
     }
-    return Trajectory(**_read_fields(content, readers))
+    return Trajectory(**_read_fields({name: content[name] for name in _TRAJECTORY_FIELDS}, readers))
 
 
 def _write_fields(record: Any, *, skip: Collection[str] = ()) -> dict[str, Any]:
