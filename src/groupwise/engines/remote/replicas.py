@@ -225,7 +225,7 @@ class Replicas:
             raise EngineFault("the engine is closed, and answers no requests; open another one")
         desk.jobs.append(job)
         desk.has_work.notify()
-        # One that was woken counts as idle until it took its job, so that what waits is counted too.
+        # A thread counts as idle until it has woken: several jobs may have come for it by then.
         if len(desk.jobs) > desk.num_idle and desk.num_workers < self._max_in_flight:
             desk.num_workers += 1
             threading.Thread(
@@ -239,6 +239,8 @@ class Replicas:
                 continue
             job.is_begun = True
             try:
+                if desk.replica.state == "out":  # since the job was put here
+                    raise ServerFault(self._last_reason)
                 answer = job.ask(desk.replica)
             except ServerFault as fault:
                 desk.replica.count(faults=1)

@@ -89,19 +89,33 @@ def test_no_more_is_under_way_at_a_server_than_it_may(start_server: StartServer,
     assert server.max_under_way == 3
 
 
-def test_many_that_come_at_once_after_a_single_one_are_under_way_together(
-    start_server: StartServer, open_engine: OpenEngine
-) -> None:
+def test_threads_that_wait_do_not_hold_up_new_ones(start_server: StartServer, open_engine: OpenEngine) -> None:
     server = start_server()
-    engine = open_engine(server, max_in_flight=8)
-    engine.generate(make_requests(1))  # whose thread stays for a while
-    gate = threading.Event()
-    server.trouble(STREAM, *[lambda _, handler, answer: (gate.wait(PATIENCE), answer)[1]] * 8)
-    futures = submit(engine, make_requests(8, turn=1))
-    server.wait_for_calls(STREAM, 2 + 1 + 8)  # two were asked when it was opened
+    engine = open_engine(server, max_in_flight=4)
+    engine.generate(make_requests(1))  # one thread is there now, and waits
+    asked, gate = server.calls[STREAM], threading.Event()
+    server.trouble(STREAM, *[lambda _, handler, answer: (gate.wait(PATIENCE), answer)[1]] * 4)
+    futures = submit(engine, make_requests(8))
+    server.wait_for_calls(STREAM, asked + 4)  # four are under way at once
     gate.set()
     assert all(future.result(PATIENCE).response_ids for future in futures)
-    assert server.max_under_way == 8
+
+
+def test_what_was_to_go_to_a_server_that_left_meanwhile_goes_elsewhere(
+    start_server: StartServer, open_engine: OpenEngine
+) -> None:
+    servers = [start_server() for _ in range(2)]
+    engine = open_engine(*servers, max_in_flight=1)
+    number = choose_replica(name_session(make_requests(1)[0]), range(2))
+    gate, server, other = threading.Event(), servers[number], servers[1 - number]
+    asked, asked_elsewhere = server.calls[STREAM], other.calls[STREAM]
+    server.trouble(STREAM, lambda _, handler, answer: (gate.wait(PATIENCE), answer)[1])
+    futures = [*submit(engine, make_requests(1)), *submit(engine, make_requests(1, turn=1))]
+    server.wait_for_calls(STREAM, asked + 1)
+    engine.dismiss(engine.replicas[number].name, "it failed its canary")
+    assert all(future.result(PATIENCE).response_ids for future in futures)
+    assert (server.calls[STREAM], other.calls[STREAM]) == (asked + 1, asked_elsewhere + 2)
+    gate.set()
 
 
 def test_many_threads_may_submit_at_once(start_server: StartServer, open_engine: OpenEngine) -> None:
