@@ -170,13 +170,29 @@ def open_run_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Any, *
     """
     source = ModelSource(model=model, tokenizer=tokenizer, path=getattr(config.model, "path", None), folder=folder)
     engine: Engine = config.engine.open(source)
-    check_methods(engine, "engine", f"engine ({name_of(config.engine)})")
+    try:
+        check_methods(engine, "engine", f"engine ({name_of(config.engine)})")
+        _check_opened_engine(config, engine)
+    except BaseException:
+        if isinstance(engine, ClosingEngine):
+            engine.close()
+        raise
+    return engine
+
+
+def _check_opened_engine(config: RunConfig, engine: Engine) -> None:
+    """Refuse an engine that gives less than its part said, or has no room for a prompt."""
     for gift in sorted(config.engine.gives - engine.gives):
         raise ConfigError(
             f"engine: {name_of(config.engine)} says that it gives {gift!r}, but its engine does not; take it out of "
             "the part's `gives`"
         )
-    return engine
+    max_tokens = config.rollout.max_tokens
+    if engine.context is not None and engine.context <= max_tokens:
+        raise ConfigError(
+            f"rollout.max_tokens: {max_tokens} tokens of a response leave no room for a prompt in the engine's context "
+            f"of {engine.context}; lower it, or take an engine with a longer context"
+        )
 
 
 def _open_learner(config: RunConfig, model: PreTrainedModel, loss: Loss) -> Learner:

@@ -203,3 +203,33 @@ def test_a_section_without_kind_is_the_engine_of_this_process_as_in_the_runs_tha
     assert decode_run(content).engine == LocalEngine()
     with pytest.raises(ConfigError, match=r"there is no engine 'vlm'; did you mean 'vllm'\? Valid: local, server"):
         decode_run(content | {"engine": {"kind": "vlm"}})
+
+
+class Narrow(LocalEngine, slot="engine"):
+    """The engine of this process with a context of its own; closed where it is refused."""
+
+    context: int
+    closed: ClassVar[list[str]] = []
+
+    def open(self, source: Any) -> Any:
+        engine: Any = super().open(source)
+
+        class NarrowEngine(type(engine)):  # type: ignore[misc]
+            context = self.context
+
+            def close(self) -> None:
+                Narrow.closed.append("engine")
+
+        engine.__class__ = NarrowEngine
+        return engine
+
+
+def test_an_engine_without_room_for_a_prompt_is_refused_and_closed(tmp_path: Path) -> None:
+    assert refusal(tmp_path, Narrow(context=1)) == (
+        "rollout.max_tokens: 1 tokens of a response leave no room for a prompt in the engine's context of 1; lower it, "
+        "or take an engine with a longer context"
+    )
+    assert Narrow.closed == ["engine"]
+    with open_run(with_engine(Narrow(context=2)), tmp_path):
+        assert Narrow.closed == ["engine"]
+    assert Narrow.closed == ["engine", "engine"]  # with the run

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -126,6 +127,20 @@ class ServerEngine:
         """Hand an adapter's folder over to every server: those that are in, and those that come back."""
         label = wire.write_label(version, owner=self._owner)
         self._hand_over(lambda replica: replica.take_adapter(folder, version=version, label=label), version)
+
+    def load_through(self, send: Callable[[Sequence[Replica], str], None], *, version: int) -> None:
+        """Let a trainer send weights to all servers at once while they stand still.
+
+        Args:
+            send: sends them; it is given the servers, and the label that they shall call the weights by.
+            version: of the weights.
+        """
+        label, replicas = wire.write_label(version, owner=self._owner), self.replicas
+        with ExitStack() as still:
+            for replica in replicas:
+                still.enter_context(replica.hold_still(version=version, label=label))
+            send(replicas, label)
+        self._version = version
 
     def admit(self, name: str) -> None:
         """Send a replica requests: it holds the current weights, and proved it."""

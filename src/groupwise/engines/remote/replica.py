@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -164,11 +164,13 @@ class Replica:
     def score_pair(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
         """Score one response: in one call where the server can, at temperature 1 and without an adapter.
 
-        A server with adapters that reads a prompt's log-probs beside requests that decode may die of it.
+        A server with adapters that reads a prompt's log-probs beside requests that decode may die of it. One whose
+        context is full has no room for the token that must be sampled after the prompt.
         """
-        if temperature != 1.0 or self._adapters or not response:
-            return self._score_by_token(prompt, response, temperature)
         since, num_tokens = self._current, len(prompt) + len(response)
+        is_full = self.facts.context is not None and num_tokens >= self.facts.context
+        if temperature != 1.0 or self._adapters or is_full or not response:
+            return self._score_by_token(prompt, response, temperature)
         question = wire.write_score(prompt, response, model=self._model)
         answer = self._ask(wire.GENERATE, question, "score a response", num_tokens)
         logps, label = self._read(lambda: wire.read_score(answer, prompt, response))
@@ -190,6 +192,16 @@ class Replica:
 
     def take_file(self, path: Path, *, version: int, label: str) -> None:
         """Take over the weights of a safetensors file that the server can read too."""
+        with self.hold_still(version=version, label=label) as deadline:
+            if not self._is_initialised:
+                self._prepare(deadline)
+            self._step(deadline, "/start_weight_update", None, "begin to take new weights")
+            self._step(deadline, "/update_weights", {"update_info": {"path": str(path)}}, f"read weights from {path}")
+            self._step(deadline, "/finish_weight_update", {"weight_version": label}, "finish taking new weights")
+
+    @contextmanager
+    def hold_still(self, *, version: int, label: str) -> Iterator[float]:
+        """Let the server pause while it takes weights over, forget what old ones computed, and go on; the deadline."""
         deadline = time.monotonic() + self._handover_timeout
         self._handed.append((label, version))  # before it begins: answers under way may name it from here on
         self._adapters.clear()
@@ -197,13 +209,9 @@ class Replica:
         # vLLM would forget prefixes when it pauses; it is told to once the weights are there, and asked whether it did.
         self._step(deadline, "/pause?mode=keep&clear_cache=false", None, "pause")
         try:
-            if not self._is_initialised:
-                self._prepare(deadline)
-            self._step(deadline, "/start_weight_update", None, "begin to take new weights")
-            self._step(deadline, "/update_weights", {"update_info": {"path": str(path)}}, f"read weights from {path}")
-            self._step(deadline, "/finish_weight_update", {"weight_version": label}, "finish taking new weights")
+            yield deadline
             self._forget_prefixes(deadline)
-        except EngineFault:
+        except Exception:
             with suppress(EngineFault):  # nobody shall find it standing still
                 self._step(time.monotonic() + RESUME_SECONDS, "/resume", None, "go on")
             raise

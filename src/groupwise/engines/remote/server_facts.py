@@ -68,6 +68,8 @@ def check_server(client: ServerClient, facts: ServerFacts, source: ModelSource, 
     """Refuse a server that cannot speak for a run's model."""
     size = int(source.model.config.get_text_config().vocab_size)
     where = f"engine.urls: the server {client.url}"
+    if facts.context is not None and facts.context < 2:
+        raise ConfigError(f"{where} has a context of {facts.context} tokens, too small for a prompt and a response")
     if facts.vocabulary is not None and facts.vocabulary != size:
         raise ConfigError(
             f"{where} has a vocabulary of {facts.vocabulary} tokens, but the run's model has {size}: it serves another "
@@ -78,8 +80,6 @@ def check_server(client: ServerClient, facts: ServerFacts, source: ModelSource, 
             f"{where} has not the {size} tokens of the run's model: it serves another model; start it with the run's "
             "own"
         )
-    if facts.context is not None and facts.context < 2:
-        raise ConfigError(f"{where} has a context of {facts.context} tokens, too small for a prompt and a response")
     if facts.precision is not None and facts.precision != precision:
         raise ConfigError(
             f"{where} computes in {quote_line(facts.precision, limit=40)}, but engine.precision is {precision}; start "

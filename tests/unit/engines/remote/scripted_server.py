@@ -159,6 +159,8 @@ class ScriptedServer:
             return 404, {"error": "no such model"}
         if any(int(token) >= self.facts["vocabulary"] for token in sampling.get("logit_bias", {})):
             return 400, {"error": "out-of-vocab"}
+        if len(prompt) + sampling["max_tokens"] > self.facts["max_model_len"]:
+            return 400, {"error": "longer than the context"}
         temperature = sampling["temperature"]
         ids, logps, _ = model.sample(
             prompt, sampling["seed"], sampling["max_tokens"], temperature, sampling.get("stop_token_ids", ())

@@ -90,7 +90,8 @@ def test_scores_are_those_of_the_weights_at_any_temperature(
     start_server: StartServer, open_engine: OpenEngine, takes_batches: bool
 ) -> None:
     engine, model = open_engine(start_server(takes_batches=takes_batches)), ToyModel(make_weights(0))
-    pairs = [((1, 2, 3), (4, 5)), ((9,), (1, 2, 3)), ((5, 5), ())]
+    full = tuple(range(20)) * 4
+    pairs = [((1, 2, 3), (4, 5)), ((9,), (1, 2, 3)), ((5, 5), ()), (full, full[:16])]
     for temperature in (1.0, 0.7):
         expected = [pytest.approx(model.score(*pair, temperature)) for pair in pairs]
         assert engine.score(pairs, temperature=temperature) == expected

@@ -1,0 +1,75 @@
+"""What vLLM's trainer side asks of servers, asked of several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from groupwise.core.text.value_words import describe_value
+from groupwise.engines.remote.http_client import ServerClient, ServerFault
+
+
+class WeightSync:
+    """Several servers as the one client that a trainer engine of vLLM's speaks to (`VLLMWeightSyncClient`).
+
+    Worked example: two servers of two GPUs each. The trainer is rank 0 of a group of five; the first server's workers
+    begin at rank 1, the second's at rank 3.
+    """
+
+    def __init__(self, clients: Sequence[ServerClient], *, seconds: float) -> None:
+        """Speak to servers.
+
+        Args:
+            clients: of the servers, in the order of their ranks.
+            seconds: how long each step may take.
+        """
+        self._clients, self._seconds = tuple(clients), seconds
+        self.label = ""
+        """What the servers shall call the weights that are sent next."""
+        self.world_sizes = [self._ask_world_size(client) for client in clients]
+        """How many workers each server has."""
+
+    def init_weight_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
+        """Let every server join the group, each at its own rank; all at once, since they wait for one another."""
+        begin, questions = int(init_info["rank_offset"]), list[Any]()
+        for size in self.world_sizes:
+            questions.append({"init_info": {**init_info, "rank_offset": begin}})
+            begin += size
+        self._ask_all("/init_weight_transfer_engine", questions, "join the trainer's group")
+
+    def start_weight_update(self) -> None:
+        """Let every server begin to take new weights."""
+        self._ask_all("/start_weight_update", [{}] * len(self._clients), "begin to take new weights")
+
+    def update_weights(self, update_info: Any) -> None:
+        """Let every server receive, while the trainer sends."""
+        questions = [{"update_info": update_info}] * len(self._clients)
+        self._ask_all("/update_weights", questions, "receive new weights")
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """Let every server use what it received."""
+        questions = [{"weight_version": weight_version or self.label}] * len(self._clients)
+        self._ask_all("/finish_weight_update", questions, "finish taking new weights")
+
+    def shutdown_weight_transfer_engine(self) -> None:
+        """Let every server leave the group."""
+        self._ask_all("/shutdown_weight_transfer_engine", [{}] * len(self._clients), "leave the trainer's group")
+
+    def _ask_all(self, path: str, questions: Sequence[Any], what: str) -> None:
+        """Ask all servers at once; the first fault is raised."""
+
+        def ask(client: ServerClient, question: Any) -> None:
+            client.post(path, question, what=what, timeout=self._seconds, is_fresh=True)
+
+        with ThreadPoolExecutor(max_workers=len(self._clients)) as threads:
+            list(threads.map(ask, self._clients, questions))
+
+    def _ask_world_size(self, client: ServerClient) -> int:
+        answer = client.get("/get_world_size", what="say how many workers it has", timeout=self._seconds)
+        size = answer.get("world_size") if isinstance(answer, dict) else None
+        if type(size) is not int or size < 1:
+            raise ServerFault(
+                f"the server {client.url} did not say how many workers it has ({describe_value(answer)}); is it vLLM?"
+            )
+        return size

@@ -1,0 +1,89 @@
+"""Attempts that play in another thread end when they are told to, also where an engine never answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise.engines.engine import Generation, Request
+from groupwise.engines.scripted import ScriptedEngine
+from groupwise.envs import Identity
+from groupwise.models.tiny import make_word_tokenizer
+from groupwise.rollout import Full, WholeResponse
+from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
+from groupwise.rollout.hosts.host import InProcess
+from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
+from groupwise.rollout.stop_signal import PlayStopped, StopSignal
+
+ENV = Identity(num_words=4, length=3)
+PROMPTER = Prompter(
+    make_word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", ".")),
+    template=PromptTemplate(),
+    memory=Full(),
+    instruction="",
+)
+SECONDS = 20.0
+
+
+def play(engine: Any, stop: StopSignal) -> None:
+    play_attempts(
+        [Attempt(task=ENV.panel("train")[0], number=0, seed=0)],
+        host=InProcess(ENV),
+        engine=engine,
+        prompter=PROMPTER,
+        rule=WholeResponse(),
+        sampling=Sampling(max_tokens=2),
+        stop=stop,
+    )
+
+
+def test_attempts_in_step_end_before_their_next_step() -> None:
+    stop, asked = StopSignal(), list[Request]()
+
+    def answer(request: Request) -> Sequence[int]:
+        asked.append(request)
+        stop.give()
+        stop.give()  # twice is once
+        return PROMPTER.encode("alpha")
+
+    with pytest.raises(PlayStopped):
+        play(ScriptedEngine(answer), stop)
+    assert len(asked) == 1
+
+
+class Silent(ScriptedEngine):
+    """Takes requests and never answers."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda request: ())
+        self.has_been_asked, self.futures = threading.Event(), list[Future[Generation]]()
+
+    def submit(self, requests: Sequence[Request]) -> list[Future[Generation]]:
+        self.futures = [Future() for _ in requests]
+        self.has_been_asked.set()
+        return self.futures
+
+
+def test_attempts_that_wait_for_answers_end_at_once() -> None:
+    stop, engine, raised = StopSignal(), Silent(), list[BaseException]()
+
+    def play_and_note() -> None:
+        try:
+            play(engine, stop)
+        except PlayStopped as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=play_and_note, daemon=True)
+    thread.start()
+    assert engine.has_been_asked.wait(SECONDS)
+    stop.give()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert len(raised) == 1
+    assert all(future.cancelled() for future in engine.futures)
