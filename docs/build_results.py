@@ -154,6 +154,37 @@ def _middle(reached: Sequence[int | None]) -> str:
     return "never" if middle == float("inf") else f"{middle:,.0f}"
 
 
+def overlap() -> str:
+    """Success with and without overlap at equal environment steps."""
+    rows = []
+    for mark in result("overlap_household")["summary"]["success"]:
+        more = mark["more"]["lag 1"]
+        seeds = ", ".join(f"{100 * gap:+.1f}" for gap in more["by_seed"].values())
+        gap = f"{100 * more['mean']:+.1f} ({' to '.join(f'{100 * end:+.1f}' for end in more['interval'])})"
+        rows.append([f"{mark['total_steps']:,}", *(_success(arm) for arm in mark["arms"].values()), gap, seeds])
+    return table(("environment steps", "lag 0", "lag 1", "lag 1 less lag 0, points", "by seed"), rows)
+
+
+def overlap_seconds() -> str:
+    """Seconds of an update with and without overlap."""
+    arms = result("overlap_household")["summary"]["seconds"]
+    cores = {"trainer_core_seconds": "processor seconds of the trainer", "engine_core_seconds": "of the engine"}
+    rows = [[words, *(f"{arm[side]:.2f}" for arm in arms.values())] for side, words in cores.items()]
+    return _stages(arms) + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _stages(arms: dict[str, Any]) -> str:
+    """Medians by stage, an arm a column."""
+    stages = dict.fromkeys(stage for arm in arms.values() for stage in arm["stages"])
+    rows = [[stage, *(f"{arm['stages'].get(stage, 0.0):.2f}" for arm in arms.values())] for stage in stages]
+    return table(("stage", *arms), [*rows, ["whole update", *(f"{arm['seconds']:.2f}" for arm in arms.values())]])
+
+
+def vllm_update() -> str:
+    """An update on a GPU through vLLM and through our engine, by stage."""
+    return _stages(result("vllm_update")["arms"])
+
+
 def credit() -> str:
     """Seconds for the table and for credit, by the number of steps."""
     measured = result("credit")
@@ -332,7 +363,7 @@ TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
         *(small_worlds, alfworld, alfworld_seeds, sparse, credit, credit_loops, audit_memory, prefix_cpu, prefix_gpu),
-        *(gpu_update, loop, engine, past_attempts, envs, own_envs),
+        *(gpu_update, overlap, overlap_seconds, vllm_update, loop, engine, past_attempts, envs, own_envs),
     )
 }
 """Each table by the name that a page gives it."""

@@ -22,8 +22,8 @@ ARMS: dict[str, dict[str, Any]] = {"lag 0": {"lag": 0}, "lag 1": {"lag": 1}}
 """What an arm says below `rollout`; all else is equal."""
 ENGINE = {"kind": "server", "replicas": 1}
 """Our own engine, in a process of its own."""
-KEPT = ("seconds/", "lag/", "staleness/", "replicas/", "learner/", "rollout/success")
-"""Beginnings of the names of the metrics that are written down."""
+KEPT = ("rollout/success", "learner/tokens", "learner/token_ratio")
+"""Metrics that are written down."""
 
 
 class Recorder(RunObserver):
@@ -56,11 +56,11 @@ class Recorder(RunObserver):
             {
                 "number": update.number,
                 "total_steps": round(self._steps),
-                "seconds": sum(self._stages.values()),
-                "stages": self._stages,
-                "trainer_core_seconds": measure_own() - own,
-                "engine_core_seconds": measure_children() - children,
-                "metrics": {name: value for name, value in update.metrics.items() if name.startswith(KEPT)},
+                "seconds": round(sum(self._stages.values()), 4),
+                "stages": {name: round(seconds, 4) for name, seconds in self._stages.items()},
+                "trainer_core_seconds": round(measure_own() - own, 4),
+                "engine_core_seconds": round(measure_children() - children, 4),
+                "metrics": {name: update.metrics[name] for name in KEPT if name in update.metrics},
             }
         )
 

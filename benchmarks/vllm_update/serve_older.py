@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import JSONResponse
 from vllm.entrypoints.serve.dev.rlhf import api_router as hand_over
+from vllm.entrypoints.serve.dev.server_info import api_router as server_info
 from vllm.entrypoints.serve.disagg.serving import ServingTokens
 
 HELD = {"weight_version": "default"}
@@ -49,6 +50,7 @@ def add_what_is_missing() -> None:
     router.routes[:] = [route for route in router.routes if getattr(route, "path", "") != "/finish_weight_update"]
     router.add_api_route("/finish_weight_update", finish_weight_update, methods=["POST"])
     router.add_api_route("/weight_info", show_weights, methods=["GET"])
+    server_info._get_system_env_info_cached = dict  # it would look around the machine for seconds
     create = ServingTokens._create_tokens_logprobs
     ServingTokens._create_tokens_logprobs = lambda *args, **kwargs: name_ids(create(*args, **kwargs))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.overlap.arms import ARMS, describe_run
 from benchmarks.overlap.processor import TICKS, measure_children
 from benchmarks.overlap.summary import (
     choose_marks,
@@ -18,6 +19,7 @@ from benchmarks.overlap.summary import (
     summarise_seconds,
 )
 from benchmarks.overlap.turns import TurnTaker, run_in_turns
+from groupwise.config.run_file import decode_run
 
 
 def evaluate(steps: int, solved: str) -> dict[str, Any]:
@@ -88,6 +90,14 @@ def test_ratios_are_of_neighbours_and_not_of_medians() -> None:
     ratios = compare_seconds(runs, "lag 1")
     assert ratios["seconds"] == ratios["seconds_lower_quartile"] == ratios["seconds_upper_quartile"] == 0.5
     assert ratios["core_seconds"] == 2.0
+
+
+def test_arms_are_runs_that_differ_in_their_lag_alone() -> None:
+    options = {"seed": 2, "updates": 3, "tasks": 4, "panel": 5, "every": 1}
+    runs = [describe_run(Path("start"), arm=arm, **options) for arm in ARMS]
+    assert [decode_run(settings).rollout.lag for settings in runs] == [0, 1]
+    assert [settings["rollout"].pop("lag") for settings in runs] == [0, 1]
+    assert runs[0] == runs[1]
 
 
 def test_runs_take_turns_update_by_update_and_the_last_goes_on_alone() -> None:

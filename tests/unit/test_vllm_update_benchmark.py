@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.vllm_update.arms import PHASES, Shape, describe_arm
 from benchmarks.vllm_update.summary import summarise
+from groupwise.config.run_file import decode_run
 
 
 def make_update(number: int, rollout: float, learn: float) -> dict[str, Any]:
@@ -43,3 +46,18 @@ def test_an_arm_that_got_nowhere_is_left_out(updates: int) -> None:
     summary = summarise(arms, [("ours", "theirs")], warm=1)
     assert list(summary["arms"]) == ["ours"]
     assert summary["pairs"] == {}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("phase", PHASES)
+def test_arms_of_a_phase_are_runs_that_differ_in_engine_or_lag_alone(phase: str, device: str) -> None:
+    shape = Shape(model=Path("model"), device=device, updates=5, max_steps=10, token_budget=8192)
+    first, second = (describe_arm(arm, shape, "http://127.0.0.1:1") for arm in PHASES[phase])
+    runs = [decode_run(settings) for settings in (first, second)]
+    if phase == "engines":
+        assert [run.rollout.lag for run in runs] == [0, 0]
+        assert first["engine"].pop("kind") != second["engine"].pop("kind")
+        assert {**first, "engine": {}} == {**second, "engine": {}}
+    else:
+        assert [settings["rollout"].pop("lag") for settings in (first, second)] == [0, 1]
+        assert first == second

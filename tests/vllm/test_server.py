@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,6 +104,16 @@ def test_a_request_has_its_tokens_alone_and_in_company(fresh: StreamingServerEng
     gap = max(find_gap(a.logp, b.logp) for a, b in zip(alone, together, strict=True))
     numbers.measured["server: log-probs alone against in company differ by"] = gap
     assert gap <= MAX_GAP
+
+
+def test_more_prompts_than_fit_into_a_step_are_answered_as_by_themselves(fresh: StreamingServerEngine) -> None:
+    """A prompt that was read in pieces would end a server on a CPU, since its request has a seed."""
+    requests = [replace(request, seed=seed, max_tokens=2) for seed in range(16) for request in ask()]
+    assert sum(len(request.prompt_ids) for request in requests) > 5000
+    together = fresh.generate(requests)
+    for place in (0, 60, 127):
+        [alone] = fresh.generate([requests[place]])
+        assert alone.response_ids == together[place].response_ids
 
 
 def test_a_stop_token_ends_a_response_and_belongs_to_it(fresh: StreamingServerEngine) -> None:

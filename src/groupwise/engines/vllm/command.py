@@ -104,7 +104,9 @@ def vllm_command(  # noqa: PLR0913 - what a server is started with
     # Requests are token ids, of whatever tokenizer.
     argv += ["--skip-tokenizer-init", "--disable-uvicorn-access-log"]
     argv += ["--enable-scale-out"] if installation.has_scale_out else []
-    argv += ["--enforce-eager"] if gpu_memory is None else ["--gpu-memory-utilization", f"{gpu_memory:g}"]
+    # A prompt read in pieces takes a draw back, which generators of CPUs cannot: a request with a seed ends the server.
+    on_cpu = ["--enforce-eager", "--no-enable-chunked-prefill"]
+    argv += on_cpu if gpu_memory is None else ["--gpu-memory-utilization", f"{gpu_memory:g}"]
     if lora_rank:
         argv += ["--enable-lora", "--max-lora-rank", str(choose_lora_rank(lora_rank))]
         argv += ["--max-loras", str(KEPT_ADAPTERS), "--max-cpu-loras", str(KEPT_ADAPTERS)]

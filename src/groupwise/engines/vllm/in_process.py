@@ -295,7 +295,8 @@ def _list_settings(options: VllmOptions, *, on_gpu: bool, adapter: Mapping[str, 
     if on_gpu:
         settings["gpu_memory_utilization"] = options.gpu_memory
     else:
-        settings |= {"enforce_eager": True, "block_size": BLOCK_TOKENS}
+        # A prompt read in pieces takes a draw back, which generators of CPUs cannot.
+        settings |= {"enforce_eager": True, "enable_chunked_prefill": False, "block_size": BLOCK_TOKENS}
     if adapter is not None:
         rank = choose_lora_rank(int(adapter["r"]))
         settings |= {"enable_lora": True, "max_lora_rank": rank, "max_loras": 2, "max_cpu_loras": KEPT_ADAPTERS}

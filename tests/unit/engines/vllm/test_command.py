@@ -60,7 +60,7 @@ def test_a_server_samples_from_the_bare_distribution_and_can_be_handed_weights(m
         f'--weight-transfer-config {{"backend": "{BACKEND}"}}',
         "--enable-prefix-caching --block-size 32",
         "--enable-scale-out",
-        "--enforce-eager",
+        "--enforce-eager --no-enable-chunked-prefill",
     ):
         assert flags in text
     assert "lora" not in text
