@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import ConfigError, EngineFault  # noqa: E402
 from groupwise.engines.remote.http_client import ServerClient, ServerFault  # noqa: E402
-from groupwise.engines.vllm.weight_sync import WeightSync  # noqa: E402
+from groupwise.engines.vllm.server_group import ServerGroup  # noqa: E402
 from groupwise.training.weight_transfer import nccl  # noqa: E402
 from groupwise.training.weight_transfer.nccl import Nccl  # noqa: E402
 
@@ -35,10 +35,10 @@ def sends(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, list[str]]]:
     monkeypatch.setattr(nccl, "find_spec", lambda name: object())
 
     def form_group(self: Any, replicas: Sequence[Any]) -> None:
-        self._sync, self._source = SimpleNamespace(label=""), SimpleNamespace(weights={})
+        self._group, self._source = SimpleNamespace(label=""), SimpleNamespace(weights={})
         group = " ".join(replica.name for replica in replicas)
         self._trainer = SimpleNamespace(
-            send_weights=lambda: sent.append((group, self._sync.label, list(self._source.weights)))
+            send_weights=lambda: sent.append((group, self._group.label, list(self._source.weights)))
         )
 
     monkeypatch.setattr(nccl.NcclTransfer, "_form_group", form_group)
@@ -119,20 +119,20 @@ def clients() -> list[Any]:
 
 
 def test_each_server_joins_at_the_rank_after_the_one_before(clients: list[Any]) -> None:
-    sync = WeightSync(clients, seconds=5)
-    sync.init_weight_transfer_engine({"rank_offset": 1, "world_size": 7})
+    group = ServerGroup(clients, seconds=5)
+    group.init_weight_transfer_engine({"rank_offset": 1, "world_size": 7})
     assert [client.asked[0][1]["init_info"] for client in clients] == [
         {"rank_offset": rank, "world_size": 7} for rank in (1, 3, 4)
     ]
-    assert sum(sync.world_sizes) == 6
+    assert sum(group.world_sizes) == 6
 
 
 def test_every_step_is_asked_of_every_server_and_the_label_is_said_at_the_end(clients: list[Any]) -> None:
-    sync = WeightSync(clients, seconds=5)
-    sync.label = "7-of-us"
-    sync.start_weight_update()
-    sync.update_weights({"names": ["a"]})
-    sync.finish_weight_update()
+    group = ServerGroup(clients, seconds=5)
+    group.label = "7-of-us"
+    group.start_weight_update()
+    group.update_weights({"names": ["a"]})
+    group.finish_weight_update()
     for client in clients:
         assert client.asked == [
             ("/start_weight_update", {}),
@@ -144,4 +144,4 @@ def test_every_step_is_asked_of_every_server_and_the_label_is_said_at_the_end(cl
 def test_a_server_that_does_not_say_how_many_workers_it_has_is_refused() -> None:
     client: ServerClient = Client(["no"])  # type: ignore[assignment]
     with pytest.raises(ServerFault, match="the server http://there did not say how many workers it has"):
-        WeightSync([client], seconds=5)
+        ServerGroup([client], seconds=5)

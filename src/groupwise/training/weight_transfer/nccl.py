@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class BroadcastEngine(Protocol):
+class LoadsAtOnce(Protocol):
     """What an engine has whose servers can all be sent weights at once."""
 
     def load_through(self, send: Callable[[Sequence[Replica], str], None], *, version: int) -> None:
@@ -64,7 +64,7 @@ class NcclTransfer:
         self._names: tuple[str, ...] = ()
         self._source: Any = None
         self._trainer: Any = None
-        self._sync: Any = None
+        self._group: Any = None
 
     def hand_over(
         self,
@@ -76,7 +76,7 @@ class NcclTransfer:
         """Send the weights to all servers at once."""
         table = collect_weights(weights)
         _check_way(table, engine)
-        assert isinstance(engine, BroadcastEngine)
+        assert isinstance(engine, LoadsAtOnce)
         engine.load_through(lambda replicas, label: self._send(replicas, label, table), version=version)
 
     def _send(self, replicas: Sequence[Replica], label: str, weights: Mapping[str, torch.Tensor]) -> None:
@@ -84,7 +84,7 @@ class NcclTransfer:
         if names != self._names:  # also where one has left: those who stay meet anew
             self._form_group(replicas)
             self._names = names
-        self._sync.label, self._source.weights = label, weights
+        self._group.label, self._source.weights = label, weights
         try:
             self._trainer.send_weights()
         except BaseException:
@@ -95,22 +95,22 @@ class NcclTransfer:
         from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-        from groupwise.engines.vllm.weight_sync import WeightSync
+        from groupwise.engines.vllm.server_group import ServerGroup
 
         settings = self._settings
-        self._sync = WeightSync([replica.client for replica in replicas], seconds=settings.seconds)
+        self._group = ServerGroup([replica.client for replica in replicas], seconds=settings.seconds)
         if self._trainer is not None:
-            self._sync.shutdown_weight_transfer_engine()
+            self._group.shutdown_weight_transfer_engine()
             self._trainer.shutdown()
         self._source = make_weight_source()
         info = NCCLTrainerInitInfo(
             rank=0,
             master_address=settings.address,
             master_port=settings.port or find_port(),
-            world_size=1 + sum(self._sync.world_sizes),
+            world_size=1 + sum(self._group.world_sizes),
             packed=settings.packed,
         )
-        self._trainer = WeightTransferTrainerFactory.trainer_init(info, client=self._sync, source=self._source)
+        self._trainer = WeightTransferTrainerFactory.trainer_init(info, client=self._group, source=self._source)
 
 
 def make_weight_source() -> Any:
@@ -136,7 +136,7 @@ def make_weight_source() -> Any:
 
 def _check_way(weights: Mapping[str, torch.Tensor], engine: Engine) -> None:
     """Refuse what cannot be sent this way, before a server stands still."""
-    if not isinstance(engine, BroadcastEngine):
+    if not isinstance(engine, LoadsAtOnce):
         raise ConfigError(
             f"training.weight_transfer: the engine {type(engine).__name__} has no servers to send to; use in_memory"
         )

@@ -10,7 +10,7 @@ from groupwise.core.text.value_words import describe_value
 from groupwise.engines.remote.http_client import ServerClient, ServerFault
 
 
-class WeightSync:
+class ServerGroup:
     """Several servers as the one client that a trainer engine of vLLM's speaks to (`VLLMWeightSyncClient`).
 
     Worked example: two servers of two GPUs each. The trainer is rank 0 of a group of five; the first server's workers
