@@ -102,6 +102,11 @@ class Canary:
             except (TrainingError, EngineFault) as fault:
                 faults.append(fault)
                 engine.dismiss(replica.name, str(fault))
+        if not gaps and not faults:  # all went out between the hand-over and here, while attempts play on
+            raise EngineFault(
+                f"after the hand-over of version {version} no server of the engine was left to compare with the "
+                "learner; look at the warnings above, then go on with --resume"
+            )
         if not gaps:
             raise faults[0]
         return max(gaps)
