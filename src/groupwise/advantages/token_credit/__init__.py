@@ -11,7 +11,7 @@ from groupwise.advantages.token_credit.tempered_credit import TemperedCredit
 from groupwise.advantages.token_credit.token_gae import TokenGae
 from groupwise.advantages.token_credit.token_return import TokenReturn
 from groupwise.advantages.token_credit.whitened_tokens import WhitenedTokens
-from groupwise.advantages.tokens import DiscountedTokens, FirstTokens
+from groupwise.advantages.token_credit.plain_tokens import DiscountedTokens, FirstTokens
 from groupwise.core.parts.part import Part
 
 TOKEN_CREDITS: dict[str, type[Part]] = {
