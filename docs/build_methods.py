@@ -18,6 +18,20 @@ RELATIONS = {
     "grpo": ["`grpo` at one step per attempt is what verl and TRL call GRPO, up to eps."],
     "dr_grpo": ["`rloo` = n / (n - 1) x `dr_grpo`.", "`grpo` = `dr_grpo` / (deviation + eps)."],
     "rloo": ["`rloo` = n / (n - 1) x `dr_grpo`."],
+    "dpo": ["`rpo(eta=0)` = `dpo` at the beta of `rpo`; `step_apo(alpha=0)` = `dpo` between steps."],
+    "rpo": ["`rpo(eta=0, beta=b)` = `dpo(beta=b)`."],
+    "step_apo": ["`step_apo(alpha=0, beta=b)` = the loss of `dpo(beta=b)`, between steps of one state."],
+    "w_dpo": ["Where every two attempts have other outcomes, `w_dpo` = `dpo` over all pairs, each counting the same."],
+    "p3o": ["`p3o(clip='none')`, on-policy, has the gradient of `rloo` on whole attempts, times a constant."],
+    "after_etr": ["`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL."],
+    "r2vpo": ["`r2vpo(first=0)` = GRPO's credit with importance weights and no trust region (`plain`)."],
+    "llds": ["`llds(weight=0)` = `grpo`; so is the first optimiser step of an update under any weight."],
+    "srpo": ["Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`."],
+    "after_concise_r": ["Where a task has an attempt that failed, `after_concise_r` = the credit of `grpo`."],
+    "rec": ["`rec(weighted=True)` has the gradient of the clipped loss on the credit of `dr_grpo`, token by token."],
+    "opmd": ["`opmd(tau=0)` = REINFORCE on the credit of `dr_grpo` = `asymre(shift=0)`."],
+    "asymre": ["`asymre(shift=c)` = `dr_grpo` + c: the same as -c logp beside the loss of REINFORCE."],
+    "red_weight": ["For large temperatures, `red_weight` = `dr_grpo`."],
     "gigpo": ["`gigpo(step_weight=0)` = `grpo`."],
     "hgpo": [
         "`hgpo(depth=0, scale='none')` = the state term of `gigpo(scale='none')`.",
@@ -30,6 +44,14 @@ RELATIONS = {
     "r3_hgpo": ["With nothing to recall, rank or reflect on, `r3_hgpo` = `hgpo(invalid_penalty=0)`."],
     "flow_grpo": ["`flow_grpo()` = `grpo()`; they differ in the loss that follows."],
     "reinforce_pp_baseline": ["`dr_grpo`, whitened over the batch's tokens."],
+    "gtpo": [
+        "`gtpo(boost=1, entropy_weight=0)` = `dr_grpo`'s credit where no bad answer begins or ends as a good one."
+    ],
+    "d3s": ["`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens."],
+    "dcpo": ["Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit."],
+    "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
+    "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],
+    "after_vsrm": ["`after_vsrm(weight=0)` = `dr_grpo`'s credit."],
 }
 
 

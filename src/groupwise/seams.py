@@ -46,15 +46,18 @@ if TYPE_CHECKING:
         PAIRS,
         REFERENCE_LOGP,
         LossResult,
+        PairSums,
+        PairTerms,
         PolicyLoss,
         Tally,
         TokenColumns,
         TokenLoss,
         TrajectorySums,
+        share_of_pairs,
         share_of_step,
     )
     from groupwise.rollout import AttemptRequest, Group, PlanTools, Played, PlayedRound
-    from groupwise.rollout.measures import JudgeQuestion, Tools
+    from groupwise.rollout.measures import Continuation, JudgeQuestion, Tools
     from groupwise.training.engine.config import LocalEngine
     from groupwise.training.learner import Learned, Learner, LearnerConfig, LearnerSlot
     from groupwise.training.run_config import WarmStartConfig
@@ -144,7 +147,10 @@ PLACES = {
         "Tally",
         "TokenColumns",
         "TokenLoss",
+        "PairSums",
+        "PairTerms",
         "TrajectorySums",
+        "share_of_pairs",
         "share_of_step",
     ),
     "groupwise.rollout": (
@@ -155,6 +161,7 @@ PLACES = {
         "PlanTools",
     ),
     "groupwise.rollout.measures": (
+        "Continuation",
         "JudgeQuestion",
         "Tools",
     ),
@@ -186,6 +193,7 @@ __all__ = [
     "BoolArray",
     "Comparison",
     "ConfigError",
+    "Continuation",
     "Credit",
     "Derivation",
     "Draw",
@@ -214,6 +222,8 @@ __all__ = [
     "Origin",
     "Outcome",
     "Pair",
+    "PairSums",
+    "PairTerms",
     "Part",
     "PartState",
     "PastAttempt",
@@ -252,5 +262,6 @@ __all__ = [
     "WeightTransferSlot",
     "Whose",
     "check_engine",
+    "share_of_pairs",
     "share_of_step",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from groupwise.envs import Boxes, Countdown, Gridworld, Household, Identity, Lookup
+from groupwise.envs import Boxes, Countdown, Gridworld, Household, Identity, Lookup, WorkedSums
 from groupwise.envs.checker.subject import Subject
 
 BUILT_IN = {
@@ -21,6 +21,8 @@ BUILT_IN = {
     "boxes, two and walls": Boxes(num_boxes=2, num_walls=2, goal_in_text=True),
     "countdown": Countdown(),
     "countdown, four numbers": Countdown(num_numbers=4),
+    "worked_sums": WorkedSums(),
+    "worked_sums, ten large numbers": WorkedSums(num_terms=10, largest_term=50),
     "lookup": Lookup(),
     "lookup, goal in text": Lookup(goal_in_text=True),
     "lookup, single-turn": Lookup(hops=0, max_steps=1),

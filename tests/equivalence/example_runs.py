@@ -54,6 +54,8 @@ BY_HEART = (
     "warm_start.batch_tokens=256",
 )
 """A warm start on the very tasks that are trained on, where a tiny model solves no others."""
+SUMS = ("env.num_terms=4", "rollout.max_tokens=24", "warm_start.epochs=90")
+"""Shorter sums, known a little better."""
 SHORT = ("rollout.max_tokens=8", "rewards=[{kind='environment'}, {kind='overlong', limit=8, buffer=7}]")
 """A charge for long responses, where a tiny model solves nothing at all: so attempts still differ in what they earn."""
 OWN: dict[str, tuple[str, ...]] = {
@@ -145,10 +147,12 @@ def overrides_of(path: Path) -> tuple[str, ...]:
         changes.append("rollout.workers=0")  # the same numbers, and no processes to wait for
     if "warm_start" in content:
         changes += WARM
-    if path.parent.name == "recipes" or content["env"]["kind"] == "gridworld":
+    if content["env"]["kind"] == "gridworld":
         changes += ["env.size=3", "env.num_holes=1", "env.max_steps=6"]
     if content["algorithm"]["recipe"].startswith("r3"):
         changes.append("training.curriculum={kind='shuffled', first=4}")  # tasks come round: there is a past to recall
+    if content["env"]["kind"] == "worked_sums":
+        changes += [*BY_HEART, *SUMS]
     return (*changes, *OWN.get(name, ()))
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import torch
 from torch import nn
 
 from groupwise.batching import Pack, PaddedRows, count_totals, spread_over_tokens
+from groupwise.core.pairs import Pair
 from groupwise.core.parts.slots import Loss
 from groupwise.core.sample import Sample
-from groupwise.losses.token_columns import ENTROPY
+from groupwise.losses.token_columns import ENTROPY, PAIRS, TokenColumns
 from groupwise.models.logps import compute_token_logps
-from groupwise.training.learner.micro_batches import make_micro_batches
+from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
+from groupwise.training.learner.micro_batches import MicroBatch, make_micro_batches
+from groupwise.training.loss_context import get_declared
 
 
 def update(
@@ -22,17 +26,52 @@ def update(
     """The loss and the gradient as one vector. Old and reference log-probs lie a little beside the engine's."""
     device = next(model.parameters()).device
     model.zero_grad()
-    total, counted = 0.0, count_totals(samples, max_tokens=16)
+    samples = [_with_context(sample, loss) for sample in samples]
+    pairs = _pair_up(samples) if PAIRS in loss.needs else ()
+    total, counted = 0.0, count_totals(samples, max_tokens=16, pairs=pairs)
+    micro_batches = []
     for micro in make_micro_batches(samples, [layout.to(device) for layout in layouts]):
-        logp_T, entropy_T = compute_token_logps(model, micro.layout, entropy=ENTROPY in loss.needs)
         behaviour = micro.logp_behaviour
         wave = 0.1 * torch.sin(spread_over_tokens(micro.layout, [float(number) for number in range(len(samples))]))
-        micro = replace(micro, logp_old=behaviour + wave, logp_ref=behaviour - 0.5 * wave)
-        result = loss(micro.columns(logp_T, entropy_T), counted)
+        micro_batches.append(replace(micro, logp_old=behaviour + wave, logp_ref=behaviour - 0.5 * wave))
+
+    def columns_of(micro: MicroBatch) -> TokenColumns:
+        return micro.columns(*compute_token_logps(model, micro.layout, entropy=ENTROPY in loss.needs))
+
+    summary: tuple[object, ...] = ()
+    if has_first_pass(loss):
+        with torch.no_grad():
+            parts = (loss.first_pass(columns_of(micro), counted) for micro in micro_batches)  # type: ignore[attr-defined]
+            summary = (merge_summaries(loss, parts),)
+    for micro in micro_batches:
+        result = loss(columns_of(micro), counted, *summary)
         result.loss.backward()
         total += float(result.loss.detach())
     gradients = [one.grad.flatten() for one in model.parameters() if one.grad is not None]
     return total, torch.cat(gradients).float().cpu()
+
+
+def _with_context(sample: Sample, loss: Loss) -> Sample:
+    """A sample with the columns and channels that the loss declares: numbers from 0 to 1, one a trajectory."""
+    number = (sample.trajectory * 3 % 7) / 6
+    return replace(
+        sample,
+        columns=dict.fromkeys(get_declared(loss, "columns"), number),
+        channels=dict.fromkeys(get_declared(loss, "channels"), number),
+    )
+
+
+def _pair_up(samples: Sequence[Sample]) -> list[Pair]:
+    """Pairs of each group's attempts, and of two of their steps."""
+    groups: dict[int, list[int]] = {}
+    for sample in samples:
+        groups.setdefault(sample.group, []).append(sample.trajectory)
+    pairs = []
+    for trajectories in groups.values():
+        numbers = sorted(set(trajectories))
+        for winner, loser in pairwise(numbers):
+            pairs += [Pair(winner, loser, 0.5 + winner / 4, 0.4), Pair(loser, winner, 1.0, 0.3, 1, 0)]
+    return pairs
 
 
 def apart(gradient: torch.Tensor, expected: torch.Tensor) -> float:

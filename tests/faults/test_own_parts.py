@@ -88,11 +88,15 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("loss", "first_pass", [0.5], "first_pass gave a list of 1, but a summary"),
     ("loss", "first_pass", {"mean": 0.5}, "first_pass gave a dict of 1, but a summary"),
     ("pairing", "__call__", [(0, 1)], "gave a list of 1, but a list of Pair, each of two attempts at one task"),
-    ("pairing", "__call__", Pair(0, 1), "gave a Pair of 3, but a list of Pair"),
+    ("pairing", "__call__", Pair(0, 1), "gave a Pair of 6, but a list of Pair"),
     ("pairing", "__call__", [Pair(0, 2)], "gave a list of 1, but"),
     ("pairing", "__call__", [Pair(0, 0)], "gave a list of 1, but"),
     ("pairing", "__call__", [Pair(-1, 0)], "gave a list of 1, but"),
     ("pairing", "__call__", [Pair(0, 1, 0.0)], "gave a list of 1, but"),
+    ("pairing", "__call__", [Pair(0, 0, 1.0, 0.0, 1, 1)], "gave a list of 1, but"),
+    ("pairing", "__call__", [Pair(0, 0, 1.0, 0.0, 1, None)], "gave a list of 1, but"),
+    ("pairing", "__call__", [Pair(0, 1, 1.0, 0.0, -1, 0)], "gave a list of 1, but"),
+    ("pairing", "__call__", [Pair(0, 1, gap=float("inf"))], "gave a list of 1, but"),
     ("pairing", "__call__", [Pair(0, 1, float("nan"))], "gave a list of 1, but"),
     ("ratio", "__call__", 1.0, "gave the float 1.0, but a tensor of one floating-point number for each token"),
     ("surrogate", "__call__", np.zeros(3), "gave an array of 3 float64, but a TokenLoss"),
@@ -174,7 +178,7 @@ def test_right_results_pass_as_they_are() -> None:
     assert own("memory", "first_shown", 3).first_shown(3) == 3
     assert own("schedule", "__call__", 1).__call__(0) == 1
     assert own("loss", "first_pass", 0.5).first_pass(COLUMNS) == 0.5
-    assert own("pairing", "__call__", [Pair(1, 0, 0.5)])(TABLE) == [(1, 0, 0.5)]
+    assert own("pairing", "__call__", [Pair(1, 0, 0.5)])(TABLE) == [(1, 0, 0.5, 0.0, None, None)]
 
 
 def test_a_pair_of_attempts_at_two_tasks_is_refused() -> None:

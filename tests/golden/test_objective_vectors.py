@@ -163,3 +163,23 @@ def test_dgpo_reads_an_accuracy_of_zero_as_one() -> None:
     weights = [values[0] / 2, values[8] / 2]
     # 2 softmax(-1/2, -0.5/2): 2 / (1 + exp(0.25)) and the rest of 2.
     assert weights == near([0.875647, 1.124353])
+
+
+ONE_OF_FOUR = (1, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "hyper", "correct", "wrong"),
+    [
+        ("rec", {}, 0.75, -0.25),
+        ("opmd", {}, 0.75, -0.25),
+        ("opmd", {"baseline": "log_mean_exp"}, 1 - 0.357374, -0.357374),
+        ("asymre", {}, 0.85, -0.15),
+        ("red_weight", {}, 1.587750, -0.194700),
+    ],
+)
+def test_off_policy_reinforce_gives_one_of_four(
+    recipe: str, hyper: dict[str, object], correct: float, wrong: float
+) -> None:
+    """numbers, Off-policy REINFORCE."""
+    assert credit(attempts(ONE_OF_FOUR), recipe, **hyper) == near(by_outcome(ONE_OF_FOUR, correct, wrong))

@@ -23,6 +23,8 @@ from groupwise.losses import (
     Kl,
     Plain,
     PolicyLoss,
+    Rec,
+    Reinforce,
     Sapo,
     SequenceMean,
     SequenceRatio,
@@ -213,7 +215,7 @@ def test_on_policy_the_clipped_loss_is_minus_the_mean_advantage(ratio: str, toke
     assert result.loss == pytest.approx(-math.fsum(advantages) / max(len(advantages), 1), abs=1e-12)
 
 
-@pytest.mark.parametrize("surrogate", [Plain(), Clip(), Clip(dual=3.0), Cispo(), Sapo()], ids=repr)
+@pytest.mark.parametrize("surrogate", [Plain(), Clip(), Clip(dual=3.0), Cispo(), Sapo(), Reinforce(), Rec()], ids=repr)
 @pytest.mark.parametrize("ratio", [TokenRatio(), SequenceRatio(), SequenceRatio(unit="trajectory")], ids=repr)
 @given(tokens=drawn_updates)
 def test_on_policy_every_gradient_is_the_policy_gradient(

@@ -19,10 +19,33 @@ SHIFT: dict[str, str] = {
     "grpo": "outcome",
     "dr_grpo": "outcome",
     "rloo": "outcome",
+    "rec": "outcome",
+    "opmd": "outcome",
+    "asymre": "outcome",
+    "red_weight": "outcome",
     "dapo": "outcome",
     "gspo": "outcome",
     "cispo": "outcome",
     "sapo": "outcome",
+    "srpo": "with best",
+    "after_concise_r": "outcome",
+    "after_etr": "outcome",
+    "r2vpo": "outcome",
+    "disco": "outcome",
+    "reg_grpo": "outcome",
+    "llds": "outcome",
+    "gtpo": "outcome",
+    "d3s": "outcome",
+    "dcpo": "outcome",
+    "spo_chain": "outcome",
+    "spae": "outcome",
+    "after_vsrm": "outcome",
+    "simpo": "outcome",
+    "dpo": "outcome",
+    "rpo": "outcome",
+    "w_dpo": "outcome",
+    "step_apo": "outcome",
+    "p3o": "outcome",
     "flow_grpo": "outcome",
     "mc_grpo": "outcome",
     "salt": "outcome",
@@ -46,12 +69,35 @@ changes: a return is read as a success rate, so its level matters."""
 SCALE: dict[str, str] = {
     "dr_grpo": "linear",
     "rloo": "linear",
+    "gtpo": "linear",
+    "spo_chain": "linear",
+    "spae": "linear",
+    "after_vsrm": "linear",
+    "rec": "linear",
+    "opmd": "linear",
+    "asymre": "linear with its shift",
+    "red_weight": "linear with its temperature",
     "mars": "linear to six decimals",
     "grpo": "invariant up to eps",
     "dapo": "invariant up to eps",
     "gspo": "invariant up to eps",
     "cispo": "invariant up to eps",
     "sapo": "invariant up to eps",
+    "srpo": "invariant with best up to eps",
+    "after_concise_r": "invariant up to eps",
+    "after_etr": "invariant up to eps",
+    "r2vpo": "invariant up to eps",
+    "disco": "invariant up to eps",
+    "reg_grpo": "invariant up to eps",
+    "llds": "invariant up to eps",
+    "d3s": "invariant up to eps",
+    "dcpo": "invariant up to eps",
+    "simpo": "invariant up to eps",
+    "dpo": "invariant up to eps",
+    "rpo": "invariant up to eps",
+    "w_dpo": "invariant up to eps",
+    "step_apo": "invariant up to eps",
+    "p3o": "linear",
     "flow_grpo": "invariant up to eps",
     "mc_grpo": "invariant up to eps",
     "salt": "invariant up to eps",
@@ -72,6 +118,8 @@ SCALE: dict[str, str] = {
 LINEAR_SETTINGS: list[tuple[str, dict[str, object]]] = [
     ("dr_grpo", {}),
     ("rloo", {}),
+    ("rec", {}),
+    ("opmd", {}),
     ("gigpo", {"scale": "none"}),
     ("gigpo", {"scale": "none", "reference": True}),
     ("hgpo", {"scale": "none", "episode": True}),
@@ -125,6 +173,12 @@ def test_ngrpo_moves_with_its_best(rows: list[Row], shift: float) -> None:
     np.testing.assert_allclose(after, values(rows, "ngrpo", best=BEST), rtol=1e-9, atol=1e-9)
 
 
+@given(rows=plain_rows, shift=SHIFTS)
+def test_srpo_moves_with_its_best(rows: list[Row], shift: float) -> None:
+    after = values(with_last_rewards(rows, shift), "srpo", best=1.0 + shift, k=1)
+    np.testing.assert_allclose(after, values(rows, "srpo", best=1.0, k=1), rtol=1e-9, atol=1e-9)
+
+
 @given(rows=plain_rows.map(with_accuracy), shift=SHIFTS)
 def test_dgpo_ignores_a_shift_where_accuracy_is_recorded(rows: list[Row], shift: float) -> None:
     after = values(with_last_rewards(rows, shift), "dgpo")
@@ -147,6 +201,23 @@ def test_credit_in_units_of_the_reward_scales_with_it_bit_for_bit(
 ) -> None:
     after = values(scale_rewards(rows, factor), recipe, **hyper)
     assert np.array_equal(after, factor * values(rows, recipe, **hyper))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "hyper", "unit"),
+    [
+        ("asymre", {}, "shift"),
+        ("red_weight", {}, "temperature"),
+        ("opmd", {"baseline": "log_mean_exp"}, "temperature"),
+    ],
+)
+@given(rows=plain_rows, factor=FACTORS)
+def test_a_constant_in_units_of_the_reward_scales_with_it(
+    recipe: str, hyper: dict[str, object], unit: str, rows: list[Row], factor: float
+) -> None:
+    scaled = factor * recipes.summary(recipe).options[unit]
+    after = values(scale_rewards(rows, factor), recipe, **hyper | {unit: scaled})
+    np.testing.assert_allclose(after, factor * values(rows, recipe, **hyper), rtol=1e-12, atol=1e-12)
 
 
 @given(rows=plain_rows, factor=FACTORS)
@@ -185,6 +256,12 @@ def test_scaling_rewards_and_eps_together_changes_no_bit(recipe: str, eps: float
 def test_ngrpo_scales_with_its_best(rows: list[Row], factor: float) -> None:
     after = values(scale_rewards(rows, factor), "ngrpo", best=factor * BEST)
     np.testing.assert_allclose(after, values(rows, "ngrpo", best=BEST), rtol=1e-4, atol=1e-9)
+
+
+@given(rows=plain_rows, factor=FACTORS)
+def test_srpo_scales_with_its_best(rows: list[Row], factor: float) -> None:
+    after = values(scale_rewards(rows, factor), "srpo", best=factor, k=1)
+    np.testing.assert_allclose(after, values(rows, "srpo", best=1.0, k=1), rtol=1e-4, atol=1e-4)
 
 
 @given(rows=plain_rows.map(with_accuracy), factor=FACTORS)

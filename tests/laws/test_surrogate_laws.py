@@ -31,6 +31,7 @@ def test_without_credit_there_is_no_loss_and_no_gradient(surrogate: Part, ratios
         sample=number,
         step=torch.zeros_like(number),
         trajectory=number,
+        channels=dict.fromkeys(getattr(surrogate, "channels", ()), torch.rand(len(ratios))),
     )
     loss = surrogate(logp.exp(), columns).loss  # type: ignore[operator]
     assert not loss.any()

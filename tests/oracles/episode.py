@@ -24,14 +24,14 @@ def grpo(rows: list[Row], *, ddof: int = 1, eps: float = 1e-6, average: str = "a
 
     Example: returns 1, 0, 0, 1 have mu = 0.5 and s = sqrt(1/3) = 0.57735, so A = 0.5 / 0.577351 = +-0.8660.
     """
-    return _against_task(
+    return against_task(
         rows, lambda own, numbers: zscore(own, numbers, ddof=ddof, eps=eps), average=average, alone=alone
     )
 
 
 def dr_grpo(rows: list[Row], *, average: str = "attempt", alone: str = "zero") -> Result:
     """A_i = r_i - mu (numbers, Dr. GRPO); example: returns 1, 0, 0, 1 give +-0.5."""
-    return _against_task(rows, deviation, average=average, alone=alone)
+    return against_task(rows, deviation, average=average, alone=alone)
 
 
 def rloo(rows: list[Row], *, average: str = "attempt", alone: str = "zero") -> Result:
@@ -45,7 +45,7 @@ def rloo(rows: list[Row], *, average: str = "attempt", alone: str = "zero") -> R
         others.remove(own)
         return deviation(own, others)
 
-    return _against_task(rows, against_others, average=average, alone=alone)
+    return against_task(rows, against_others, average=average, alone=alone)
 
 
 def flow_grpo(rows: list[Row], *, reference: bool = False) -> Result:
@@ -73,7 +73,7 @@ def mc_grpo(rows: list[Row], *, eps: float = 1e-3, reference: bool = False) -> R
             return (own - middle) / (std(numbers, 1) + 1e-9)
         return (own - middle) / (mad + eps)
 
-    return _against_task(rows, around_median, average="attempt", alone="zero")
+    return against_task(rows, around_median, average="attempt", alone="zero")
 
 
 def lower_median(values: Sequence[float]) -> float:
@@ -104,7 +104,7 @@ def ngrpo(
     return spread(rows, steps, credit)
 
 
-def _against_task(
+def against_task(
     rows: list[Row], against: Callable[[float, Sequence[float]], float], *, average: str, alone: str
 ) -> Result:
     """Compare each attempt's return with the task's numbers: one an attempt, or one a step."""

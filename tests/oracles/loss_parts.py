@@ -12,6 +12,8 @@ from groupwise.losses import (
     Mask,
     OffPolicyMask,
     Plain,
+    Rec,
+    Reinforce,
     Reject,
     Sapo,
     SequenceMean,
@@ -45,6 +47,22 @@ SURROGATES: dict[str, tuple[Part, oracle.SurrogateOracle]] = {
     "cispo": (Cispo(cap=1.25), partial(oracle.cispo, cap=1.25)),
     "sapo": (Sapo(tau_positive=2.0, tau_negative=3.0), partial(oracle.sapo, positive=2.0, negative=3.0)),
 }
+
+RECS: dict[str, tuple[Part, oracle.SurrogateOracle]] = {
+    "reinforce": (Reinforce(), oracle.reinforce),
+    "one side": (
+        Rec(weighted=False, low=0.1, high=0.25),
+        partial(oracle.rec, region="one_side", weighted=False, low=0.1, high=0.25),
+    ),
+    "one side weighted": (Rec(), partial(oracle.rec, region="one_side", weighted=True, low=0.2, high=0.2)),
+    "two sides": (Rec(region="two_side"), partial(oracle.rec, region="two_side", weighted=True, low=0.2, high=0.2)),
+    "ring": (
+        Rec(region="ring", weighted=False, low=0.1, high=0.1, far_low=0.3, far_high=0.4),
+        partial(oracle.rec, region="ring", weighted=False, low=0.1, high=0.1, far=(0.3, 0.4)),
+    ),
+}
+SURROGATES |= {name: RECS[name] for name in ("reinforce", "ring")}
+"""The laws take every surrogate with every ratio and aggregate; of one family, two are enough for them."""
 
 AGGREGATES: dict[str, tuple[Part, oracle.AggregateOracle]] = {
     "token mean": (TokenMean(), oracle.token_mean),

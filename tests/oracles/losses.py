@@ -127,6 +127,31 @@ def sapo(token: Token, rho: float, *, positive: float, negative: float) -> Surro
     return Surrogated(-token.advantage * gate, -token.advantage * slope)
 
 
+def reinforce(token: Token, rho: float) -> Surrogated:
+    """-A logp, whatever the ratio."""
+    return Surrogated(-token.advantage * token.logp, 0.0, -token.advantage)
+
+
+def rec(
+    token: Token, rho: float, *, region: str, weighted: bool, low: float, high: float, far: tuple[float, float] = (0, 0)
+) -> Surrogated:
+    """-A logp, of what is kept, times the ratio as a constant; the rules of 5.5 read one by one."""
+    A, inside = token.advantage, 1 - low <= rho <= 1 + high
+    kept = {
+        "one_side": (A >= 0 and rho <= 1 + high) or (A <= 0 and rho >= 1 - low),
+        "two_side": inside,
+        "ring": inside or (A >= 0 and rho <= 1 - far[0]) or (A <= 0 and rho >= 1 + far[1]),
+    }[region]
+    weight = (rho if weighted else 1.0) if kept else 0.0
+    return Surrogated(-weight * A * token.logp, 0.0, -weight * A)
+
+
+def square_change(token: Token, bound: float = 20.0) -> Counted:
+    """(logp - old)^2 and its slope; logp -0.4, old -0.6: 0.04 and 0.4."""
+    change = token.logp - token.old
+    return Counted(clamp(change, bound) ** 2, 2 * change if abs(change) <= bound else 0.0)
+
+
 def log_weight(tokens: Tokens, token: Token, unit: str) -> float:
     """sum over the unit of old - behaviour (numbers, Corrections)."""
     others = [token] if unit == "token" else mates(tokens, token, unit)

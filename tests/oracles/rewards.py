@@ -1,6 +1,7 @@
 """Rewards as slow loops over plain dictionaries, written from their sources; nothing here comes from groupwise.
 
-A step is {"reward", "well_formed", "accepted", "length"}; an attempt is a list of steps and whether it was solved.
+A step is {"reward", "well_formed", "accepted", "length", "facts"}; an attempt is a list of steps and whether it was
+solved.
 """
 
 from __future__ import annotations
@@ -95,4 +96,16 @@ def length(steps: Steps, solved: bool, *, each: float, free: int) -> list[float]
             if token >= free:
                 amount += each
         paid.append(amount)
+    return paid
+
+
+def ladder(steps: Steps, solved: bool, *, rungs: list[float]) -> list[float]:
+    """RSVR of SRPO: the last step that answered; exact pays 1, else the rung of the levels that matched."""
+    paid, amount = [0.0 for _ in steps], 0.0
+    for step in steps:
+        if "matched" in step["facts"]:
+            reached = rungs[: step["facts"]["matched"] + 1][-1]
+            amount = 0.0 if not step["well_formed"] else 1.0 if step["facts"]["exact"] else reached
+    if paid:
+        paid[-1] = amount
     return paid

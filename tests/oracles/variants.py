@@ -9,34 +9,60 @@ from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_bas
 from tests.oracles.edges import salt
 from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
 from tests.oracles.history import hgpo
+from tests.oracles.off_policy import asymre, opmd, red_weight
 from tests.oracles.rescue import r3, r3_hgpo
 from tests.oracles.roles import mars
 from tests.oracles.rows import Result
+from tests.oracles.staged import srpo
 from tests.oracles.state import gigpo, step_grpo
 
 ORACLES: dict[str, Callable[..., Result]] = {
     "a_grae": a_grae,
+    "after_vsrm": dr_grpo,
+    "asymre": asymre,
     "cispo": grpo,
+    "d3s": grpo,
     "dapo": grpo,
+    "dcpo": grpo,
     "dgpo": dgpo,
     "dr_grpo": dr_grpo,
     "flow_grpo": flow_grpo,
     "gigpo": gigpo,
     "grpo": grpo,
     "gspo": grpo,
+    "gtpo": dr_grpo,
     "hgpo": hgpo,
     "mars": mars,
     "mc_grpo": mc_grpo,
     "ngrpo": ngrpo,
+    "opmd": opmd,
     "r3": r3,
     "r3_grpo_ablation": r3,
     "r3_hgpo": r3_hgpo,
+    "rec": dr_grpo,
+    "red_weight": red_weight,
     "reinforce_pp": reinforce_pp,
     "reinforce_pp_baseline": reinforce_pp_baseline,
     "rloo": rloo,
     "salt": salt,
     "sapo": grpo,
+    "spae": dr_grpo,
+    "spo_chain": rloo,
     "step_grpo": step_grpo,
+    "srpo": srpo,
+    "after_concise_r": grpo,
+    # Losses of another kind, beside the credit that reports show.
+    "after_etr": grpo,
+    "r2vpo": grpo,
+    "disco": grpo,
+    "reg_grpo": grpo,
+    "llds": grpo,
+    "simpo": grpo,
+    "dpo": grpo,
+    "rpo": grpo,
+    "w_dpo": grpo,
+    "step_apo": grpo,
+    "p3o": rloo,
 }
 
 DISCOUNTED = {"gigpo", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
@@ -67,7 +93,10 @@ class Variant:
         if self.recipe == "mars":
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
-            self.recipe in {"dr_grpo", "rloo"} or self.hyper.get("scale") == "none" or self.hyper.get("base") == "rloo"
+            self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre"}
+            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm"}
+            or self.hyper.get("scale") == "none"
+            or self.hyper.get("base") == "rloo"
         )
 
     def __str__(self) -> str:
@@ -88,8 +117,34 @@ VARIANTS: list[Variant] = [
         {"alone": "raw"},
         {"average": "step", "alone": "raw"},
     ),
-    *[Variant(name) for name in ("dapo", "gspo", "cispo", "sapo")],
+    *[
+        Variant(name)
+        for name in (
+            "dapo",
+            "gspo",
+            "cispo",
+            "sapo",
+            "after_etr",
+            "r2vpo",
+            "disco",
+            "reg_grpo",
+            "llds",
+            "simpo",
+            "dpo",
+            "rpo",
+            "w_dpo",
+            "step_apo",
+            "p3o",
+        )
+    ],
+    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "spo_chain", "spae", "after_vsrm")],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
+    Variant("rec"),
+    Variant("after_concise_r"),
+    *_variants("srpo", {}, {"k": 1}, {"k": 2, "best": 0.5}),
+    *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),
+    *_variants("asymre", {}, {"shift": -0.5}),
+    *_variants("red_weight", {}, {"temperature": 0.5}),
     *_variants("rloo", {}, {"average": "step"}, {"alone": "raw"}),
     *_variants("flow_grpo", {}, {"reference": True}),
     *_variants("mc_grpo", {}, {"eps": 0.01}, {"reference": True}),
@@ -149,6 +204,7 @@ LAW_VARIANTS: list[Variant] = [
     *_variants("mc_grpo", {"reference": True}),
     *_variants("ngrpo", {"reference": True}),
     *_variants("mars", {"scale": "std", "whiten": True}),
+    *_variants("opmd", {"baseline": "log_mean_exp"}),
 ]
 """Each recipe as it comes, and settings that take another path through the library: enough for the laws, where every
 case draws many tables."""

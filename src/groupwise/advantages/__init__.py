@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from groupwise.advantages.above_prior import AbovePrior
-from groupwise.advantages.baselines import DistinctMean, LeaveOneOut, Mean, Median, NoBaseline
+from groupwise.advantages.baselines import (
+    DistinctMean,
+    LeaveOneOut,
+    LogMeanExp,
+    Mean,
+    Median,
+    NoBaseline,
+    ShiftedMean,
+)
 from groupwise.advantages.bounded import Bounded
 from groupwise.advantages.combine import Blend, Sum, Term
 from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
+from groupwise.advantages.exponential import ExponentiallyWeighted
 from groupwise.advantages.merged import Merged
+from groupwise.advantages.outcome_spread import OutcomeSpread
+from groupwise.advantages.pass_at_bonus import PassAtBonus
 from groupwise.advantages.penalised import Penalised, PenalisedRefusals
 from groupwise.advantages.relative import Relative
 from groupwise.advantages.scales import (
@@ -18,7 +29,6 @@ from groupwise.advantages.scales import (
     NoScale,
 )
 from groupwise.advantages.signals import Centred, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
-from groupwise.advantages.tokens import DiscountedTokens, FirstTokens
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts.part import Part
 
@@ -39,6 +49,8 @@ BASELINES: dict[str, type[Part]] = {
     "leave_one_out": LeaveOneOut,
     "median": Median,
     "distinct_mean": DistinctMean,
+    "shifted_mean": ShiftedMean,
+    "log_mean_exp": LogMeanExp,
     "no_baseline": NoBaseline,
 }
 
@@ -58,16 +70,16 @@ ESTIMATORS: dict[str, type[Part]] = {
     "whitened": Whitened,
     "question_weighted": QuestionWeighted,
     "asymmetric": Asymmetric,
+    "exponentially_weighted": ExponentiallyWeighted,
+    "outcome_spread": OutcomeSpread,
+    "pass_at_bonus": PassAtBonus,
 }
-
-TOKEN_CREDITS: dict[str, type[Part]] = {"discounted_tokens": DiscountedTokens, "first_tokens": FirstTokens}
 
 __all__ = [
     "BASELINES",
     "ESTIMATORS",
     "SCALES",
     "SIGNALS",
-    "TOKEN_CREDITS",
     "AbovePrior",
     "Asymmetric",
     "Blend",
@@ -75,12 +87,12 @@ __all__ = [
     "Centred",
     "ColumnSignal",
     "Deviation",
-    "DiscountedTokens",
     "DistinctDeviation",
     "DistinctMean",
     "EpisodeReturn",
-    "FirstTokens",
+    "ExponentiallyWeighted",
     "LeaveOneOut",
+    "LogMeanExp",
     "Mean",
     "MeanAbsoluteDeviation",
     "Median",
@@ -88,11 +100,14 @@ __all__ = [
     "Merged",
     "NoBaseline",
     "NoScale",
+    "OutcomeSpread",
+    "PassAtBonus",
     "Penalised",
     "PenalisedRefusals",
     "QuestionWeighted",
     "Relative",
     "ReturnToGo",
+    "ShiftedMean",
     "StepRewardSignal",
     "Sum",
     "Term",

@@ -52,6 +52,36 @@ class DistinctMean(Part, slot="baseline"):
         return np.where(groups.spread(distinct.size, 1.0) == 1, 0.0, values - groups.spread(mean))
 
 
+class ShiftedMean(Part, slot="baseline"):
+    """Subtract less than the group's mean, so that praise outweighs blame: v - (mean - shift).
+
+    Source: AsymRE in "Group-relative REINFORCE is secretly an off-policy algorithm" (2025, arXiv:2509.24203) and its
+    code in Trinity-RFT, shift 0.1. Members that are all equal, solved or failed, get the shift: a pull towards whatever
+    was sampled. So keep it small. A shift of 0 is `Mean`.
+    """
+
+    shift: Annotated[float, Field(allow_inf_nan=False)] = 0.1
+    """What every member gets above its distance from the mean; below 0, blame outweighs praise."""
+
+    def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
+        return centre_values(values, groups) + np.where(groups.label < 0, 0.0, self.shift)
+
+
+class LogMeanExp(Part, slot="baseline"):
+    """Subtract the group's soft maximum, t * log(mean(exp(v / t))), which lies between the mean and the largest value.
+
+    Source: OPMD's baseline (arXiv:2509.24203; Trinity-RFT, t = 1). Choice: relative to the group's largest value, so
+    that nothing overflows and equal values give exactly 0.
+    """
+
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """t: towards 0 it is the largest value, for large t the mean."""
+
+    def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
+        below = np.where(groups.label < 0, 0.0, values - groups.spread(groups.high(values), np.nan))
+        return below - groups.spread(self.temperature * np.log(groups.mean(np.exp(below / self.temperature))))
+
+
 class NoBaseline(Part, slot="baseline"):
     """Subtract nothing."""
 

@@ -1,4 +1,4 @@
-"""Pairs: which of two attempts at a task did better."""
+"""Pairs: which of two attempts at a task, or of two steps in one state, did better."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Pair(NamedTuple):
-    """One attempt that a loss holds against another of its group.
+    """One attempt, or one step of it, that a loss holds against another of its group.
 
     A pairing numbers attempts as the step table does; in `Totals` they are numbered as the update's trajectories.
     """
@@ -17,3 +17,14 @@ class Pair(NamedTuple):
     """Number of the worse attempt."""
     weight: float = 1.0
     """How much the pair counts beside the others; losses divide by the sum of all weights."""
+    gap: float = 0.0
+    """How much better the winner did, in units of what was compared."""
+    winner_step: int | None = None
+    """Index of the winner's step that is meant; None = the whole attempt."""
+    loser_step: int | None = None
+    """Index of the loser's step that is meant; None = the whole attempt."""
+
+    @property
+    def members(self) -> tuple[tuple[int, int | None], tuple[int, int | None]]:
+        """Attempt and step of the winner, then of the loser."""
+        return (self.winner, self.winner_step), (self.loser, self.loser_step)

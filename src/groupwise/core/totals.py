@@ -83,7 +83,7 @@ class Totals:
             step: index of its step within the trajectory.
             group: number of its group.
             max_tokens: the most tokens a sample may have.
-            pairs: pairs of trajectories; those of which a member does not train here are left out.
+            pairs: pairs of trajectories, or of their steps; those of which a member does not train are left out.
         """
         columns = {"tokens": tokens, "trajectory": trajectory, "step": step, "group": group}
         # An empty list has no type of its own; numpy would make it one of floats.
@@ -106,5 +106,13 @@ class Totals:
             max_tokens=max_tokens,
             trajectory_tokens=tuple(tokens_of.tolist()),
             trajectory_steps=tuple(steps_of.tolist()),
-            pair_members=tuple(pair for pair in pairs if all(n < num and tokens_of[n] for n in pair[:2])),
+            pair_members=_keep_trained(pairs, trajectory_N[trains].tolist(), step_N[trains].tolist()),
         )
+
+
+def _keep_trained(pairs: Sequence[Pair], trajectories: list[int], steps: list[int]) -> tuple[Pair, ...]:
+    """The pairs of which both members train; of whole attempts, at least one step."""
+    if not pairs:
+        return ()
+    trained: set[tuple[int, int | None]] = {*zip(trajectories, steps, strict=True), *((n, None) for n in trajectories)}
+    return tuple(pair for pair in pairs if trained.issuperset(pair.members))

@@ -39,12 +39,14 @@ from groupwise.envs.search_qa.environment import SearchQa
 from groupwise.envs.textworld.environment import Textworld
 from groupwise.envs.webshop.environment import Webshop
 from groupwise.envs.webshop.storefront import Storefront
+from groupwise.envs.worked_sums.environment import WorkedSums
 
 ENVS: dict[str, type[Part]] = {
     "household": Household,
     "gridworld": Gridworld,
     "boxes": Boxes,
     "countdown": Countdown,
+    "worked_sums": WorkedSums,
     "lookup": Lookup,
     "identity": Identity,
     "gymnasium": Gymnasium,
@@ -100,6 +102,7 @@ __all__ = [
     "Textworld",
     "TextworldExpress",
     "Webshop",
+    "WorkedSums",
     "check_disjoint",
     "check_environment",
     "panel_hash",

@@ -15,9 +15,10 @@ from groupwise.groups.by_state import ByState
 from groupwise.groups.by_task import ByAttempt, ByTask
 from groupwise.groups.cross_context_replay import CrossContextReplay
 from groupwise.groups.drop_pivot import DropPivot
-from groupwise.groups.filters import DropSolved, OverlongMask, SmallCredit, Staleness, ZeroSpread
+from groupwise.groups.filters import OverlongMask, SmallCredit, Staleness, ZeroSpread
 from groupwise.groups.history_keyed_replay import HistoryKeyedReplay
 from groupwise.groups.selective_buffer import SelectiveBuffer
+from groupwise.groups.solved_tasks import DropFailed, DropSolved
 
 GROUPERS: dict[str, type[Part]] = {
     "by_task": ByTask,
@@ -33,6 +34,7 @@ GROUPERS: dict[str, type[Part]] = {
 ADMISSIONS: dict[str, type[Part]] = {"at_most": AtMost, "without_truncated": WithoutTruncated}
 
 FILTERS: dict[str, type[Part]] = {
+    "drop_failed": DropFailed,
     "drop_pivot": DropPivot,
     "drop_solved": DropSolved,
     "overlong_mask": OverlongMask,
@@ -62,6 +64,7 @@ __all__ = [
     "ByState",
     "ByTask",
     "CrossContextReplay",
+    "DropFailed",
     "DropPivot",
     "DropSolved",
     "HistoryKeyedReplay",

@@ -20,22 +20,6 @@ from groupwise.core.segments import BoolArray, FloatArray, Segments
 from groupwise.core.step_table import StepTable
 
 
-class DropSolved(Part, slot="filter"):
-    """Drop the tasks whose every attempt reached the best score: there is nothing left to learn from them.
-
-    Source: NGRPO, which keeps the all-wrong groups and filters the all-correct ones. Choice: the score is the column
-    `accuracy` where the table has it, else the return, since a length penalty would keep solved tasks in.
-    """
-
-    best: float = 1.0
-    """The score that counts as solved."""
-
-    def __call__(self, table: StepTable) -> BoolArray:
-        # A sum of rewards may miss the best by its last digit.
-        missed = _find_scores(table) < self.best - 1e-9 * max(1.0, abs(self.best))
-        return table.tasks.sum(missed.astype(np.float64))[table.task] > 0
-
-
 class ZeroSpread(Part, slot="filter"):
     """Drop the tasks whose attempts all did equally well: nothing tells them apart.
 
@@ -45,11 +29,13 @@ class ZeroSpread(Part, slot="filter"):
     it, as verl's recipe does). Sampling more tasks in place of the dropped ones is the attempt plan's work.
     """
 
+    drops_solved_groups: ClassVar[bool] = True
+    """It leaves out tasks that every attempt solved."""
     alone: Literal["drop", "keep"] = "drop"
     """What happens to a task with one attempt."""
 
     def __call__(self, table: StepTable) -> BoolArray:
-        kept = ~table.tasks.is_constant(_find_scores(table))
+        kept = ~table.tasks.is_constant(find_scores(table))
         if self.alone == "keep":
             tasks = Segments.of(table.task[table.attempts.first])
             kept |= tasks.size == 1
@@ -115,6 +101,6 @@ class SmallCredit(Part, slot="filter"):
         return np.abs(credit.values) >= self.min_size
 
 
-def _find_scores(table: StepTable) -> FloatArray:
+def find_scores(table: StepTable) -> FloatArray:
     """What each step's attempt is judged by (S): its accuracy where the table has it, else its return."""
     return np.asarray(table.extra.get("accuracy", table.episode_return), dtype=np.float64)

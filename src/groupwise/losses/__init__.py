@@ -11,11 +11,22 @@ from groupwise.losses.aggregates import (
     TokenMean,
     TrajectoryMean,
 )
+from groupwise.losses.by_verdict import ByVerdict
 from groupwise.losses.corrections import Mask, OffPolicyMask, Reject, Truncate
+from groupwise.losses.disco import Disco
+from groupwise.losses.dpo import Dpo, Rpo, StepApo
+from groupwise.losses.elastic_clip import ElasticClip
+from groupwise.losses.llds import Llds
+from groupwise.losses.p3o import P3o
+from groupwise.losses.pair_sums import PairSums, PairTerms, share_of_pairs
 from groupwise.losses.pairings import AllPairs, BestAgainstWorst
-from groupwise.losses.penalties import EntropyBonus, Kl
+from groupwise.losses.penalties import EntropyBonus, Kl, SquaredChange
 from groupwise.losses.policy_loss import METRICS, LossResult, PolicyLoss, Tally
+from groupwise.losses.ratio_variance import RatioVariance
 from groupwise.losses.ratios import SequenceRatio, TokenRatio
+from groupwise.losses.rec import Rec, Reinforce
+from groupwise.losses.regression import Regression
+from groupwise.losses.siblings import Siblings
 from groupwise.losses.simpo import Simpo
 from groupwise.losses.slots import TokenLoss
 from groupwise.losses.surrogates import Cispo, Clip, Plain, Sapo
@@ -25,11 +36,20 @@ from groupwise.losses.trajectory_sums import TrajectorySums, share_of_step
 LOSSES: dict[str, type[Part]] = {
     "policy_loss": PolicyLoss,
     "simpo": Simpo,
+    "dpo": Dpo,
+    "rpo": Rpo,
+    "step_apo": StepApo,
+    "p3o": P3o,
+    "disco": Disco,
+    "regression": Regression,
+    "llds": Llds,
 }
 
 PAIRINGS: dict[str, type[Part]] = {
     "best_against_worst": BestAgainstWorst,
     "all_pairs": AllPairs,
+    "siblings": Siblings,
+    "by_verdict": ByVerdict,
 }
 
 RATIOS: dict[str, type[Part]] = {
@@ -42,6 +62,9 @@ SURROGATES: dict[str, type[Part]] = {
     "clip": Clip,
     "cispo": Cispo,
     "sapo": Sapo,
+    "elastic_clip": ElasticClip,
+    "reinforce": Reinforce,
+    "rec": Rec,
 }
 
 CORRECTIONS: dict[str, type[Part]] = {
@@ -54,6 +77,8 @@ CORRECTIONS: dict[str, type[Part]] = {
 PENALTIES: dict[str, type[Part]] = {
     "kl": Kl,
     "entropy_bonus": EntropyBonus,
+    "squared_change": SquaredChange,
+    "ratio_variance": RatioVariance,
 }
 
 AGGREGATES: dict[str, type[Part]] = {
@@ -80,22 +105,38 @@ __all__ = [
     "SURROGATES",
     "AllPairs",
     "BestAgainstWorst",
+    "ByVerdict",
     "Cispo",
     "Clip",
     "ConstantLength",
+    "Disco",
+    "Dpo",
+    "ElasticClip",
     "EntropyBonus",
     "Kl",
+    "Llds",
     "LossResult",
     "Mask",
     "OffPolicyMask",
+    "P3o",
+    "PairSums",
+    "PairTerms",
     "Plain",
     "PolicyLoss",
+    "RatioVariance",
+    "Rec",
+    "Regression",
+    "Reinforce",
     "Reject",
+    "Rpo",
     "Sapo",
     "SequenceMean",
     "SequenceRatio",
     "SequenceSum",
+    "Siblings",
     "Simpo",
+    "SquaredChange",
+    "StepApo",
     "StepMean",
     "Tally",
     "TokenColumns",
@@ -105,5 +146,6 @@ __all__ = [
     "TrajectoryMean",
     "TrajectorySums",
     "Truncate",
+    "share_of_pairs",
     "share_of_step",
 ]

@@ -8,8 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from groupwise.core.errors import ConfigError
 from groupwise.core.pairs import Pair
-from groupwise.core.parts.part import Part
+from groupwise.core.parts.part import Part, name_of
 from groupwise.core.step_table import StepTable
 
 
@@ -21,12 +22,16 @@ class BestAgainstWorst(Part, slot="pairing"):
     has no pair; attempts of which no step may train are left out before anybody is chosen.
     """
 
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse a run in which no task has two attempts."""
+        refuse_lone_attempts(self, attempts)
+
     def __call__(self, table: StepTable) -> list[Pair]:
         pairs = []
         for returns in _list_returns_by_task(table):
             best, worst = max(returns, key=returns.__getitem__), min(returns, key=returns.__getitem__)
             if returns[best] > returns[worst]:
-                pairs.append(Pair(best, worst))
+                pairs.append(Pair(best, worst, gap=returns[best] - returns[worst]))
         return pairs
 
 
@@ -40,13 +45,28 @@ class AllPairs(Part, slot="pairing"):
     counts: Literal["task", "pair"] = "task"
     """What counts the same: every task that has a pair, or every pair."""
 
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse a run in which no task has two attempts."""
+        refuse_lone_attempts(self, attempts)
+
     def __call__(self, table: StepTable) -> list[Pair]:
         pairs = []
         for returns in _list_returns_by_task(table):
             differing = [(a, b) for a, b in combinations(returns, 2) if returns[a] != returns[b]]
             weight = 1.0 if self.counts == "pair" else 1 / max(len(differing), 1)
-            pairs += [Pair(a, b, weight) if returns[a] > returns[b] else Pair(b, a, weight) for a, b in differing]
+            for a, b in differing:
+                winner, loser = (a, b) if returns[a] > returns[b] else (b, a)
+                pairs.append(Pair(winner, loser, weight, returns[winner] - returns[loser]))
         return pairs
+
+
+def refuse_lone_attempts(pairing: Part, attempts: int) -> None:
+    """Refuse a run in which no group can have two outcomes: there would never be a pair."""
+    if attempts < 2:
+        raise ConfigError(
+            f"algorithm.pairing: {name_of(pairing)} holds attempts at one task against each other, and each task gets "
+            f"{attempts}; give rollout.plan.attempts at least 2"
+        )
 
 
 def _list_returns_by_task(table: StepTable) -> Iterator[dict[int, float]]:

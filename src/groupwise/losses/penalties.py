@@ -81,6 +81,26 @@ class EntropyBonus(Part, slot="penalty"):
         return -columns.require(ENTROPY)
 
 
+class SquaredChange(Part, slot="penalty"):
+    """Stay close to the policy that sampled: the square of each token's log-ratio.
+
+        l = weight * (logp - logp_old)^2
+
+    Source: OPMD as Kimi k1.5 (2025, arXiv:2501.12599) regularises and "Group-relative REINFORCE is secretly an
+    off-policy algorithm" (2025, arXiv:2509.24203) writes it, tau = `weight`; the half of the derivation is in the
+    weight. Choice: by token; the log-ratio is clamped to +-`clamp`, as everywhere, beyond which a token is not pulled.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
+    weight: Weight = 0.1
+    """How much of it is added to the loss."""
+    clamp: Annotated[float, Field(gt=0)] = 20.0
+    """Largest log-ratio, in absolute value."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        return (columns.logp - columns.require(OLD_LOGP)).clamp(-self.clamp, self.clamp).square()
+
+
 def k3(d_T: Tensor) -> Tensor:
     """The low-variance estimate exp(d) - d - 1, which is never negative; exact where d is tiny."""
     return d_T.expm1() - d_T

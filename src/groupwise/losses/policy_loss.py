@@ -17,7 +17,14 @@ from groupwise.core.totals import Totals
 from groupwise.losses.aggregates import TokenMean
 from groupwise.losses.penalties import k3
 from groupwise.losses.ratios import TokenRatio
-from groupwise.losses.slots import AggregatePart, CorrectionPart, PenaltyPart, RatioPart, SurrogatePart
+from groupwise.losses.slots import (
+    AggregatePart,
+    CorrectionPart,
+    MeasuringPenalty,
+    PenaltyPart,
+    RatioPart,
+    SurrogatePart,
+)
 from groupwise.losses.surrogates import Clip
 from groupwise.losses.token_columns import OLD_LOGP, UNITS, TokenColumns, Unit
 
@@ -34,6 +41,7 @@ METRICS = {
     "loss/kl_to_reference": "how far the policy is from the reference: mean of k3",
     "loss/mismatch": "learner minus engine: mean of logp_old - logp_behaviour",
     "loss/mismatch_size": "learner against engine: mean of |logp_old - logp_behaviour|",
+    "loss/ratio_variance": "how far ratios lie from 1: mean of (rho - 1)^2, which the penalty of that name bounds",
     "loss/correction": "mean weight that the corrections give a token",
     "loss/rejected": "share of tokens that the corrections dropped",
     "loss/entropy": "mean entropy of the distributions the tokens were drawn from",
@@ -111,6 +119,16 @@ class PolicyLoss(Part, slot="loss"):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _has_one_trust_region(self) -> PolicyLoss:
+        for penalty in self._list_active_penalties() if getattr(self.surrogate, "is_trust_region", False) else ():
+            if getattr(penalty, "is_trust_region", False):
+                raise ConfigError(
+                    f"{name_of(penalty)} holds ratios near 1 in place of a clip, and {name_of(self.surrogate)} bounds "
+                    "them too: two trust regions; use the surrogate 'plain', or leave the penalty out"
+                )
+        return self
+
     @property
     def needs(self) -> frozenset[str]:
         """What the loss reads beyond the basics: what its parts need."""
@@ -160,6 +178,8 @@ class PolicyLoss(Part, slot="loss"):
             loss_T = loss_T + penalty.weight * penalty(columns)
         measured = _measure(columns) | {f"clip_fraction_{name}": hit_T for name, hit_T in outcome.clipped.items()}
         measured["ratio"] = ratio_T
+        for penalty in self._list_active_penalties():
+            measured |= penalty.measure(columns) if isinstance(penalty, MeasuringPenalty) else {}
         if self.old == "learner":
             measured |= _measure_mismatch(columns)
         if weights:

@@ -1,4 +1,4 @@
-"""A preference loss over pairs of attempts, without a reference policy. Axes: T tokens, R trajectories, P pairs."""
+"""A preference loss over pairs of attempts, without a reference policy. Axes: T tokens, M members, P pairs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pydantic import Field
 
 from groupwise.core.parts.part import Part
 from groupwise.core.totals import Totals
-from groupwise.losses.policy_loss import LossResult, Tally
+from groupwise.losses.pair_sums import PairSums, PairTerms, measure_pairs, share_of_pairs, softplus
+from groupwise.losses.policy_loss import LossResult
 from groupwise.losses.token_columns import PAIRS, TokenColumns, Unit
-from groupwise.losses.trajectory_sums import TrajectorySums, share_of_step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,8 @@ class Simpo(Part, slot="loss"):
 
     The mean is over all sampled tokens of an attempt. The slope by the log-prob of a winner's token is
     -weight_p / (sum of weights) * beta / L * sigmoid(gamma - beta * gap), a loser's has the other sign; the first pass
-    finds the gaps, so that the gradient is a sum over samples, and the two need not lie in one micro-batch.
+    finds the gaps, so that the gradient is a sum over samples, and the two need not lie in one micro-batch. Where the
+    pairing holds steps against each other, the mean is over the tokens of the step.
 
     Source: SimPO (Meng et al. 2024, arXiv:2405.14734); released values are beta 2 to 10 and margins of 0.1 to 0.8.
     Choices: pairs come from the slot `pairing` of the algorithm, not from a data set; credit is not read, beyond who
@@ -38,30 +39,18 @@ class Simpo(Part, slot="loss"):
     margin: Annotated[float, Field(ge=0)] = 0.55
     """How much likelier a winner's token should be, in nats (the release's gamma / beta)."""
 
-    def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
-        """Log-prob and tokens of each trajectory."""
+    def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:
+        """Log-prob and tokens of each member of a pair."""
         columns = columns.select_trained()
-        return TrajectorySums.of(columns, totals, logp=columns.logp)
+        return PairSums.of(columns, totals, logp=columns.logp)
 
-    def __call__(self, columns: TokenColumns, totals: Totals, summary: TrajectorySums) -> LossResult:
+    def __call__(self, columns: TokenColumns, totals: Totals, summary: PairSums) -> LossResult:
         columns = columns.select_trained()
-        mean_R = summary.mean("logp")
-        winner_P = columns.trajectory.new_tensor([pair.winner for pair in totals.pair_members])
-        loser_P = columns.trajectory.new_tensor([pair.loser for pair in totals.pair_members])
-        weight_P = mean_R.new_tensor([pair.weight for pair in totals.pair_members]) / (totals.pair_weight or 1)
-        gap_P = mean_R.index_select(0, winner_P) - mean_R.index_select(0, loser_P)
-        away_P = self.beta * (self.margin - gap_P)
-        value = (weight_P * _softplus(away_P)).sum()
-        pull_P = self.beta * weight_P * away_P.sigmoid()
-        slope_R = mean_R.new_zeros(len(mean_R)).index_add(0, winner_P, -pull_P).index_add(0, loser_P, pull_P)
-        loss = share_of_step(value, slope_R / summary.tokens.clamp(min=1), columns.logp, columns, totals)
-        measured = {"pair_gap": gap_P, "pair_accuracy": (gap_P > 0).to(gap_P)} if totals.pairs else {}
-        # A pair belongs to no micro-batch, so each of them reports all pairs, by the number of its tokens.
-        num = len(columns)
-        metrics = {f"loss/{name}": Tally(total=value_P.mean() * num, count=num) for name, value_P in measured.items()}
-        return LossResult(loss=loss, metrics=metrics)
+        pairs = PairTerms.of(totals, columns.logp.detach())
 
+        def value_of(logp_M: Tensor) -> Tensor:
+            gap_P = pairs.contrast(logp_M / summary.tokens.clamp(min=1))
+            return (pairs.weight * softplus(self.beta * (self.margin - gap_P))).sum()
 
-def _softplus(value_P: Tensor) -> Tensor:
-    """log(1 + exp(value)), exact where the value is large."""
-    return value_P.clamp(min=0) + (-value_P.abs()).exp().log1p()
+        loss = share_of_pairs(value_of, summary, columns, totals)
+        return LossResult(loss=loss, metrics=measure_pairs(summary, columns, totals))

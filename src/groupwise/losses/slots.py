@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 
 from groupwise.core.parts.part import Slot
 from groupwise.core.totals import Totals
@@ -56,6 +56,14 @@ class Penalty(Protocol):
         """How much of it is added; at 0 it is not computed and needs nothing."""
 
     def __call__(self, columns: TokenColumns) -> Tensor: ...
+
+
+@runtime_checkable
+class MeasuringPenalty(Protocol):
+    """A penalty that has something to report."""
+
+    def measure(self, columns: TokenColumns) -> dict[str, Tensor]:
+        """What the loss reports of the tokens, by name (T each)."""
 
 
 class Aggregate(Protocol):

@@ -47,6 +47,8 @@ class Clip(Part, slot="surrogate"):
 
     scales_with_credit: ClassVar[bool] = True
     """Its loss is the credit times something: a token without credit has none."""
+    is_trust_region: ClassVar[bool] = True
+    """It bounds how far a ratio goes."""
 
     low: Width = 0.2
     """How far below 1 a ratio may go."""
@@ -80,6 +82,8 @@ class Cispo(Part, slot="surrogate"):
 
     scales_with_credit: ClassVar[bool] = True
     """Its loss is the credit times something: a token without credit has none."""
+    is_trust_region: ClassVar[bool] = True
+    """It bounds how far a ratio goes."""
 
     cap: Annotated[float, Field(gt=0)] = 5.0
     """Largest importance weight."""
@@ -102,6 +106,8 @@ class Sapo(Part, slot="surrogate"):
 
     scales_with_credit: ClassVar[bool] = True
     """Its loss is the credit times something: a token without credit has none."""
+    is_trust_region: ClassVar[bool] = True
+    """It bounds how far a ratio goes."""
 
     tau_positive: Temperature = 1.0
     """How fast the pull of praised tokens fades."""

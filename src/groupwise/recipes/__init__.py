@@ -19,11 +19,17 @@ from groupwise.recipes.episode import (
 )
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
+from groupwise.recipes.ladders import after_concise_r, srpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
+from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
+from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
+from groupwise.recipes.probes import after_vsrm, spae, spo_chain
 from groupwise.recipes.recipe import RecipeSummary, recipe
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
+from groupwise.recipes.tokens import d3s, dcpo, gtpo
+from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
     "grpo": grpo,
@@ -35,6 +41,17 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "gspo": gspo,
     "cispo": cispo,
     "sapo": sapo,
+    "rec": rec,
+    "opmd": opmd,
+    "asymre": asymre,
+    "red_weight": red_weight,
+    "after_etr": after_etr,
+    "r2vpo": r2vpo,
+    "disco": disco,
+    "reg_grpo": reg_grpo,
+    "llds": llds,
+    "srpo": srpo,
+    "after_concise_r": after_concise_r,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -48,35 +65,70 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "mars": mars,
     "flow_grpo": flow_grpo,
     "step_grpo": step_grpo,
+    "gtpo": gtpo,
+    "d3s": d3s,
+    "dcpo": dcpo,
+    "spo_chain": spo_chain,
+    "spae": spae,
+    "after_vsrm": after_vsrm,
+    "simpo": simpo,
+    "dpo": dpo,
+    "rpo": rpo,
+    "w_dpo": w_dpo,
+    "step_apo": step_apo,
+    "p3o": p3o,
 }
 
 __all__ = [
     "RECIPES",
     "RecipeSummary",
     "a_grae",
+    "after_concise_r",
+    "after_etr",
+    "after_vsrm",
+    "asymre",
     "build",
     "cispo",
+    "d3s",
     "dapo",
+    "dcpo",
     "dgpo",
+    "disco",
+    "dpo",
     "dr_grpo",
     "flow_grpo",
     "gigpo",
     "grpo",
     "gspo",
+    "gtpo",
     "hgpo",
+    "llds",
     "mars",
     "mc_grpo",
     "names",
     "ngrpo",
+    "opmd",
+    "p3o",
+    "r2vpo",
     "r3",
     "r3_grpo_ablation",
     "r3_hgpo",
+    "rec",
     "recipe",
+    "red_weight",
+    "reg_grpo",
     "reinforce_pp",
     "reinforce_pp_baseline",
     "rloo",
+    "rpo",
     "salt",
     "sapo",
+    "simpo",
+    "spae",
+    "spo_chain",
+    "srpo",
+    "step_apo",
     "step_grpo",
     "summary",
+    "w_dpo",
 ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from groupwise.core.parts.part import Part
+from groupwise.rewards.concise import ConciseWhenSolved
 from groupwise.rewards.conduct import FormatReward, MalformedResponseReward, RefusedActionReward, StepReward
 from groupwise.rewards.entropy_ranking import EntropyRanking
+from groupwise.rewards.ladder import LadderReward
 from groupwise.rewards.length import BrevityReward, LengthReward, OverlongReward
 from groupwise.rewards.reference_kl import ReferenceKl
 from groupwise.rewards.reward import Reward, RewardSlot
@@ -23,9 +25,11 @@ REWARDS: dict[str, type[Part]] = {
     "overlong": OverlongReward,
     "length": LengthReward,
     "brevity": BrevityReward,
+    "ladder": LadderReward,
 }
 
 SHAPERS: dict[str, type[Part]] = {
+    "concise_when_solved": ConciseWhenSolved,
     "entropy_ranking": EntropyRanking,
     "reference_kl": ReferenceKl,
     "unlikeliness": Unlikeliness,
@@ -35,9 +39,11 @@ __all__ = [
     "REWARDS",
     "SHAPERS",
     "BrevityReward",
+    "ConciseWhenSolved",
     "EntropyRanking",
     "EnvironmentReward",
     "FormatReward",
+    "LadderReward",
     "LengthReward",
     "MalformedResponseReward",
     "OutcomeReward",

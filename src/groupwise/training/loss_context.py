@@ -148,4 +148,4 @@ def _find_pairs(
     trains[table.step_of_row] = keep
     # In place of the filters, which are in `keep`: those that read the credit too, which a table cannot ask.
     pairs = algorithm.pairing(replace(table, extra={**table.extra, "trains": trains}, filters=(), _asked={}))
-    return tuple(Pair(trajectory_of[pair.winner], trajectory_of[pair.loser], pair.weight) for pair in pairs)
+    return tuple(pair._replace(winner=trajectory_of[pair.winner], loser=trajectory_of[pair.loser]) for pair in pairs)

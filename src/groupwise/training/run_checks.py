@@ -32,6 +32,7 @@ def check_algorithm(config: RunConfig) -> Loss:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
     check_loss_context(config.algorithm, loss)
     check_measures(config.algorithm)
+    _check_solved_groups(config)
     for part in config.algorithm.parts():
         part.check_attempts(config.rollout.plan.attempts)
     if config.rollout.lag:
@@ -48,6 +49,20 @@ def _check_lag(config: RunConfig) -> None:
             f"{name_of(config.engine)} cannot; set rollout.lag to 1, or use an engine of servers"
         )
     check_staleness(config.algorithm, max_age=config.rollout.max_age if is_free else 1)
+
+
+def _check_solved_groups(config: RunConfig) -> None:
+    """Refuse to leave out the groups that a part of the algorithm learns from."""
+    plan = config.rollout.plan
+    assert isinstance(plan, Part), "a slot is filled by parts"
+    needing = [part for part in config.algorithm.parts() if getattr(part, "needs_solved_groups", False)]
+    for part in (*plan.parts(), *config.algorithm.parts()) if needing else ():
+        if getattr(part, "drops_solved_groups", False):
+            where = "rollout.plan" if part in tuple(plan.parts()) else "algorithm.filters"
+            raise ConfigError(
+                f"{where}: {name_of(part)} leaves out the tasks that every attempt solved, which {name_of(needing[0])} "
+                "learns from; leave out the one or the other"
+            )
 
 
 def check_journal(folder: Path) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from groupwise import Algorithm, ConfigError, Credit, Part, StepTable
-from groupwise.advantages import DiscountedTokens, EpisodeReturn, FirstTokens, NoScale, Relative
+from groupwise.advantages import EpisodeReturn, NoScale, Relative
+from groupwise.advantages.token_credit import DiscountedTokens, FirstTokens
 from groupwise.core.token_credit import TokenCredit, TokenTrace
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByTask

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from groupwise import recipes
+from groupwise.core.errors import list_names
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import HEADER, ROWS, write
 
-RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
+RECIPES = f"Valid: {list_names(recipes.names())}"
 KEYS = (
     "Valid: accepted, accuracy, action, attempt, branch, cut, entropy, extra, forced, group, index, logp_behaviour, "
     "next_state, observation, origin, outcome, prompt_ids, response_ids, reward, reward_alone, role, segment, state, "

@@ -10,9 +10,10 @@ import tomli_w
 from groupwise import Algorithm, ConfigError, recipes
 from groupwise.advantages import EpisodeReturn, Relative
 from groupwise.config.run_file import decode_algorithm, decode_run, load_algorithm, load_run
+from groupwise.core.errors import list_names
 from groupwise.groups import ByTask, CrossContextReplay
 
-RECIPES = f"Valid: {', '.join(sorted(recipes.names()))}"
+RECIPES = f"Valid: {list_names(recipes.names())}"
 FIELDS = f"Valid: {', '.join(sorted(Algorithm.model_fields))}"
 
 

@@ -193,7 +193,17 @@ def test_a_part_and_all_parts_within_it_can_be_walked() -> None:
 
 def test_only_parts_that_compare_across_tasks_say_so() -> None:
     batchwide = {name for name in recipes.names() if any(part.mixes_tasks for part in recipes.build(name).parts())}
-    assert batchwide == {"reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae", "mars"}
+    assert batchwide == {
+        "reinforce_pp",
+        "reinforce_pp_baseline",
+        "dgpo",
+        "a_grae",
+        "mars",
+        "d3s",
+        "dcpo",
+        "spo_chain",
+        "spae",
+    }
 
 
 @pytest.mark.parametrize(

@@ -18,38 +18,42 @@ def table(returns: list[float], tasks: str = "", **extra: list[bool]) -> StepTab
 
 
 def test_the_best_is_held_against_the_worst_of_each_task() -> None:
-    assert BestAgainstWorst()(table([0.0, 2.0, 1.0, 5.0, 4.0], "aaabb")) == [Pair(1, 0), Pair(3, 4)]
+    assert BestAgainstWorst()(table([0.0, 2.0, 1.0, 5.0, 4.0], "aaabb")) == [Pair(1, 0, gap=2.0), Pair(3, 4, gap=1.0)]
 
 
 def test_of_equal_attempts_the_first_counts_and_equal_groups_have_no_pair() -> None:
-    assert BestAgainstWorst()(table([1.0, 1.0, 0.0, 0.0])) == [Pair(0, 2)]
+    assert BestAgainstWorst()(table([1.0, 1.0, 0.0, 0.0])) == [Pair(0, 2, gap=1.0)]
     assert BestAgainstWorst()(table([1.0, 1.0])) == []
     assert BestAgainstWorst()(table([1.0])) == []
     assert AllPairs()(table([1.0, 1.0])) == []
 
 
 def test_all_pairs_are_those_whose_returns_differ() -> None:
-    assert AllPairs(counts="pair")(table([0.0, 1.0, 1.0])) == [Pair(1, 0), Pair(2, 0)]
+    assert AllPairs(counts="pair")(table([0.0, 1.0, 1.0])) == [Pair(1, 0, gap=1.0), Pair(2, 0, gap=1.0)]
 
 
 def test_each_task_counts_the_same_by_default() -> None:
     pairs = AllPairs()(table([0.0, 1.0, 2.0, 1.0, 0.0], "aaabb"))
-    assert pairs == [Pair(1, 0, 1 / 3), Pair(2, 0, 1 / 3), Pair(2, 1, 1 / 3), Pair(3, 4, 1.0)]
-    assert AllPairs()(table([2.0, 0.0, 1.0])) == [Pair(0, 1, 1 / 3), Pair(0, 2, 1 / 3), Pair(2, 1, 1 / 3)]
+    assert pairs == [Pair(1, 0, 1 / 3, 1.0), Pair(2, 0, 1 / 3, 2.0), Pair(2, 1, 1 / 3, 1.0), Pair(3, 4, 1.0, 1.0)]
+    assert AllPairs()(table([2.0, 0.0, 1.0])) == [
+        Pair(0, 1, 1 / 3, 2.0),
+        Pair(0, 2, 1 / 3, 1.0),
+        Pair(2, 1, 1 / 3, 1.0),
+    ]
 
 
 def test_an_attempt_that_may_not_train_is_in_no_pair() -> None:
     """The best was dropped by the column, the worst by a filter; the middle two are left."""
     rows = table([9.0, 1.0, 2.0, 0.0], trains=[False, True, True, True])
     kept = rows.with_filters([lambda steps: steps.reward > 0])
-    assert BestAgainstWorst()(kept) == [Pair(2, 1)]
-    assert AllPairs()(kept) == [Pair(2, 1)]
+    assert BestAgainstWorst()(kept) == [Pair(2, 1, gap=1.0)]
+    assert AllPairs()(kept) == [Pair(2, 1, gap=1.0)]
 
 
 def test_an_attempt_of_several_steps_is_one_attempt() -> None:
     steps = StepTable.from_columns(
         task=["t"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.0, 1.0, 2.0, 0.0]
     )
-    assert BestAgainstWorst()(steps) == [Pair(1, 0)]
+    assert BestAgainstWorst()(steps) == [Pair(1, 0, gap=1.0)]
     filtered = steps.with_filters([lambda _: np.array([True, False, True, False])])
-    assert BestAgainstWorst()(filtered) == [Pair(1, 0)]
+    assert BestAgainstWorst()(filtered) == [Pair(1, 0, gap=1.0)]

@@ -7,17 +7,36 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, recipes
-from groupwise.groups import DropPivot, DropSolved, ZeroSpread
+from groupwise.advantages import ColumnSignal, EpisodeReturn, ReturnToGo
+from groupwise.groups import ByState, DropPivot, DropSolved, ZeroSpread
 from groupwise.losses import (
+    AllPairs,
+    BestAgainstWorst,
+    ByVerdict,
     Cispo,
     Clip,
     ConstantLength,
+    Disco,
+    Dpo,
+    ElasticClip,
     EntropyBonus,
     Kl,
+    Llds,
+    P3o,
+    Plain,
     PolicyLoss,
+    RatioVariance,
+    Rec,
+    Regression,
+    Reinforce,
+    Rpo,
     Sapo,
     SequenceMean,
     SequenceRatio,
+    Siblings,
+    Simpo,
+    SquaredChange,
+    StepApo,
     TokenMean,
     TokenRatio,
     TrajectoryMean,
@@ -34,7 +53,7 @@ RLOO = PolicyLoss(
 )
 TOKENS = PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=TokenMean())
 
-EXPECTED: list[tuple[str, dict[str, Any], PolicyLoss]] = [
+EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("grpo", {}, GRPO),
     ("grpo", {"average": "step", "alone": "raw"}, GRPO),
     ("dr_grpo", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=ConstantLength(per_sequence=True))),
@@ -65,6 +84,24 @@ EXPECTED: list[tuple[str, dict[str, Any], PolicyLoss]] = [
         {"tau_positive": 2.0, "tau_negative": 3.0},
         PolicyLoss(surrogate=Sapo(tau_positive=2.0, tau_negative=3.0), aggregate=SequenceMean()),
     ),
+    (
+        "rec",
+        {},
+        PolicyLoss(surrogate=Rec(region="one_side", weighted=False, low=0.2, high=0.2), old="engine"),
+    ),
+    (
+        "rec",
+        {"region": "ring", "low": 3e-4, "high": 4e-4, "by_answer": True},
+        PolicyLoss(
+            ratio=SequenceRatio(unit="step", length="mean"),
+            surrogate=Rec(region="ring", weighted=False, low=3e-4, high=4e-4, far_low=0.6, far_high=2.0),
+            aggregate=SequenceMean(),
+            old="engine",
+        ),
+    ),
+    ("opmd", {}, PolicyLoss(surrogate=Reinforce(), penalties=(SquaredChange(weight=0.1),), old="engine")),
+    ("asymre", {}, PolicyLoss(surrogate=Reinforce(), old="engine")),
+    ("red_weight", {}, PolicyLoss(surrogate=Reinforce(), old="engine")),
     (
         "gigpo",
         {},
@@ -120,11 +157,45 @@ EXPECTED: list[tuple[str, dict[str, Any], PolicyLoss]] = [
         ),
     ),
     ("step_grpo", {}, GRPO),
+    (
+        "srpo",
+        {},
+        PolicyLoss(surrogate=Clip(low=0.2, high=0.2, dual=10.0), penalties=(Kl(estimator="k3", weight=0.001),)),
+    ),
+    ("after_concise_r", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.28))),
+    (
+        "after_concise_r",
+        {"stage": 1},
+        PolicyLoss(surrogate=Clip(low=0.2, high=0.28), penalties=(EntropyBonus(weight=0.001),)),
+    ),
+    ("after_etr", {}, PolicyLoss(surrogate=ElasticClip(low=0.2, high=0.2), aggregate=SequenceMean())),
+    (
+        "r2vpo",
+        {},
+        PolicyLoss(surrogate=Plain(), penalties=(RatioVariance(first=0.04, max_variance=0.01, rate=0.1),)),
+    ),
+    ("disco", {}, Disco(tau=10.0, max_kl=1e-4, stiffness=1e3)),
+    ("disco", {"score": "ratio", "tau": 1.0, "negatives": "mean"}, Disco(score="ratio", tau=1.0, negatives="mean")),
+    ("reg_grpo", {}, Regression(floor=0.5, length="sum", penalties=(Kl(estimator="k3", weight=0.04),))),
+    ("llds", {}, Llds(of=GRPO, weight=0.1, gate="step", per="active")),
+    ("gtpo", {}, PolicyLoss(surrogate=Plain(), aggregate=SequenceMean())),
+    ("d3s", {}, TOKENS),
+    ("dcpo", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2, dual=3.0), aggregate=TokenMean())),
+    ("spo_chain", {}, TOKENS),
+    ("spae", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.28), aggregate=TokenMean())),
+    ("after_vsrm", {}, TOKENS),
+    ("simpo", {}, Simpo(beta=2.5, margin=0.55)),
+    ("dpo", {}, Dpo(beta=0.1, reference=True, per="weight")),
+    ("rpo", {}, Rpo(beta=0.01, eta=0.005)),
+    ("w_dpo", {}, Dpo(beta=0.1, reference=True, per="pair")),
+    ("w_dpo", {"reference": False}, Dpo(beta=0.1, reference=False, per="pair")),
+    ("step_apo", {}, StepApo(beta=0.3, alpha=1.0)),
+    ("p3o", {}, P3o(clip="separate", width=0.2, joint_width=0.2)),
 ]
 
 
 @pytest.mark.parametrize(("name", "options", "loss"), EXPECTED)
-def test_a_recipe_has_the_loss_its_docstring_states(name: str, options: dict[str, Any], loss: PolicyLoss) -> None:
+def test_a_recipe_has_the_loss_its_docstring_states(name: str, options: dict[str, Any], loss: Any) -> None:
     assert recipes.build(name, **options).loss == loss
 
 
@@ -150,12 +221,38 @@ def test_recipes_named_for_their_loss_keep_the_credit_of_grpo(name: str) -> None
     assert recipes.build(name).advantage == recipes.grpo().advantage
 
 
+def test_who_is_paired_in_a_recipe() -> None:
+    pairings = {name: part for name in recipes.names() if (part := recipes.build(name).pairing) is not None}
+    best = BestAgainstWorst()
+    state = Siblings(by=ByState(), of=ReturnToGo(gamma=1.0))
+    verdict = ByVerdict(outcome=EpisodeReturn(), verdict=ColumnSignal(name="accepted"))
+    assert pairings == {
+        "simpo": best,
+        "dpo": best,
+        "rpo": best,
+        "w_dpo": verdict,
+        "step_apo": state,
+        "p3o": AllPairs(counts="pair"),
+    }
+    assert recipes.dpo(pairs="all").pairing == AllPairs(counts="task")
+    assert recipes.step_apo(pairs="all", gamma=0.5).pairing == Siblings(
+        by=ByState(), of=ReturnToGo(gamma=0.5), which="all"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("dapo", {"low": -0.1}, "Clip: low: input should be greater than or equal to 0, found -0.1"),
         ("gspo", {"unit": "token"}, "gspo: unit: input should be 'step' or 'trajectory', found 'token'"),
         ("cispo", {"cap": 0.0}, "Cispo: cap: input should be greater than 0, found 0.0"),
+        (
+            "rec",
+            {"region": "ring", "far_low": 0.1},
+            "Rec: the ring begins within the region (low 0.2, far_low 0.1, high 0.2, far_high 2); give far_low and "
+            "far_high that are at least low and high",
+        ),
+        ("opmd", {"tau": -1.0}, "SquaredChange: weight: input should be greater than or equal to 0, found -1.0"),
         ("sapo", {"tau": 1.0}, "sapo: unknown option 'tau'; Valid: tau_negative, tau_positive"),
     ],
 )

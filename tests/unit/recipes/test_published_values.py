@@ -108,6 +108,10 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         relative(scale=deviation(0, 0.5), average="step", alone="raw"),
     ),
     ("dr_grpo", {}, relative(scale=NO_SCALE)),
+    ("gtpo", {}, relative(scale=NO_SCALE)),
+    ("spae", {}, relative(scale=NO_SCALE)),
+    ("after_vsrm", {}, relative(scale=NO_SCALE)),
+    ("spo_chain", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
     ("dr_grpo", {"average": "step", "alone": "error"}, relative(scale=NO_SCALE, average="step", alone="error")),
     ("rloo", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
     (
@@ -203,6 +207,34 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             baseline={"kind": "median"}, scale={"kind": "median_absolute_deviation", "eps": 0.5, "fallback": 1e-3}
         ),
     ),
+    ("rec", {}, relative(scale=NO_SCALE)),
+    (
+        "srpo",
+        {"k": 2, "best": 3.0},
+        {
+            "kind": "sum",
+            "terms": [
+                {"weight": 1.0, "of": relative()},
+                {
+                    "weight": 1.0,
+                    "of": {"kind": "pass_at_bonus", "of": EPISODE, "best": 3.0, "k": 2, "eps": 1e-6},
+                },
+            ],
+        },
+    ),
+    ("p3o", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
+    ("opmd", {}, relative(scale=NO_SCALE)),
+    (
+        "opmd",
+        {"baseline": "log_mean_exp", "temperature": 0.5},
+        relative(baseline={"kind": "log_mean_exp", "temperature": 0.5}, scale=NO_SCALE),
+    ),
+    ("asymre", {}, relative(baseline={"kind": "shifted_mean", "shift": 0.1}, scale=NO_SCALE)),
+    (
+        "red_weight",
+        {},
+        {"kind": "exponentially_weighted", "of": relative(scale=NO_SCALE), "temperature": 1.0},
+    ),
     ("ngrpo", {}, relative(of=bound(1.0), virtual=[1.0])),
     ("ngrpo", {"virtual": 0}, relative()),
     (
@@ -236,11 +268,12 @@ def test_every_recipe_with_credit_of_its_own_is_looked_at() -> None:
     assert own <= {name for name, _, _ in EXPECTED}
 
 
-def test_two_of_them_drop_rows_and_the_others_keep_all() -> None:
+def test_three_of_them_drop_rows_and_the_others_keep_all() -> None:
     filters = {name: recipes.build(name).config()["filters"] for name, _, _ in EXPECTED}
     assert {name: names for name, names in filters.items() if names} == {
         "mc_grpo": [{"kind": "drop_pivot"}],
         "ngrpo": [{"kind": "drop_solved", "best": 1.0}],
+        "gtpo": [{"kind": "zero_spread", "alone": "drop"}],
     }
     assert recipes.ngrpo(best=3.0).config()["filters"] == [{"kind": "drop_solved", "best": 3.0}]
 

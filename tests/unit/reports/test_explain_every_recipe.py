@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from groupwise import Part, StepTable, recipes
-from groupwise.advantages import Blend, Merged, Relative, Sum, Whitened
+from groupwise.advantages import Blend, Merged, PassAtBonus, Relative, Sum, Whitened
 from groupwise.groups import ByEdge, ByHistory, ByPlayer, ByRole, ByState, ByTask
 from groupwise.reports.explain.step import Explanation, explain_step
 from tests.strategies import UNIT, Row, columns_of, random_rows
@@ -125,6 +125,8 @@ def comparisons(part: Part, explanation: Explanation) -> Iterator[tuple[Part, Ex
         return
     if isinstance(part, Whitened | Merged):
         yield part, explanation
+    if isinstance(part, PassAtBonus):  # it derives its own number, from the attempts of the task
+        return
     inner = [term.of for term in part.terms] if isinstance(part, Sum | Blend) else [part.of]
     for below, (_, below_explanation) in zip(inner, explanation.inner, strict=True):
         yield from comparisons(below, below_explanation)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from groupwise import Algorithm, Credit, Part, RecordError, StepTable
-from groupwise.advantages import ColumnSignal, DiscountedTokens, EpisodeReturn, FirstTokens, NoScale, Relative
+from groupwise.advantages import ColumnSignal, EpisodeReturn, NoScale, Relative
+from groupwise.advantages.token_credit import DiscountedTokens, FirstTokens
 from groupwise.core.credit import Derivation
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.token_credit import TokenCredit, TokenTrace

@@ -24,7 +24,13 @@ def attempt(*steps: dict[str, Any], solved: bool | None = None, **changes: Any) 
 AMOUNTS = st.floats(-100, 100)
 
 STEPS = st.fixed_dictionaries(
-    {"reward": AMOUNTS, "well_formed": st.booleans(), "accepted": st.booleans(), "tokens": st.integers(0, 12)}
+    {
+        "reward": AMOUNTS,
+        "well_formed": st.booleans(),
+        "accepted": st.booleans(),
+        "tokens": st.integers(0, 12),
+        "facts": st.one_of(st.just({}), st.fixed_dictionaries({"matched": st.integers(0, 6), "exact": st.booleans()})),
+    }
 )
 
 

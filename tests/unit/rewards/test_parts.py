@@ -16,6 +16,7 @@ from groupwise.rewards import (
     BrevityReward,
     EnvironmentReward,
     FormatReward,
+    LadderReward,
     LengthReward,
     MalformedResponseReward,
     OutcomeReward,
@@ -140,6 +141,7 @@ def as_rows(played: Trajectory) -> list[dict[str, Any]]:
             "well_formed": step.well_formed,
             "accepted": step.accepted,
             "length": len(step.response_ids),
+            "facts": dict(step.facts),
         }
         for step in played.steps
     ]
@@ -173,6 +175,11 @@ CASES: dict[str, tuple[Callable[..., Part], Callable[..., list[float]], dict[str
         lambda limit, weight: BrevityReward(limit=limit, weight=weight),
         oracle.brevity,
         {"limit": st.integers(1, 20), "weight": st.floats(0, 10)},
+    ),
+    "ladder": (
+        lambda rungs: LadderReward(rungs=rungs),
+        oracle.ladder,
+        {"rungs": st.lists(AMOUNTS, min_size=1, max_size=5).map(sorted)},
     ),
 }
 

@@ -118,6 +118,25 @@ def test_without_log_probs_the_shaper_says_so() -> None:
 # What a run can give
 
 
+def test_token_credit_without_the_measure_that_it_reads_is_refused_before_a_model_loads() -> None:
+    for name, fact, kind in (
+        ("spo_chain", "segment_ends", "segment_values"),
+        ("spae", "potential_ends", "answer_potential"),
+        ("after_vsrm", "line_accuracy", "forced_answers"),
+        ("dcpo", "logp_cold", "tempered_score"),
+    ):
+        whole = recipes.build(name)
+        check_measures(whole)
+        for measures in (None, (ReferenceScore(),), (JudgeScore(),)):
+            with pytest.raises(ConfigError) as raised:
+                check_measures(whole.model_copy(update={"measures": measures}))
+            assert f"reads the fact {fact!r}, which nothing here writes; add the measure {kind!r} to" in str(
+                raised.value
+            )
+        # A measure that does not say what it writes may write anything.
+        check_measures(whole.model_copy(update={"measures": (Wants(what="score"),)}))
+
+
 class Wants(Part, slot="measure"):
     what: str
 
@@ -140,7 +159,7 @@ def test_needs_that_nothing_gives_are_refused_before_a_model_loads() -> None:
         check_measures(algorithm(Wants(what="scores")))
     assert str(raised.value) == (
         "algorithm.measures: Wants(what='scores') needs 'scores', which nothing here gives; did you mean 'score'? "
-        "Valid: generate, hidden, judge, reference, score"
+        "Valid: generate, hidden, judge, play, reference, score"
     )
     with pytest.raises(ConfigError) as raised:
         check_measures(algorithm(JudgeScore()))

@@ -90,6 +90,34 @@ def test_an_engine_that_says_the_same_to_the_last_bit_has_stayed_behind_however_
         canary.check(engine, Asked(model), version=0)  # type: ignore[arg-type]
 
 
+def test_a_bfloat16_engine_that_moved_may_be_as_far_from_the_learner_as_the_update_moved_it() -> None:
+    """What was met on a GPU: 0.165 nats apart after an update of 0.138, where the version before agreed to 0.01."""
+
+    class Fixed:
+        version = 0
+
+        def __init__(self) -> None:
+            self.logps_now = [-3.0, -4.0, -5.0]
+
+        def logps(self, pairs: object) -> list[tuple[float, ...]]:
+            return [tuple(self.logps_now)]
+
+        def score(self, sequences: object) -> list[tuple[float, ...]]:
+            return self.logps(sequences)
+
+    engine, learner = Fixed(), Fixed()
+    canary = Canary(PROMPT, RESPONSE, tolerance=TOLERANCES["bfloat16"])
+    engine.logps_now[0] += 0.01
+    canary.check(engine, learner, version=0)  # type: ignore[arg-type]
+    learner.logps_now[0] += 0.138
+    engine.logps_now[0] = learner.logps_now[0] + 0.165
+    assert canary.check(engine, learner, version=0) == pytest.approx(0.165)  # type: ignore[arg-type]
+    learner.logps_now[0] += 0.95
+    engine.logps_now[1] += 0.001  # it says something else, but nothing of what was learnt
+    with pytest.raises(TrainingError, match="the engine did not take the weights over"):
+        canary.check(engine, learner, version=0)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_log_prob_that_is_not_a_number_is_no_agreement(place: int) -> None:
     class Broken:

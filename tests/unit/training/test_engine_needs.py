@@ -65,6 +65,15 @@ def test_a_shaper_that_ranks_by_entropy_is_refused_with_an_engine_that_gives_non
     assert refusal(tmp_path, all_but("entropy"), recipes.r3(with_ranking=False)) == "engine: not on cpu"
 
 
+@pytest.mark.parametrize(("name", "place"), [("gtpo", "token_credit"), ("d3s", "token_credit"), ("spae", "measures")])
+def test_credit_inside_an_answer_that_reads_entropies_is_refused_too(tmp_path: Path, name: str, place: str) -> None:
+    said = refusal(tmp_path, all_but("entropy"), recipes.build(name))
+    assert said.startswith(f"algorithm.{place}: ")
+    assert " reads the entropies of sampled tokens, which the engine Poor(gives=" in said
+    assert said.endswith(") does not give; use an engine that does, or leave the part out")
+    assert refusal(tmp_path, all_but("entropy"), recipes.spo_chain()) == "engine: not on cpu"
+
+
 @pytest.mark.parametrize(
     ("gift", "what"),
     [

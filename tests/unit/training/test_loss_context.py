@@ -134,19 +134,26 @@ def test_a_channel_is_handed_over_by_name_beside_the_credit() -> None:
     assert [sample.advantage for sample in make_samples(batch)] != values
 
 
+class Against(Part, slot="pairing"):
+    """The second step of attempt 0 against the first of attempt 1."""
+
+    def __call__(self, table: StepTable) -> list[Pair]:
+        return [Pair(0, 1, 1.0, 4.0, 1, 0)]
+
+
 def test_pairs_are_numbered_by_trajectory_whatever_order_they_came_in() -> None:
     """Attempts of task a come last but are first in the table."""
     algorithm = Algorithm(advantage=GRPO, pairing="best_against_worst", loss=Simpo())
     trajectories = [*trajectories_of((0.0,), (0.0, 1.0), task="b"), *trajectories_of((2.0,), (1.0,), (0.0,), task="a")]
     batch = credit_batch(algorithm, trajectories[::-1], version=0)
-    assert set(batch.context.pairs) == {Pair(2, 0), Pair(3, 4)}
+    assert set(batch.context.pairs) == {Pair(2, 0, gap=2.0), Pair(3, 4, gap=1.0)}
 
 
 def test_pairs_know_the_filters() -> None:
     """The pivot of returns 2, 1, 0 does not train, so that one pair is left, and counts for the whole task."""
     algorithm = Algorithm(advantage=GRPO, filters=(DropPivot(),), pairing="all_pairs", loss=Simpo())
     assert credit_batch(algorithm, trajectories_of((2.0,), (1.0,), (0.0,)), version=0).context.pairs == (
-        Pair(0, 2, 1.0),
+        Pair(0, 2, 1.0, 2.0),
     )
 
 
@@ -154,7 +161,14 @@ def test_pairs_are_chosen_among_what_filters_that_read_credit_leave() -> None:
     """Returns 4, 3, 0, 1: the mean is 2, and the filter drops the best, so that the second best is paired."""
     algorithm = Algorithm(advantage=GRPO, filters=(NotTheBest(),), pairing="best_against_worst", loss=Simpo())
     trajectories = trajectories_of((4.0,), (3.0,), (0.0,), (1.0,))[::-1]
-    assert credit_batch(algorithm, trajectories, version=0).context.pairs == (Pair(2, 1),)
+    assert credit_batch(algorithm, trajectories, version=0).context.pairs == (Pair(2, 1, gap=3.0),)
+
+
+def test_pairs_of_steps_keep_their_steps() -> None:
+    """Attempt 0 is the last trajectory here; its steps are worth 1 and 4, those of attempt 1 nothing."""
+    algorithm = Algorithm(advantage=GRPO, pairing=Against(), loss=Simpo())
+    trajectories = trajectories_of((-3.0, 4.0), (0.0, 0.0))
+    assert credit_batch(algorithm, trajectories[::-1], version=0).context.pairs == (Pair(1, 0, 1.0, 4.0, 1, 0),)
 
 
 def test_an_attempt_in_two_trajectories_is_in_no_pair() -> None:

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from groupwise.core.errors import TrainingError
+from groupwise.core.errors import EngineFault, TrainingError
 from groupwise.engines.engine import Request
 from groupwise.engines.remote.engine import ServerEngine, open_server_engine
 from groupwise.training.weight_transfer.canary import Canary
@@ -92,6 +92,17 @@ def test_where_no_replica_took_anything_the_run_stops(
         server.takes_weights = False
     with pytest.raises(TrainingError, match=r"^after the hand-over of version 1 replica 0 .* did not take the weights"):
         hand_over(engine, canary, tmp_path, seed=1, version=1)
+
+
+def test_where_all_replicas_went_out_after_the_hand_over_the_run_stops_in_a_sentence(
+    engine: ServerEngine, tmp_path: Path
+) -> None:
+    canary = Canary(PROMPT, RESPONSE)
+    hand_over(engine, canary, tmp_path, seed=0, version=0)
+    for replica in engine.replicas:
+        engine.dismiss(replica.name, "it died while attempts played on")
+    with pytest.raises(EngineFault, match="no server of the engine was left to compare with"):
+        canary.check(engine, learner(0), version=0)
 
 
 def test_keys_and_values_of_old_weights_are_found(

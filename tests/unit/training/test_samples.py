@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import Algorithm, Step, Task, Trajectory
-from groupwise.advantages import DiscountedTokens, EpisodeReturn, FirstTokens, NoScale, Relative
+from groupwise.advantages import EpisodeReturn, NoScale, Relative
+from groupwise.advantages.token_credit import DiscountedTokens, FirstTokens
 from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
 from groupwise.groups import ByTask, SmallCredit
 from groupwise.training.samples import credit_batch, make_samples

@@ -49,13 +49,21 @@ def _is_pair(pair: Any, table: Any) -> bool:
     if (
         not isinstance(pair, Pair)
         or not all(is_nonnegative_integer(number) for number in pair[:2])
-        or pair.winner == pair.loser
+        or not all(step is None or is_nonnegative_integer(step) for step in (pair.winner_step, pair.loser_step))
+        or _is_against_itself(pair)
+        or not (is_number(pair.gap) and math.isfinite(pair.gap))
     ):
         return False
     first = table.attempts.first
     is_known = max(pair[:2]) < len(first)
     is_weighed = is_number(pair.weight) and math.isfinite(pair.weight) and pair.weight > 0
     return is_known and is_weighed and bool(table.task[first[pair.winner]] == table.task[first[pair.loser]])
+
+
+def _is_against_itself(pair: Pair) -> bool:
+    """Whether winner and loser are one attempt, unless two of its steps are meant."""
+    steps = {pair.winner_step, pair.loser_step}
+    return pair.winner == pair.loser and (len(steps) == 1 or None in steps)
 
 
 _TOKEN_TENSOR = "a tensor of one floating-point number for each token"

@@ -29,7 +29,7 @@ CATALOGUES = {
     "baseline": "groupwise.advantages:BASELINES",
     "scale": "groupwise.advantages:SCALES",
     "estimator": "groupwise.advantages:ESTIMATORS",
-    "token_credit": "groupwise.advantages:TOKEN_CREDITS",
+    "token_credit": "groupwise.advantages.token_credit:TOKEN_CREDITS",
     "loss": "groupwise.losses:LOSSES",
     "pairing": "groupwise.losses:PAIRINGS",
     "ratio": "groupwise.losses:RATIOS",

@@ -5,18 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-from groupwise.core.errors import EngineFault
 from groupwise.core.score_requests import PromptAndResponse
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.remote import wire
 from groupwise.engines.remote.http_client import RequestRefusedFault, ServerClient, ServerFault
-from groupwise.engines.remote.server_facts import ServerFacts
+from groupwise.engines.remote.server_facts import ServerFacts, let_go_on
 
 HEALTH_SECONDS = 5.0
 """How long a server that was out may take to say that it is well."""
@@ -212,8 +211,7 @@ class Replica:
             yield deadline
             self._forget_prefixes(deadline)
         except Exception:
-            with suppress(EngineFault):  # nobody shall find it standing still
-                self._step(time.monotonic() + RESUME_SECONDS, "/resume", None, "go on")
+            let_go_on(self.client, self._handed[self._current][0], timeout=RESUME_SECONDS)  # or it stands still
             raise
         self._step(deadline, "/resume", None, "go on")
         self._check_label(deadline, label)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from groupwise.core.errors import ConfigError
+from groupwise.core.errors import ConfigError, EngineFault
 from groupwise.core.parts.engine_slot import GIFTS, SCORES, VERSIONS
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.engine import Request
@@ -75,6 +76,8 @@ def check_server(client: ServerClient, facts: ServerFacts, source: ModelSource, 
             f"{where} has a vocabulary of {facts.vocabulary} tokens, but the run's model has {size}: it serves another "
             "model; start it with the run's own"
         )
+    if _dig(_ask_optional(client, wire.IS_PAUSED, timeout), "is_paused") is True:  # a run was killed in a hand-over
+        let_go_on(client, facts.label, timeout=timeout)
     if facts.vocabulary is None and not _has_vocabulary(client, facts.model, size, timeout):
         raise ConfigError(
             f"{where} has not the {size} tokens of the run's model: it serves another model; start it with the run's "
@@ -90,6 +93,17 @@ def check_server(client: ServerClient, facts: ServerFacts, source: ModelSource, 
             f"{where} reports {quote_line(facts.logprobs_mode, limit=40)}, but log-probs at the sampling temperature "
             f"are needed; start it with --logprobs-mode {PROCESSED}"
         )
+
+
+def let_go_on(client: ServerClient, label: str, *, timeout: float) -> None:
+    """Let a server answer again whose hand-over of weights was broken off; `label` is what it called those before.
+
+    What was begun is finished first: a vLLM server that answers in the middle of it dies, and one that never finishes
+    it takes no further weights. Where nothing was begun it refuses to, which is as well.
+    """
+    for path, question in (("/finish_weight_update", {"weight_version": label}), ("/resume", {})):
+        with suppress(EngineFault):
+            client.post(path, question, what="go on after a hand-over", timeout=timeout, is_fresh=True)
 
 
 def _ask_model(client: ServerClient, timeout: float) -> tuple[str, int | None]:

@@ -23,6 +23,7 @@ BATCH_INFO = "/groupwise/v1/info"
 BATCH_GENERATE = "/groupwise/v1/generate"
 BATCH_SCORE = "/groupwise/v1/score"
 WEIGHT_INFO = "/weight_info"
+IS_PAUSED = "/is_paused"
 SERVER_INFO = "/server_info?config_format=json"
 
 MAX_VERSIONS = 10**7

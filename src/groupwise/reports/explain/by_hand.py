@@ -9,20 +9,41 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from statistics import median_low
-from typing import Any
+from typing import Any, Protocol
 
 from groupwise.advantages import (
+    Blend,
     Deviation,
     DistinctDeviation,
     DistinctMean,
+    ExponentiallyWeighted,
     LeaveOneOut,
+    LogMeanExp,
     Mean,
     MeanAbsoluteDeviation,
     Median,
     MedianAbsoluteDeviation,
     NoBaseline,
     NoScale,
+    ShiftedMean,
+    Sum,
 )
+
+
+class WorkedTerm(Protocol):
+    """A term of a mixture, worked out."""
+
+    @property
+    def value(self) -> float:
+        """Its credit, as the estimator gave it."""
+
+    @property
+    def by_hand(self) -> float:
+        """Its credit, derived again."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether it compared the step with anybody."""
 
 
 def mean(values: Sequence[float | Fraction]) -> Fraction:
@@ -61,6 +82,8 @@ def derive_baseline(part: object, values: Sequence[float | Fraction], own: int) 
         LeaveOneOut: lambda _: mean([value for i, value in enumerate(values) if i != own]),
         Median: lambda _: Fraction(median_low(values)),
         DistinctMean: lambda part: mean(find_distinct(values, part.decimals)),
+        ShiftedMean: lambda part: mean(values) - Fraction(part.shift),
+        LogMeanExp: lambda part: _find_soft_maximum(part.temperature, values),
         NoBaseline: lambda _: Fraction(0),
     }
     return known[type(part)](part) if type(part) in known else None
@@ -78,6 +101,29 @@ def derive_scale(part: object, values: Sequence[float | Fraction]) -> float | No
         NoScale: lambda _: 1.0,
     }
     return known[type(part)](part) if type(part) in known else None
+
+
+def derive_weights(part: object, terms: Sequence[WorkedTerm]) -> list[float] | None:
+    """What each term of a mixture is weighed by; None for a part that is not known here."""
+    if isinstance(part, Sum):
+        return [term.weight for term in part.terms]
+    if isinstance(part, Blend):
+        skips_zeros = part.absent == "zero_valued"
+        raw = [
+            term.weight if (worked.value != 0 if skips_zeros else worked.compared) else 0.0
+            for term, worked in zip(part.terms, terms, strict=True)
+        ]
+        total = math.fsum(raw) + part.eps
+        return [weight / total if total else 0.0 for weight in raw]
+    if isinstance(part, ExponentiallyWeighted):
+        return [math.exp(max(-20.0, min(20.0, terms[0].by_hand / part.temperature)))]
+    return None
+
+
+def _find_soft_maximum(temperature: float, values: Sequence[float | Fraction]) -> Fraction:
+    highest = max(Fraction(value) for value in values)
+    total = math.fsum(math.exp(float(Fraction(value) - highest) / temperature) for value in values)
+    return highest + Fraction(temperature * math.log(total / len(values)))
 
 
 def _find_median_distance(part: MedianAbsoluteDeviation, values: Sequence[float | Fraction]) -> float:

@@ -12,7 +12,6 @@ import numpy as np
 
 from groupwise.advantages import (
     AbovePrior,
-    Blend,
     Bounded,
     ColumnSignal,
     DistinctMean,
@@ -23,8 +22,8 @@ from groupwise.advantages import (
     PenalisedRefusals,
     Relative,
     ReturnToGo,
+    ShiftedMean,
     StepRewardSignal,
-    Sum,
     Whitened,
 )
 from groupwise.core.algorithm import Algorithm
@@ -227,7 +226,7 @@ def _group_by_attempt(table: StepTable, steps: IntArray) -> dict[int, IntArray]:
 def _is_all_equal(table: StepTable, part: object, trace: Comparison, steps: IntArray) -> bool:
     if isinstance(part, Whitened):
         return len(set(trace.signal[steps[table.trained_tokens[steps] > 0]].tolist())) == 1
-    if not isinstance(part, Relative) or isinstance(part.baseline, NoBaseline):
+    if not isinstance(part, Relative) or isinstance(part.baseline, NoBaseline | ShiftedMean):
         return False
     values, _ = _list_counted(table, part, trace, steps, int(steps[0]))
     if isinstance(part.baseline, DistinctMean):
@@ -247,7 +246,8 @@ def _derive_whitening(table: StepTable, part: Whitened, trace: Comparison, steps
 
 def _explain_mixture(table: StepTable, trace: Mixture, step: int) -> Explanation:
     terms = [_explain_trace(table, term, step) for term in trace.terms]
-    weights = _derive_weights(trace, terms, step)
+    derived = by_hand.derive_weights(trace.part, terms)
+    weights = [float(weight[step]) for weight in trace.weights] if derived is None else derived
     total = math.fsum(weight * term.by_hand for weight, term in zip(weights, terms, strict=True))
     shown = " + ".join(f"{weight:.6g} x {term.by_hand:.6g}" for weight, term in zip(weights, terms, strict=True))
     return Explanation(
@@ -257,23 +257,8 @@ def _explain_mixture(table: StepTable, trace: Mixture, step: int) -> Explanation
         compared=bool(trace.compared[step]),
         formula=f"{shown} = {total:.6g}",
         inner=tuple(zip(weights, terms, strict=True)),
-        not_derived="" if isinstance(trace.part, Sum | Blend) else f"the weights of {_describe_part(trace.part)}",
+        not_derived=f"the weights of {_describe_part(trace.part)}" if derived is None else "",
     )
-
-
-def _derive_weights(trace: Mixture, terms: Sequence[Explanation], step: int) -> list[float]:
-    part = trace.part
-    if isinstance(part, Sum):
-        return [term.weight for term in part.terms]
-    if isinstance(part, Blend):
-        skips_zeros = part.absent == "zero_valued"
-        raw = [
-            term.weight if (explanation.value != 0 if skips_zeros else explanation.compared) else 0.0
-            for term, explanation in zip(part.terms, terms, strict=True)
-        ]
-        total = math.fsum(raw) + part.eps
-        return [weight / total if total else 0.0 for weight in raw]
-    return [float(weight[step]) for weight in trace.weights]
 
 
 def _explain_shared(table: StepTable, trace: Shared, step: int) -> Explanation:

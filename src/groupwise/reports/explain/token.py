@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from groupwise.advantages import DiscountedTokens, FirstTokens
+from groupwise.advantages.token_credit import DiscountedTokens, DualDownSampling, FirstTokens
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Credit, Derivation
 from groupwise.core.errors import RecordError
@@ -157,7 +157,7 @@ def _derive_weight(part: object, tokens: TokenTable, token: int) -> Fraction | N
     of_step = [k for k, step in enumerate(tokens.step.tolist()) if step == tokens.step[token]]
     if isinstance(part, DiscountedTokens):
         return Fraction(part.gamma) ** (len(of_step) - 1 - of_step.index(token))
-    return Fraction(1) if isinstance(part, FirstTokens) else None
+    return Fraction(1) if isinstance(part, FirstTokens | DualDownSampling) else None
 
 
 def _list_members(table: StepTable, tokens: TokenTable, derivation: Derivation) -> tuple[TokenMember, ...]:

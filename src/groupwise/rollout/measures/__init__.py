@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from groupwise.core.parts.part import Part
+from groupwise.rollout.measures.answer_potential import AnswerPotential
+from groupwise.rollout.measures.forced_answers import ForcedAnswers
 from groupwise.rollout.measures.judge_score import JudgeScore
 from groupwise.rollout.measures.phrase_judge import PhraseJudge
 from groupwise.rollout.measures.reference_score import ReferenceScore
-from groupwise.rollout.measures.tools import NEEDS, JudgeQuestion, Tools
+from groupwise.rollout.measures.segment_values import SegmentValues
+from groupwise.rollout.measures.tempered_score import TemperedScore
+from groupwise.rollout.measures.tools import NEEDS, Continuation, JudgeQuestion, Tools
 
-MEASURES: dict[str, type[Part]] = {"judge_score": JudgeScore, "reference_score": ReferenceScore}
+MEASURES: dict[str, type[Part]] = {
+    "judge_score": JudgeScore,
+    "reference_score": ReferenceScore,
+    "segment_values": SegmentValues,
+    "forced_answers": ForcedAnswers,
+    "answer_potential": AnswerPotential,
+    "tempered_score": TemperedScore,
+}
 
 JUDGES: dict[str, type[Part]] = {"phrase_judge": PhraseJudge}
 
@@ -16,9 +27,14 @@ __all__ = [
     "JUDGES",
     "MEASURES",
     "NEEDS",
+    "AnswerPotential",
+    "Continuation",
+    "ForcedAnswers",
     "JudgeQuestion",
     "JudgeScore",
     "PhraseJudge",
     "ReferenceScore",
+    "SegmentValues",
+    "TemperedScore",
     "Tools",
 ]

@@ -24,6 +24,11 @@ class JudgeScore(Part, slot="measure"):
     about: Literal["response", "action"] = "response"
     """What is judged: everything that was said, or the action that was read out of it."""
 
+    @property
+    def writes(self) -> frozenset[str]:
+        """The facts that it writes."""
+        return frozenset({self.fact})
+
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         """The judge's number for each step."""
         questions = [

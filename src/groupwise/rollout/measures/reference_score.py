@@ -24,6 +24,7 @@ class ReferenceScore(Part, slot="measure"):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+    writes: ClassVar[frozenset[str]] = frozenset({"reference_logp"})
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         """The log-probability of each step's response."""

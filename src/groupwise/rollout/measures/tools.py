@@ -11,15 +11,15 @@ from typing import Protocol, runtime_checkable
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
-from groupwise.core.parts.part import name_of
-from groupwise.core.records import Task
+from groupwise.core.parts.part import load_catalogue, name_of
+from groupwise.core.records import Task, Trajectory
 from groupwise.core.score_requests import PromptAndResponse, Whose
 from groupwise.core.segments import FloatArray
 from groupwise.engines.engine import Generation, Request
 
-NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge"})
+NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge", "play"})
 """What a measure may declare that it needs. `score` asks the policy that sampled, `reference` the one that the run
-started from."""
+started from; `play` has attempts played to their end in the run's environments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,22 @@ class JudgeQuestion:
     """What was shown before the answer."""
     answer: str
     """What was said or done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """A beginning of an answer that the policy is to go on from.
+
+    Worked example: `Continuation(task=task, forced=step.response_ids[:6], seed=42)` attempts the task with the first
+    six tokens of a recorded answer, and whatever the policy says after them.
+    """
+
+    task: Task
+    """The task to attempt, from its beginning."""
+    forced: tuple[int, ...]
+    """Ids that the first response begins with."""
+    seed: int
+    """Where its random numbers come from; take it from `draw`."""
 
 
 class Tools(Protocol):
@@ -62,8 +78,20 @@ class Tools(Protocol):
     def judge(self, questions: Sequence[JudgeQuestion]) -> list[float]:
         """What the algorithm's judge says of each question."""
 
+    def play(self, continuations: Sequence[Continuation], *, extra_tokens: int = 0) -> list[Trajectory]:
+        """Attempts that begin as told, played to their end and paid as the run's attempts are; a fault is one too.
+
+        `extra_tokens` is room beyond the run's longest response, for what is forced in addition to a recorded one.
+        """
+
     def text(self, ids: Sequence[int]) -> str:
         """What ids say."""
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id says by itself, white space included."""
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The ids of a text."""
 
 
 @runtime_checkable
@@ -85,7 +113,8 @@ def check_learner(algorithm: Algorithm, learner: object) -> None:
 
 
 def check_measures(algorithm: Algorithm) -> None:
-    """Refuse measures that need what nothing here gives, before a model loads."""
+    """Refuse measures that need what nothing here gives, and parts that read what none writes; before a model loads."""
+    _check_read_facts(algorithm)
     for part in algorithm.measures or ():
         for need in sorted(part.needs - NEEDS):
             raise ConfigError(
@@ -95,3 +124,28 @@ def check_measures(algorithm: Algorithm) -> None:
             raise ConfigError(
                 f"algorithm.measures: {name_of(part)} asks a judge, and there is none; give algorithm.judge"
             )
+
+
+def _check_read_facts(algorithm: Algorithm) -> None:
+    """Refuse token credit whose facts a measure of groupwise writes, where no measure here may write them.
+
+    A part says what it reads in `reads`, a measure what it writes in `writes`; without that it may write anything.
+    """
+    measures = algorithm.measures or ()
+    if any(not hasattr(part, "writes") for part in measures):
+        return
+    written = {fact for part in measures for fact in getattr(part, "writes", ())}
+    writers = {
+        fact: kind
+        for kind, known in load_catalogue("measure").items()
+        if isinstance(writes := getattr(known, "writes", None), frozenset)
+        for fact in writes
+    }
+    for part in algorithm.parts():
+        if part.slot == "token_credit":
+            for fact in sorted(getattr(part, "reads", frozenset()) - written):
+                if fact in writers:
+                    raise ConfigError(
+                        f"algorithm.token_credit: {name_of(part)} reads the fact {fact!r}, which nothing here writes; "
+                        f"add the measure {writers[fact]!r} to algorithm.measures"
+                    )

@@ -127,6 +127,8 @@ class TopUp(Part, slot="plan"):
     make equal answers differ; after `rounds` rounds the update goes on with what there is.
     """
 
+    drops_solved_groups: ClassVar[bool] = True
+    """It leaves out tasks that every attempt solved."""
     attempts: Annotated[int, Field(ge=2)] = 8
     """Attempts at each task."""
     rounds: Annotated[int, Field(ge=1)] = 4

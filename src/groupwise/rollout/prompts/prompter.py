@@ -175,6 +175,13 @@ class Prompter:
         without_end = [token for token in response_ids if token != self.frame.end_id]
         return str(self._tokenizer.decode(without_end, skip_special_tokens=False)).strip()
 
+    def pieces(self, response_ids: Sequence[int]) -> list[str]:
+        """What each token says by itself, white space included; nothing where it is the end token."""
+        return [
+            "" if token == self.frame.end_id else str(self._tokenizer.decode([token], skip_special_tokens=False))
+            for token in response_ids
+        ]
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text, without special tokens."""
         return self._ids_of(text)

@@ -9,13 +9,15 @@ from typing import Any
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.parts.part import name_of
 from groupwise.core.parts.slots import Draw, Measure
-from groupwise.core.records import Step, Trajectory
+from groupwise.core.records import FAULTS, Origin, Step, Trajectory
 from groupwise.core.score_requests import PromptAndResponse, Whose
 from groupwise.core.segments import FloatArray
 from groupwise.core.step_fields.table import RESERVED_NAMES
 from groupwise.core.text.json_text import is_plain
 from groupwise.engines.engine import Generation, Request
-from groupwise.rollout.measures.tools import GivesHidden, JudgeQuestion
+from groupwise.rewards import score_trajectory
+from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.measures.tools import Continuation, GivesHidden, JudgeQuestion
 from groupwise.training.run import Run
 
 
@@ -135,9 +137,36 @@ class RunTools:
         self._questions += len(questions)
         return judge(questions)
 
+    def play(self, continuations: Sequence[Continuation], *, extra_tokens: int = 0) -> list[Trajectory]:
+        """Attempts that begin as told, played with the run's engine and environments, and paid by its rewards."""
+        self._check_declared("play")
+        attempts = [
+            Attempt(task=begun.task, number=number, seed=begun.seed, forced=begun.forced, origin=Origin.GUIDED)
+            for number, begun in enumerate(continuations)
+        ]
+        player = replace(self._run.player, max_tokens=self._run.player.max_tokens + extra_tokens)
+        played = player.play(attempts, temperature=self.temperature)
+        steps = [step for trajectory in played for step in trajectory.steps]
+        self._read += sum(len(step.prompt_ids) + step.forced for step in steps)
+        self._sampled += sum(len(step.response_ids) - step.forced for step in steps)
+        return [
+            trajectory
+            if trajectory.stop in FAULTS or not trajectory.steps
+            else score_trajectory(trajectory, self._run.config.rewards)
+            for trajectory in played
+        ]
+
     def text(self, ids: Sequence[int]) -> str:
         """What ids say."""
         return self._run.prompter.text(ids)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id says by itself."""
+        return self._run.prompter.pieces(ids)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The ids of a text."""
+        return self._run.prompter.encode(text)
 
     def cost(self) -> dict[str, float]:
         """What was asked, as metrics."""

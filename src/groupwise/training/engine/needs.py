@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.engine_slot import ENTROPY, GIFTS, SCORES, VERSIONS, check_engine_part
-from groupwise.core.parts.part import name_of
+from groupwise.core.parts.part import Part, name_of
 from groupwise.training.run_config import RunConfig
 
 
@@ -30,6 +30,15 @@ def _list_needs(config: RunConfig) -> Iterator[tuple[str, str, str, str]]:
     for shaper in config.algorithm.shapers:
         if shaper.needs_entropy:
             yield ENTROPY, "algorithm.shapers", name_of(shaper), ", or leave the shaper out"
+    inside = config.algorithm.token_credit
+    readers = {
+        "token_credit": [*inside.parts()] if isinstance(inside, Part) else [],
+        "measures": [*(config.algorithm.measures or ())],
+    }
+    for place, parts in readers.items():
+        for reader in parts:
+            if getattr(reader, "needs_entropy", False):
+                yield ENTROPY, f"algorithm.{place}", name_of(reader), ", or leave the part out"
     for part in config.algorithm.filters:
         if getattr(part, "needs_versions", False):
             yield VERSIONS, "algorithm.filters", name_of(part), ", or leave the filter out"

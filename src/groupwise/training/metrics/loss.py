@@ -46,6 +46,10 @@ UNITS_AND_REMEDIES: dict[str, tuple[str, str]] = {
         "nats",
         "Above 0.02: use one precision for both, or add a correction to the loss.",
     ),
+    "loss/ratio_variance": (
+        "0 upwards",
+        "Well above the bound of the penalty, update after update: the multiplier grows; lower the learning rate.",
+    ),
     "loss/correction": (
         "0 upwards",
         "Far from 1: the corrections carry the update; mend the mismatch instead.",

@@ -225,7 +225,7 @@ METRICS: dict[str, Metric] = {
         "0: every sample was filtered out, and the weights were left as they were.",
     ),
     "learner/pairs": Metric(
-        "pairs of attempts that the loss held against each other",
+        "pairs of attempts, or of steps, that the loss held against each other",
         "pairs",
         "0: at no task did two attempts that train earn differently, and the loss had nothing to say.",
     ),

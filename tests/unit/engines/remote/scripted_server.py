@@ -60,7 +60,7 @@ class ScriptedServer:
             "0" if self.takes_batches else "default",
             "",
         )
-        self.is_paused = False
+        self.is_paused, self.is_updating = False, False
         self.adapters: dict[str, ToyModel] = {}
         handler = type("BoundHandler", (Handler,), {"owner": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port if port is None else port), handler)
@@ -124,6 +124,8 @@ class ScriptedServer:
             if path == "/server_info" and not self.takes_batches:
                 described = {"dtype": f"torch.{self.facts['dtype']}", "logprobs_mode": "processed_logprobs"}
                 return 200, {"vllm_config": {"model_config": described}}
+            if path == "/is_paused":
+                return 200, {"is_paused": self.is_paused}
             if path == "/weight_info":
                 return 200, {"weight_version": self.label}
             if path.startswith("/groupwise/") and self.takes_batches:
@@ -187,10 +189,11 @@ class ScriptedServer:
     def _take_weights(self, path: str, url: str, question: Any) -> tuple[int, Any]:
         if path == "/update_weights":
             self.pending = question["update_info"]["path"]
-        elif path == "/finish_weight_update":
-            self.label = question["weight_version"]
-            if self.takes_weights:
-                self.model.load(self.pending)
+        elif path in ("/start_weight_update", "/finish_weight_update"):
+            if self.is_updating == (path == "/start_weight_update"):
+                return 500, {"error": f"{path} out of turn"}
+            self.is_updating = not self.is_updating
+            self._finish_update(path, question)
         elif path == "/reset_prefix_cache":
             if self.forgets_prefixes:
                 self.model.kept.clear()
@@ -201,9 +204,15 @@ class ScriptedServer:
             self.adapters.pop(question["lora_name"], None)
         elif path in ("/pause", "/resume"):
             self.is_paused = path == "/pause"
-        elif path not in ("/init_weight_transfer_engine", "/start_weight_update"):
+        elif path != "/init_weight_transfer_engine":
             return 404, {"detail": "Not Found"}
         return 200, {"message": "done"}
+
+    def _finish_update(self, path: str, question: Any) -> None:
+        if path == "/finish_weight_update":
+            self.label = question["weight_version"]
+            if self.takes_weights and self.pending:
+                self.model.load(self.pending)
 
     def _take_adapter(self, name: str, folder: str) -> None:
         """Take an adapter: beside the model, or, as servers of ours do, in its place and under its own label."""

@@ -237,6 +237,38 @@ def test_a_hand_over_that_fails_is_one_sentence_and_leaves_nobody_standing(
     assert not server.is_paused
 
 
+@pytest.mark.parametrize("is_updating", [False, True], ids=["paused", "in the middle of an update"])
+@BOTH
+def test_a_server_that_a_run_left_in_a_hand_over_serves_the_next_one(
+    start_server: StartServer, open_engine: OpenEngine, tmp_path: Path, takes_batches: bool, is_updating: bool
+) -> None:
+    server = start_server(takes_batches=takes_batches)
+    server.is_paused, server.is_updating = True, is_updating
+    states = list[tuple[bool, bool]]()
+    server.trouble(
+        STREAM, lambda _, handler, answer: (states.append((server.is_paused, server.is_updating)), answer)[1]
+    )
+    engine = open_engine(server)
+    assert states == ([] if takes_batches else [(False, False)]), (
+        "it is asked nothing that it would wait with, or die of"
+    )
+    engine.load_file(write_weights(tmp_path, 1), version=1)
+    assert {g.versions[0].version for g in engine.generate(make_requests(2))} == {1}
+
+
+def test_a_hand_over_that_hangs_is_not_left_open(
+    start_server: StartServer, open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    server = start_server()
+    engine = open_engine(server, handover_timeout=0.5)
+    server.trouble("/update_weights", hang)
+    with pytest.raises(EngineFault, match=r"did not read weights from .* within"):
+        engine.load_file(write_weights(tmp_path, 1), version=1)
+    assert (server.is_paused, server.is_updating) == (False, False)
+    engine.load_file(write_weights(tmp_path, 2), version=2)
+    assert [replica.version for replica in engine.replicas] == [2]
+
+
 def test_a_hand_over_that_hangs_ends_in_time(
     start_server: StartServer, open_engine: OpenEngine, tmp_path: Path
 ) -> None:

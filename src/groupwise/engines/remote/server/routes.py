@@ -40,6 +40,7 @@ class Routes:
             ("POST", "/inference/v1/generate"): self._generate_single,
             ("POST", "/pause"): self._pause,
             ("POST", "/resume"): self._resume,
+            ("GET", "/is_paused"): lambda body, query: {"is_paused": model.is_paused},
             ("POST", "/init_weight_transfer_engine"): lambda body, query: {"message": "nothing to prepare"},
             ("POST", "/start_weight_update"): self._start_update,
             ("POST", "/update_weights"): self._update_weights,

@@ -77,6 +77,11 @@ class ServedModel:
         """Version of the weights in use."""
         return self._engine.version
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether requests wait."""
+        return not self._is_open.is_set()
+
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests as one batch."""
         for request in requests:

@@ -1,0 +1,1 @@
+"""Credit inside an answer, held against what its lines were worth."""

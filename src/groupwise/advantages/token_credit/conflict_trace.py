@@ -1,0 +1,58 @@
+"""How the credit of a conflict token comes about, worked out again answer by answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from groupwise.core.credit import Credit, Derivation
+from groupwise.core.step_table import StepTable
+from groupwise.core.token_table import TokenTable
+
+if TYPE_CHECKING:
+    from groupwise.advantages.token_credit.conflict_tokens import ConflictTokens
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ConflictTrace:
+    """How `ConflictTokens` comes by a token's credit, with the initial entropy that it went by."""
+
+    part: ConflictTokens
+    """The part."""
+    initial: float
+    """Mean entropy of the initial policy's answers."""
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        """The answer's credit less its entropy, times a factor for each end that the token is in conflict at."""
+        part, step = self.part, int(tokens.step[token])
+        group = [
+            s for s in range(len(table)) if (table.task[s], table.index[s]) == (table.task[step], table.index[step])
+        ]
+        answers = {s: [k for k, of in enumerate(tokens.step.tolist()) if of == s] for s in group}
+        own, position, earned = answers[step], int(tokens.position[token]), float(credit.values[step])
+        mean_entropy = math.fsum(float(tokens.entropy[k]) for k in own) / len(own)
+        by_ids = {s: [int(tokens.token[k]) for k in answer] for s, answer in answers.items()}
+        signs = {s: float(credit.values[s]) for s in group}
+        runs = _measure_run(by_ids, signs, step), _measure_run({s: ids[::-1] for s, ids in by_ids.items()}, signs, step)
+        factor, from_end = 1.0, len(own) - 1 - position
+        for is_in_run in (position < runs[0], from_end < runs[1]):
+            factor *= (part.boost if earned > 0 else 0.0) if is_in_run else 1.0
+        if part.divides_by_conflicts:
+            factor /= max(1, sum(place < runs[0] or len(own) - 1 - place < runs[1] for place in range(len(own))))
+        is_unsure = mean_entropy > part.max_entropy > self.initial
+        value = 0.0 if is_unsure else factor * (earned - part.entropy_weight * mean_entropy)
+        words = f"{factor:.6g} x ({earned:.6g} - {part.entropy_weight:.6g} x entropy {mean_entropy:.6g}) = {value:.6g}"
+        return Derivation(value=value, formula=f"entropy {mean_entropy:.6g} is too large: 0" if is_unsure else words)
+
+
+def _measure_run(ids: Mapping[int, Sequence[int]], credit: Mapping[int, float], step: int) -> int:
+    """How many tokens an answer begins with that good and bad answers both have at the same place."""
+    if credit[step] == 0:
+        return 0
+    for place, token in enumerate(ids[step]):
+        holders = [credit[s] for s, answer in ids.items() if len(answer) > place and answer[place] == token]
+        if not (max(holders) > 0 > min(holders)):
+            return place
+    return len(ids[step])

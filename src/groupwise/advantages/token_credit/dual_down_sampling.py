@@ -1,0 +1,120 @@
+"""Training on the samples and the tokens that say most: D3S, dynamic dual-level down-sampling.
+
+Axes: S steps of the table, K sampled tokens of all steps, C candidates for training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.core.column_checks import to_numbers
+from groupwise.core.credit import Credit
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.stateful import ObservedUpdate
+from groupwise.core.records import Task
+from groupwise.core.segments import BoolArray, FloatArray, IntArray
+from groupwise.core.step_table import StepTable
+from groupwise.core.token_credit import TokenCredit, TokenTrace
+from groupwise.core.token_table import TokenTable
+
+PartOfAll = Annotated[float, Field(gt=0, le=1)]
+COLUMN = "down_sampling_progress"
+
+
+class DualDownSampling(Part, slot="token_credit"):
+    """Train on the samples whose credit varies most, and of these on the tokens with most credit times entropy.
+
+        samples: the N of the batch with the largest variance of A;   tokens: the K with the largest |A| * H
+        N = share of samples, K = share of tokens:   (1 - p) * first + p * last,   p = updates so far / updates
+
+    Source: D3S (arXiv:2509.22115), whose N and K were not found. **Choices.** Shares from 0.25 to 1 of the samples and
+    from 0.2 to 1 of the tokens are ours; counts are rounded up. A sample is the response of a step; those that filters
+    drop are no candidates. The largest variance is that of the k largest and N - k smallest for some k, which is exact
+    (ddof 0); equal samples are taken in the order of the table, and of equal variances that with fewest large ones. The
+    credit itself stays as it is. Tokens that are left out leave every denominator. Entropies are those of the engine
+    when it sampled. `updates` counts from the start of the run; a table without a memory is as at the beginning.
+    """
+
+    mixes_tasks: ClassVar[bool] = True
+    needs_entropy: ClassVar[bool] = True
+    first_samples: PartOfAll = 0.25
+    """Share of the samples that train at the beginning."""
+    last_samples: PartOfAll = 1.0
+    """Share of the samples that train at the end."""
+    first_tokens: PartOfAll = 0.2
+    """Share of the chosen samples' tokens that train at the beginning."""
+    last_tokens: PartOfAll = 1.0
+    """Share of the chosen samples' tokens that train at the end."""
+    updates: Annotated[int, Field(ge=1)] = 100
+    """Updates after which the shares have reached their last values."""
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        values, progress = credit.values[tokens.step], self._read_progress(table)
+        candidates = np.flatnonzero(table.trains & (np.bincount(tokens.step, minlength=len(table)) > 0))
+        num_samples = _count(len(candidates), self.first_samples, self.last_samples, progress)
+        chosen = candidates[choose_max_variance(credit.values[candidates], num_samples)]
+        of_chosen = np.flatnonzero(np.isin(tokens.step, chosen))
+        trains: BoolArray = np.zeros(len(tokens), dtype=np.bool_)
+        key = np.abs(values[of_chosen]) * tokens.column("entropy", table)[of_chosen]
+        num_tokens = _count(len(of_chosen), self.first_tokens, self.last_tokens, progress)
+        trains[of_chosen[np.argsort(-key, kind="stable")[:num_tokens]]] = True
+        return TokenCredit(values=values, trains=trains, trace=TokenTrace(weight=np.ones(len(tokens)), part=self))
+
+    def start(self, *, seed: int) -> DownSamplingProgress:
+        """Begin at the first share; nothing here is random."""
+        return DownSamplingProgress(self.updates)
+
+    def _read_progress(self, table: StepTable) -> float:
+        return float(to_numbers(COLUMN, table.column(COLUMN))[0]) if COLUMN in table.extra and len(table) else 0.0
+
+
+class DownSamplingProgress:
+    """How far a run has come: the state of `DualDownSampling`."""
+
+    def __init__(self, updates: int) -> None:
+        self._updates, self._seen = updates, 0
+
+    def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
+        """The share of the updates that are over, the same for all tasks."""
+        return {COLUMN: np.full(len(tasks), min(self._seen / self._updates, 1.0))}
+
+    def observe(self, update: ObservedUpdate) -> None:
+        """Count an update."""
+        self._seen += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """The updates that are over."""
+        return {"seen": self._seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting."""
+        self._seen = int(state["seen"])
+
+
+def choose_max_variance(values: FloatArray, num: int) -> IntArray:
+    """Positions of the `num` values (C) with the largest variance among all such choices, in ascending order.
+
+    >>> choose_max_variance(np.array([0.0, 3.0, 1.0, -2.0]), 2).tolist()
+    [1, 3]
+    """
+    order = np.argsort(-values, kind="stable")  # the largest first
+    centred = values[order] - (values.mean() if len(values) else 0.0)
+    if num >= len(values):
+        return np.sort(order)
+    sums, squares = (np.concatenate([[0.0], np.cumsum(column)]) for column in (centred, centred**2))
+    large = np.arange(num + 1)
+    rest = len(values) - (num - large)
+    total = sums[large] + sums[-1] - sums[rest]
+    variance = (squares[large] + squares[-1] - squares[rest]) / num - (total / num) ** 2
+    best = int(np.argmax(variance))
+    return np.sort(np.concatenate([order[:best], order[len(values) - (num - best) :]]))
+
+
+def _count(num: int, first: float, last: float, progress: float) -> int:
+    """How many of `num` a share is that goes from the first to the last one, rounded up."""
+    share = (1.0 - progress) * first + progress * last
+    return int(np.ceil(share * num - 1e-9))

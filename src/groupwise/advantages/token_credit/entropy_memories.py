@@ -1,0 +1,69 @@
+"""What parts remember of a run's entropy: that of its beginning, and that of the update before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from groupwise.core.parts.stateful import ObservedUpdate
+from groupwise.core.records import Task
+from groupwise.core.segments import FloatArray
+
+INITIAL_ENTROPY, LAST_ENTROPY = "initial_entropy", "last_entropy"
+"""Columns of the step table."""
+UNKNOWN = -1.0
+"""The initial entropy before the first update is over."""
+
+
+class InitialEntropy:
+    """The mean entropy of the first update's answers: the state of `ConflictTokens`."""
+
+    def __init__(self) -> None:
+        self._level = UNKNOWN
+
+    def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
+        """The initial entropy, the same for all tasks."""
+        return {INITIAL_ENTROPY: np.full(len(tasks), self._level)}
+
+    def observe(self, update: ObservedUpdate) -> None:
+        """Take the level of the first update that has entropies; later ones change nothing."""
+        steps = [step for trajectory in update.trajectories for step in trajectory.steps if step.entropy]
+        if self._level == UNKNOWN and steps:
+            self._level = math.fsum(math.fsum(step.entropy) / len(step.entropy) for step in steps) / len(steps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The level."""
+        return {"level": self._level}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from it."""
+        self._level = float(state["level"])
+
+
+class LastEntropy:
+    """The entropy of the update before, by the mean of -logp: the state of `TemperedCredit`."""
+
+    def __init__(self) -> None:
+        self._level = 0.0
+
+    def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
+        """The entropy, the same for all tasks."""
+        return {LAST_ENTROPY: np.full(len(tasks), self._level)}
+
+    def observe(self, update: ObservedUpdate) -> None:
+        """Take over the level of an update that sampled something."""
+        steps = [step for trajectory in update.trajectories for step in trajectory.steps]
+        logps = [logp for step in steps for logp in step.logp_behaviour[step.forced :]]
+        if logps:
+            self._level = -math.fsum(logps) / len(logps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The level."""
+        return {"level": self._level}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from it."""
+        self._level = float(state["level"])

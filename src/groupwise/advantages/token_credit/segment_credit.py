@@ -1,0 +1,95 @@
+"""Credit of the segments of an answer: what each changed in the value of the answer so far (SPO-chain).
+
+Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.advantages.token_credit.answer_segments import join_numbers, read_segments
+from groupwise.core.credit import Comparison, Credit, Derivation
+from groupwise.core.errors import RecordError
+from groupwise.core.parts.part import Part
+from groupwise.core.step_table import StepTable
+from groupwise.core.token_credit import TokenCredit
+from groupwise.core.token_table import TokenTable
+
+ENDS, VALUES = "segment_ends", "segment_values"
+
+
+class SegmentCredit(Part, slot="token_credit"):
+    """Give the tokens of a segment what the segment changed in the value of the answer; sure tokens do not train.
+
+        A_1 = V_1 - (R - A),   A_k = V_k - V_(k-1),   A_last = R - V_(last-1);   they add up to A, the step's credit
+
+    V_k is the value where segment k ends, which the measure `segment_values` writes down. A segment's token trains
+    where its probability was below `max_probability`.
+
+    Source: SPO-chain (arXiv:2505.23564). **Choices.** The value of the empty answer is the estimator's baseline, R - A:
+    the other attempts at the task are continuations of it. So an answer of one segment has the credit of its step, to
+    the bit, and the estimator must not divide by a scale. Whitening, as in the release, is `whitened_tokens` around it.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset({ENDS, VALUES})
+    max_probability: Annotated[float, Field(gt=0, le=1)] | None = 0.9
+    """Probability below which a token trains; None = all do."""
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        check_unscaled(table, credit, "segment_credit")
+        segments = read_segments(table, tokens, ends=ENDS, numbers=VALUES, more=-1)
+        changes = [
+            _list_changes(float(table.episode_return[step]), float(credit.values[step]), values) if ends else []
+            for step, (ends, values) in enumerate(zip(segments.ends, segments.numbers, strict=True))
+        ]
+        trains = np.ones(len(tokens), dtype=np.bool_)
+        if self.max_probability is not None:
+            trains = np.exp(tokens.column("logp", table)) < self.max_probability
+        values = join_numbers(changes)[segments.of_token] if len(tokens) else np.zeros(0)
+        return TokenCredit(values=values, trains=trains, trace=SegmentTrace(part=self))
+
+
+def _list_changes(earned: float, credit: float, values: tuple[float, ...]) -> list[float]:
+    if not values:
+        return [credit]
+    first = values[0] - (earned - credit)
+    return [first, *(after - before for before, after in pairwise(values)), earned - values[-1]]
+
+
+def check_unscaled(table: StepTable, credit: Credit, what: str) -> None:
+    """Refuse credit that was divided by a scale: it cannot be held against values, which are in units of the reward."""
+    trace = credit.trace
+    if isinstance(trace, Comparison):
+        divided = np.flatnonzero(~np.isnan(trace.scale) & (trace.scale != 1.0))
+        if len(divided):
+            raise RecordError(
+                f"{table.describe_step(int(divided[0]))}: its credit was divided by {trace.scale[divided[0]]:.6g}, and "
+                f"{what} compares credit with values in units of the reward; give the estimator the scale no_scale"
+            )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SegmentTrace:
+    """How `SegmentCredit` comes by a token's credit."""
+
+    part: SegmentCredit
+    """The part."""
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        """The value where the token's segment ends, less that where it begins."""
+        step, position = int(tokens.step[token]), int(tokens.position[token])
+        ends, inner = table.column(ENDS)[step], table.column(VALUES)[step]
+        number = next(number for number, end in enumerate(ends) if position < end)
+        earned, own = float(table.episode_return[step]), float(credit.values[step])
+        before = inner[number - 1] if number else earned - own
+        after = inner[number] if number < len(inner) else earned
+        value = own if len(ends) == 1 else math.fsum([after, -before])
+        return Derivation(
+            value=value, formula=f"segment {number + 1} of {len(ends)}: {after:.6g} - {before:.6g} = {value:.6g}"
+        )

@@ -1,0 +1,45 @@
+"""Filters by how many of a task's attempts solved it: tasks that all solved, tasks that nobody did."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from groupwise.core.parts.part import Part
+from groupwise.core.segments import BoolArray
+from groupwise.core.step_table import StepTable
+from groupwise.groups.filters import find_scores
+
+
+class DropSolved(Part, slot="filter"):
+    """Drop the tasks whose every attempt reached the best score: there is nothing left to learn from them.
+
+    Source: NGRPO, which keeps the all-wrong groups and filters the all-correct ones. Choice: the score is the column
+    `accuracy` where the table has it, else the return, since a length penalty would keep solved tasks in.
+    """
+
+    drops_solved_groups: ClassVar[bool] = True
+    """It leaves out tasks that every attempt solved."""
+    best: float = 1.0
+    """The score that counts as solved."""
+
+    def __call__(self, table: StepTable) -> BoolArray:
+        # A sum of rewards may miss the best by its last digit.
+        missed = find_scores(table) < self.best - 1e-9 * max(1.0, abs(self.best))
+        return table.tasks.sum(missed.astype(np.float64))[table.task] > 0
+
+
+class DropFailed(Part, slot="filter"):
+    """Drop the tasks that no attempt solved: there is nothing to imitate.
+
+    Source: ours, for methods that learn from solved groups and would still sample dynamically (after ConciseR). Choice:
+    the score is the column `accuracy` where the table has it, else the return.
+    """
+
+    best: float = 1.0
+    """The score that counts as solved."""
+
+    def __call__(self, table: StepTable) -> BoolArray:
+        solved = find_scores(table) >= self.best - 1e-9 * max(1.0, abs(self.best))
+        return table.tasks.sum(solved.astype(np.float64))[table.task] > 0

@@ -1,0 +1,61 @@
+"""A pairing by two judges: the outcome first, then how the steps were judged. Axis: A attempts."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+
+from groupwise.core.errors import RecordError
+from groupwise.core.pairs import Pair
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import SignalPart
+from groupwise.core.segments import FloatArray
+from groupwise.core.step_table import StepTable
+from groupwise.losses.pairings import refuse_lone_attempts
+
+
+class ByVerdict(Part, slot="pairing"):
+    """Every two attempts at a task, the better one by its outcome, or among equal outcomes by its steps.
+
+        weight = 1 where the outcomes differ, else |score_winner - score_loser|,   score = mean verdict of the steps
+
+    Source: W-DPO of StepORLM (2025), which asks a solver for the outcome and a generative reward model for the steps.
+    Choices: the verdict of a step is a column of the table, so a rule, a judge's measure or the environment gives it;
+    it should lie in [0, 1], and a step beyond is an error. Two attempts that both judges find equal are no pair.
+    Attempts of which no step may train are left out.
+    """
+
+    outcome: SignalPart
+    """What says how an attempt ended, such as `episode_return`."""
+    verdict: SignalPart
+    """What says how good a step was, from 0 to 1."""
+
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse a run in which no task has two attempts."""
+        refuse_lone_attempts(self, attempts)
+
+    def __call__(self, table: StepTable) -> list[Pair]:
+        outcome_A = table.attempts.mean(table.ask_once(self.outcome)).tolist()
+        score_A = table.attempts.mean(_check_range(table, table.ask_once(self.verdict))).tolist()
+        trains_A = table.attempts.sum(table.trains.astype(np.float64)) > 0
+        task_A = table.task[table.attempts.first].tolist()
+        pairs = []
+        for a, b in combinations(np.flatnonzero(trains_A).tolist(), 2):
+            if task_A[a] != task_A[b] or (outcome_A[a], score_A[a]) == (outcome_A[b], score_A[b]):
+                continue
+            winner, loser = (a, b) if (outcome_A[a], score_A[a]) > (outcome_A[b], score_A[b]) else (b, a)
+            is_decided = outcome_A[a] != outcome_A[b]
+            gap = score_A[winner] - score_A[loser]
+            pairs.append(Pair(winner, loser, 1.0 if is_decided else gap, outcome_A[winner] - outcome_A[loser] or gap))
+        return pairs
+
+
+def _check_range(table: StepTable, verdict: FloatArray) -> FloatArray:
+    outside = np.flatnonzero(~((verdict >= 0) & (verdict <= 1)))
+    if len(outside):
+        raise RecordError(
+            f"{table.describe_step(int(outside[0]))}: its verdict is {verdict[outside[0]]:g}, but pairs are weighed by "
+            "verdicts from 0 to 1; scale what judges the steps"
+        )
+    return verdict

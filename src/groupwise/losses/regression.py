@@ -1,0 +1,87 @@
+"""Regression to the advantage: how much likelier an attempt has become should equal its credit.
+
+Axes: T tokens of a micro-batch, R trajectories of the update.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.core.parts.part import Part
+from groupwise.core.totals import Totals
+from groupwise.losses.policy_loss import LossResult, Tally
+from groupwise.losses.slots import PenaltyPart
+from groupwise.losses.token_columns import OLD_LOGP, TokenColumns, Unit
+from groupwise.losses.trajectory_sums import TrajectorySums, share_of_step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Regression(Part, slot="loss"):
+    """Fit each attempt's log-ratio, in units of its group's, to its credit: no clip, no minimum.
+
+        P_i  = (R_i - mean(R)) / max(sg(std(R)), floor),   R_i = sum over tokens of logp - logp_old,   over the group
+        loss = mean_i (A_i - P_i)^2 + sum_k weight_k * mean over tokens of penalty_k
+
+    The first pass finds the log-ratios of the group; with m_i = P_i - A_i the slope by R_i is 2 (m_i - mean(m)) /
+    (attempts * divisor). Subtracting the mean cancels the partition function.
+
+    Source: Reg-GRPO of DeepVideo-R1 (Park et al. 2025, arXiv:2506.07464), from notes on the paper. Choices, where these
+    are silent: before the first step all R are 0, so the deviation (of a sample) has a floor of 0.5, and no gradient
+    runs through it; an attempt's A is the mean over its tokens; a group in which no attempt has credit adds 0 and
+    counts, since its log-ratios would only be pulled together.
+    """
+
+    floor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
+    """The smallest deviation that log-ratios are divided by, in nats."""
+    length: Literal["sum", "mean"] = "sum"
+    """Whether a log-ratio is summed over an attempt's tokens or averaged."""
+    penalties: tuple[PenaltyPart, ...] = ()
+    """What is added to the loss, mean over tokens."""
+    unit: ClassVar[Unit] = "sample"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it reads beyond the basics."""
+        parts: list[frozenset[str]] = [getattr(penalty, "needs", frozenset()) for penalty in self._list_active()]
+        return frozenset({OLD_LOGP}).union(*parts)
+
+    def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
+        """Log-ratio and credit of each trajectory's tokens, summed."""
+        columns = columns.select_trained()
+        change_T = columns.logp - columns.require(OLD_LOGP)
+        return TrajectorySums.of(columns, totals, change=change_T, credit=columns.advantage)
+
+    def __call__(self, columns: TokenColumns, totals: Totals, summary: TrajectorySums) -> LossResult:
+        columns = columns.select_trained()
+        value, slope_R = self._fit(summary, totals)
+        loss = share_of_step(value, slope_R, columns.logp, columns, totals)
+        for penalty in self._list_active():
+            loss = loss + penalty.weight * penalty(columns).sum() / max(totals.tokens, 1)
+        error = Tally(total=value * len(columns), count=len(columns))
+        return LossResult(loss=loss, metrics={"extra/regression_error": error})
+
+    def _fit(self, summary: TrajectorySums, totals: Totals) -> tuple[Tensor, Tensor]:
+        """The mean squared error over the attempts, and its slope by the sum of each one's log-ratios (R)."""
+        change_R = summary.sums["change"] if self.length == "sum" else summary.mean("change")
+        credit_R, is_there_R = summary.mean("credit"), summary.tokens > 0
+        value, slope_R = change_R.new_zeros(()), change_R.new_zeros(len(change_R))
+        for group in summary.group[is_there_R].unique().tolist():
+            here = (is_there_R & (summary.group == group)).nonzero()[:, 0]
+            if not credit_R[here].any():
+                continue
+            centred = change_R[here] - change_R[here].mean()
+            spread = (centred.square().sum() / max(len(here) - 1, 1)).sqrt().clamp(min=self.floor)
+            miss = centred / (spread if spread > 0 else 1.0) - credit_R[here]
+            value = value + miss.square().sum()
+            slope_R[here] = 2 * (miss - miss.mean()) / (spread if spread > 0 else 1.0)
+        if self.length == "mean":
+            slope_R = slope_R / summary.tokens.clamp(min=1)
+        num = max(totals.trajectories, 1)
+        return value / num, slope_R / num
+
+    def _list_active(self) -> tuple[PenaltyPart, ...]:
+        return tuple(penalty for penalty in self.penalties if penalty.weight)

@@ -1,0 +1,62 @@
+"""A pairing of steps: what was tried in one state, the better against the worse. Axis: S steps."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+
+from groupwise.core.pairs import Pair
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import GrouperPart, SignalPart
+from groupwise.core.step_table import StepTable
+from groupwise.losses.pairings import refuse_lone_attempts
+
+
+class Siblings(Part, slot="pairing"):
+    """Hold steps against each other that were taken in one state, by how well the attempts went on from there.
+
+    Source: CPL (Wang et al. 2024, arXiv:2409.08642) pairs the children of a node of its search tree, all of them or the
+    best and the worst. Choices: a state is one that several attempts came through, so no tree is needed; the value of a
+    step is `of`. A pair's gap is the difference of the values. Two steps that took the same action are no pair, where
+    the table knows actions: nothing tells them apart. Steps that may not train are left out. Each state counts the same
+    by default, however many pairs it has.
+    """
+
+    by: GrouperPart
+    """Which steps were taken in one state, such as `by_state`."""
+    of: SignalPart
+    """What a step is worth, such as `return_to_go`."""
+    which: Literal["best_against_worst", "all"] = "best_against_worst"
+    """One pair a state, or every two steps whose values differ."""
+    counts: Literal["state", "pair"] = "state"
+    """What counts the same: every state that has a pair, or every pair."""
+
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse a run in which no task has two attempts."""
+        refuse_lone_attempts(self, attempts)
+
+    def __call__(self, table: StepTable) -> list[Pair]:
+        label, value = table.ask_once(self.by), table.ask_once(self.of).tolist()
+        action = table.codes("action").tolist() if "action" in table.extra else [-1] * len(table)
+        states: dict[int, list[int]] = {}
+        for step in np.flatnonzero(table.trains & (label >= 0)).tolist():
+            states.setdefault(int(label[step]), []).append(step)
+        pairs = []
+        for steps in states.values():
+            if self.which == "best_against_worst":
+                steps = [max(steps, key=value.__getitem__), min(steps, key=value.__getitem__)]
+            differing = [
+                (a, b) if value[a] > value[b] else (b, a)
+                for a, b in combinations(steps, 2)
+                if value[a] != value[b] and (action[a] < 0 or action[a] != action[b])
+            ]
+            weight = 1.0 if self.counts == "pair" else 1 / max(len(differing), 1)
+            pairs += [_make_pair(table, a, b, weight, value[a] - value[b]) for a, b in differing]
+        return pairs
+
+
+def _make_pair(table: StepTable, winner: int, loser: int, weight: float, gap: float) -> Pair:
+    attempt, index = table.attempt, table.index
+    return Pair(int(attempt[winner]), int(attempt[loser]), weight, gap, int(index[winner]), int(index[loser]))

@@ -1,0 +1,83 @@
+"""Recipes that give the tokens of an answer different credit by what was recorded of them: GTPO, D3S, DCPO."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.advantages.token_credit import ConflictTokens, DualDownSampling, TemperedCredit
+from groupwise.core.algorithm import Algorithm
+from groupwise.groups import ZeroSpread
+from groupwise.losses import Clip, Plain, PolicyLoss, SequenceMean, TokenMean
+from groupwise.recipes.episode import dr_grpo, grpo
+from groupwise.recipes.recipe import Finite, recipe
+from groupwise.rollout.measures import TemperedScore
+
+LN_2 = math.log(2)
+PartOfAll = Annotated[float, Field(gt=0, le=1)]
+
+
+@recipe
+def gtpo(*, boost: Finite = 2.0, entropy_weight: Finite = 0.1, max_entropy: Finite = LN_2) -> Algorithm:
+    """GTPO (2025, arXiv:2508.03772): tokens that good and bad answers share are praised in the good, spared in the bad.
+
+    A_t = delta * (R - mean(R) - entropy_weight * H) * lambda_t,   lambda_t = boost, 0 or 1;   delta = 0 where unsure
+
+    Choices: those of the part `conflict_tokens`; formula of the paper, ln 2 for the largest mean entropy H. Groups
+    whose attempts all did equally well are dropped, where the formula would push every answer down. No clip, no KL, no
+    reference; each answer counts the same.
+    """
+    return Algorithm(
+        advantage=dr_grpo().advantage,
+        filters=(ZeroSpread(),),
+        token_credit=ConflictTokens(boost=boost, entropy_weight=entropy_weight, max_entropy=max_entropy),
+        loss=PolicyLoss(surrogate=Plain(), aggregate=SequenceMean()),
+    )
+
+
+@recipe
+def d3s(
+    *,
+    first_samples: PartOfAll = 0.25,
+    last_samples: PartOfAll = 1.0,
+    first_tokens: PartOfAll = 0.2,
+    last_tokens: PartOfAll = 1.0,
+    updates: Annotated[int, Field(ge=1)] = 100,
+) -> Algorithm:
+    """D3S (2025, arXiv:2509.22115): GRPO on the most varied answers, and their tokens of most credit times entropy.
+
+    N = share of the answers with the largest Var(A),   K = share of their tokens;   (1 - p) * first + p * last
+
+    Choices: those of the part `dual_down_sampling`; the shares are ours, since the paper's were not found. Credit is
+    GRPO's over all attempts and is not compared again. Clip 0.2, mean over the tokens that are left; no KL.
+    """
+    return Algorithm(
+        advantage=grpo().advantage,
+        token_credit=DualDownSampling(
+            first_samples=first_samples,
+            last_samples=last_samples,
+            first_tokens=first_tokens,
+            last_tokens=last_tokens,
+            updates=updates,
+        ),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()),
+    )
+
+
+@recipe
+def dcpo(*, target: Finite = 0.5, hot: Finite = 1.2, cold: Finite = 0.8) -> Algorithm:
+    """DCPO (2025, release 597358816/DCPO): GRPO whose right answers pull the entropy to a level by a second ratio.
+
+    A_t = (1 - w) * A + w * c * exp(logp^T_t - logp_t),   w = a / (1 + a),   a = min(|target - H|, 0.1) / share right
+
+    Choices: those of the parts `tempered_score` and `tempered_credit`; where no answer is right, w = 0. A is GRPO's.
+    The released script has target 0.5, its best result 0.25. Clip 0.2 with the dual bound 3, mean over tokens, no KL.
+    """
+    return Algorithm(
+        advantage=grpo().advantage,
+        token_credit=TemperedCredit(target=target),
+        measures=(TemperedScore(hot=hot, cold=cold),),
+        loss=PolicyLoss(surrogate=Clip(dual=3.0), aggregate=TokenMean()),
+    )

@@ -1,0 +1,73 @@
+"""Runs of the recipes that give credit inside an answer: facts in the journal, and every number derived again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("torch")
+
+from groupwise.cli.main import app
+from groupwise.core.journal.journal import Journal
+from tests.equivalence.example_runs import EXAMPLES, play_example
+
+FACTS = {
+    "gtpo": set[str](),
+    "d3s": set[str](),
+    "dcpo": {"logp_hot", "logp_cold"},
+    "spo_chain": {"segment_ends", "segment_values"},
+    "spae": {"potential_ends", "potentials"},
+    "after_vsrm": {"line_token_ends", "line_accuracy"},
+}
+OF_THE_WORLD = {"lines_right", "lines_on_track", "line_ends", "answer", "gold_answer"}
+
+
+@pytest.fixture(scope="module", params=FACTS)
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    name: str = request.param
+    folder = tmp_path_factory.mktemp(name)
+    play_example(EXAMPLES / "recipes" / f"{name}.toml", folder)
+    return name, folder
+
+
+def list_answers(run: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each attempt of the second update, with its one step."""
+    with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
+        for trajectory in journal.trajectories(2):
+            (row,) = trajectory["steps"]
+            yield trajectory, row
+
+
+def test_measures_are_facts_that_fit_the_answer(played: tuple[str, Path]) -> None:
+    name, run = played
+    for _, row in list_answers(run):
+        facts, num = row["extra"], len(row["response_ids"])
+        assert set(facts) == OF_THE_WORLD | FACTS[name]
+        for ends in {"segment_ends", "potential_ends", "line_token_ends"} & FACTS[name]:
+            assert facts[ends][-1] == num
+        if name == "after_vsrm" and "; ;" not in f"; {row['action']} ;":  # a line of nothing is none to the world
+            assert facts["line_token_ends"][:-1] == facts["line_ends"][:-1], "the measure cuts where the world does"
+        if name == "dcpo":
+            assert len(facts["logp_hot"]) == len(facts["logp_cold"]) == num
+
+
+def test_the_credit_of_tokens_is_derived_again_from_the_journal(played: tuple[str, Path]) -> None:
+    name, run = played
+    trained = 0
+    for trajectory, row in list(list_answers(run))[: 16 if name == "d3s" else 3]:  # where few tokens train
+        for token in range(0, len(row["response_ids"]), 5):
+            asked = ["inspect", run, "--update", 2, "--task", trajectory["task"], "--attempt", trajectory["attempt"]]
+            result = CliRunner().invoke(app, [*map(str, asked), "--why", "0", "--token", str(token), "--json"])
+            assert result.exit_code == 0, result.output
+            explained = json.loads(result.stdout)["token"]
+            trained += explained["trains"]
+            if explained["trains"]:
+                assert explained["by_hand"] == pytest.approx(explained["value"], abs=1e-9)
+                assert explained["not_derived"] == ""
+    assert trained

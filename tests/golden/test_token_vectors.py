@@ -1,0 +1,176 @@
+"""The numbers of the methods that give tokens credit that docs/methods/numbers.md works out, through their parts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from groupwise import recipes
+from groupwise.advantages.token_credit import (
+    ConflictTokens,
+    DualDownSampling,
+    LineGains,
+    PotentialCredit,
+    SegmentCredit,
+    TemperedCredit,
+)
+from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
+from groupwise.core.token_credit import TokenCredit
+from groupwise.rollout.measures.answer_potential import compute_potential
+from tests.oracles.random_answers import by_answer, masks_by_answer, tables_of
+from tests.oracles.token_methods import Answer
+
+DR_GRPO = recipes.dr_grpo().advantage
+
+
+def answer(reward: float, ids: list[int], *, entropy: float = 0.0, group: int = 0) -> Answer:
+    return Answer(group=group, reward=reward, ids=ids, entropy=[entropy] * len(ids), logp=[-0.5] * len(ids))
+
+
+def credit_of(part: ConflictTokens, answers: list[Answer]) -> list[list[float]]:
+    table, tokens = tables_of(answers)
+    credit: TokenCredit = part(table, DR_GRPO(table).by_step(), tokens)
+    return by_answer(credit, tokens, answers)
+
+
+def test_gtpo_weighs_conflict_tokens() -> None:
+    """numbers, GTPO: positive [5,7,9,2], negative [5,7,8,4,2] have lambda [2,2,1,2] and [0,0,1,1,0]."""
+    answers = [answer(1.0, [5, 7, 9, 2]), answer(0.0, [5, 7, 8, 4, 2])]
+    good, bad = credit_of(ConflictTokens(entropy_weight=0.0), answers)
+    assert good == [2 * 0.5, 2 * 0.5, 0.5, 2 * 0.5]
+    assert bad == [0.0, 0.0, -0.5, -0.5, 0.0]
+
+
+def test_gtpo_gives_a_token_in_both_runs_both_factors() -> None:
+    """numbers, GTPO: a token in both runs of a positive response gets 4; here answers of one token."""
+    good, bad = credit_of(ConflictTokens(entropy_weight=0.0), [answer(1.0, [5]), answer(0.0, [5])])
+    assert (good, bad) == ([4 * 0.5], [0.0])
+
+
+def test_gtpo_takes_the_entropy_off() -> None:
+    """numbers, GTPO: A .5, Hbar .4: .46; A -.5, Hbar .3: -.53."""
+    good, bad = credit_of(ConflictTokens(), [answer(1.0, [5], entropy=0.4), answer(0.0, [6], entropy=0.3)])
+    assert (good, bad) == (pytest.approx([0.46]), pytest.approx([-0.53]))
+
+
+def test_gtpo_drops_unsure_answers_of_a_policy_that_was_sure() -> None:
+    """numbers, GTPO: delta = 0 iff the initial policy's mean entropy < ln 2 and Hbar > ln 2."""
+    answers = [answer(1.0, [5], entropy=0.8), answer(0.0, [6], entropy=0.5)]
+    good, bad = credit_of(ConflictTokens(), answers)
+    assert good == [0.0], "the answers' own mean entropy, .65, is below ln 2"
+    assert bad == pytest.approx([-0.55])
+    for row in answers:
+        row.facts = {"initial_entropy": math.log(2)}
+    assert credit_of(ConflictTokens(), answers)[0] == pytest.approx([0.42])
+
+
+def z_scores(right: int, of: int) -> list[float]:
+    """GRPO's credit with ddof 0 and without an epsilon."""
+    p = right / of
+    spread = math.sqrt(p * (1 - p)) or 1.0
+    return [(1 - p) / spread] * right + [-p / spread] * (of - right)
+
+
+def test_d3s_picks_the_most_varied_samples() -> None:
+    """numbers, D3S: 1/8, 4/8, 8/8, 0/8 correct: Var .5; N = 8 gives 1.707680 with k = 4."""
+    values = np.array([value for right in (1, 4, 8, 0) for value in z_scores(right, 8)])
+    assert np.var(values) == pytest.approx(0.5)
+    chosen = sorted(values[choose_max_variance(values, 8)], reverse=True)
+    assert chosen == pytest.approx([math.sqrt(7), 1, 1, 1, -1, -1, -1, -1])
+    assert np.var(chosen) == pytest.approx(1.707680, abs=1e-6)
+
+
+def test_d3s_picks_tokens_by_credit_times_entropy() -> None:
+    """numbers, D3S: |A| (2.6458, 2.6458, .378, 1), H (.1, 1.2, 2, .9): the top 2 are tokens 1 and 3."""
+    answers = [
+        Answer(group=0, reward=2.6458, ids=[1, 2], entropy=[0.1, 1.2], logp=[-0.1, -0.1]),
+        Answer(group=0, reward=0.378, ids=[3], entropy=[2.0], logp=[-0.1]),
+        Answer(group=0, reward=1.0, ids=[4], entropy=[0.9], logp=[-0.1]),
+    ]
+    table, tokens = tables_of(answers)
+    alone = recipes.reinforce_pp().advantage.of(table)  # type: ignore[attr-defined]  # the returns themselves
+    part = DualDownSampling(first_samples=1.0, first_tokens=0.5)
+    assert masks_by_answer(part(table, alone.by_step(), tokens), tokens, answers) == [[False, True], [False], [True]]
+
+
+def test_d3s_relaxes_by_the_schedule() -> None:
+    """numbers, D3S: (64 to 256, 20 to 100 %) at p = .5: 160 samples, 60 % of their tokens."""
+    part = DualDownSampling(first_samples=0.25, first_tokens=0.2)
+    answers = [answer(float(n % 2), [5] * 5, entropy=0.5, group=n // 8) for n in range(256)]
+    for row in answers:
+        row.facts = {"down_sampling_progress": 0.5}
+    table, tokens = tables_of(answers)
+    trains = part(table, DR_GRPO(table).by_step(), tokens).trains
+    assert trains.sum() == 160 * 5 * 0.6
+
+
+def test_line_gains_of_a_changing_accuracy() -> None:
+    """numbers, After VSRM: accuracies .25, .25, .25, .75, .75, .5."""
+    accuracy = [0.25, 0.25, 0.25, 0.75, 0.75, 0.5]
+    made = answer(1.0, [1, 2, 3, 4, 5])
+    made.facts = {"line_token_ends": [1, 2, 3, 4, 5], "line_accuracy": accuracy}
+    table, tokens = tables_of([made])
+    credit = LineGains()(table, DR_GRPO(table).by_step(), tokens)
+    assert credit.values.tolist() == pytest.approx([0.245, 0.35, 0.5, -0.175, -0.25])
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "confidence", "potential"),
+    [(0, 1, -1), (1, 1, 1), (1, 0, 0.5), (0, 0, 0), (0.5, 0.5, 0.125), (0.9, 0.8, 0.73)],
+)
+def test_the_potential(accuracy: float, confidence: float, potential: float) -> None:
+    """numbers, SPAE: Phi of accuracy and confidence."""
+    assert compute_potential(accuracy, confidence) == pytest.approx(potential)
+
+
+def test_spae_damps_and_adds() -> None:
+    """numbers, SPAE: Phi -.4, .1, .92, .95, .97 and A = .5."""
+    good = answer(1.0, [1, 2, 3, 4, 5])
+    good.facts = {"potential_ends": [1, 2, 3, 4, 5], "potentials": [-0.4, 0.1, 0.92, 0.95, 0.97]}
+    bad = answer(0.0, [])
+    table, tokens = tables_of([good, bad])
+    credit = PotentialCredit()(table, DR_GRPO(table).by_step(), tokens)
+    assert credit.values.tolist() == pytest.approx([0.1357, 0.6813, 0.9948, 0.1890, 0.1250], abs=5.1e-5)
+
+
+def test_dcpo_mixes_a_second_ratio_in() -> None:
+    """numbers, DCPO: target .5, H .42, a quarter right: w = .242424; T1's right 1.446765, wrong -.409137."""
+    answers = [answer(reward, [5]) for reward in (1, 0, 0, 1, 0, 0, 0, 0)]
+    for row in answers:
+        row.facts = {"logp_hot": [-0.6], "logp_cold": [-9.0], "last_entropy": 0.42}
+    table, tokens = tables_of(answers)
+    part = TemperedCredit()
+    assert part.find_weight(0.42, 0.25) == pytest.approx(0.242424, abs=1e-6)
+    values = part(table, recipes.grpo(eps=0.0).advantage(table).by_step(), tokens).values
+    assert values[[0, 1]].tolist() == pytest.approx([1.446765, -0.409137], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "ratios"), [(1.2, [0.925925, 1.093851, 1.292232]), (0.8, [1.098368, 0.855410, 0.666194])]
+)
+def test_dcpo_ratios_of_three_logits(temperature: float, ratios: list[float]) -> None:
+    """numbers, DCPO: logits 2, 1, 0 at two temperatures."""
+
+    def log_softmax(logits: list[float]) -> list[float]:
+        total = math.log(sum(math.exp(logit) for logit in logits))
+        return [logit - total for logit in logits]
+
+    answers = [answer(1.0, [5]) for _ in range(3)]
+    plain, tempered = log_softmax([2.0, 1.0, 0.0]), log_softmax([logit / temperature for logit in (2.0, 1.0, 0.0)])
+    for row, logp, other in zip(answers, plain, tempered, strict=True):
+        row.logp, row.facts = [logp], {"logp_hot": [other], "logp_cold": [other]}
+    table, tokens = tables_of(answers)
+    values = TemperedCredit(target=1.0, max_gap=1e9)(table, DR_GRPO(table).by_step(), tokens).values
+    assert (2 * values).tolist() == pytest.approx(ratios, abs=1e-6), "a weight of a half, and no other credit"
+
+
+def test_spo_gives_a_segment_what_it_changed() -> None:
+    """numbers, SPO: values .5 before, .75 and .25 half-way, a right answer: +.25, -.5, +.75."""
+    good, bad = answer(1.0, [1, 2, 3, 4]), answer(0.0, [1])
+    good.facts = {"segment_ends": [1, 3, 4], "segment_values": [0.75, 0.25]}
+    bad.facts = {"segment_ends": [1], "segment_values": []}
+    table, tokens = tables_of([good, bad])
+    credit = SegmentCredit(max_probability=None)(table, DR_GRPO(table).by_step(), tokens)
+    assert credit.values.tolist() == [0.25, -0.5, -0.5, 0.75, -0.5]

@@ -1,0 +1,289 @@
+"""Laws of the methods that give tokens credit: order of rows, tasks apart, weights of one, what may be missing."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+
+from groupwise import Credit, Part, RecordError, StepTable, recipes
+from groupwise.advantages import EpisodeReturn, NoBaseline, NoScale, Relative, Sum, Term
+from groupwise.advantages.token_credit import (
+    ConflictTokens,
+    DiscountedTokens,
+    DualDownSampling,
+    FirstTokens,
+    LineGains,
+    PotentialCredit,
+    SegmentCredit,
+    TemperedCredit,
+    TokenGae,
+    TokenReturn,
+    WhitenedTokens,
+)
+from groupwise.batching import pad_rows
+from groupwise.core.parts.slots import TokenCreditPart
+from groupwise.core.token_credit import TokenCredit
+from groupwise.core.token_table import TokenTable
+from groupwise.groups import ByTask
+from tests.equivalence.models import build
+from tests.equivalence.recipe_losses import update
+from tests.equivalence.rollouts import make_tangled_samples
+from tests.oracles.random_answers import add_segments, by_answer, masks_by_answer, random_answers, tables_of
+from tests.oracles.token_methods import Answer
+
+DR_GRPO, RLOO = recipes.dr_grpo().advantage, recipes.rloo().advantage
+SEEDS = st.integers(0, 10_000)
+PARTS: dict[str, Any] = {
+    "conflict_tokens": ConflictTokens(),
+    "dual_down_sampling": DualDownSampling(first_samples=0.6, first_tokens=0.5),
+    "token_return": TokenReturn(gamma=0.9),
+    "token_gae": TokenGae(gamma=0.9, lam=0.8),
+    "whitened_tokens": WhitenedTokens(of=SegmentCredit()),
+    "segment_credit": SegmentCredit(),
+    "line_gains": LineGains(),
+    "potential_credit": PotentialCredit(),
+    "tempered_credit": TemperedCredit(),
+}
+ACROSS_TASKS = {name for name, part in PARTS.items() if part.mixes_tasks}
+WEIGHTS_OF_ONE: dict[str, Any] = {
+    "no discount": DiscountedTokens(gamma=1.0),
+    "all tokens are first": FirstTokens(count=100),
+    "everything is sampled": DualDownSampling(first_samples=1.0, first_tokens=1.0),
+    "lines are paid nothing": LineGains(weight=0.0),
+    "potentials count for nothing": PotentialCredit(alpha=0.0, xi=0.0),
+    "the entropy is on target": TemperedCredit(target=0.0),
+}
+"""Parts that leave each token the credit of its step."""
+
+
+def draw_answers(rng: random.Random) -> list[Answer]:
+    answers = random_answers(rng)
+    add_segments(rng, answers)
+    return answers
+
+
+def credit(part: TokenCreditPart, answers: Sequence[Answer]) -> tuple[list[list[float]], list[list[bool]]]:
+    table, tokens = tables_of(answers)
+    made = part(table, DR_GRPO(table).by_step(), tokens)
+    return by_answer(made, tokens, answers), masks_by_answer(made, tokens, answers)
+
+
+@pytest.mark.parametrize("name", PARTS)
+@given(seed=SEEDS)
+def test_the_order_of_rows_changes_nothing(name: str, seed: int) -> None:
+    rng = random.Random(seed)
+    answers = draw_answers(rng)
+    table, tokens = tables_of(answers)
+    expected = PARTS[name](table, DR_GRPO(table).by_step(), tokens)
+    order = rng.sample(range(len(answers)), len(answers))
+    rows = [
+        {"response_ids": answers[n].ids, "logp_behaviour": answers[n].logp, "entropy": answers[n].entropy}
+        for n in order
+    ]
+    shuffled = type(table).from_columns(
+        task=[answers[n].group for n in order],
+        attempt=order,
+        index=[0] * len(order),
+        reward=[answers[n].reward for n in order],
+        **{fact: [answers[n].facts[fact] for n in order] for fact in answers[0].facts},
+    )
+    made = PARTS[name](shuffled, DR_GRPO(shuffled).by_step(), type(tokens).from_rows(shuffled, rows))
+    assert np.array_equal(made.values, expected.values)
+    assert np.array_equal(made.trains, expected.trains)
+
+
+@pytest.mark.parametrize("name", sorted(set(PARTS) - ACROSS_TASKS))
+@given(seed=SEEDS)
+def test_other_tasks_change_nothing(name: str, seed: int) -> None:
+    """GTPO's initial entropy is remembered; without a memory it is that of the whole table."""
+    answers = draw_answers(random.Random(seed))
+    for answer in answers:
+        answer.facts["initial_entropy"] = 0.3
+    values, _ = credit(PARTS[name], answers)
+    alone, _ = credit(PARTS[name], [answer for answer in answers if answer.group == 0])
+    assert alone == values[: len(alone)]
+
+
+@pytest.mark.parametrize("name", WEIGHTS_OF_ONE)
+@given(seed=SEEDS)
+def test_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(name: str, seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    table, tokens = tables_of(answers)
+    steps = DR_GRPO(table).by_step()
+    made = WEIGHTS_OF_ONE[name](table, steps, tokens)
+    assert np.array_equal(made.values, steps.values[tokens.step])
+    assert made.trains.all()
+
+
+@pytest.mark.parametrize("name", ["grpo", "gtpo", "d3s", "dcpo", "spo_chain", "spae"])
+def test_token_credit_of_the_step_is_none_to_the_bit_in_loss_and_gradient(name: str) -> None:
+    loss = recipes.build(name).loss
+    assert loss is not None
+    samples = [replace(sample, advantage=0.3 * n - 1.0) for n, sample in enumerate(make_tangled_samples())]
+    by_token = [
+        replace(sample, advantage=(0.3 * n - 1.0,) * len(sample.response_ids)) for n, sample in enumerate(samples)
+    ]
+    plain = update(build("llama"), loss, samples, pad_rows(samples))
+    spread = update(build("llama"), loss, by_token, pad_rows(by_token))
+    assert plain[0] == spread[0]
+    assert torch.equal(plain[1], spread[1])
+
+
+@given(seed=SEEDS)
+def test_gtpo_leaves_even_groups_their_entropy_alone(seed: int) -> None:
+    """All equal: no conflict tokens, and A = 0 leaves -gamma H, which the recipe's filter drops."""
+    answers = draw_answers(random.Random(seed))
+    for answer in answers:
+        answer.reward, answer.facts["initial_entropy"] = 1.0, 9.0
+    values, _ = credit(ConflictTokens(), answers)
+    for answer, row in zip(answers, values, strict=True):
+        assert row == pytest.approx([-0.1 * np.mean(answer.entropy)] * len(answer.ids), abs=1e-12)
+    table, _ = tables_of(answers)
+    assert not recipes.gtpo().keep(table).any()
+
+
+@pytest.mark.parametrize("name", ["conflict_tokens", "dual_down_sampling"])
+def test_what_was_not_recorded_is_asked_for(name: str) -> None:
+    table, tokens = tables_of(draw_answers(random.Random(0)))
+    unknown = replace(tokens, entropy=np.full(len(tokens), np.nan))
+    with pytest.raises(RecordError, match="the entropies of its sampled tokens were not recorded"):
+        PARTS[name](table, DR_GRPO(table).by_step(), unknown)
+
+
+@given(seed=SEEDS)
+def test_d3s_takes_no_sample_that_a_filter_drops(seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    table, tokens = tables_of(answers)
+    filtered = table.with_filters((lambda seen: seen.task != 0,))
+    made = PARTS["dual_down_sampling"](filtered, DR_GRPO(table).by_step(), tokens)
+    assert not made.trains[table.task[tokens.step] == 0].any()
+
+
+@given(seed=SEEDS)
+def test_spo_with_one_segment_is_its_group_baseline_to_the_bit(seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    for answer in answers:
+        answer.facts |= {"segment_ends": [len(answer.ids)], "segment_values": []}
+    table, tokens = tables_of(answers)
+    steps = RLOO(table).by_step()
+    algorithm = recipes.spo_chain(whiten=False)
+    assert algorithm.advantage == RLOO
+    assert algorithm.token_credit is not None
+    made = algorithm.token_credit(table, steps, tokens)
+    assert np.array_equal(made.values, steps.values[tokens.step])
+    assert np.array_equal(made.trains, np.exp(tokens.logp) < 0.9)
+
+
+@given(seed=SEEDS)
+def test_what_segments_changed_adds_up_to_the_credit_of_the_step(seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    values, _ = credit(SegmentCredit(max_probability=None), answers)
+    table, _ = tables_of(answers)
+    for answer, row, own in zip(answers, values, DR_GRPO(table).values.tolist(), strict=True):
+        firsts = [0, *answer.facts["segment_ends"][:-1]]
+        assert sum(row[place] for place in firsts) == pytest.approx(own, abs=1e-12)
+
+
+@given(seed=SEEDS)
+def test_gae_of_1_is_what_is_still_earned_less_the_value(seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    values, _ = credit(TokenGae(gamma=1.0, lam=1.0), answers)
+    table, _ = tables_of(answers)
+    for answer, row, own in zip(answers, values, DR_GRPO(table).values.tolist(), strict=True):
+        starts, ends = [answer.reward - own, *answer.facts["segment_values"]], answer.facts["segment_ends"]
+        expected = [answer.reward - starts[sum(place >= end for end in ends)] for place in range(len(row))]
+        assert row == pytest.approx(expected, abs=1e-12)
+
+
+@given(seed=SEEDS)
+def test_gae_without_values_is_the_return(seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    for answer in answers:
+        answer.facts = {}
+    table, tokens = tables_of(answers)
+    raw = Relative(by=ByTask(), of=EpisodeReturn(), baseline=NoBaseline(), scale=NoScale(), alone="raw")
+    steps = raw(table).by_step()
+    made = TokenGae(gamma=0.9, lam=1.0)(table, steps, tokens).values
+    assert made.tolist() == pytest.approx(TokenReturn(gamma=0.9)(table, steps, tokens).values.tolist(), abs=1e-12)
+
+
+@given(seed=SEEDS)
+def test_whitened_returns_without_a_discount_are_reinforce_pp(seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    table, tokens = tables_of(answers)
+    steps = recipes.reinforce_pp().advantage(table).by_step()
+    made = WhitenedTokens(of=TokenReturn())(table, steps, tokens).values
+    np.testing.assert_allclose(made, steps.values[tokens.step], rtol=1e-9, atol=1e-9)
+
+
+@given(seed=SEEDS)
+def test_a_masked_token_may_hold_anything(seed: int) -> None:
+    """Whitening reads only what trains: the values of sure tokens change nothing."""
+
+    class Rubbish(Part, slot="token_credit"):
+        def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+            bare = SegmentCredit()(table, credit, tokens)
+            return replace(bare, values=np.where(bare.trains, bare.values, np.nan))
+
+    answers = draw_answers(random.Random(seed))
+    table, tokens = tables_of(answers)
+    steps = DR_GRPO(table).by_step()
+    plain = WhitenedTokens(of=SegmentCredit())(table, steps, tokens)
+    spoilt = WhitenedTokens(of=Rubbish())(table, steps, tokens)
+    assert np.array_equal(plain.values[plain.trains], spoilt.values[spoilt.trains])
+
+
+@pytest.mark.parametrize("part", [SegmentCredit(), TokenGae()])
+def test_credit_that_was_divided_is_refused(part: Any) -> None:
+    answers = draw_answers(random.Random(1))
+    table, tokens = tables_of(answers)
+    with pytest.raises(RecordError, match="compares credit with values in units of the reward; give the estimator"):
+        part(table, recipes.grpo().advantage(table).by_step(), tokens)
+
+
+READS = {
+    "segment_credit": ("segment_ends", "segment_values"),
+    "line_gains": ("line_token_ends", "line_accuracy"),
+    "potential_credit": ("potential_ends", "potentials"),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_method_without_the_columns_it_reads_is_refused_by_name(name: str) -> None:
+    ends, numbers = READS[name]
+    answers = draw_answers(random.Random(2))
+    for answer in answers:
+        del answer.facts[ends]
+    with pytest.raises(RecordError, match=f"the table has no column '{ends}', which this method reads"):
+        credit(PARTS[name], answers)
+    answers = draw_answers(random.Random(2))
+    answers[0].facts[ends] = [0, 99]
+    with pytest.raises(RecordError, match=rf"{ends} is \[0, 99\], but ends of segments rise to the"):
+        credit(PARTS[name], answers)
+    answers = draw_answers(random.Random(2))
+    answers[0].facts[numbers] = [math.nan] * 99
+    with pytest.raises(RecordError, match=r"finite numbers belong to its segments; measure it with the part"):
+        credit(PARTS[name], answers)
+
+
+def test_tempered_credit_asks_for_a_number_a_token() -> None:
+    answers = draw_answers(random.Random(3))
+    answers[0].facts["logp_hot"] = [-0.5] * 99
+    with pytest.raises(RecordError, match="logp_hot does not hold a number for each of its"):
+        credit(TemperedCredit(), answers)
+
+
+def test_gae_needs_a_comparison_in_groups() -> None:
+    table, tokens = tables_of(draw_answers(random.Random(4)))
+    summed = Sum(terms=(Term(weight=1.0, of=DR_GRPO),))
+    with pytest.raises(RecordError, match="reads the baseline of a comparison in groups; use the estimator relative"):
+        TokenGae()(table, summed(table).by_step(), tokens)

@@ -1,0 +1,230 @@
+"""Credit inside an answer, written from the formulas with lists and loops; shares no code with the package."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+
+@dataclass
+class Answer:
+    """An attempt of one step: its group, what it earned, its tokens, and what was measured of it."""
+
+    group: int
+    reward: float
+    ids: list[int]
+    entropy: list[float]
+    logp: list[float]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def centre_rewards(answers: Sequence[Answer]) -> list[float]:
+    """Reward less the group's mean; exactly 0 where all of a group are equal."""
+    credit = []
+    for answer in answers:
+        rewards = [other.reward for other in answers if other.group == answer.group]
+        credit.append(0.0 if len(set(rewards)) == 1 else answer.reward - mean(rewards))
+    return credit
+
+
+def gtpo(
+    answers: Sequence[Answer],
+    *,
+    boost: float = 2.0,
+    gamma: float = 0.1,
+    limit: float = math.log(2),
+    initial: float | None = None,
+    divides: bool = False,
+) -> list[list[float]]:
+    """GTPO's weighted credit, token by token."""
+    credit = centre_rewards(answers)
+    levels = [mean(answer.entropy) for answer in answers]
+    start = mean(levels) if initial is None else initial
+    result = []
+    for answer, own, level in zip(answers, credit, levels, strict=True):
+        good = [a.ids for a, c in zip(answers, credit, strict=True) if a.group == answer.group and c > 0]
+        bad = [a.ids for a, c in zip(answers, credit, strict=True) if a.group == answer.group and c < 0]
+        forward = conflict_run(answer.ids, good, bad) if own else 0
+        backward = conflict_run(answer.ids[::-1], [g[::-1] for g in good], [b[::-1] for b in bad]) if own else 0
+        size = len(answer.ids)
+        in_conflict = [place < forward or size - 1 - place < backward for place in range(size)]
+        values = []
+        for place in range(size):
+            weight = 1.0
+            if place < forward:
+                weight *= boost if own > 0 else 0.0
+            if size - 1 - place < backward:
+                weight *= boost if own > 0 else 0.0
+            if divides and sum(in_conflict):
+                weight /= sum(in_conflict)
+            value = 0.0 if level > limit and start < limit else own - gamma * level
+            values.append(weight * value)
+        result.append(values)
+    return result
+
+
+def conflict_run(ids: Sequence[int], good: Sequence[Sequence[int]], bad: Sequence[Sequence[int]]) -> int:
+    for place, token in enumerate(ids):
+        in_good = any(place < len(other) and other[place] == token for other in good)
+        in_bad = any(place < len(other) and other[place] == token for other in bad)
+        if not (in_good and in_bad):
+            return place
+    return len(ids)
+
+
+def largest_variance(values: Sequence[float], num: int) -> float:
+    """The largest variance of any choice of `num` values, by trying every one."""
+    best = -1.0
+    for chosen in combinations(values, num):
+        middle = mean(chosen)
+        best = max(best, mean([(value - middle) ** 2 for value in chosen]))
+    return best
+
+
+def top_tokens(credit: Sequence[float], entropies: Sequence[Sequence[float]], num: int) -> set[tuple[int, int]]:
+    """The tokens with the largest |A| H, as (answer, place); those that come first where keys are equal."""
+    keys = [
+        (-abs(own) * entropy, answer, place)
+        for answer, (own, entropies_of) in enumerate(zip(credit, entropies, strict=True))
+        for place, entropy in enumerate(entropies_of)
+    ]
+    return {(answer, place) for _, answer, place in sorted(keys)[:num]}
+
+
+def leave_one_out(answers: Sequence[Answer]) -> list[float]:
+    """Reward less the mean of the others of the group; 0 where there are none, or all are equal."""
+    credit = []
+    for number, answer in enumerate(answers):
+        others = [a.reward for n, a in enumerate(answers) if a.group == answer.group and n != number]
+        is_even = not others or set(others) == {answer.reward}
+        credit.append(0.0 if is_even else answer.reward - mean(others))
+    return credit
+
+
+def spo_chain(answers: Sequence[Answer], credit: Sequence[float]) -> list[list[float]]:
+    """What each segment changed, token by token; the value of nothing is the reward less the credit."""
+    result = []
+    for answer, own in zip(answers, credit, strict=True):
+        ends, inner = answer.facts["segment_ends"], answer.facts["segment_values"]
+        levels = [answer.reward - own, *inner, answer.reward]
+        values = []
+        for place in range(len(answer.ids)):
+            segment = min(number for number, end in enumerate(ends) if place < end)
+            values.append(own if len(ends) == 1 else levels[segment + 1] - levels[segment])
+        result.append(values)
+    return result
+
+
+def token_gae(answers: Sequence[Answer], credit: Sequence[float], *, gamma: float, lam: float) -> list[list[float]]:
+    """GAE from its definition: a double sum over later tokens, no recursion."""
+    result = []
+    for answer, own in zip(answers, credit, strict=True):
+        ends = answer.facts.get("segment_ends", [len(answer.ids)])
+        starts = [answer.reward - own, *answer.facts.get("segment_values", [])]
+        level = [starts[min(n for n, end in enumerate(ends) if place < end)] for place in range(len(answer.ids))]
+        last = len(answer.ids) - 1
+        surprise = [
+            (answer.reward if place == last else gamma * level[place + 1]) - level[place] for place in range(last + 1)
+        ]
+        result.append(
+            [
+                math.fsum((gamma * lam) ** (later - place) * surprise[later] for later in range(place, last + 1))
+                for place in range(last + 1)
+            ]
+        )
+    return result
+
+
+def whiten(values: Sequence[Sequence[float]], trains: Sequence[Sequence[bool]], eps: float) -> list[list[float]]:
+    """Whitened over all tokens that train, wherever they are; 0 where they are all equal or fewer than two."""
+    counted = [v for row, flags in zip(values, trains, strict=True) for v, flag in zip(row, flags, strict=True) if flag]
+    if len(counted) < 2 or len(set(counted)) == 1:
+        return [[0.0] * len(row) for row in values]
+    middle = mean(counted)
+    spread = math.sqrt(math.fsum((v - middle) ** 2 for v in counted) / (len(counted) - 1) + eps)
+    return [[(v - middle) / spread for v in row] for row in values]
+
+
+def vsrm(
+    answers: Sequence[Answer],
+    credit: Sequence[float],
+    *,
+    weight: float = 1.0,
+    eps: float = 0.05,
+    gamma: float = 0.7,
+    window: int = 3,
+    kappa: float = 0.0,
+) -> list[list[float]]:
+    """The reconstruction of VSRM's payment, line by line, added to the answer's credit."""
+    result = []
+    for answer, own in zip(answers, credit, strict=True):
+        accuracy, ends = answer.facts["line_accuracy"], answer.facts["line_token_ends"]
+        paid = []
+        for line in range(len(ends)):
+            amount = -kappa
+            for distance in range(window, -1, -1):  # the nearest change is looked at last, and stays
+                if line + distance < len(ends):
+                    change = accuracy[line + distance + 1] - accuracy[line + distance]
+                    if abs(change) > eps:
+                        amount = gamma**distance * change
+            paid.append(amount)
+        lines = [sum(place >= end for end in ends) for place in range(len(answer.ids))]
+        result.append([own + weight * paid[line] for line in lines])
+    return result
+
+
+def spae(
+    answers: Sequence[Answer],
+    credit: Sequence[float],
+    *,
+    alpha: float = 0.5,
+    xi: float = 0.5,
+    known: float = 0.9,
+    praise_only: bool = False,
+) -> list[list[float]]:
+    """SPAE's credit before its z-score, token by token."""
+    all_changes = [change for answer in answers for change in changes_of(answer.facts["potentials"])]
+    low, high = min(all_changes), max(all_changes)
+    result = []
+    for answer, own in zip(answers, credit, strict=True):
+        potentials, ends = answer.facts["potentials"], answer.facts["potential_ends"]
+        lines = []
+        for line, change in enumerate(changes_of(potentials)):
+            since = sum(1 for earlier in potentials[:line] if earlier > known)
+            damping = 1 - alpha * (1 - math.exp(-since))
+            if praise_only and own <= 0:
+                damping = 1.0
+            gain = 0.0
+            if low != high:
+                gain = math.exp((change - low) / (high - low))
+                gain -= mean([math.exp((other - low) / (high - low)) for other in all_changes])
+            lines.append(own * damping + xi * gain)
+        result.append([lines[sum(place >= end for end in ends)] for place in range(len(answer.ids))])
+    return result
+
+
+def changes_of(levels: Sequence[float]) -> list[float]:
+    return [level - (levels[number - 1] if number else 0.0) for number, level in enumerate(levels)]
+
+
+def dcpo(answers: Sequence[Answer], credit: Sequence[float], *, target: float, last: float) -> list[list[float]]:
+    """DCPO's mixed credit, token by token."""
+    right = [answer.reward > 0.05 for answer in answers]
+    share = sum(right) / len(right)
+    pull = min(abs(target - last), 0.1) / share if share else 0.0
+    alpha = pull / (1 + pull)
+    name = "logp_hot" if last <= target else "logp_cold"
+    return [
+        [
+            (1 - alpha) * own + alpha * float(is_right) * math.exp(tempered - plain)
+            for tempered, plain in zip(answer.facts[name], answer.logp, strict=True)
+        ]
+        for answer, own, is_right in zip(answers, credit, right, strict=True)
+    ]

@@ -1,0 +1,68 @@
+"""What token credit remembers between updates: progress of a schedule, and entropies of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise import Step, Task, Trajectory
+from groupwise.advantages.token_credit import ConflictTokens, DualDownSampling, TemperedCredit
+from groupwise.core.parts.stateful import ObservedUpdate, find_stateful
+from groupwise.recipes import d3s, dcpo, gtpo
+
+TASKS = [Task(id="a"), Task(id="b")]
+
+
+def make_update(entropies: list[tuple[float, ...]], logps: list[tuple[float, ...]], forced: int = 0) -> ObservedUpdate:
+    trajectories = [
+        Trajectory(
+            id=str(number),
+            task=TASKS[0],
+            attempt=number,
+            steps=(Step(index=0, response_ids=(1,) * len(logp), entropy=entropy, logp_behaviour=logp, forced=forced),),
+        )
+        for number, (entropy, logp) in enumerate(zip(entropies, logps, strict=True))
+    ]
+    return ObservedUpdate(number=1, trajectories=trajectories, credit=[None] * len(trajectories))
+
+
+NOTHING = make_update([()], [()])
+
+
+def levels(part: Any, *updates: ObservedUpdate) -> list[float]:
+    """What the table reads before each update and after the last; the state goes through its dict in between."""
+    state, read = part.start(seed=0), []
+    for update in (*updates, None):
+        ((_, column),) = state.columns(TASKS).items()
+        assert column.dtype == np.float64
+        assert column[0] == column[1]
+        read.append(float(column[0]))
+        if update is not None:
+            state.observe(update)
+            kept, state = state.state_dict(), part.start(seed=0)
+            state.load_state_dict(kept)
+            assert state.state_dict() == kept
+    return read
+
+
+def test_progress_goes_from_0_to_1_and_stays() -> None:
+    assert levels(DualDownSampling(updates=2), NOTHING, NOTHING, NOTHING) == [0.0, 0.5, 1.0, 1.0]
+
+
+def test_the_initial_entropy_is_that_of_the_first_answers() -> None:
+    first = make_update([(0.2, 0.4), (0.9,)], [(-1.0, -1.0), (-1.0,)])
+    later = make_update([(5.0,)], [(-1.0,)])
+    assert levels(ConflictTokens(), NOTHING, first, later) == [-1.0, -1.0, pytest.approx(0.6), pytest.approx(0.6)]
+
+
+def test_the_last_entropy_is_the_mean_surprise_of_sampled_tokens() -> None:
+    first = make_update([(), ()], [(-1.0, -2.0), (-3.0,)])
+    forced = make_update([()], [(-9.0, -0.5)], forced=1)
+    assert levels(TemperedCredit(), first, NOTHING, forced) == [0.0, 2.0, 2.0, 0.5]
+
+
+@pytest.mark.parametrize("recipe", [d3s, dcpo, gtpo])
+def test_the_run_finds_the_memory(recipe: Any) -> None:
+    assert list(find_stateful(recipe(), "algorithm")) == ["algorithm.token_credit"]

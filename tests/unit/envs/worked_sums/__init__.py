@@ -1,0 +1,1 @@
+"""Tests of groupwise.envs.worked_sums."""

@@ -1,0 +1,106 @@
+"""Pairings of steps, and by verdict: who is held against whom, and how much a pair counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from groupwise import ConfigError, RecordError, StepTable
+from groupwise.advantages import ColumnSignal, EpisodeReturn, ReturnToGo
+from groupwise.core.pairs import Pair
+from groupwise.groups import ByState
+from groupwise.losses import AllPairs, BestAgainstWorst, ByVerdict, Siblings
+
+
+def walk(**extra: list[Any]) -> StepTable:
+    """Three attempts through s0 and, two of them, s1; they end with 1, 0 and 3."""
+    return StepTable.from_columns(
+        task=["t"] * 5,
+        attempt=[0, 0, 1, 1, 2],
+        index=[0, 1, 0, 1, 0],
+        state=["s0", "s1", "s0", "s1", "s0"],
+        reward=[0.0, 1.0, 0.0, 0.0, 3.0],
+        **extra,
+    )
+
+
+def siblings(**fields: Any) -> Siblings:
+    return Siblings(by=ByState(), of=ReturnToGo(gamma=1.0), **fields)
+
+
+def test_the_best_step_of_a_state_is_held_against_the_worst() -> None:
+    assert siblings()(walk()) == [Pair(2, 1, 1.0, 3.0, 0, 0), Pair(0, 1, 1.0, 1.0, 1, 1)]
+
+
+def test_all_pairs_of_a_state_share_its_weight_by_default() -> None:
+    third = 1 / 3
+    assert siblings(which="all")(walk()) == [
+        Pair(0, 1, third, 1.0, 0, 0),
+        Pair(2, 0, third, 2.0, 0, 0),
+        Pair(2, 1, third, 3.0, 0, 0),
+        Pair(0, 1, 1.0, 1.0, 1, 1),
+    ]
+    assert {pair.weight for pair in siblings(which="all", counts="pair")(walk())} == {1.0}
+
+
+def test_steps_of_one_action_are_no_pair() -> None:
+    assert siblings()(walk(action=["up", "left", "up", "right", "up"])) == [Pair(0, 1, 1.0, 1.0, 1, 1)]
+
+
+def test_steps_that_may_not_train_are_in_no_pair() -> None:
+    assert siblings()(walk(trains=[True, True, True, False, False])) == [Pair(0, 1, 1.0, 1.0, 0, 0)]
+
+
+def test_two_steps_of_one_attempt_may_be_held_against_each_other() -> None:
+    """It came back to a state, and did better from there."""
+    table = StepTable.from_columns(
+        task=["t"] * 2, attempt=[0, 0], index=[0, 1], state=["s", "s"], reward=[-1.0, 1.0], action=["a", "b"]
+    )
+    assert siblings()(table) == [Pair(0, 0, 1.0, 1.0, 1, 0)]
+
+
+def judge(verdict: list[float], returns: list[float], tasks: str = "tttt") -> StepTable:
+    num = len(returns)
+    return StepTable.from_columns(
+        task=list(tasks[:num]), attempt=range(num), index=[0] * num, reward=returns, verdict=verdict
+    )
+
+
+BY_VERDICT = ByVerdict(outcome=EpisodeReturn(), verdict=ColumnSignal(name="verdict"))
+
+
+def test_outcomes_decide_and_verdicts_weigh_what_they_leave_open() -> None:
+    pairs = BY_VERDICT(judge([0.5, 0.75, 1.0], [1.0, 1.0, 0.0]))
+    assert pairs == [Pair(1, 0, 0.25, 0.25), Pair(0, 2, 1.0, 1.0), Pair(1, 2, 1.0, 1.0)]
+
+
+def test_what_both_judges_find_equal_and_other_tasks_are_no_pair() -> None:
+    assert BY_VERDICT(judge([0.5, 0.5], [1.0, 1.0])) == []
+    assert BY_VERDICT(judge([0.5, 0.5], [1.0, 0.0], "tu")) == []
+
+
+def test_the_verdict_of_an_attempt_is_the_mean_of_its_steps() -> None:
+    table = StepTable.from_columns(
+        task=["t"] * 3, attempt=[0, 0, 1], index=[0, 1, 0], reward=[0.0, 1.0, 1.0], verdict=[1.0, 0.0, 1.0]
+    )
+    assert BY_VERDICT(table) == [Pair(1, 0, 0.5, 0.5)]
+
+
+def test_a_verdict_beyond_its_range_is_refused() -> None:
+    with pytest.raises(RecordError) as caught:
+        BY_VERDICT(judge([0.5, 7.0], [1.0, 0.0]))
+    assert str(caught.value) == (
+        "task 't', attempt 1, index 0: its verdict is 7, but pairs are weighed by verdicts from 0 to 1; scale what "
+        "judges the steps"
+    )
+
+
+@pytest.mark.parametrize("pairing", [BestAgainstWorst(), AllPairs(), siblings(), BY_VERDICT], ids=repr)
+def test_a_run_of_lone_attempts_can_have_no_pair(pairing: Any) -> None:
+    pairing.check_attempts(2)
+    with pytest.raises(ConfigError) as caught:
+        pairing.check_attempts(1)
+    assert str(caught.value).endswith(
+        "holds attempts at one task against each other, and each task gets 1; give rollout.plan.attempts at least 2"
+    )
